@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/future.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/codec.h"
+#include "rpc/payload.h"
+#include "rpc/server.h"
+#include "rpc/service.h"
+#include "transport/memory.h"
+
+namespace slime {
+
+using rpc::Payload;
+using transport::MemoryKind;
+using transport::RemoteRegion;
+using transport::Rights;
+
+enum class Progress : std::uint8_t {
+  kThread,  // the agent has a thread that makes progress
+  kCaller,  // wait() and poll() make progress in the caller: no hand-over between threads
+};
+
+struct PeerAgentOptions {
+  std::string name;  // "worker:0"; unique in its scope; empty: "agent-" and a part of the instance id
+  std::string scope = "default";  // agents see the names of their own scope
+  std::string ctrl_url;           // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;          // what others connect to; empty: the listening address
+  std::string provider = "auto";  // or "tcp": a pinned provider that cannot be had is an error
+  std::string token;  // shared by all agents that may connect; required off loopback unless insecure
+  bool insecure = false;
+  Progress progress = Progress::kThread;
+  Nanos deadline = limits::kOperationDeadline;  // of operations that name none
+  std::string kind;                 // what `peers` shows and services are found by: "worker", "cache"
+  Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
+  rpc::ServerOptions server;
+  std::size_t max_connections = 1024;  // above it the longest idle connection closes
+  [[nodiscard]] Status validate() const;
+};
+
+// One registration, on every device of the agent. Owns the memory only when allocate() made it. Movable;
+// copies of the handle inside operations in flight keep the registration record, never the memory, alive.
+// Thread: any.
+class MemoryRegion {
+ public:
+  MemoryRegion() = default;
+  ~MemoryRegion();  // close() with the default bound
+  MemoryRegion(MemoryRegion&&) noexcept;
+  MemoryRegion& operator=(MemoryRegion&&) noexcept;
+
+  [[nodiscard]] bool valid() const { return state_ != nullptr; }
+  [[nodiscard]] std::byte* data() const;
+  [[nodiscard]] std::uint64_t length_bytes() const;
+  [[nodiscard]] MutableBytes bytes() const { return {data(), static_cast<std::size_t>(length_bytes())}; }
+  [[nodiscard]] Rights rights() const;
+  // Final: when it returns no peer touches the memory, whatever the status. New uses are refused at once,
+  // those under way are waited for up to `bound`, then their connections are reset (kDeadlineExceeded says
+  // so). Unpublishes it. Idempotent.
+  Status close(Nanos bound = limits::kCloseBound);
+
+  struct State;
+  explicit MemoryRegion(std::shared_ptr<State> state);
+  [[nodiscard]] const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// One block: for read, bytes go remote -> local; for write, local -> remote.
+struct Copy {
+  const MemoryRegion& local;
+  std::uint64_t local_offset = 0;
+  const RemoteRegion& remote;
+  std::uint64_t remote_offset = 0;
+  std::uint64_t length_bytes = 0;
+};
+
+class PeerAgentImpl;
+
+// A peer by name or address. A cheap value; connects on first use and again on next use after a break.
+// Thread: any. A deadline of zero is the agent's default. Operations on a closed agent answer kUnavailable.
+class Peer {
+ public:
+  Peer() = default;
+
+  // Connects now, for warm-up; OK once a message went both ways.
+  Future<None> connect(Nanos deadline = {});
+  // Asks the peer for a region by its published name. Cached for the connection; after a reconnect ask again:
+  // the old value answers kAborted.
+  Result<RemoteRegion> region(std::string_view name, Nanos deadline = {});
+
+  // One-sided, a whole batch as one operation. The list is copied; the memory of the regions is not: it stays
+  // valid and, for writes, unchanged until the future is done.
+  Future<None> read(std::span<const Copy> copies, Nanos deadline = {});
+  Future<None> write(std::span<const Copy> copies, Nanos deadline = {});
+  // The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
+  Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline = {});
+
+  // Messages by tag, of any size, in order. The bytes are copied. OK once the peer's agent has it.
+  Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
+  Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});
+
+  // Calls `service`.`method`. The arguments and the result are anything that msgpack converts.
+  template <class R, class... A>
+  Future<R> call(std::string_view service, std::string_view method, const A&... args) {
+    return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)));
+  }
+  // The same with encoded bytes: an array of the arguments in, the value out.
+  Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
+                           Nanos deadline = {});
+  // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
+  [[nodiscard]] Peer with_deadline(Nanos deadline) const;
+  // Calls wait for a peer that is not there yet, up to their deadline, instead of failing fast.
+  [[nodiscard]] Peer wait_for_ready() const;
+
+  // Closes the connection, if any; the next use connects again.
+  Status disconnect();
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // JSON: name, address, instance, provider, reason, state, error, counters.
+  [[nodiscard]] std::string info() const;
+
+ private:
+  friend class PeerAgent;
+  friend class PeerAgentImpl;
+  Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
+      : agent_(std::move(agent)), name_(std::move(name)) {}
+
+  std::shared_ptr<PeerAgentImpl> agent_;
+  std::string name_;
+  Nanos deadline_{};
+  bool wait_for_ready_ = false;
+};
+
+// One process's presence among its peers: listens, registers with nanoctrl and keeps the lease, connects on
+// first use, serves. Thread: any.
+class PeerAgent {
+ public:
+  // Listens, then registers; errors of either. With a ctrl_url the registry must answer now.
+  static Result<std::unique_ptr<PeerAgent>> start(PeerAgentOptions options);
+  ~PeerAgent();  // close()
+  PeerAgent(const PeerAgent&) = delete;
+  PeerAgent& operator=(const PeerAgent&) = delete;
+
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] std::string address() const;  // as advertised
+  [[nodiscard]] InstanceId instance() const;
+
+  // "worker:0", or "host:port" ("[v6]:port") without a registry. Cannot fail: the first use does.
+  Peer peer(std::string_view name_or_address);
+
+  // Zeroed, touched memory of Slime's own that peers on this host can map.
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost);
+  // The caller's memory, which it keeps alive until the region is closed.
+  Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
+                                       MemoryKind kind = MemoryKind::kHost);
+  // Makes a region known by name: peers ask this agent for it. The name and the size go to nanoctrl, keys
+  // never do. kAlreadyExists for a name that is in use.
+  Status publish(std::string_view name, const MemoryRegion& region);
+  Status unpublish(std::string_view name);
+
+  // Serves to every peer, on this agent's one port, and tells nanoctrl. The service's methods move into the
+  // agent.
+  Status serve(rpc::Service& service);
+  // Refuses new requests, waits for those that run.
+  Status drain(Nanos bound);
+  // Called on the loop for each notification: be short. Replaces the earlier one.
+  void on_imm(std::function<void(Peer, std::uint32_t)> handler);
+
+  // What nanoctrl knows of this scope, as JSON: peers with address, instance, kind, services, regions.
+  Result<std::string> list_peers(Nanos timeout = std::chrono::seconds(5));
+  // JSON: name, address, instance, registry state and last error, every peer's info(), counters.
+  [[nodiscard]] std::string info() const;
+
+  // Progress::kCaller only: runs what is due, waits up to `budget` if nothing is. True if anything ran.
+  bool poll(Nanos budget);
+
+  // Deregisters, refuses new work, finishes what is in flight within `bound`, closes every connection and
+  // region: after it no peer touches our memory. Idempotent.
+  Status close(Nanos bound = limits::kCloseBound);
+
+ private:
+  explicit PeerAgent(std::shared_ptr<PeerAgentImpl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<PeerAgentImpl> impl_;
+};
+
+}  // namespace slime

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace slime {
+
+static_assert(std::endian::native == std::endian::little,
+              "the wire formats are little endian and copied as they are");
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+using ByteVector = std::vector<std::byte>;
+
+inline Bytes as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+inline std::string_view as_text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Reads fixed-size fields and length-prefixed texts from a peer's bytes. Going past the end sets failed() for
+// good and yields zeros, so a decoder reads everything and checks once.
+class ByteReader {
+ public:
+  explicit ByteReader(Bytes bytes) : bytes_(bytes) {}
+
+  template <class T>
+  requires std::is_trivially_copyable_v<T> T read() {
+    T value{};
+    const Bytes raw = take(sizeof(T));
+    if (raw.size() == sizeof(T)) std::memcpy(&value, raw.data(), sizeof(T));
+    return value;
+  }
+  // The next `size` bytes, borrowed from the input; empty, and failed(), when there are fewer.
+  Bytes take(std::size_t size) {
+    if (failed_ || size > bytes_.size()) {
+      failed_ = true;
+      return {};
+    }
+    const Bytes out = bytes_.first(size);
+    bytes_ = bytes_.subspan(size);
+    return out;
+  }
+  // A u16 length and that many bytes; longer than `limit` fails.
+  std::string text(std::size_t limit) {
+    const std::size_t size = read<std::uint16_t>();
+    if (size > limit) failed_ = true;
+    return std::string(as_text(take(size)));
+  }
+  [[nodiscard]] std::size_t remaining() const { return bytes_.size(); }
+  [[nodiscard]] bool failed() const { return failed_; }
+  // Everything was read and nothing was missing.
+  [[nodiscard]] bool complete() const { return !failed_ && bytes_.empty(); }
+
+ private:
+  Bytes bytes_;
+  bool failed_ = false;
+};
+
+// Appends fields to a vector in the format that ByteReader reads.
+class ByteWriter {
+ public:
+  explicit ByteWriter(ByteVector& out) : out_(out) {}
+
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void write(const T& value) { append(std::as_bytes(std::span(&value, 1))); }
+  void append(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  // Texts longer than 65,535 bytes are our bug: limits are checked before.
+  void text(std::string_view value);
+
+ private:
+  ByteVector& out_;
+};
+
+// Lower-case hexadecimal.
+std::string to_hex(Bytes bytes);
+// False when the text is not exactly 2 * out.size() hexadecimal digits.
+bool from_hex(std::string_view text, MutableBytes out);
+
+}  // namespace slime

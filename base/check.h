@@ -1,0 +1,13 @@
+#pragma once
+
+namespace slime {
+
+// Prints "<file>:<line>: check failed: <text>" to stderr and aborts.
+[[noreturn]] void check_failed(const char* file, int line, const char* text) noexcept;
+
+}  // namespace slime
+
+// Stops the process on a bug of ours. Never for anything that a peer, a user or the machine can cause.
+#define SLIME_CHECK(condition)                         \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
+                                : ::slime::check_failed(__FILE__, __LINE__, #condition))

@@ -1,0 +1,27 @@
+#include "base/clock.h"
+
+namespace slime {
+
+TimePoint SteadyClock::now() const {
+  return std::chrono::time_point_cast<Nanos>(std::chrono::steady_clock::now());
+}
+
+void ManualClock::advance_to(TimePoint to) {
+  const std::int64_t target = to.time_since_epoch().count();
+  std::int64_t current = now_.load(std::memory_order_relaxed);
+  while (current < target && !now_.compare_exchange_weak(current, target, std::memory_order_relaxed)) {
+  }
+}
+
+const Clock& steady_clock() {
+  static const SteadyClock kClock;
+  return kClock;
+}
+
+TimePoint deadline_after(TimePoint now, Nanos span) {
+  if (span <= Nanos::zero()) return now;
+  if (kNever - now <= span) return kNever;
+  return now + span;
+}
+
+}  // namespace slime

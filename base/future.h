@@ -1,0 +1,194 @@
+#pragma once
+
+#include <condition_variable>
+#include <coroutine>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/result.h"
+
+namespace slime {
+
+// Makes progress in a waiting thread. A Loop that is driven by its callers is one; where a thread runs the
+// loop there is none and a wait just blocks.
+class Driver {
+ public:
+  Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  virtual ~Driver() = default;
+  // Returns when `done()` or when the deadline has passed. Thread: any, several at once; not from a loop
+  // callback.
+  virtual void wait_until(UniqueFunction<bool()> done, TimePoint deadline) = 0;
+};
+
+namespace detail {
+
+// What a Promise and its Future share. Completed exactly once.
+template <class T>
+class FutureState {
+ public:
+  explicit FutureState(std::shared_ptr<Driver> driver) : driver_(std::move(driver)) {}
+
+  // False when it was completed before; the later outcome is dropped.
+  bool complete(Result<T> result) {
+    std::vector<Task> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      if (result_) return false;
+      result_.emplace(std::move(result));
+      callbacks.swap(callbacks_);
+    }
+    changed_.notify_all();
+    for (Task& callback : callbacks) callback();
+    return true;
+  }
+  [[nodiscard]] bool done() const {
+    const std::lock_guard lock(mutex_);
+    return result_.has_value();
+  }
+  bool wait_done(Nanos timeout) {
+    const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
+    if (driver_) {
+      driver_->wait_until([this] { return done(); }, deadline);
+      return done();
+    }
+    std::unique_lock lock(mutex_);
+    const auto ready = [this] { return result_.has_value(); };
+    if (deadline == kNever) {
+      changed_.wait(lock, ready);
+      return true;
+    }
+    return changed_.wait_until(lock, deadline, ready);
+  }
+  void on_done(Task callback) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!result_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+  // Only after done().
+  Result<T> take() {
+    const std::lock_guard lock(mutex_);
+    SLIME_CHECK(result_.has_value());
+    if (taken_) return Status(Code::kInvalidArgument, "the result of this future was taken before");
+    taken_ = true;
+    return std::move(*result_);
+  }
+  void set_cancel(Task cancel) {
+    const std::lock_guard lock(mutex_);
+    cancel_ = std::move(cancel);
+  }
+  void cancel() {
+    Task cancel;
+    {
+      const std::lock_guard lock(mutex_);
+      if (result_) return;
+      cancel = std::move(cancel_);
+      cancel_ = Task();
+    }
+    if (cancel) cancel();
+  }
+
+ private:
+  const std::shared_ptr<Driver> driver_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Result<T>> result_;
+  std::vector<Task> callbacks_;
+  Task cancel_;
+  bool taken_ = false;
+};
+
+}  // namespace detail
+
+// The outcome of something under way. Movable; dropping it does not cancel. Thread: any.
+template <class T>
+class [[nodiscard]] Future {
+ public:
+  Future() = default;
+  explicit Future(std::shared_ptr<detail::FutureState<T>> state) : state_(std::move(state)) {}
+
+  // An already finished one.
+  static Future ready(Result<T> result) {
+    auto state = std::make_shared<detail::FutureState<T>>(nullptr);
+    state->complete(std::move(result));
+    return Future(std::move(state));
+  }
+
+  // Waits for the outcome and takes it, once. kDeadlineExceeded after `timeout` only stops the waiting: what
+  // was started goes on until its own deadline, and one may wait again. Not from a loop callback.
+  Result<T> wait(Nanos timeout = Nanos::max()) {
+    if (!state_) return Status(Code::kInvalidArgument, "an empty future");
+    if (!state_->wait_done(timeout))
+      return Status(Code::kDeadlineExceeded, "still under way when the wait ended");
+    return state_->take();
+  }
+  // Waits like wait(), takes nothing; false on timeout.
+  bool wait_done(Nanos timeout) const { return state_ && state_->wait_done(timeout); }
+  [[nodiscard]] bool done() const { return state_ && state_->done(); }
+  [[nodiscard]] bool valid() const { return state_ != nullptr; }
+  // Asks for an early end. The future still completes: kCancelled, or what happened before.
+  void cancel() {
+    if (state_) state_->cancel();
+  }
+  // Calls fn(Result<T>) with the outcome, at once if it is there, else on the thread that completes it (the
+  // loop: be short, never wait there). Uses this future up.
+  template <class F>
+  void then(F fn) && {
+    SLIME_CHECK(state_ != nullptr);
+    auto state = std::move(state_);
+    auto* raw = state.get();
+    raw->on_done([state = std::move(state), fn = std::move(fn)]() mutable { fn(state->take()); });
+  }
+
+  // co_await future: resumes on the thread that completes it.
+  auto operator co_await() && {
+    struct Awaiter {
+      std::shared_ptr<detail::FutureState<T>> state;
+      [[nodiscard]] bool await_ready() const { return state->done(); }
+      void await_suspend(std::coroutine_handle<> waiter) {
+        state->on_done([waiter] { waiter.resume(); });
+      }
+      Result<T> await_resume() { return state->take(); }
+    };
+    SLIME_CHECK(state_ != nullptr);
+    return Awaiter{std::move(state_)};
+  }
+
+ private:
+  std::shared_ptr<detail::FutureState<T>> state_;
+};
+
+// The other end of a Future. Dropping it uncompleted completes with kInternal, so no waiter hangs on a bug of
+// ours.
+template <class T>
+class Promise {
+ public:
+  explicit Promise(std::shared_ptr<Driver> driver = nullptr)
+      : state_(std::make_shared<detail::FutureState<T>>(std::move(driver))) {}
+  Promise(Promise&&) noexcept = default;
+  Promise& operator=(Promise&&) noexcept = default;
+  ~Promise() {
+    if (state_) state_->complete(Status(Code::kInternal, "a promise was dropped without an outcome"));
+  }
+
+  Future<T> future() const { return Future<T>(state_); }
+  bool complete(Result<T> result) { return state_->complete(std::move(result)); }
+  // What Future::cancel() does; called at most once, on the cancelling thread, never after completion.
+  void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }
+
+ private:
+  std::shared_ptr<detail::FutureState<T>> state_;
+};
+
+}  // namespace slime

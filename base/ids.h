@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace slime {
+
+// 128 random bits that one agent makes when it starts: who this process is, whatever its name says. Compared
+// by the tie-break of simultaneous opens and by every cache of something that a peer said.
+struct InstanceId {
+  std::array<std::byte, 16> bytes{};
+
+  static InstanceId random();
+  static std::optional<InstanceId> parse(std::string_view hex);
+  [[nodiscard]] std::string to_string() const { return to_hex(bytes); }
+  [[nodiscard]] bool is_zero() const { return *this == InstanceId{}; }
+  auto operator<=>(const InstanceId&) const = default;
+};
+
+// Names one use of a reused slot. A handle of an earlier use never matches: strangers are dropped, not
+// trusted.
+struct Handle {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;  // 0 is never given out
+
+  [[nodiscard]] std::uint64_t packed() const { return (std::uint64_t{generation} << 32) | index; }
+  static Handle unpack(std::uint64_t value) {
+    return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32)};
+  }
+  auto operator<=>(const Handle&) const = default;
+};
+
+// A table of at most `limit` values named by handles. Addresses of values move when it grows. Thread: one.
+template <class T>
+class SlotMap {
+ public:
+  explicit SlotMap(std::size_t limit) : limit_(limit) {}
+
+  // The handle of the stored value, or nothing when the table is full.
+  std::optional<Handle> insert(T value) {
+    std::uint32_t index;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      if (slots_.size() >= limit_) return std::nullopt;
+      index = static_cast<std::uint32_t>(slots_.size());
+      slots_.emplace_back();
+    }
+    Slot& slot = slots_[index];
+    if (++slot.generation == 0) slot.generation = 1;
+    slot.value.emplace(std::move(value));
+    ++size_;
+    return Handle{index, slot.generation};
+  }
+  // Null for a handle that is not in use (any more).
+  T* find(Handle handle) {
+    if (handle.index >= slots_.size()) return nullptr;
+    Slot& slot = slots_[handle.index];
+    return slot.value && slot.generation == handle.generation ? &*slot.value : nullptr;
+  }
+  const T* find(Handle handle) const { return const_cast<SlotMap*>(this)->find(handle); }
+  // Takes the value out; nothing for a stale handle.
+  std::optional<T> take(Handle handle) {
+    if (find(handle) == nullptr) return std::nullopt;
+    Slot& slot = slots_[handle.index];
+    std::optional<T> out = std::move(slot.value);
+    slot.value.reset();
+    free_.push_back(handle.index);
+    --size_;
+    return out;
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  // Calls fn(Handle, T&) for each value; fn must not insert or take.
+  template <class F>
+  void for_each(F&& fn) {
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].value) fn(Handle{i, slots_[i].generation}, *slots_[i].value);
+    }
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t generation = 0;
+    std::optional<T> value;
+  };
+  std::size_t limit_;
+  std::size_t size_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace slime

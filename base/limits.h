@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/clock.h"
+
+namespace slime::limits {
+
+// Names of peers, services, methods, regions and scopes. Long enough for "namespace/model/worker-0123", short
+// enough for any frame.
+inline constexpr std::size_t kNameBytes = 255;
+// An error text that travels; longer ones are cut.
+inline constexpr std::size_t kErrorTextBytes = 1024;
+// A secret shared by the members of a scope.
+inline constexpr std::size_t kTokenBytes = 1024;
+
+// The deadline of an operation for which none was given.
+inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
+// How long a close may take before what is left is cut off.
+inline constexpr Nanos kCloseBound = std::chrono::seconds(2);
+
+}  // namespace slime::limits

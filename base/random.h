@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace slime {
+
+// Fills `out` from the kernel's generator: instance ids, keys, nonces.
+void random_bytes(MutableBytes out);
+
+// xoshiro256**: fast, seedable, reproducible; for simulation, jitter and test data, never for secrets.
+// Thread: one.
+class Rng {
+ public:
+  explicit Rng(std::uint64_t seed);
+  std::uint64_t next();
+  // Uniform in [0, bound); bound > 0.
+  std::uint64_t below(std::uint64_t bound);
+  // True in `numerator` of `denominator` cases.
+  bool chance(std::uint64_t numerator, std::uint64_t denominator) { return below(denominator) < numerator; }
+  void fill(MutableBytes out);
+
+ private:
+  std::uint64_t state_[4];
+};
+
+}  // namespace slime

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace slime {
+
+// What the caller does next. The numbers travel on the wire: append only.
+enum class Code : std::uint8_t {
+  kOk = 0,
+  kInvalidArgument = 1,    // fix the call
+  kNotFound = 2,           // branch on it
+  kAlreadyExists = 3,      // branch on it
+  kPermissionDenied = 4,   // get rights
+  kUnauthenticated = 5,    // get rights
+  kResourceExhausted = 6,  // back off, then retry
+  kUnimplemented = 7,      // fall back
+  kDeadlineExceeded = 8,   // outcome unknown; retry only if idempotent
+  kCancelled = 9,          // you asked for it
+  kAborted = 10,           // the peer restarted: redo from a higher level
+  kUnavailable = 11,       // retry if idempotent or if !maybe_executed()
+  kCorrupt = 12,           // drop the peer
+  kInternal = 13,          // report a bug
+};
+inline constexpr std::uint8_t kCodeCount = 14;
+
+// The stable name of a code: "unavailable", "deadline_exceeded", ... These appear in JSON and in Python.
+std::string_view code_name(Code code);
+
+// Maps a number that a peer sent to a code. Unknown numbers, and kOk, become kInternal: an error stays an
+// error.
+Code error_code_from_wire(std::uint8_t value);
+
+// The outcome of something: OK, or a code with a text for people. One pointer; null is OK, so success costs
+// nothing.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string text);  // code kOk gives an OK status and drops the text
+
+  Status(const Status& other);
+  Status& operator=(const Status& other);
+  Status(Status&&) noexcept = default;
+  Status& operator=(Status&&) noexcept = default;
+  ~Status() = default;
+
+  [[nodiscard]] bool ok() const { return rep_ == nullptr; }
+  explicit operator bool() const { return ok(); }
+  [[nodiscard]] Code code() const { return rep_ ? rep_->code : Code::kOk; }
+  [[nodiscard]] const std::string& text() const;
+
+  // Whether the request behind a failed call may have run at the peer. False for OK.
+  [[nodiscard]] bool maybe_executed() const { return rep_ && rep_->maybe_executed; }
+
+  // The same status with the flag set. OK stays OK.
+  [[nodiscard]] Status with_maybe_executed(bool value) &&;
+  // The same status with "context: " before its text. OK stays OK.
+  [[nodiscard]] Status with_context(std::string_view context) &&;
+
+  // "unavailable: worker:0 closed the connection", or "ok".
+  [[nodiscard]] std::string to_string() const;
+
+  // For places where a failure changes nothing that anyone could still act on; says so at the call.
+  void ignore() const {}
+
+ private:
+  struct Rep {
+    Code code;
+    bool maybe_executed = false;
+    std::string text;
+  };
+  std::unique_ptr<Rep> rep_;
+};
+static_assert(sizeof(Status) == sizeof(void*));
+
+// kUnavailable for connection errors, kResourceExhausted for limits, kNotFound, kPermissionDenied, ...;
+// kInternal for what has no better match. The text is "<what>: <strerror>".
+Status from_errno(std::string_view what, int error_number);
+
+}  // namespace slime
+
+// Returns the status of `expr` from the enclosing function unless it is OK.
+#define SLIME_TRY(expr)                                                        \
+  do {                                                                         \
+    if (::slime::Status slime_try_status_ = (expr); !slime_try_status_.ok()) { \
+      return slime_try_status_;                                                \
+    }                                                                          \
+  } while (false)

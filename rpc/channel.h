@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/result.h"
+#include "rpc/limits.h"
+#include "rpc/payload.h"
+#include "rpc/server.h"
+#include "transport/endpoint.h"
+#include "transport/provider.h"
+
+namespace slime::rpc {
+
+struct ChannelOptions {
+  std::string peer_name;
+  std::size_t max_calls = limits::kMaxCalls;      // calls that wait for a reply; one more: kResourceExhausted
+  std::size_t queue_bytes = limits::kQueueBytes;  // frames that wait for a credit
+  std::size_t inbox_messages = limits::kInboxMessages;  // user messages that nobody has taken yet
+  std::size_t inbox_bytes = limits::kInboxBytes;
+  std::uint64_t max_payload_bytes = limits::kMaxPayloadBytes;
+};
+
+struct ChannelCounters {
+  std::uint64_t calls = 0;
+  std::uint64_t calls_failed = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t stale_replies = 0;
+  std::uint64_t rendezvous = 0;
+  std::size_t calls_in_flight = 0;
+  std::size_t queued_frames = 0;
+  std::size_t lent_buffers = 0;
+};
+
+// What a channel asks and tells its owner, on the loop. May not destroy the channel.
+class ChannelOwner {
+ public:
+  // A message went both ways: the channel is usable. Once.
+  virtual void on_channel_ready() noexcept = 0;
+  // A user message with no receive waiting is kept; this is for an owner that only wants to know.
+  virtual void on_channel_imm(std::uint32_t imm) noexcept = 0;
+  // The peer asks for a region by name: its descriptor, or kNotFound, kPermissionDenied.
+  virtual Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept = 0;
+  // The peer revoked a region that it had described: forget it.
+  virtual void on_region_revoked(std::string_view name) noexcept = 0;
+  // The last call, once; everything has completed. OK: we closed it.
+  virtual void on_channel_closed(const Status& reason) noexcept = 0;
+
+ protected:
+  ~ChannelOwner() = default;
+};
+
+using CallHandler = UniqueFunction<void(Result<Payload>)>;
+using DoneHandler = UniqueFunction<void(Status)>;
+using RegionHandler = UniqueFunction<void(Result<transport::RemoteRegion>)>;
+
+// Names one call or receive of one channel for cancel().
+struct Ticket {
+  std::uint64_t value = 0;  // 0: it was refused or is over already; its handler ran or will run by itself
+};
+
+// The mailbox protocol over one endpoint, of which it is the receiver: calls, user messages, region look-up,
+// ping. Both ends call each other on it. Every handler given to it is called exactly once, on the loop, never
+// from inside the call that was given it. Thread: the loop. Lifetime: destroy it on the loop, outside its
+// callbacks.
+class Channel {
+ public:
+  // `server` (may be null: every request answers kNotFound) and `device` outlive it.
+  static std::unique_ptr<Channel> create(transport::Loop& loop, transport::Device& device,
+                                         std::unique_ptr<transport::Endpoint> endpoint, Server* server,
+                                         ChannelOwner& owner, ChannelOptions options = {});
+  virtual ~Channel() = default;
+
+  // Calls a method; the reply's payload, or the error with maybe_executed() set right. Refusals (too many
+  // calls, full queue, closed) come through the handler too.
+  virtual Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
+                      CallHandler handler) = 0;
+  // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
+  virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
+  // The next message with this tag, in order of arrival.
+  virtual Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) = 0;
+  virtual Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) = 0;
+  // Proves that the peer's loop runs.
+  virtual Ticket ping(TimePoint deadline, DoneHandler handler) = 0;
+  // Completes it with kCancelled if it is not over. What is lent stays lent until the peer is done with it.
+  virtual void cancel(Ticket ticket) = 0;
+
+  // Tells the peer that a region it may hold is gone.
+  virtual void revoke_region(std::string_view name) = 0;
+
+  // Finishes what is in flight up to `bound`, then closes the endpoint; the rest completes with kCancelled.
+  virtual void close(Nanos bound) = 0;
+  virtual void reset(Status reason) = 0;
+
+  [[nodiscard]] virtual bool ready() const = 0;
+  [[nodiscard]] virtual bool closed() const = 0;
+  [[nodiscard]] virtual transport::Endpoint& endpoint() = 0;  // for one-sided operations
+  [[nodiscard]] virtual bool idle() const = 0;                // nothing in flight or lent, either way
+  [[nodiscard]] virtual ChannelCounters counters() const = 0;
+};
+
+}  // namespace slime::rpc

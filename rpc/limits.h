@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/limits.h"
+
+namespace slime::rpc::limits {
+
+using slime::limits::kErrorTextBytes;
+using slime::limits::kNameBytes;
+
+// Calls of one channel that wait for a reply.
+inline constexpr std::size_t kMaxCalls = 64 * 1024;
+// Frames of one channel that wait for a credit: the caller is told before memory grows.
+inline constexpr std::size_t kQueueBytes = 64 << 20;
+// User messages of one channel that nobody has received.
+inline constexpr std::size_t kInboxMessages = 4096;
+inline constexpr std::size_t kInboxBytes = 64 << 20;
+// The largest request, reply or user message: what one process may sensibly hold twice.
+inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
+
+// Handler threads: two cores are common, and handlers wait.
+inline constexpr std::size_t kServerWorkers = 4;
+inline constexpr std::size_t kServerQueue = 1024;
+
+// msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
+inline constexpr std::size_t kMsgpackDepth = 64;
+
+}  // namespace slime::rpc::limits

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/result.h"
+#include "rpc/service.h"
+
+namespace slime::rpc {
+
+struct ServerOptions {
+  std::size_t workers =
+      limits::kServerWorkers;  // threads of the handler pool, started with the first request
+  std::size_t queue_limit =
+      limits::kServerQueue;  // requests that wait for a worker; one more: kResourceExhausted
+};
+
+struct ServerCounters {
+  std::uint64_t requests = 0;
+  std::uint64_t refused = 0;  // full queue, draining
+  std::uint64_t expired = 0;  // the deadline passed before a worker was free
+  std::size_t queued = 0;
+  std::size_t running = 0;
+};
+
+// Serves any number of services to every channel that it is given to, whoever the peer is. Thread: any.
+class Server {
+ public:
+  explicit Server(ServerOptions options = {}, const Clock& clock = steady_clock());
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();  // drain(0) and join: handlers that run are waited for
+
+  // Takes over the service's methods. kAlreadyExists for a service name that is served.
+  Status add(Service& service);
+  // Removes a service: new calls answer kNotFound, running handlers finish.
+  Status remove(std::string_view service);
+  // Refuses new requests with kUnavailable, waits up to `bound` for those it has; kDeadlineExceeded if some
+  // are left.
+  Status drain(Nanos bound);
+  [[nodiscard]] ServerCounters counters() const;
+
+  // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,
+  // two different texts), kResourceExhausted, kUnavailable. Thread: the channel's loop.
+  void handle(Request request) noexcept;
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace slime::rpc

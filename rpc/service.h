@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/result.h"
+#include "rpc/codec.h"
+#include "rpc/limits.h"
+#include "rpc/payload.h"
+
+namespace slime::rpc {
+
+// Where a handler runs. kInline is on the loop: short, no lock, no wait, no Python.
+enum class Run : std::uint8_t { kPool, kInline };
+
+struct MethodOptions {
+  Run run = Run::kPool;
+};
+
+// Who calls what, until when.
+struct CallInfo {
+  std::string peer;  // the caller's name
+  std::string service;
+  std::string method;
+  TimePoint deadline = kNever;
+};
+
+// A request that waits for its answer. Answer once, from any thread; dropping it unanswered answers
+// kInternal. The answer to a caller that is gone is dropped.
+class Request {
+ public:
+  // The channel's side of an answer.
+  class Responder {
+   public:
+    virtual ~Responder() = default;
+    virtual void respond(Result<ByteVector> reply) noexcept = 0;  // once, any thread
+  };
+  Request(CallInfo info, Payload body, std::unique_ptr<Responder> responder)
+      : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)) {}
+  Request(Request&&) noexcept = default;
+  Request& operator=(Request&&) = delete;
+  ~Request();
+
+  [[nodiscard]] const CallInfo& info() const { return info_; }
+  [[nodiscard]] Bytes body() const { return body_.bytes(); }  // msgpack: an array of the arguments
+  [[nodiscard]] Payload& payload() { return body_; }
+  void reply(ByteVector body);  // msgpack: the value
+  void fail(Status status);     // the code and text travel
+
+ private:
+  CallInfo info_;
+  Payload body_;
+  std::unique_ptr<Responder> responder_;
+};
+
+using RawHandler = UniqueFunction<void(Request)>;
+
+// Named methods. Filled once, then given to Server::add; methods cannot be added after that. Handlers may run
+// several at once on the pool.
+class Service {
+ public:
+  explicit Service(std::string name) : name_(std::move(name)) {}
+
+  // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
+  // as std::vector<std::byte>-like, containers, structs with MSGPACK_DEFINE), by value or const reference.
+  // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call.
+  // kInvalidArgument for a bad name, kAlreadyExists for one that is taken.
+  template <class F>
+  Status add(std::string_view method, F handler, MethodOptions options = {}) {
+    return add_raw(method, typed_handler(std::move(handler)), options);
+  }
+  // Adds a handler that gets the encoded request and answers when it likes.
+  Status add_raw(std::string_view method, RawHandler handler, MethodOptions options = {});
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  struct Method {
+    RawHandler handler;
+    MethodOptions options;
+  };
+  [[nodiscard]] const std::map<std::string, std::shared_ptr<Method>, std::less<>>& methods() const {
+    return methods_;
+  }
+
+ private:
+  template <class F>
+  static RawHandler typed_handler(F handler);
+
+  std::string name_;
+  std::map<std::string, std::shared_ptr<Method>, std::less<>> methods_;
+};
+
+}  // namespace slime::rpc
+
+#include "rpc/typed_handler.h"

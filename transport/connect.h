@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/function.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "transport/endpoint.h"
+#include "transport/loop.h"
+#include "transport/provider.h"
+
+namespace slime::transport {
+
+struct PeerIdentity {
+  std::string name;
+  InstanceId instance;
+};
+
+// This side of every handshake it takes part in.
+struct HandshakeOptions {
+  PeerIdentity self;
+  std::string token;  // shared secret; empty: none. Both sides have the same one, or the handshake ends.
+  std::string provider = "tcp";
+  Nanos timeout = limits::kHandshakeTimeout;
+};
+
+// A finished handshake. The endpoint has no receiver yet.
+struct Connected {
+  std::unique_ptr<Endpoint> endpoint;
+  PeerIdentity peer;
+  std::string address;  // the other end of the connection, "127.0.0.1:40112"
+  bool initiator = false;
+};
+
+// What a listener asks and tells its owner, on the loop.
+class Acceptor {
+ public:
+  // A peer proved that it has the token. An error refuses it: code and text travel to the peer.
+  virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
+  virtual void on_connected(Connected connected) noexcept = 0;
+
+ protected:
+  ~Acceptor() = default;
+};
+
+// Accepts handshakes on one TCP address, and answers the liveness probe of nanoctrl (base/probe.h). Bounded:
+// handshake size, time and number. Thread: the loop.
+class Listener {
+ public:
+  // `address` is "host:port" or "[v6]:port"; port 0 picks a free one. kInvalidArgument, kAlreadyExists (in
+  // use). Binding to anything but loopback needs a token, or `insecure`: else kPermissionDenied.
+  static Result<std::unique_ptr<Listener>> listen(Loop& loop, Port& port, const std::string& address,
+                                                  bool insecure, HandshakeOptions options,
+                                                  Acceptor& acceptor);
+  virtual ~Listener() = default;                          // ends the handshakes that are under way
+  [[nodiscard]] virtual std::string address() const = 0;  // with the real port
+};
+
+// A handshake under way as the initiator; destroying it ends it without a call.
+class Connecting {
+ public:
+  virtual ~Connecting() = default;
+};
+
+using ConnectHandler = UniqueFunction<void(Result<Connected>)>;
+
+// Connects to `address` ("host:port", numeric host or name; a name is looked up on a thread of its own).
+// `expected` is who should answer: another name or, when it is not zero, another instance is kAborted.
+// `handler` is called once on the loop, never from inside connect(): kUnavailable (nobody there),
+// kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not Slime, or another version), or the code of a
+// refusal.
+std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,
+                                    HandshakeOptions options, ConnectHandler handler);
+
+}  // namespace slime::transport

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "transport/memory.h"
+#include "transport/operation.h"
+
+namespace slime::transport {
+
+// A received message: borrowed bytes in a receive slot. Destroying or releasing it gives the slot, and with
+// it a credit, back; holding it holds one credit of the peer. May outlive the endpoint, not the port. Thread:
+// any.
+class Message {
+ public:
+  class Slot {
+   public:
+    virtual void release() noexcept = 0;  // any thread
+
+   protected:
+    ~Slot() = default;
+  };
+  Message() = default;
+  Message(Bytes bytes, Slot* slot) : bytes_(bytes), slot_(slot) {}
+  Message(Message&& other) noexcept
+      : bytes_(std::exchange(other.bytes_, {})), slot_(std::exchange(other.slot_, nullptr)) {}
+  Message& operator=(Message&& other) noexcept {
+    if (this != &other) {
+      release();
+      bytes_ = std::exchange(other.bytes_, {});
+      slot_ = std::exchange(other.slot_, nullptr);
+    }
+    return *this;
+  }
+  ~Message() { release(); }
+
+  [[nodiscard]] Bytes bytes() const { return bytes_; }
+  void release() {
+    bytes_ = {};
+    if (slot_ != nullptr) std::exchange(slot_, nullptr)->release();
+  }
+
+ private:
+  Bytes bytes_;
+  Slot* slot_ = nullptr;
+};
+
+// The one user of an endpoint's incoming side. Called on the loop. May post operations and close the
+// endpoint, may not destroy it.
+class Receiver {
+ public:
+  virtual void on_message(Message message) noexcept = 0;
+  // Once for each write_with_imm of the peer, after all bytes of its batch are visible.
+  virtual void on_imm(std::uint32_t imm) noexcept = 0;
+  // After a refusal with kResourceExhausted: what was refused may be taken now.
+  virtual void on_ready() noexcept = 0;
+  // The last call, once, after every operation has completed. OK: we closed it. Else why it broke:
+  // kUnavailable when the peer closed or died, kDeadlineExceeded when an operation was reset, kCorrupt when
+  // the peer broke the protocol.
+  virtual void on_closed(const Status& reason) noexcept = 0;
+
+ protected:
+  ~Receiver() = default;
+};
+
+struct EndpointCounters {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;      // everything that went out, framing included
+  std::uint64_t bytes_received = 0;  // everything that came in
+  std::uint64_t reads = 0;           // operations, not blocks
+  std::uint64_t writes = 0;
+  std::uint64_t notifications_received = 0;
+  std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
+  std::uint64_t failed_operations = 0;
+};
+
+struct SendOptions {
+  // Deliver after all one-sided operations posted before it have taken effect. An unmarked message may
+  // overtake bulk data. Messages among themselves keep their order either way.
+  bool after_writes = false;
+};
+
+// One reliable connected pair. Fails as a whole: the first error sticks, and completes everything that is in
+// flight. Thread: the loop it was made on. Lifetime: destroy it on the loop, outside its own callbacks; its
+// destructor resets what is not closed. Operations and the receiver outlive it or its on_closed.
+class Endpoint {
+ public:
+  Endpoint() = default;
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  virtual ~Endpoint() = default;
+
+  // Set once, before anything else; messages that came before wait for it.
+  virtual void set_receiver(Receiver& receiver) = 0;
+
+  // Each posts one operation, or returns an error and has posted nothing:
+  // kInvalidArgument (bad size, an empty batch, overflow), kPermissionDenied (rights), kAborted (a region of
+  // another connection), kResourceExhausted (no credit, too many operations: try again after on_ready), or
+  // the sticky error.
+
+  // Sends up to max_message_bytes() bytes, gathered from `parts`, which are copied or sent before this
+  // returns. Costs a credit.
+  virtual Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options = {}) = 0;
+  // One-sided. The span, and every region it names, stay valid and the source bytes unchanged until
+  // completion. Blocks of one batch take effect in any order. Zero-length blocks are allowed and do nothing.
+  virtual Status read(std::span<const Copy> copies, Operation& operation) = 0;
+  virtual Status write(std::span<const Copy> copies, Operation& operation) = 0;
+  // A write whose peer gets on_imm(imm) once, after all bytes. An empty batch is a bare notification. Costs a
+  // credit.
+  virtual Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) = 0;
+
+  // Checks a descriptor that the peer sent and binds it to this endpoint.
+  virtual Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) = 0;
+
+  // Closes: refuses new work, sends what was taken within `bound`, tells the peer (GOODBYE), completes what
+  // is left with kCancelled, then calls on_closed. Idempotent, never blocks, legal from any callback.
+  virtual void close(Nanos bound = limits::kCloseBound) = 0;
+  // Breaks it now with `reason` (not OK): everything in flight completes with kUnavailable or the reason.
+  virtual void reset(Status reason) = 0;
+
+  [[nodiscard]] virtual bool closed() const = 0;   // on_closed was called
+  [[nodiscard]] virtual Status error() const = 0;  // the sticky first error, OK while healthy
+  [[nodiscard]] virtual std::uint32_t max_message_bytes() const = 0;
+  [[nodiscard]] virtual std::uint64_t id() const = 0;       // unique in this process, never 0, never reused
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;  // posted, not completed operations
+  [[nodiscard]] virtual std::uint64_t credits() const = 0;  // messages that would be taken now
+  [[nodiscard]] virtual EndpointCounters counters() const = 0;
+  [[nodiscard]] virtual std::string describe() const = 0;  // for people: provider, addresses
+};
+
+}  // namespace slime::transport

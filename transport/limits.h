@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/limits.h"
+
+namespace slime::transport::limits {
+
+using slime::limits::kCloseBound;
+using slime::limits::kErrorTextBytes;
+using slime::limits::kNameBytes;
+using slime::limits::kOperationDeadline;
+using slime::limits::kTokenBytes;
+
+// ---- Loop
+// Longer than a loopback round trip (about 10 us), far shorter than a scheduler slice: two-core machines are
+// common.
+inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
+// A caller that waits drives this long before it looks whether it may stop, and lets others look.
+inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
+inline constexpr std::size_t kLoopEventsPerTurn = 64;
+
+// ---- messages and credits
+// One receive slot: the largest message. Larger payloads go by rendezvous.
+inline constexpr std::uint32_t kSlotBytes = 8 * 1024;
+// Receive slots that all endpoints of one port share: 4,096 x 8 KiB = 32 MiB at most, made as they are first
+// used.
+inline constexpr std::uint32_t kPoolSlots = 4096;
+// What every endpoint keeps even when idle. 4,096 / 8 = 512 connected peers before a port refuses.
+inline constexpr std::uint32_t kBaseCredits = 8;
+// What one endpoint may hold while it is busy.
+inline constexpr std::uint32_t kMaxCredits = 256;
+// A sender that sent nothing for this long gives back what exceeds the base.
+inline constexpr Nanos kCreditIdle = std::chrono::milliseconds(500);
+
+// ---- one-sided operations
+// One frame of bulk data; messages go between frames, so this bounds how long a message waits behind bulk.
+inline constexpr std::uint32_t kChunkBytes = 256 * 1024;
+// Posted and not completed operations of one endpoint; the next is refused.
+inline constexpr std::size_t kMaxOperations = 4096;
+// Reads that one side may have asked of the other and not received, as requests; the initiator queues the
+// rest.
+inline constexpr std::uint32_t kReadWindow = 64;
+// Regions of one device.
+inline constexpr std::size_t kMaxRegions = 1 << 20;
+
+// ---- handshake
+// A whole handshake frame. The largest real one is names (2 x 257), ids, nonces, MAC and provider parameters.
+inline constexpr std::uint32_t kHandshakeFrameBytes = 4096;
+inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
+// Handshakes that a listener has under way; further connections wait in the kernel's backlog.
+inline constexpr std::size_t kPendingHandshakes = 256;
+
+// ---- tcp
+// While work waits: a silent peer is declared dead after 3 + 2 x 3 seconds.
+inline constexpr int kKeepaliveIdleSeconds = 3;
+inline constexpr int kKeepaliveIntervalSeconds = 2;
+inline constexpr int kKeepaliveCount = 3;
+
+}  // namespace slime::transport::limits

@@ -1,0 +1,305 @@
+#include "transport/loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+
+namespace slime::transport {
+namespace {
+
+constexpr std::uint64_t kWakeToken = ~std::uint64_t{0};
+
+std::uint64_t watch_token(int fd, std::uint32_t generation) {
+  return (std::uint64_t{generation} << 32) | static_cast<std::uint32_t>(fd);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Loop>> Loop::create(LoopOptions options) {
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return from_errno("epoll_create1", errno);
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return from_errno("eventfd", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeToken;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return from_errno("epoll_ctl", errno);
+  return std::shared_ptr<Loop>(new Loop(options, std::move(epoll), std::move(wake)));
+}
+
+Loop::Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake)
+    : options_(options),
+      epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      manual_clock_(dynamic_cast<const ManualClock*>(options.clock) != nullptr) {}
+
+Loop::~Loop() {
+  stop();
+  while (run_posted()) {
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// driving
+
+bool Loop::in_loop() const {
+  const std::thread::id driver = driver_.load(std::memory_order_acquire);
+  return driver == std::this_thread::get_id() || driver == std::thread::id{};
+}
+
+bool Loop::try_drive() {
+  std::thread::id nobody{};
+  return driver_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acq_rel);
+}
+
+void Loop::release_drive() {
+  driver_.store(std::thread::id{}, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  if (waiters_ > 0) drive_free_.notify_all();
+}
+
+void Loop::post(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(task));
+    has_posted_.store(true, std::memory_order_seq_cst);
+  }
+  if (blocked_.load(std::memory_order_seq_cst)) wake();
+}
+
+void Loop::dispatch(Task task) {
+  if (driver_.load(std::memory_order_acquire) == std::this_thread::get_id()) {
+    task();
+    return;
+  }
+  if (!has_thread() && try_drive()) {
+    run_posted();  // keeps the order with what this thread posted before
+    task();
+    release_drive();
+    return;
+  }
+  post(std::move(task));
+}
+
+bool Loop::poll(Nanos budget) {
+  const bool nested = driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
+  SLIME_CHECK(!nested);  // poll() inside a callback would run callbacks inside callbacks
+  if (!try_drive()) return false;
+  bool ran = false;
+  if (budget <= Nanos::zero()) {
+    ran = turn(TimePoint{});
+  } else {
+    const TimePoint until = deadline_after(steady_clock().now(), budget);
+    do {
+      ran = turn(until);
+    } while (!ran && !manual_clock_ && steady_clock().now() < until);
+  }
+  release_drive();
+  return ran;
+}
+
+void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
+  SLIME_CHECK(driver_.load(std::memory_order_acquire) != std::this_thread::get_id());
+  for (;;) {
+    if (done()) return;
+    const TimePoint now = steady_clock().now();
+    if (now >= deadline) return;
+    if (try_drive()) {
+      // Short turns: others that wait get their chance to see that they are done.
+      turn(std::min(deadline, now + limits::kLoopWaitTurn));
+      release_drive();
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    ++waiters_;
+    // Bounded, because the driver may have left between try_drive() and here.
+    drive_free_.wait_until(lock, std::min(deadline, now + limits::kLoopWaitTurn));
+    --waiters_;
+  }
+}
+
+void Loop::start_thread() {
+  if (has_thread_.exchange(true, std::memory_order_acq_rel)) return;
+  stopping_.store(false, std::memory_order_release);
+  thread_ = std::thread([this] { thread_main(); });
+}
+
+void Loop::thread_main() {
+  while (!try_drive()) std::this_thread::yield();  // a caller may still be inside its last turn
+  while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
+  while (run_posted()) {
+  }
+  release_drive();
+}
+
+void Loop::stop() {
+  if (!has_thread()) return;
+  SLIME_CHECK(thread_.get_id() != std::this_thread::get_id());
+  stopping_.store(true, std::memory_order_seq_cst);
+  wake();
+  if (thread_.joinable()) thread_.join();
+  has_thread_.store(false, std::memory_order_release);
+}
+
+void Loop::wake() {
+  const std::uint64_t one = 1;
+  // Full (EAGAIN) means that a wake-up is pending, which is all we want.
+  [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// a turn
+
+// Runs what is due. With nothing to do it waits until `block_until` (a steady time; zero: not at all).
+bool Loop::turn(TimePoint block_until) {
+  bool ran = run_posted();
+  ran = run_timers() || ran;
+  ran = run_pollers() || ran;
+  ran = wait_fds(ran ? TimePoint{} : block_until) || ran;
+  if (ran) last_progress_ = steady_clock().now();
+  return ran;
+}
+
+bool Loop::run_posted() {
+  if (!has_posted_.load(std::memory_order_acquire)) return false;
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(posted_);
+    has_posted_.store(false, std::memory_order_relaxed);
+  }
+  for (Task& task : tasks) {
+    task();
+    task = Task();  // what it captured goes before the next one runs
+  }
+  return !tasks.empty();
+}
+
+bool Loop::run_timers() {
+  if (timers_.empty()) return false;
+  const TimePoint now = options_.clock->now();
+  bool ran = false;
+  // Only those that were due at the start: a timer that re-arms itself in the past must not starve the rest.
+  const std::uint64_t newest = timer_sequence_;
+  while (!timers_.empty()) {
+    const auto first = timers_.begin();
+    if (first->first.first > now || first->first.second > newest) break;
+    Task task = std::move(first->second);
+    timers_.erase(first);
+    task();
+    ran = true;
+  }
+  return ran;
+}
+
+bool Loop::run_pollers() {
+  bool ran = false;
+  for (std::size_t i = 0; i < pollers_.size(); ++i) {
+    if (pollers_[i] != nullptr) ran = pollers_[i]->poll_once() || ran;
+  }
+  std::erase(pollers_, nullptr);
+  return ran;
+}
+
+bool Loop::wait_fds(TimePoint block_until) {
+  int timeout_ms = 0;
+  bool may_block = false;
+  if (!manual_clock_ && block_until != TimePoint{}) {
+    const TimePoint now = steady_clock().now();
+    const TimePoint until = std::min(block_until, next_timer());
+    if (now - last_progress_ >= options_.spin && pollers_.empty() && until > now) {
+      may_block = true;
+      const auto wait =
+          std::chrono::ceil<std::chrono::milliseconds>(until == kNever ? Nanos::max() : until - now);
+      timeout_ms = until == kNever ? -1 : static_cast<int>(std::min<std::int64_t>(wait.count(), 60'000));
+    }
+  }
+  if (may_block) {
+    blocked_.store(true, std::memory_order_seq_cst);
+    if (has_posted_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_seq_cst))
+      timeout_ms = 0;
+  }
+  std::array<epoll_event, limits::kLoopEventsPerTurn> events;
+  const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  if (may_block) blocked_.store(false, std::memory_order_seq_cst);
+  bool ran = false;
+  for (int i = 0; i < n; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    if (event.data.u64 == kWakeToken) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+      continue;
+    }
+    const auto it = watches_.find(static_cast<int>(event.data.u64 & 0xffffffffU));
+    // An earlier handler of this turn may have closed the descriptor, and the number may be in use again.
+    if (it == watches_.end() || it->second.generation != static_cast<std::uint32_t>(event.data.u64 >> 32))
+      continue;
+    it->second.handler->on_fd_events(event.events);
+    ran = true;
+  }
+  return ran;
+}
+
+// ------------------------------------------------------------------------------------------------ timers,
+// descriptors
+
+TimerId Loop::add_timer(TimePoint when, Task task) {
+  SLIME_CHECK(in_loop());
+  const TimerId id{when, ++timer_sequence_};
+  timers_.emplace(std::pair(when, id.sequence), std::move(task));
+  return id;
+}
+
+void Loop::cancel_timer(TimerId& id) {
+  SLIME_CHECK(in_loop());
+  if (id) timers_.erase(std::pair(id.when, id.sequence));
+  id = TimerId{};
+}
+
+TimePoint Loop::next_timer() const { return timers_.empty() ? kNever : timers_.begin()->first.first; }
+
+Status Loop::watch(int fd, std::uint32_t events, FdHandler& handler) {
+  SLIME_CHECK(in_loop());
+  const Watch watch{&handler, ++watch_generation_};
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch_token(fd, watch.generation);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return from_errno("epoll_ctl add", errno);
+  watches_[fd] = watch;
+  return {};
+}
+
+Status Loop::change_watch(int fd, std::uint32_t events) {
+  SLIME_CHECK(in_loop());
+  const auto it = watches_.find(fd);
+  SLIME_CHECK(it != watches_.end());
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch_token(fd, it->second.generation);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return from_errno("epoll_ctl mod", errno);
+  return {};
+}
+
+void Loop::unwatch(int fd) {
+  SLIME_CHECK(in_loop());
+  if (watches_.erase(fd) == 0) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void Loop::add_poller(Poller& poller) {
+  SLIME_CHECK(in_loop());
+  pollers_.push_back(&poller);
+}
+
+void Loop::remove_poller(Poller& poller) {
+  SLIME_CHECK(in_loop());
+  // Not erased here: run_pollers() may be walking the list.
+  std::replace(pollers_.begin(), pollers_.end(), &poller, static_cast<Poller*>(nullptr));
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "transport/limits.h"
+
+namespace slime::transport {
+
+// Gets the events of one watched descriptor, on the loop.
+class FdHandler {
+ public:
+  // `events` are EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP bits. May unwatch any descriptor, also its
+  // own.
+  virtual void on_fd_events(std::uint32_t events) noexcept = 0;
+
+ protected:
+  ~FdHandler() = default;
+};
+
+// Something that is polled in each turn of the loop, for sources that have no descriptor.
+class Poller {
+ public:
+  // True if it did something, in which case the loop does not block after this turn.
+  virtual bool poll_once() noexcept = 0;
+
+ protected:
+  ~Poller() = default;
+};
+
+struct TimerId {
+  TimePoint when = kNever;
+  std::uint64_t sequence = 0;  // 0: no timer
+  explicit operator bool() const { return sequence != 0; }
+};
+
+struct LoopOptions {
+  const Clock* clock = &steady_clock();  // a manual clock: the loop never blocks, the owner moves time
+  Nanos spin = limits::kLoopSpin;        // polls this long after the last progress before it blocks
+};
+
+// One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
+// a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), else
+// the one caller that is inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on
+// it.
+class Loop final : public Driver {
+ public:
+  static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
+  ~Loop() override;  // stops the thread; what is still posted is run first
+
+  // ---- any thread ----
+  // Runs `task` in a later turn.
+  void post(Task task);
+  // Runs `task` now if the calling thread drives the loop, or may drive it (no thread, nobody inside); else
+  // posts it.
+  void dispatch(Task task);
+  // Runs fn() on the loop and returns its value. Not from the loop's own callbacks unless in_loop().
+  template <class F>
+  auto run(F fn) -> decltype(fn());
+  // True on the thread that drives the loop, or when nobody drives it.
+  [[nodiscard]] bool in_loop() const;
+  void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override;
+  // Runs the loop in a thread of its own until stop(). Idempotent.
+  void start_thread();
+  [[nodiscard]] bool has_thread() const { return has_thread_.load(std::memory_order_acquire); }
+  // Ends the thread after what was posted so far has run. Not from the loop. Idempotent.
+  void stop();
+  [[nodiscard]] const Clock& clock() const { return *options_.clock; }
+  [[nodiscard]] TimePoint now() const { return options_.clock->now(); }
+
+  // One turn in the caller, for loops without a thread: runs what is due; when there is nothing, waits up to
+  // `budget` for something. True if anything ran. False at once if another thread drives the loop.
+  bool poll(Nanos budget);
+
+  // ---- on the loop ----
+  TimerId add_timer(TimePoint when, Task task);
+  // A fired or cancelled timer is ignored.
+  void cancel_timer(TimerId& id);
+  // kNever when there is none.
+  [[nodiscard]] TimePoint next_timer() const;
+  // Level triggered. One handler for each descriptor.
+  Status watch(int fd, std::uint32_t events, FdHandler& handler);
+  Status change_watch(int fd, std::uint32_t events);
+  void unwatch(int fd);
+  void add_poller(Poller& poller);
+  void remove_poller(Poller& poller);
+
+ private:
+  struct Watch {
+    FdHandler* handler;
+    std::uint32_t generation;
+  };
+  class DriveScope;
+
+  Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake);
+  bool try_drive();
+  void release_drive();
+  bool turn(TimePoint block_until);
+  bool run_posted();
+  bool run_timers();
+  bool run_pollers();
+  bool wait_fds(TimePoint block_until);
+  void wake();
+  void thread_main();
+
+  const LoopOptions options_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+  const bool manual_clock_;
+
+  mutable std::mutex mutex_;  // guards posted_, waiters_
+  std::vector<Task> posted_;
+  int waiters_ = 0;
+  std::condition_variable drive_free_;
+
+  std::atomic<std::thread::id> driver_{};
+  std::atomic<bool> blocked_{false};
+  std::atomic<bool> has_posted_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> has_thread_{false};
+
+  std::map<std::pair<TimePoint, std::uint64_t>, Task> timers_;
+  std::uint64_t timer_sequence_ = 0;
+  std::unordered_map<int, Watch> watches_;
+  std::uint32_t watch_generation_ = 0;
+  std::vector<Poller*> pollers_;
+  TimePoint last_progress_{};
+
+  std::thread thread_;  // last: it touches everything above
+};
+
+template <class F>
+auto Loop::run(F fn) -> decltype(fn()) {
+  using R = decltype(fn());
+  if (driver_.load(std::memory_order_acquire) == std::this_thread::get_id()) return fn();
+  if constexpr (std::is_void_v<R>) {
+    run([&fn] {
+      fn();
+      return true;
+    });
+  } else {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<R> result;
+    dispatch([&] {
+      R value = fn();
+      const std::lock_guard lock(mutex);
+      result.emplace(std::move(value));
+      changed.notify_all();
+    });
+    const auto done = [&] {
+      const std::lock_guard lock(mutex);
+      return result.has_value();
+    };
+    if (has_thread()) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return result.has_value(); });
+    } else {
+      wait_until(done, kNever);
+    }
+    return std::move(*result);
+  }
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace slime::transport {
+
+// One posted request; a whole batch is one. Owned by the caller, never moved while posted, completed exactly
+// once on the endpoint's loop, also when the endpoint closes or the peer dies. After complete() it may be
+// posted again, or be destroyed from inside complete().
+class Operation {
+ public:
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Thread: the loop. An OK status: a message was handed to the wire and its buffer is the caller's again; a
+  // write is in the peer's memory; a read is in ours. Another status: outcome unknown, but the wire no longer
+  // uses any buffer.
+  virtual void complete(Status status) noexcept = 0;
+
+  // When it must be over; set before posting. kNever is replaced by limits::kOperationDeadline from now.
+  TimePoint deadline = kNever;
+
+  [[nodiscard]] bool posted() const { return posted_; }
+
+  // For endpoints only: the two ends of a post.
+  void mark_posted() {
+    SLIME_CHECK(!posted_);
+    posted_ = true;
+  }
+  void finish(Status status) noexcept {
+    SLIME_CHECK(posted_);
+    posted_ = false;
+    complete(std::move(status));
+  }
+
+ protected:
+  Operation() = default;
+  ~Operation() { SLIME_CHECK(!posted_); }  // never deleted through the base; never while the wire may use it
+
+ private:
+  bool posted_ = false;
+};
+
+// An Operation that calls a function: complete(status) -> fn(status).
+template <class F>
+class FunctionOperation final : public Operation {
+ public:
+  explicit FunctionOperation(F fn) : fn_(std::move(fn)) {}
+  void complete(Status status) noexcept override { fn_(std::move(status)); }
+
+ private:
+  F fn_;
+};
+
+}  // namespace slime::transport

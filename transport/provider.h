@@ -1,0 +1,97 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "transport/endpoint.h"
+#include "transport/loop.h"
+#include "transport/memory.h"
+
+namespace slime::transport {
+
+struct PortOptions {
+  std::uint32_t slot_bytes = limits::kSlotBytes;
+  std::uint32_t pool_slots = limits::kPoolSlots;
+  std::uint32_t base_credits = limits::kBaseCredits;
+  std::uint32_t max_credits = limits::kMaxCredits;
+  // kInvalidArgument with the field's name: base <= max <= pool, 256 B <= slot <= 1 MiB, ...
+  [[nodiscard]] Status validate() const;
+};
+
+// What both ends tell each other while they connect.
+struct Introduction {
+  std::string local_name;  // for texts
+  std::string peer_name;
+  bool initiator = false;
+};
+
+// A connection in the making: what this side tells the peer through the handshake, then what it makes of the
+// answer. Dropping it gives back what it reserved. Thread: the port's loop.
+class PendingEndpoint {
+ public:
+  PendingEndpoint() = default;
+  PendingEndpoint(const PendingEndpoint&) = delete;
+  PendingEndpoint& operator=(const PendingEndpoint&) = delete;
+  virtual ~PendingEndpoint() = default;
+  // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
+  [[nodiscard]] virtual ByteVector parameters() const = 0;
+  // `socket` is the handshake's connection, non-blocking, with nothing more to read or write by the
+  // handshake: tcp moves its data on it, others watch it for the peer's death. kCorrupt when
+  // `peer_parameters` do not parse.
+  virtual Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
+                                                   Introduction who) = 0;
+};
+
+// A Device on one Loop: the receive pool that its endpoints share, and the endpoints. Lifetime: outlives its
+// endpoints and the messages they delivered. Thread: the loop.
+class Port {
+ public:
+  Port() = default;
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+  virtual ~Port() = default;
+  // Reserves the base credits of one more endpoint; kResourceExhausted when the pool cannot.
+  virtual Result<std::unique_ptr<PendingEndpoint>> prepare() = 0;
+  [[nodiscard]] virtual std::size_t endpoints() const = 0;
+  [[nodiscard]] virtual std::uint32_t free_slots() const = 0;  // not promised to any peer
+};
+
+// The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions and ports.
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+  // Registers memory of the caller, who keeps it alive until the region is closed. kInvalidArgument for a
+  // null or empty range, kUnimplemented for a kind that this build cannot move.
+  virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
+                                               MemoryKind kind = MemoryKind::kHost) = 0;
+  // Makes page-aligned zeroed memory in a memfd, already touched, and registers it.
+  virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights,
+                                        MemoryKind kind = MemoryKind::kHost) = 0;
+  virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
+};
+
+// One fabric. Thread: any.
+class Provider {
+ public:
+  Provider() = default;
+  Provider(const Provider&) = delete;
+  Provider& operator=(const Provider&) = delete;
+  virtual ~Provider() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "tcp", ...
+  // Why it cannot work on this machine, or OK.
+  [[nodiscard]] virtual Status available() const = 0;
+  virtual Result<std::unique_ptr<Device>> open_device() = 0;
+};
+
+// The providers of this build by name; kNotFound lists those that there are.
+Result<std::unique_ptr<Provider>> make_provider(std::string_view name);
+std::vector<std::string> provider_names();
+
+}  // namespace slime::transport

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace slime::transport::soft {
+
+// Who gets a wire's events: the engine. Called on the loop.
+class WireHandler {
+ public:
+  virtual void on_readable() noexcept = 0;
+  virtual void on_writable() noexcept = 0;  // only after want_write(true)
+  // The wire is gone: nothing more can be read or written. At most once; then no other call.
+  virtual void on_broken(Status reason) noexcept = 0;
+
+ protected:
+  ~WireHandler() = default;
+};
+
+// What the software engine runs over: one reliable, ordered, non-blocking stream of bytes in each direction
+// between two engines. tcp is a socket, sim a seeded pipe, shm a ring. Thread: the loop.
+class Wire {
+ public:
+  Wire() = default;
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  virtual ~Wire() = default;  // closes; no event follows
+
+  virtual void start(WireHandler& handler) = 0;
+  // Takes a prefix of the gathered bytes and returns its length; 0 means full: on_writable follows after
+  // want_write(true). The bytes are copied before it returns. An error is final and also the reason of the
+  // break.
+  virtual Result<std::size_t> write(std::span<const iovec> parts) = 0;
+  // Fills a prefix of the parts and returns its length; 0 means that nothing is there now. The peer's end of
+  // stream is the error kUnavailable.
+  virtual Result<std::size_t> read(std::span<const iovec> parts) = 0;
+  virtual void want_write(bool wanted) = 0;
+  // Work waits for the peer (or not): a socket arms its keepalive.
+  virtual void set_waiting(bool waiting) = 0;
+  // For people: "tcp 127.0.0.1:40112 -> 127.0.0.1:7000".
+  [[nodiscard]] virtual std::string describe() const = 0;
+};
+
+}  // namespace slime::transport::soft
