@@ -42,8 +42,9 @@ class ChannelOwner {
  public:
   // A message went both ways: the channel is usable. Once.
   virtual void on_channel_ready() noexcept = 0;
-  // A user message with no receive waiting is kept; this is for an owner that only wants to know.
   virtual void on_channel_imm(std::uint32_t imm) noexcept = 0;
+  // The endpoint's on_ready: one-sided operations that it refused with kResourceExhausted may be taken now.
+  virtual void on_channel_writable() noexcept {}
   // The peer asks for a region by name: its descriptor, or kNotFound, kPermissionDenied.
   virtual Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept = 0;
   // The peer revoked a region that it had described: forget it.

@@ -71,6 +71,10 @@ class Loop final : public Driver {
   auto run(F fn) -> decltype(fn());
   // True on the thread that drives the loop, or when nobody drives it.
   [[nodiscard]] bool in_loop() const;
+  // True only inside the loop's own callbacks, where nothing may wait for the loop.
+  [[nodiscard]] bool drives() const {
+    return driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
+  }
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override;
   // Runs the loop in a thread of its own until stop(). Idempotent.
   void start_thread();
