@@ -176,6 +176,10 @@ class PeerAgent {
   Status drain(Nanos bound);
   // Called on the loop for each notification: be short. Replaces the earlier one.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
+  // Called on the loop once for each connection that ended, with the peer's name and the id that its calls had
+  // (CallInfo::connection): no byte of it lands any more, and none of its requests starts inline any more.
+  // Adds to the earlier ones; a handler lives as long as the agent. Be short.
+  void on_disconnect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
 
   // What nanoctrl knows of this scope, as JSON: peers with address, instance, kind, services, regions.
   Result<std::string> list_peers(Nanos timeout = std::chrono::seconds(5));

@@ -29,6 +29,9 @@ struct CallInfo {
   std::string service;
   std::string method;
   TimePoint deadline = kNever;
+  // Endpoint::id() of the connection that it came over: what a handler lends to a caller it can tie to this,
+  // since a name may come back as another process, and a process over another connection.
+  std::uint64_t connection = 0;
 };
 
 // A request that waits for its answer. Answer once, from any thread; dropping it unanswered answers
