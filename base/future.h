@@ -141,6 +141,12 @@ class [[nodiscard]] Future {
   void cancel() {
     if (state_) state_->cancel();
   }
+  // Calls `task` once there is an outcome, at once if it is there, else on the thread that completes it (the
+  // loop: be short, never wait there). Takes nothing.
+  void on_done(Task task) const {
+    SLIME_CHECK(state_ != nullptr);
+    state_->on_done(std::move(task));
+  }
   // Calls fn(Result<T>) with the outcome, at once if it is there, else on the thread that completes it (the
   // loop: be short, never wait there). Uses this future up.
   template <class F>
