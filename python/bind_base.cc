@@ -1,0 +1,106 @@
+#include <pthread.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "base/log.h"
+#include "python/binding.h"
+
+namespace slime::python {
+namespace {
+
+std::atomic<std::uint64_t> forks{0};
+std::atomic<unsigned long> main_thread{0};
+
+void bind_code(nb::module_& m) {
+  nb::enum_<Code>(m, "Code", nb::is_arithmetic(), "What the caller of something that failed does next.")
+      .value("OK", Code::kOk)
+      .value("INVALID_ARGUMENT", Code::kInvalidArgument, "fix the call")
+      .value("NOT_FOUND", Code::kNotFound, "branch on it")
+      .value("ALREADY_EXISTS", Code::kAlreadyExists, "branch on it")
+      .value("PERMISSION_DENIED", Code::kPermissionDenied, "get rights")
+      .value("UNAUTHENTICATED", Code::kUnauthenticated, "get rights")
+      .value("RESOURCE_EXHAUSTED", Code::kResourceExhausted, "back off, then retry")
+      .value("UNIMPLEMENTED", Code::kUnimplemented, "fall back")
+      .value("DEADLINE_EXCEEDED", Code::kDeadlineExceeded, "outcome unknown; retry only if idempotent")
+      .value("CANCELLED", Code::kCancelled, "you asked for it")
+      .value("ABORTED", Code::kAborted, "the peer restarted: redo from a higher level")
+      .value("UNAVAILABLE", Code::kUnavailable, "retry if idempotent or if not maybe_executed")
+      .value("CORRUPT", Code::kCorrupt, "drop the peer")
+      .value("INTERNAL", Code::kInternal, "report a bug");
+}
+
+// True when every helper thread has ended.
+bool wait_for_helpers(double timeout) {
+  detail::Helpers& helpers = detail::helpers();
+  const nb::gil_scoped_release unlocked;
+  std::unique_lock lock(helpers.mutex);
+  return helpers.changed.wait_for(lock, timeout_from(timeout), [&] { return helpers.running == 0; });
+}
+
+}  // namespace
+
+void raise(const Status& status) {
+  const nb::object error =
+      nb::module_::import_("slime._errors")
+          .attr("from_status")(static_cast<int>(status.code()), status.text(), status.maybe_executed());
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+void raise(Code code, std::string text) { raise(Status(code, std::move(text))); }
+
+std::uint64_t fork_generation() { return forks.load(std::memory_order_relaxed); }
+
+bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(std::memory_order_relaxed); }
+
+detail::Helpers& detail::helpers() {
+  static auto* const kHelpers = new Helpers;  // never destroyed: a helper may outlive main()
+  return *kHelpers;
+}
+
+Nanos deadline_from(std::optional<double> seconds) {
+  if (!seconds) return Nanos::zero();
+  if (!(*seconds > 0)) raise(Code::kInvalidArgument, "a deadline is a positive number of seconds, or None");
+  return std::max(timeout_from(seconds), Nanos(1));
+}
+
+Nanos timeout_from(std::optional<double> seconds) {
+  if (!seconds) return Nanos::max();
+  if (std::isnan(*seconds)) raise(Code::kInvalidArgument, "a timeout is a number of seconds, or None");
+  if (*seconds <= 0) return Nanos::zero();
+  if (*seconds > 1e9) return Nanos::max();
+  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(*seconds));
+}
+
+std::uint64_t unsigned_from(nb::handle value, const char* name) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
+  if (number == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise(Code::kInvalidArgument, std::string(name) + " is " + nb::str(index).c_str() +
+                                      ": neither negative nor above 2**64 - 1 is allowed");
+  }
+  return number;
+}
+
+void bind_base(nb::module_& m) {
+  bind_code(m);
+  nb::enum_<LogLevel>(m, "LogLevel")
+      .value("DEBUG", LogLevel::kDebug)
+      .value("INFO", LogLevel::kInfo)
+      .value("WARNING", LogLevel::kWarning)
+      .value("ERROR", LogLevel::kError)
+      .value("OFF", LogLevel::kOff);
+  m.def(
+      "set_log_level", [](LogLevel level) { set_log_level(level); }, nb::arg("level"),
+      "How much Slime writes to stderr.");
+  m.def("wait_for_helpers", &wait_for_helpers, nb::arg("timeout"));
+  static const int kAtFork = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  if (kAtFork != 0) raise(from_errno("pthread_atfork", kAtFork));
+  main_thread =
+      nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+}
+
+}  // namespace slime::python

@@ -1,0 +1,179 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/unique_fd.h"
+#include "python/py_future.h"
+
+namespace slime::python {
+namespace {
+
+// Tells Python which futures are done: loops push numbers, without the GIL; Python watches the descriptor or
+// waits, and takes them.
+class CompletionQueue {
+ public:
+  static std::shared_ptr<CompletionQueue> create() {
+    UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event.valid()) raise(from_errno("eventfd", errno));
+    return std::make_shared<CompletionQueue>(std::move(event));
+  }
+  explicit CompletionQueue(UniqueFd event) : event_(std::move(event)) {}
+
+  // Thread: any.
+  void push(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    numbers_.push_back(number);
+    if (numbers_.size() == 1) signal();
+  }
+  // Ends take_or_wait for good.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    signal();
+  }
+  std::vector<std::uint64_t> take() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t count = 0;
+    if (!closed_) {
+      [[maybe_unused]] const ssize_t bytes = ::read(event_.get(), &count, sizeof count);
+    }
+    return std::exchange(numbers_, {});
+  }
+  // Waits until there is something; false when closed.
+  bool wait() {
+    while (true) {
+      pollfd wanted{event_.get(), POLLIN, 0};
+      ::poll(&wanted, 1, -1);
+      const std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      if (!numbers_.empty()) return true;
+    }
+  }
+  [[nodiscard]] int fd() const { return event_.get(); }
+
+ private:
+  void signal() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t bytes = ::write(event_.get(), &one, sizeof one);
+  }
+  const UniqueFd event_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> numbers_;
+  bool closed_ = false;
+};
+
+using QueueHandle = ForkGuarded<CompletionQueue>;
+
+nb::list to_list(const std::vector<std::uint64_t>& numbers) {
+  nb::list out;
+  for (const std::uint64_t number : numbers) out.append(number);
+  return out;
+}
+
+void bind_completion_queue(nb::module_& m) {
+  nb::class_<QueueHandle>(m, "CompletionQueue", "Numbers of futures that are done.")
+      .def("__init__", [](QueueHandle* self) { new (self) QueueHandle(CompletionQueue::create()); })
+      .def("fileno", [](const QueueHandle& self) { return self->fd(); })
+      .def(
+          "take",
+          [](const QueueHandle& self) {
+            if (self.forked()) return nb::list();  // the descriptor is the parent's too: leave it alone
+            return to_list(self->take());
+          },
+          nb::sig("def take(self) -> list[int]"), "What has come so far.")
+      .def(
+          "wait",
+          [](const QueueHandle& self) {
+            CompletionQueue& queue = *self;
+            const nb::gil_scoped_release unlocked;
+            return queue.wait();
+          },
+          "Waits for something to take. False once closed.")
+      .def("close", [](const QueueHandle& self) {
+        if (!self.forked()) self->close();
+      });
+}
+
+PyType_Slot kFutureSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyFuture::traverse)},
+                              {Py_tp_clear, reinterpret_cast<void*>(&PyFuture::clear)},
+                              {0, nullptr}};
+
+nb::object completion_helper(const char* name) {
+  return nb::module_::import_("slime._completion").attr(name);
+}
+
+}  // namespace
+
+bool PyFuture::wait_done(std::optional<double> timeout) const {
+  if (done()) return true;
+  const std::shared_ptr<AnyFuture> future = future_.shared();
+  return wait_in_slices([&](Nanos slice) { return future->wait_done(slice); }, timeout_from(timeout));
+}
+
+nb::object PyFuture::wait(std::optional<double> timeout) {
+  if (value_.is_valid()) return value_;
+  if (!wait_done(timeout)) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
+  check(future_->status());
+  nb::object value = future_->value();
+  if (decode_.is_valid()) value = decode_(value);
+  value_ = value;
+  return value;
+}
+
+int PyFuture::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* future = nb::inst_ptr<PyFuture>(self);
+  Py_VISIT(future->agent_.ptr());
+  Py_VISIT(future->decode_.ptr());
+  Py_VISIT(future->value_.ptr());
+  return 0;
+}
+
+int PyFuture::clear(PyObject* self) {
+  auto* future = nb::inst_ptr<PyFuture>(self);
+  future->agent_.reset();
+  future->decode_.reset();
+  future->value_.reset();
+  return 0;
+}
+
+void bind_future(nb::module_& m) {
+  bind_completion_queue(m);
+  nb::class_<PyFuture>(m, "Future", nb::type_slots(kFutureSlots),
+                       "The outcome of something under way. wait() for it, or await it in asyncio.")
+      .def("wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
+           nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
+           "The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:\n"
+           "one may wait again. KeyboardInterrupt works.")
+      .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
+           "Waits like wait(), takes nothing; False on timeout.")
+      .def("done", &PyFuture::done)
+      .def("cancel", &PyFuture::cancel,
+           "Asks for an early end. The future still completes: Cancelled, or what happened before.")
+      .def(
+          "add_done_callback",
+          [](nb::handle self, nb::handle callback) {
+            completion_helper("add_done_callback")(self, callback);
+          },
+          nb::arg("callback"),
+          nb::sig("def add_done_callback(self, callback: collections.abc.Callable[[Future], "
+                  "typing.Any]) -> None"),
+          "Calls callback(self) once it is done, on a thread of Slime's own.")
+      .def(
+          "__await__", [](nb::handle self) { return completion_helper("await_future")(self); },
+          nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, typing.Any]"))
+      .def_prop_ro(
+          "agent", [](const PyFuture& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"),
+          "Whose operation it is.")
+      .def(
+          "notify",
+          [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
+            self.any().on_done([queue = queue.shared(), number] { queue->push(number); });
+          },
+          nb::arg("queue"), nb::arg("number"), "Puts the number into the queue once this is done.");
+}
+
+}  // namespace slime::python

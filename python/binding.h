@@ -1,0 +1,148 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "base/status.h"
+
+// What the binding files share. Rules of this folder: the GIL is never taken on a loop's thread, so nothing
+// that a loop may run or destroy holds a Python object; and it is never held while waiting.
+namespace slime::python {
+
+namespace nb = nanobind;
+
+// Sets the Python exception for a status that is not OK, and throws.
+[[noreturn]] void raise(const Status& status);
+[[noreturn]] void raise(Code code, std::string text);
+inline void check(const Status& status) {
+  if (!status.ok()) raise(status);
+}
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result) raise(result.error());
+  return *std::move(result);
+}
+
+// Counts the forks between the first process and this one.
+std::uint64_t fork_generation();
+
+// Owns a C++ object for Python. In a forked child the object's threads do not exist and its sockets are the
+// parent's: use raises Unavailable there, and destruction leaks it on purpose.
+template <class T>
+class ForkGuarded {
+ public:
+  ForkGuarded() = default;
+  explicit ForkGuarded(std::shared_ptr<T> object)
+      : object_(std::move(object)), generation_(fork_generation()) {}
+  ForkGuarded(ForkGuarded&& other) noexcept = default;
+  ForkGuarded& operator=(ForkGuarded&& other) = delete;
+  ~ForkGuarded() {
+    if (object_ && forked()) new std::shared_ptr<T>(std::move(object_));
+  }
+
+  T& operator*() const { return *shared(); }
+  T* operator->() const { return shared().get(); }
+  const std::shared_ptr<T>& shared() const {
+    if (forked()) raise(Code::kUnavailable, "made before fork(): this child process has to make its own");
+    return object_;
+  }
+  [[nodiscard]] bool forked() const { return generation_ != fork_generation(); }
+  // Drops the object; in the child, leaks it.
+  void reset() {
+    if (!forked()) object_.reset();
+  }
+
+ private:
+  std::shared_ptr<T> object_;
+  std::uint64_t generation_ = 0;
+};
+
+// Seconds as Python gives them. None is the agent's default; else a positive number, or InvalidArgument.
+Nanos deadline_from(std::optional<double> seconds);
+// None is for ever; below zero is zero.
+Nanos timeout_from(std::optional<double> seconds);
+
+// Python gets to handle its signals this often while something waits.
+inline constexpr Nanos kSignalInterval = std::chrono::milliseconds(100);
+
+// Calls wait(Nanos) -> bool without the GIL, in slices, until it says true or the timeout has passed. A
+// signal handler's exception (KeyboardInterrupt) goes through. Thread: holds the GIL.
+template <class Wait>
+bool wait_in_slices(Wait wait, Nanos timeout) {
+  const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
+  while (true) {
+    const TimePoint now = steady_clock().now();
+    const Nanos left =
+        deadline == kNever ? kSignalInterval : std::min(kSignalInterval, Nanos(deadline - now));
+    {
+      const nb::gil_scoped_release unlocked;
+      if (wait(std::max(left, Nanos::zero()))) return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (steady_clock().now() >= deadline) return false;
+  }
+}
+
+bool on_main_thread();
+
+namespace detail {
+
+// Threads that finish a call whose waiter was interrupted. The process waits for them, bounded, at its end.
+struct Helpers {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int running = 0;
+};
+Helpers& helpers();
+
+}  // namespace detail
+
+// Runs a call that blocks in C++, without the GIL. Signals reach Python only in its main thread: there the
+// call runs on a thread of its own, so that KeyboardInterrupt ends the wait, if not the call. `fn` owns all
+// that it uses.
+template <class F>
+auto run_blocking(F fn) -> decltype(fn()) {
+  using R = decltype(fn());
+  if (!on_main_thread()) {
+    const nb::gil_scoped_release unlocked;
+    return fn();
+  }
+  auto outcome = std::make_shared<slime::detail::FutureState<R>>(nullptr);
+  {
+    const std::lock_guard lock(detail::helpers().mutex);
+    ++detail::helpers().running;
+  }
+  std::thread([outcome, fn = std::make_unique<F>(std::move(fn))]() mutable {
+    outcome->complete(Result<R>((*fn)()));
+    fn.reset();
+    outcome.reset();
+    const std::lock_guard lock(detail::helpers().mutex);
+    --detail::helpers().running;
+    detail::helpers().changed.notify_all();
+  }).detach();
+  wait_in_slices([&](Nanos slice) { return outcome->wait_done(slice); }, Nanos::max());
+  return *outcome->take();
+}
+
+// An int of Python in the range of T, or InvalidArgument that names it.
+std::uint64_t unsigned_from(nb::handle value, const char* name);
+
+void bind_base(nb::module_& m);
+void bind_future(nb::module_& m);
+void bind_memory(nb::module_& m);
+void bind_agent(nb::module_& m);
+void bind_rpc(nb::module_& m);
+
+}  // namespace slime::python

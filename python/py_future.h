@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "python/binding.h"
+
+namespace slime::python {
+
+// A Future<T> of any T, as Python sees it.
+class AnyFuture {
+ public:
+  AnyFuture() = default;
+  AnyFuture(const AnyFuture&) = delete;
+  AnyFuture& operator=(const AnyFuture&) = delete;
+  virtual ~AnyFuture() = default;
+
+  virtual bool wait_done(Nanos timeout) = 0;
+  virtual bool done() = 0;
+  virtual void cancel() = 0;
+  virtual void on_done(Task task) = 0;
+  // The outcome's status; only when done.
+  virtual Status status() = 0;
+  // The value; only when done and OK. Thread: holds the GIL. May be asked again.
+  virtual nb::object value() = 0;
+};
+
+// Convert: T& -> nb::object, called with the GIL held.
+template <class T, class Convert>
+class FutureOf final : public AnyFuture {
+ public:
+  FutureOf(Future<T> future, Convert convert) : future_(std::move(future)), convert_(std::move(convert)) {}
+  bool wait_done(Nanos timeout) override { return future_.wait_done(timeout); }
+  bool done() override { return future_.done(); }
+  void cancel() override { future_.cancel(); }
+  void on_done(Task task) override { future_.on_done(std::move(task)); }
+  Status status() override { return taken().status(); }
+  nb::object value() override { return convert_(*taken()); }
+
+ private:
+  Result<T>& taken() {
+    if (!result_) result_.emplace(future_.wait(Nanos::zero()));
+    return *result_;
+  }
+  Future<T> future_;
+  Convert convert_;
+  std::optional<Result<T>> result_;
+};
+
+// slime.Future. Thread: holds the GIL.
+class PyFuture {
+ public:
+  // `agent` is whose progress completes it; `decode`, if valid, makes the value of what came.
+  PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode)
+      : future_(std::move(future)), agent_(std::move(agent)), decode_(std::move(decode)) {}
+
+  nb::object wait(std::optional<double> timeout);
+  bool wait_done(std::optional<double> timeout) const;
+  [[nodiscard]] bool done() const { return value_.is_valid() || future_->done(); }
+  void cancel() const { future_->cancel(); }
+  [[nodiscard]] AnyFuture& any() const { return *future_; }
+  [[nodiscard]] const nb::object& agent() const { return agent_; }
+
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear(PyObject* self);
+
+ private:
+  ForkGuarded<AnyFuture> future_;
+  nb::object agent_;
+  nb::object decode_;
+  nb::object value_;
+};
+
+template <class T, class Convert>
+nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::object decode = {}) {
+  return nb::cast(PyFuture(std::make_shared<FutureOf<T, Convert>>(std::move(future), std::move(convert)),
+                           std::move(agent), std::move(decode)));
+}
+inline nb::object make_future(Future<None> future, nb::object agent) {
+  return make_future(std::move(future), std::move(agent), [](None&) { return nb::none(); });
+}
+
+}  // namespace slime::python

@@ -1,0 +1,164 @@
+"""How Python hears of finished futures: asyncio loops watch a descriptor, callbacks have a thread.
+
+A loop of Slime only puts a number into a queue; all Python runs here, on threads of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import queue
+import sys
+import threading
+import weakref
+from typing import Any, Callable, Generator
+
+from slime import _slime
+
+
+class _Waiting:
+    """Functions by number, called once their number comes through the queue."""
+
+    def __init__(self) -> None:
+        self.queue = _slime.CompletionQueue()
+        self._numbers = itertools.count(1)
+        self._functions: dict[int, Callable[[], None]] = {}
+
+    def call_when_done(self, future: _slime.Future, function: Callable[[], None]) -> None:
+        number = next(self._numbers)
+        self._functions[number] = function
+        future.notify(self.queue, number)
+        _drive(future)
+
+    def run_ready(self) -> None:
+        for number in self.queue.take():
+            self._functions.pop(number)()
+
+
+# One for each asyncio loop in use; it goes with the loop.
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
+_loops_lock = threading.Lock()
+
+
+def _waiting_of(loop: asyncio.AbstractEventLoop) -> _Waiting:
+    with _loops_lock:
+        waiting = _loops.get(loop)
+        if waiting is None:
+            waiting = _loops[loop] = _Waiting()
+            loop.add_reader(waiting.queue.fileno(), waiting.run_ready)
+        return waiting
+
+
+def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
+    """What `await future` does: cancelling the task cancels the future."""
+    loop = asyncio.get_running_loop()
+    if future.done():
+        return future.wait(0)
+    outcome = loop.create_future()
+
+    def finish() -> None:
+        if outcome.done():
+            return
+        try:
+            outcome.set_result(future.wait(0))
+        except Exception as error:  # whatever it is goes to the awaiting task
+            outcome.set_exception(error)
+
+    _waiting_of(loop).call_when_done(future, finish)
+    try:
+        return (yield from outcome)
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+
+
+class _Notifier:
+    """The thread that runs callbacks."""
+
+    def __init__(self) -> None:
+        self._waiting = _Waiting()
+        self._thread = threading.Thread(target=self._run, name="slime-callbacks", daemon=True)
+        self._thread.start()
+
+    def add(self, future: _slime.Future, function: Callable[[], None]) -> None:
+        self._waiting.call_when_done(future, function)
+
+    def _run(self) -> None:
+        while self._waiting.queue.wait():
+            self._waiting.run_ready()
+
+    def close(self) -> None:
+        self._waiting.queue.close()
+        self._thread.join(2)
+
+
+_notifier: _Notifier | None = None
+_notifier_lock = threading.Lock()
+
+
+def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future], Any]) -> None:
+    def run() -> None:
+        try:
+            callback(future)
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+
+    global _notifier
+    with _notifier_lock:
+        if _notifier is None:
+            _notifier = _Notifier()
+        _notifier.add(future, run)
+
+
+class Driver:
+    """Makes progress for those futures of an agent with Progress.CALLER that are awaited or have callbacks:
+    nobody waits for them in wait()."""
+
+    def __init__(self) -> None:
+        self._futures: queue.SimpleQueue[_slime.Future | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="slime-driver", daemon=True)
+        self._thread.start()
+
+    def add(self, future: _slime.Future) -> None:
+        self._futures.put(future)
+
+    def _run(self) -> None:
+        while True:
+            future = self._futures.get()
+            if future is None:
+                return
+            while not future.wait_done(0.1) and not self._closed:
+                pass
+
+    def close(self) -> None:
+        self._closed = True
+        self._futures.put(None)
+        self._thread.join(2)
+
+
+def _drive(future: _slime.Future) -> None:
+    agent = future.agent
+    if agent.progress == _slime.Progress.CALLER and not future.done():
+        agent._drive(future)
+
+
+def close() -> None:
+    """At the end of the process."""
+    global _notifier
+    with _notifier_lock:
+        notifier, _notifier = _notifier, None
+    if notifier is not None:
+        notifier.close()
+
+
+def _after_fork() -> None:
+    global _notifier, _notifier_lock, _loops, _loops_lock
+    _notifier = None
+    _notifier_lock = threading.Lock()
+    _loops = weakref.WeakKeyDictionary()
+    _loops_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,119 @@
+"""The exceptions. Each code has its class; the class says what the caller does next, the text is for people."""
+
+from __future__ import annotations
+
+from slime._slime import Code
+
+
+class Error(Exception):
+    """Something failed. `code` says what to do next, `text` what happened, to whom, and what to check.
+
+    `maybe_executed` is true if the request behind a failed call may have run at the peer.
+    """
+
+    def __init__(self, code: Code, text: str = "", maybe_executed: bool = False) -> None:
+        super().__init__(code, text, maybe_executed)
+        self.code = Code(code)
+        self.text = text
+        self.maybe_executed = maybe_executed
+
+    def __str__(self) -> str:
+        name = self.code.name.lower()
+        return f"{name}: {self.text}" if self.text else name
+
+    def __reduce__(self):
+        return from_status, (int(self.code), self.text, self.maybe_executed)
+
+
+class _Coded(Error):
+    _code: Code
+
+    def __init__(self, text: str = "", maybe_executed: bool = False) -> None:
+        super().__init__(self._code, text, maybe_executed)
+
+
+class InvalidArgument(_Coded, ValueError):
+    """Fix the call."""
+
+    _code = Code.INVALID_ARGUMENT
+
+
+class NotFound(_Coded, LookupError):
+    """There is no such thing: branch on it."""
+
+    _code = Code.NOT_FOUND
+
+
+class AlreadyExists(_Coded):
+    """It is there already: branch on it."""
+
+    _code = Code.ALREADY_EXISTS
+
+
+class PermissionDenied(_Coded, PermissionError):
+    """Get rights."""
+
+    _code = Code.PERMISSION_DENIED
+
+
+class Unauthenticated(_Coded):
+    """Get rights: the token is missing or wrong."""
+
+    _code = Code.UNAUTHENTICATED
+
+
+class ResourceExhausted(_Coded):
+    """Back off, then retry."""
+
+    _code = Code.RESOURCE_EXHAUSTED
+
+
+class Unimplemented(_Coded, NotImplementedError):
+    """Fall back."""
+
+    _code = Code.UNIMPLEMENTED
+
+
+class DeadlineExceeded(_Coded, TimeoutError):
+    """The outcome is unknown: retry only what is idempotent."""
+
+    _code = Code.DEADLINE_EXCEEDED
+
+
+class Cancelled(_Coded):
+    """You asked for it."""
+
+    _code = Code.CANCELLED
+
+
+class Aborted(_Coded):
+    """The peer restarted: redo from a higher level."""
+
+    _code = Code.ABORTED
+
+
+class Unavailable(_Coded, ConnectionError):
+    """Retry if idempotent, or if not `maybe_executed`."""
+
+    _code = Code.UNAVAILABLE
+
+
+class Corrupt(_Coded):
+    """The peer sent nonsense: drop it."""
+
+    _code = Code.CORRUPT
+
+
+class Internal(_Coded):
+    """A bug, here or in a peer's handler: report it."""
+
+    _code = Code.INTERNAL
+
+
+_CLASSES = {c._code: c for c in _Coded.__subclasses__()}
+
+
+def from_status(code: int, text: str, maybe_executed: bool) -> Error:
+    """The exception for a code: an instance of its class."""
+    cls = _CLASSES.get(Code(code))
+    return Error(Code(code), text, maybe_executed) if cls is None else cls(text, maybe_executed)
