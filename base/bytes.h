@@ -30,8 +30,9 @@ class ByteReader {
  public:
   explicit ByteReader(Bytes bytes) : bytes_(bytes) {}
 
+  // Not for bool: a peer's byte may be neither 0 nor 1.
   template <class T>
-  requires std::is_trivially_copyable_v<T> T read() {
+  requires(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>) T read() {
     T value{};
     const Bytes raw = take(sizeof(T));
     if (raw.size() == sizeof(T)) std::memcpy(&value, raw.data(), sizeof(T));
@@ -68,9 +69,12 @@ class ByteWriter {
  public:
   explicit ByteWriter(ByteVector& out) : out_(out) {}
 
+  // Not for types with padding, which would send bytes of our stack.
   template <class T>
-  requires std::is_trivially_copyable_v<T>
-  void write(const T& value) { append(std::as_bytes(std::span(&value, 1))); }
+  requires(std::has_unique_object_representations_v<T> ||
+           std::is_floating_point_v<T>) void write(const T& value) {
+    append(std::as_bytes(std::span(&value, 1)));
+  }
   void append(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
   // Texts longer than 65,535 bytes are our bug: limits are checked before.
   void text(std::string_view value);

@@ -38,11 +38,13 @@ class FutureState {
   // False when it was completed before; the later outcome is dropped.
   bool complete(Result<T> result) {
     std::vector<Task> callbacks;
+    Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
     {
       const std::lock_guard lock(mutex_);
       if (result_) return false;
       result_.emplace(std::move(result));
       callbacks.swap(callbacks_);
+      cancel = std::exchange(cancel_, Task());
     }
     changed_.notify_all();
     for (Task& callback : callbacks) callback();
@@ -86,15 +88,14 @@ class FutureState {
   }
   void set_cancel(Task cancel) {
     const std::lock_guard lock(mutex_);
-    cancel_ = std::move(cancel);
+    if (!result_) std::swap(cancel_, cancel);  // what is not kept is destroyed after the lock
   }
   void cancel() {
     Task cancel;
     {
       const std::lock_guard lock(mutex_);
       if (result_) return;
-      cancel = std::move(cancel_);
-      cancel_ = Task();
+      cancel = std::exchange(cancel_, Task());
     }
     if (cancel) cancel();
   }
@@ -163,7 +164,8 @@ class [[nodiscard]] Future {
       std::shared_ptr<detail::FutureState<T>> state;
       [[nodiscard]] bool await_ready() const { return state->done(); }
       void await_suspend(std::coroutine_handle<> waiter) {
-        state->on_done([waiter] { waiter.resume(); });
+        const auto keep = state;  // resuming may destroy this awaiter
+        keep->on_done([waiter] { waiter.resume(); });
       }
       Result<T> await_resume() { return state->take(); }
     };
@@ -190,7 +192,8 @@ class Promise {
 
   Future<T> future() const { return Future<T>(state_); }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
-  // What Future::cancel() does; called at most once, on the cancelling thread, never after completion.
+  // What Future::cancel() does; called at most once, on the cancelling thread. Never called once completion
+  // has returned; both may run at the same time on two threads. Dropped on completion.
   void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }
 
  private:

@@ -19,4 +19,10 @@ inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
 // How long a close may take before what is left is cut off.
 inline constexpr Nanos kCloseBound = std::chrono::seconds(2);
 
+// A log file is rotated at this size, and this many old ones are kept: 64 MiB at most.
+inline constexpr std::size_t kLogFileBytes = 16 << 20;
+inline constexpr std::size_t kLogFileCount = 3;
+// One line of a log; longer ones are cut.
+inline constexpr std::size_t kLogLineBytes = 4096;
+
 }  // namespace slime::limits

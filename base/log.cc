@@ -9,11 +9,10 @@
 #include <memory>
 #include <mutex>
 
+#include "base/limits.h"
+
 namespace slime {
 namespace {
-
-constexpr std::size_t kLogFileBytes = 16 << 20;
-constexpr std::size_t kLogFileCount = 3;
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
@@ -32,8 +31,26 @@ std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr target) {
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
-  // The default handler prints to stderr once a second: useful on a full disk, and never throws out of log().
+  // spdlog's default handler writes to stderr, once a second: it says that the disk is full, and never
+  // throws.
   return logger;
+}
+
+// A text may quote a peer: no line break or escape sequence of its own reaches the log.
+std::string printable(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const bool cut = text.size() > limits::kLogLineBytes;
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text.substr(0, limits::kLogLineBytes)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      out.push_back(c);
+    } else {
+      out.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
+    }
+  }
+  return cut ? out.append("...") : out;
 }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -52,7 +69,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }  // namespace
 
 bool log_enabled(LogLevel level) {
-  return static_cast<int>(level) >= g_level.load(std::memory_order_relaxed);
+  return level < LogLevel::kOff && static_cast<int>(level) >= g_level.load(std::memory_order_relaxed);
 }
 
 void set_log_level(LogLevel level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
@@ -77,13 +94,13 @@ void log(LogLevel level, std::string_view component, std::string_view text) {
     if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger = s.logger;
   }
-  logger->log(to_spdlog(level), "{}: {}", component, text);
+  logger->log(to_spdlog(level), "{}: {}", component, printable(text));
 }
 
 Status log_to_file(const std::string& path) {
   try {
-    auto logger = make_logger(
-        std::make_shared<spdlog::sinks::rotating_file_sink_mt>(path, kLogFileBytes, kLogFileCount));
+    auto logger = make_logger(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
+        path, limits::kLogFileBytes, limits::kLogFileCount));
     Sink& s = sink();
     const std::lock_guard lock(s.mutex);
     s.logger = std::move(logger);

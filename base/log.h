@@ -11,7 +11,8 @@ namespace slime {
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 };
 
 // Only the edges log (programs, the agent's connection states); libraries return a Status instead. Thread:
-// any. Lines go to stderr, or to the file given to log_to_file. A full disk drops lines, never the process.
+// any. Lines go to stderr, or to the file given to log_to_file. A full disk drops lines, never the
+// process. Control characters are printed as \xNN, long lines are cut.
 void log(LogLevel level, std::string_view component, std::string_view text);
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);

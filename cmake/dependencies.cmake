@@ -1,4 +1,8 @@
 # Every dependency is a package of the distribution; scripts/install_deps.sh installs them.
+# msgpack looks for Boost; its own configuration file is the one to use.
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)
+endif()
 find_package(Threads REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(nlohmann_json REQUIRED)
