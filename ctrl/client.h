@@ -1,0 +1,114 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "ctrl/types.h"
+
+namespace slime::ctrl {
+
+struct ClientOptions {
+  std::string url;  // "http://127.0.0.1:4479"
+  Nanos connect_timeout = std::chrono::seconds(2);
+  Nanos timeout = std::chrono::seconds(5);  // of a request after connecting; a watch adds its wait
+  [[nodiscard]] Status validate() const;
+};
+
+struct PeerFilter {
+  std::string scope = "default";
+  std::string kind;  // empty: all
+};
+
+struct PeerList {
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;  // ask for changes since here
+  std::vector<PeerInfo> peers;
+};
+
+// A service or region with the peer that has it.
+struct ServiceEntry {
+  std::string peer;
+  std::string address;
+  InstanceId instance;
+  std::uint64_t incarnation = 0;
+  ServiceInfo service;
+};
+struct RegionEntry {
+  std::string peer;
+  std::string address;
+  InstanceId instance;
+  std::uint64_t incarnation = 0;
+  RegionInfo region;
+};
+
+struct ServerStatus {
+  std::string version;
+  std::uint64_t server_epoch = 0;
+  Nanos uptime{};
+  Nanos ttl{};
+  std::uint64_t scopes = 0;
+  std::uint64_t peers = 0;
+  std::uint64_t watchers = 0;
+};
+
+// nanoctrl's HTTP API as blocking calls. Each call is one request on a connection of its own, so nothing is
+// kept open between calls. Thread: any, several at once; never a loop's thread.
+//
+// Errors of every call, besides those named: kUnavailable: nobody answers, or nanoctrl is shutting down
+// (maybe_executed() tells whether the request may have arrived); kDeadlineExceeded: connected, but no answer
+// in time; kResourceExhausted: a limit of the server, the text says which; kCancelled after stop();
+// kInvalidArgument: the text names the field; kCorrupt: the answer is not nanoctrl's.
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> create(ClientOptions options);
+  ~Client();  // stop()
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Registers, or registers again: the same instance keeps its incarnation and replaces its record. A name
+  // held by another live instance is kAlreadyExists, unless `takeover`: then the holder loses the name.
+  Result<Lease> register_peer(const Registration& registration, bool takeover = false);
+  // Renews the lease. With `since` returns the scope's changes after that revision, else none. kNotFound: not
+  // registered (nanoctrl restarted, or the lease ran out): register again. kAborted: somebody else has the
+  // name now: do not.
+  Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                            std::optional<std::uint64_t> since = {});
+  // Removes the record if it is still ours. kNotFound and kAborted as above: either way it is gone.
+  Status deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation);
+
+  // Adds or replaces, by name, and removes; all or nothing. Removing what is not there is fine. kNotFound and
+  // kAborted as in heartbeat().
+  Status update_regions(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                        std::span<const RegionInfo> publish, std::span<const std::string> unpublish = {});
+  Status update_services(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                         std::span<const ServiceInfo> publish, std::span<const std::string> unpublish = {});
+
+  // kNotFound when the name is not registered.
+  Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
+  Result<PeerList> list_peers(const PeerFilter& filter = {});
+  // `kind` of the service; empty: all.
+  Result<std::vector<ServiceEntry>> list_services(std::string_view scope, std::string_view kind = {});
+  // `peer` empty: all.
+  Result<std::vector<RegionEntry>> list_regions(std::string_view scope, std::string_view peer = {});
+  // Waits up to `wait` (at most 30 s) for a change after `since`; no events when there was none.
+  // kResourceExhausted when too many watch: poll with heartbeats instead, or come back later.
+  Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
+  Result<ServerStatus> server_status();
+
+  // Ends the calls under way and refuses later ones (kCancelled). Returns when none is under way. Idempotent.
+  void stop();
+  [[nodiscard]] const std::string& url() const;
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slime::ctrl

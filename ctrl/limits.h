@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/limits.h"
+
+namespace slime::ctrl::limits {
+
+using slime::limits::kNameBytes;
+
+inline constexpr std::uint16_t kDefaultPort = 4479;
+
+// What one registration may carry. Enough for an agent with a region per layer and a service per model, and
+// small enough that no agent fills the registry alone.
+inline constexpr std::size_t kKindBytes = 64;
+inline constexpr std::size_t kAddressBytes = 261;  // a name, ":", a port
+inline constexpr std::size_t kProvidersPerPeer = 16;
+inline constexpr std::size_t kMetadataEntries = 32;
+inline constexpr std::size_t kMetadataKeyBytes = 64;
+inline constexpr std::size_t kMetadataValueBytes = 1024;
+inline constexpr std::size_t kServicesPerPeer = 256;
+inline constexpr std::size_t kMethodsPerService = 256;
+inline constexpr std::size_t kRegionsPerPeer = 4096;
+// Integers in JSON must survive readers that hold every number in a double.
+inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;
+
+// What the whole registry may hold.
+inline constexpr std::size_t kScopes = 256;
+inline constexpr std::size_t kPeersPerScope = 16384;
+inline constexpr std::size_t kRecordBytesTotal = std::size_t{512} << 20;
+// Ten thousand agents that all restart make 20,000 events; a watcher that polls at all stays within this.
+inline constexpr std::size_t kEventsPerScope = 4096;
+// Events in one reply. A reader that is behind asks again at once.
+inline constexpr std::size_t kEventsPerReply = 256;
+// Peers in one page of a list, and the bytes after which a page ends early.
+inline constexpr std::size_t kPeersPerPage = 1000;
+inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
+
+// Leases. Three heartbeats fit into one, so that two lost ones do no harm.
+inline constexpr Nanos kTtlDefault = std::chrono::seconds(15);
+inline constexpr Nanos kTtlMin = std::chrono::milliseconds(100);
+inline constexpr Nanos kTtlMax = std::chrono::hours(24);
+inline constexpr int kHeartbeatsPerTtl = 3;
+
+// HTTP. A connection holds a thread; watchers may hold fewer than half of them, so that heartbeats always
+// find one.
+inline constexpr std::size_t kThreads = 64;
+inline constexpr std::size_t kWatchers = 24;
+inline constexpr std::size_t kProbes = 8;
+inline constexpr std::size_t kQueuedConnections = 256;
+inline constexpr int kListenBacklog = 1024;
+inline constexpr Nanos kWatchWaitMax = std::chrono::seconds(30);
+inline constexpr Nanos kProbeTimeout = std::chrono::milliseconds(200);
+inline constexpr std::size_t kTargetBytes = 4096;  // path and query, as sent
+inline constexpr std::size_t kPathBytes = 1024;    // path, decoded
+// A full list of regions with the longest names, and room for the rest.
+inline constexpr std::size_t kBodyBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kJsonDepth = 8;
+
+// Client. The largest reply is one page and one more record.
+inline constexpr std::size_t kReplyBytes = std::size_t{16} << 20;
+
+}  // namespace slime::ctrl::limits

@@ -1,0 +1,327 @@
+#include "ctrl/registry.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::size_t kRecordOverheadBytes = 512;  // maps, lease, empty strings
+constexpr std::size_t kEntryOverheadBytes = 64;
+
+// About what the record takes in memory; what matters is that it grows with what clients send.
+std::size_t record_size(const Registration& r) {
+  std::size_t bytes = kRecordOverheadBytes + r.name.size() + r.address.size() + r.kind.size();
+  for (const std::string& provider : r.providers) bytes += kEntryOverheadBytes + provider.size();
+  for (const auto& [key, value] : r.metadata) bytes += 2 * kEntryOverheadBytes + key.size() + value.size();
+  for (const ServiceInfo& service : r.services) {
+    bytes += 2 * kEntryOverheadBytes + service.name.size() + service.kind.size();
+    for (const std::string& method : service.methods) bytes += kEntryOverheadBytes + method.size();
+  }
+  for (const RegionInfo& region : r.regions) bytes += kEntryOverheadBytes + region.name.size();
+  return bytes;
+}
+
+// The entries after an update, in the order of their publication; a republished name keeps its place.
+template <class T>
+std::vector<T> merged(const std::vector<T>& current, bool replace, const std::vector<T>& publish,
+                      const std::vector<std::string>& unpublish) {
+  std::vector<T> out;
+  if (!replace) out = current;
+  if (!unpublish.empty()) {
+    std::vector<std::string_view> gone(unpublish.begin(), unpublish.end());
+    std::sort(gone.begin(), gone.end());
+    std::erase_if(out, [&](const T& entry) {
+      return std::binary_search(gone.begin(), gone.end(), std::string_view(entry.name));
+    });
+  }
+  std::unordered_map<std::string, std::size_t> index;
+  for (std::size_t i = 0; i < out.size(); ++i) index.emplace(out[i].name, i);
+  for (const T& entry : publish) {
+    const auto [it, fresh] = index.emplace(entry.name, out.size());
+    if (fresh) {
+      out.push_back(entry);
+    } else {
+      out[it->second] = entry;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Status RegistryOptions::validate() const {
+  if (ttl < limits::kTtlMin || ttl > limits::kTtlMax)
+    return {Code::kInvalidArgument, "ttl must be from 100 ms to 24 h"};
+  if (epoch == 0 || epoch > limits::kIntegerMax)
+    return {Code::kInvalidArgument, "epoch must be from 1 to 2^53 - 1"};
+  if (scopes_max == 0 || peers_per_scope_max == 0 || record_bytes_max == 0 || events_per_scope_max == 0)
+    return {Code::kInvalidArgument, "the limits of a registry must be positive"};
+  return {};
+}
+
+Registry::Registry(RegistryOptions options)
+    : options_(options), last_incarnation_(options.epoch), revision_floor_(options.epoch) {
+  SLIME_CHECK(options_.validate().ok());
+}
+
+Outcome Registry::apply(const Command& command, TimePoint now) {
+  now_ = std::max(now_, now);
+  Outcome out;
+  expire(out);
+  std::visit([&](const auto& c) { run(c, out); }, command);
+  return out;
+}
+
+void Registry::run(const RegisterCommand& command, Outcome& out) {
+  const Registration& wanted = command.registration;
+  if (Status valid = check_registration(wanted); !valid.ok()) {
+    out.status = std::move(valid);
+    return;
+  }
+  const auto scope_it = scopes_.find(wanted.scope);
+  Scope* scope = scope_it == scopes_.end() ? nullptr : &scope_it->second;
+  Record* held = nullptr;
+  if (scope != nullptr) {
+    if (const auto it = scope->peers.find(wanted.name); it != scope->peers.end()) held = &it->second;
+  }
+  const bool ours = held != nullptr && held->info.instance == wanted.instance;
+  if (held != nullptr && !ours && held->info.incarnation != command.takes_over) {
+    out.holder =
+        Holder{held->info.instance, held->info.incarnation, held->info.address, held->expires_at - now_};
+    out.status = Status(Code::kAlreadyExists,
+                        str("'", wanted.name, "' in scope '", wanted.scope, "' belongs to instance ",
+                            held->info.instance.to_string(), " at ", held->info.address));
+    return;
+  }
+  const std::size_t old_bytes = held != nullptr ? held->bytes : 0;
+  out.status = check_room(scope, held == nullptr, old_bytes, record_size(wanted));
+  if (!out.status.ok()) return;
+  if (ours) {
+    replace(wanted.scope, *scope, *held, wanted, out);
+    return;
+  }
+  scope = scope_for(wanted.scope);
+  if (scope == nullptr) {
+    out.status = Status(Code::kResourceExhausted, str("all ", options_.scopes_max, " scopes have peers"));
+    return;
+  }
+  if (held != nullptr) remove(wanted.scope, *scope, wanted.name, EventKind::kExpired, out);
+  insert(wanted.scope, *scope, wanted, out);
+}
+
+void Registry::run(const HeartbeatCommand& command, Outcome& out) {
+  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  if (record == nullptr) return;
+  record->expires_at = deadline_after(now_, options_.ttl);
+  out.lease = lease_of(scopes_.find(command.scope)->second, *record);
+}
+
+void Registry::run(const DeregisterCommand& command, Outcome& out) {
+  if (owned(command.scope, command.name, command.incarnation, out) == nullptr) return;
+  remove(command.scope, scopes_.find(command.scope)->second, command.name, EventKind::kDeregistered, out);
+}
+
+void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
+  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  if (record == nullptr) return;
+  out.status = check_regions(command.publish);
+  if (!out.status.ok()) return;
+  Registration next = record->info;
+  next.regions = merged(record->info.regions, command.replace, command.publish, command.unpublish);
+  out.status = check_regions(next.regions);
+  if (!out.status.ok()) return;
+  Scope& scope = scopes_.find(command.scope)->second;
+  out.status = check_room(&scope, false, record->bytes, record_size(next));
+  if (out.status.ok()) replace(command.scope, scope, *record, next, out);
+}
+
+void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
+  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  if (record == nullptr) return;
+  out.status = check_services(command.publish);
+  if (!out.status.ok()) return;
+  Registration next = record->info;
+  next.services = merged(record->info.services, command.replace, command.publish, command.unpublish);
+  out.status = check_services(next.services);
+  if (!out.status.ok()) return;
+  Scope& scope = scopes_.find(command.scope)->second;
+  out.status = check_room(&scope, false, record->bytes, record_size(next));
+  if (out.status.ok()) replace(command.scope, scope, *record, next, out);
+}
+
+void Registry::expire(Outcome& out) {
+  while (!expiries_.empty() && expiries_.begin()->first.at <= now_) {
+    auto node = expiries_.extract(expiries_.begin());
+    const PeerKey& key = node.mapped();
+    Scope& scope = scopes_.find(key.scope)->second;
+    Record& record = scope.peers.find(key.name)->second;
+    if (record.expires_at > now_) {
+      node.key().at = record.scheduled_at = record.expires_at;
+      expiries_.insert(std::move(node));
+    } else {
+      remove(key.scope, scope, key.name, EventKind::kExpired, out);
+    }
+  }
+}
+
+Registry::Record* Registry::owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                                  Outcome& out) {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it != scopes_.end()) {
+    if (const auto it = scope_it->second.peers.find(name); it != scope_it->second.peers.end()) {
+      if (it->second.info.incarnation == incarnation) return &it->second;
+      out.status = Status(Code::kAborted, str("'", name, "' in scope '", scope, "' has incarnation ",
+                                              it->second.info.incarnation, " now, not ", incarnation));
+      return nullptr;
+    }
+  }
+  out.status = Status(Code::kNotFound, str("'", name, "' is not registered in scope '", scope, "'"));
+  return nullptr;
+}
+
+Registry::Scope* Registry::scope_for(const std::string& name) {
+  if (const auto it = scopes_.find(name); it != scopes_.end()) return &it->second;
+  if (scopes_.size() >= options_.scopes_max) {
+    const auto empty = std::find_if(scopes_.begin(), scopes_.end(),
+                                    [](const auto& entry) { return entry.second.peers.empty(); });
+    if (empty == scopes_.end()) return nullptr;
+    revision_floor_ = std::max(revision_floor_, empty->second.revision);
+    scopes_.erase(empty);
+  }
+  Scope& scope = scopes_[name];
+  scope.first_revision = scope.revision = revision_floor_;
+  return &scope;
+}
+
+Status Registry::check_room(const Scope* scope, bool new_peer, std::size_t old_bytes,
+                            std::size_t new_bytes) const {
+  if (new_peer && scope != nullptr && scope->peers.size() >= options_.peers_per_scope_max)
+    return {Code::kResourceExhausted, str("the scope has ", scope->peers.size(), " peers, its limit")};
+  if (new_bytes > old_bytes && record_bytes_ - old_bytes + new_bytes > options_.record_bytes_max)
+    return {Code::kResourceExhausted,
+            str("the registry's records take ", record_bytes_, " of ", options_.record_bytes_max, " bytes")};
+  return {};
+}
+
+void Registry::insert(const std::string& scope_name, Scope& scope, const Registration& registration,
+                      Outcome& out) {
+  Record record;
+  static_cast<Registration&>(record.info) = registration;
+  record.info.incarnation = ++last_incarnation_;
+  record.bytes = record_size(registration);
+  record.expires_at = deadline_after(now_, options_.ttl);
+  record.scheduled_at = record.expires_at;
+  expiries_.emplace(ExpiryKey{record.scheduled_at, record.info.incarnation},
+                    PeerKey{scope_name, registration.name});
+  record_bytes_ += record.bytes;
+  ++peer_count_;
+  const auto [it, fresh] = scope.peers.emplace(registration.name, std::move(record));
+  SLIME_CHECK(fresh);
+  record_event(scope_name, scope, it->second.info, EventKind::kRegistered, out);
+  it->second.info.revision = scope.revision;
+  out.lease = lease_of(scope, it->second);
+}
+
+void Registry::replace(const std::string& scope_name, Scope& scope, Record& record,
+                       const Registration& registration, Outcome& out) {
+  record.expires_at = deadline_after(now_, options_.ttl);
+  if (static_cast<const Registration&>(record.info) != registration) {
+    const std::size_t bytes = record_size(registration);
+    record_bytes_ = record_bytes_ - record.bytes + bytes;
+    record.bytes = bytes;
+    static_cast<Registration&>(record.info) = registration;
+    record_event(scope_name, scope, record.info, EventKind::kUpdated, out);
+    record.info.revision = scope.revision;
+  }
+  out.lease = lease_of(scope, record);
+}
+
+void Registry::remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,
+                      Outcome& out) {
+  const auto it = scope.peers.find(name);
+  SLIME_CHECK(it != scope.peers.end());
+  record_bytes_ -= it->second.bytes;
+  --peer_count_;
+  expiries_.erase({it->second.scheduled_at, it->second.info.incarnation});
+  record_event(scope_name, scope, it->second.info, kind, out);
+  scope.peers.erase(it);
+}
+
+void Registry::record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
+                            Outcome& out) {
+  Event event{++scope.revision, kind, peer.name, peer.instance, peer.incarnation, peer.address, peer.kind};
+  scope.log.push_back(event);
+  while (scope.log.size() > options_.events_per_scope_max) {
+    scope.first_revision = scope.log.front().revision;
+    scope.log.pop_front();
+  }
+  out.events.push_back({scope_name, std::move(event)});
+}
+
+Lease Registry::lease_of(const Scope& scope, const Record& record) const {
+  return {record.info.incarnation, options_.epoch, scope.revision, options_.ttl,
+          options_.ttl / limits::kHeartbeatsPerTtl};
+}
+
+PeerInfo Registry::snapshot(const Record& record) const {
+  PeerInfo out = record.info;
+  out.expires_in = record.expires_at - now_;
+  return out;
+}
+
+std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return std::nullopt;
+  const auto it = scope_it->second.peers.find(name);
+  if (it == scope_it->second.peers.end()) return std::nullopt;
+  return snapshot(it->second);
+}
+
+std::optional<std::string> Registry::visit(std::string_view scope, std::string_view after,
+                                           const std::function<bool(const PeerInfo&)>& visitor) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return std::nullopt;
+  const auto& peers = scope_it->second.peers;
+  for (auto it = peers.upper_bound(after); it != peers.end(); ++it) {
+    if (!visitor(snapshot(it->second)) && std::next(it) != peers.end()) return it->first;
+  }
+  return std::nullopt;
+}
+
+Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size_t limit) const {
+  Changes out;
+  out.server_epoch = options_.epoch;
+  const auto it = scopes_.find(scope);
+  const std::uint64_t first = it == scopes_.end() ? revision_floor_ : it->second.first_revision;
+  out.revision = it == scopes_.end() ? revision_floor_ : it->second.revision;
+  if (since < first || since > out.revision) {
+    out.resync = true;
+    return out;
+  }
+  if (it == scopes_.end()) return out;
+  const std::deque<Event>& log = it->second.log;
+  // Revisions in a log have no gaps.
+  const std::size_t skip = static_cast<std::size_t>(since - first);
+  const std::size_t count = std::min(limit, log.size() - skip);
+  out.events.assign(log.begin() + static_cast<std::ptrdiff_t>(skip),
+                    log.begin() + static_cast<std::ptrdiff_t>(skip + count));
+  if (skip + count < log.size()) {
+    out.more = true;
+    out.revision = since + count;
+  }
+  return out;
+}
+
+std::uint64_t Registry::revision(std::string_view scope) const {
+  const auto it = scopes_.find(scope);
+  return it == scopes_.end() ? revision_floor_ : it->second.revision;
+}
+
+TimePoint Registry::next_expiry() const { return expiries_.empty() ? kNever : expiries_.begin()->first.at; }
+
+}  // namespace slime::ctrl

@@ -1,0 +1,173 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "ctrl/limits.h"
+#include "ctrl/types.h"
+
+namespace slime::ctrl {
+
+struct RegistryOptions {
+  Nanos ttl = limits::kTtlDefault;
+  // Where incarnations and revisions start. Larger for a later server, so that both go on increasing when a
+  // restarted one knows nothing: microseconds since 1970 at start.
+  std::uint64_t epoch = 1;
+  std::size_t scopes_max = limits::kScopes;
+  std::size_t peers_per_scope_max = limits::kPeersPerScope;
+  std::size_t record_bytes_max = limits::kRecordBytesTotal;
+  std::size_t events_per_scope_max = limits::kEventsPerScope;
+  [[nodiscard]] Status validate() const;
+};
+
+// The commands. Each that speaks for a peer carries the incarnation that it was granted.
+struct RegisterCommand {
+  Registration registration;
+  // Take the name from the holder with this incarnation (found dead, or told to go). Any other holder is
+  // still a conflict, so a decision about one holder never hits its successor.
+  std::uint64_t takes_over = 0;
+};
+struct HeartbeatCommand {
+  std::string scope, name;
+  std::uint64_t incarnation = 0;
+};
+struct DeregisterCommand {
+  std::string scope, name;
+  std::uint64_t incarnation = 0;
+};
+struct UpdateRegionsCommand {
+  std::string scope, name;
+  std::uint64_t incarnation = 0;
+  bool replace = false;  // first forget what was published
+  std::vector<RegionInfo> publish;
+  std::vector<std::string> unpublish;
+};
+struct UpdateServicesCommand {
+  std::string scope, name;
+  std::uint64_t incarnation = 0;
+  bool replace = false;
+  std::vector<ServiceInfo> publish;
+  std::vector<std::string> unpublish;
+};
+struct TickCommand {};  // nothing but expiry
+using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
+                             UpdateServicesCommand, TickCommand>;
+
+// Who has a name that somebody else wants.
+struct Holder {
+  InstanceId instance;
+  std::uint64_t incarnation = 0;
+  std::string address;
+  Nanos expires_in{};
+};
+
+struct ScopedEvent {
+  std::string scope;
+  Event event;
+};
+
+// What a command did. A refused one changed nothing but what time alone changed.
+struct Outcome {
+  Status status;                    // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
+  Lease lease;                      // of a successful RegisterCommand
+  std::optional<Holder> holder;     // with kAlreadyExists
+  std::vector<ScopedEvent> events;  // in order; they are in the scopes' logs too
+};
+
+// The registry as a pure state machine: no I/O, no clock, no randomness. The same commands at the same times
+// give the same state, which is what a replicated log of them relies on. Every command first expires the
+// leases that ended by its `now`. Time never goes back: an earlier `now` counts as the latest one seen.
+// Thread: one at a time.
+class Registry {
+ public:
+  explicit Registry(RegistryOptions options);
+
+  Outcome apply(const Command& command, TimePoint now);
+
+  // Queries, as of the last command: apply a TickCommand first.
+  [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
+  // The records in the order of names, after the name `after`, until the visitor returns false. Returns the
+  // name to go on from, or nothing when there are no more.
+  std::optional<std::string> visit(std::string_view scope, std::string_view after,
+                                   const std::function<bool(const PeerInfo&)>& visitor) const;
+  // What happened after `since`, at most `limit` events.
+  [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
+                                std::size_t limit = limits::kEventsPerReply) const;
+  [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
+
+  // When the next lease may end; kNever when there is none.
+  [[nodiscard]] TimePoint next_expiry() const;
+  [[nodiscard]] std::size_t scope_count() const { return scopes_.size(); }
+  [[nodiscard]] std::size_t peer_count() const { return peer_count_; }
+  [[nodiscard]] std::size_t record_bytes() const { return record_bytes_; }
+  [[nodiscard]] const RegistryOptions& options() const { return options_; }
+
+ private:
+  struct Record {
+    PeerInfo info;
+    TimePoint expires_at;
+    TimePoint scheduled_at;  // of its entry in expiries_; never later than expires_at
+    std::size_t bytes = 0;
+  };
+  struct Scope {
+    std::uint64_t first_revision = 0;  // the log holds what came after this
+    std::uint64_t revision = 0;
+    std::deque<Event> log;
+    std::map<std::string, Record, std::less<>> peers;
+  };
+  // One for each record. Heartbeats leave it alone: when it comes up and the lease was renewed meanwhile, it
+  // moves on. Leases that end together expire in the order in which they were granted.
+  struct ExpiryKey {
+    TimePoint at;
+    std::uint64_t incarnation = 0;
+    auto operator<=>(const ExpiryKey&) const = default;
+  };
+  struct PeerKey {
+    std::string scope, name;
+  };
+  using Scopes = std::map<std::string, Scope, std::less<>>;
+
+  void run(const RegisterCommand& command, Outcome& out);
+  void run(const HeartbeatCommand& command, Outcome& out);
+  void run(const DeregisterCommand& command, Outcome& out);
+  void run(const UpdateRegionsCommand& command, Outcome& out);
+  void run(const UpdateServicesCommand& command, Outcome& out);
+  void run(const TickCommand&, Outcome&) {}
+
+  void expire(Outcome& out);
+  // The record if it is there and of that incarnation; else sets out.status.
+  Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
+  // The scope, made if needed (an empty one may make room); null when there are too many.
+  Scope* scope_for(const std::string& name);
+  Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;
+  void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
+  void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
+               Outcome& out);
+  void remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,
+              Outcome& out);
+  void record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
+                    Outcome& out);
+  [[nodiscard]] Lease lease_of(const Scope& scope, const Record& record) const;
+  [[nodiscard]] PeerInfo snapshot(const Record& record) const;
+
+  RegistryOptions options_;
+  TimePoint now_{};
+  std::uint64_t last_incarnation_;
+  std::uint64_t revision_floor_;  // scopes start here, so that a scope made again goes on from its past
+  std::size_t peer_count_ = 0;
+  std::size_t record_bytes_ = 0;
+  Scopes scopes_;
+  std::map<ExpiryKey, PeerKey> expiries_;
+};
+
+}  // namespace slime::ctrl

@@ -1,0 +1,161 @@
+#include "ctrl/types.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include "base/str.h"
+#include "ctrl/limits.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::array<std::string_view, 4> kRightsNames = {"local", "read", "write", "read_write"};
+constexpr std::array<std::string_view, 4> kEventNames = {"registered", "updated", "deregistered", "expired"};
+
+Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+
+bool name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("._-:/@+=~").find(c) != std::string_view::npos;
+}
+
+Status check_unique_name(std::string_view what, const std::string& name, std::set<std::string_view>& seen) {
+  SLIME_TRY(check_name(what, name));
+  if (!seen.insert(name).second) return invalid(str(what, " '", name, "' appears twice"));
+  return {};
+}
+
+Status check_kind(std::string_view what, const std::string& kind) {
+  if (kind.empty()) return {};
+  if (kind.size() > limits::kKindBytes)
+    return invalid(str(what, " has ", kind.size(), " bytes; at most ", limits::kKindBytes));
+  return check_name(what, kind);
+}
+
+Status check_metadata(const std::map<std::string, std::string>& metadata) {
+  if (metadata.size() > limits::kMetadataEntries)
+    return invalid(str("metadata has ", metadata.size(), " entries; at most ", limits::kMetadataEntries));
+  for (const auto& [key, value] : metadata) {
+    SLIME_TRY(check_name("metadata key", key));
+    if (key.size() > limits::kMetadataKeyBytes)
+      return invalid(str("metadata key '", key, "' has more than ", limits::kMetadataKeyBytes, " bytes"));
+    if (value.size() > limits::kMetadataValueBytes)
+      return invalid(str("metadata '", key, "' has more than ", limits::kMetadataValueBytes, " bytes"));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view rights_name(RegionRights rights) { return kRightsNames[static_cast<std::size_t>(rights)]; }
+
+std::optional<RegionRights> parse_rights(std::string_view name) {
+  const auto it = std::find(kRightsNames.begin(), kRightsNames.end(), name);
+  if (it == kRightsNames.end()) return std::nullopt;
+  return static_cast<RegionRights>(it - kRightsNames.begin());
+}
+
+std::string_view event_kind_name(EventKind kind) { return kEventNames[static_cast<std::size_t>(kind)]; }
+
+std::optional<EventKind> parse_event_kind(std::string_view name) {
+  const auto it = std::find(kEventNames.begin(), kEventNames.end(), name);
+  if (it == kEventNames.end()) return std::nullopt;
+  return static_cast<EventKind>(it - kEventNames.begin());
+}
+
+std::optional<HostPort> parse_host_port(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  const bool bracketed = host.front() == '[';
+  if (bracketed) {
+    if (host.size() < 3 || host.back() != ']') return std::nullopt;
+    host = host.substr(1, host.size() - 2);
+  }
+  const auto host_character = [bracketed](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_' || (bracketed && (c == ':' || c == '%'));
+  };
+  if (host.size() > limits::kNameBytes || !std::all_of(host.begin(), host.end(), host_character))
+    return std::nullopt;
+  HostPort out{std::string(host), 0};
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+  if (error != std::errc() || end != port.data() + port.size() || out.port == 0) return std::nullopt;
+  return out;
+}
+
+Status check_name(std::string_view what, std::string_view name) {
+  if (name.empty()) return invalid(str(what, " is empty"));
+  if (name.size() > limits::kNameBytes)
+    return invalid(str(what, " has ", name.size(), " bytes; at most ", limits::kNameBytes));
+  for (const char c : name) {
+    if (name_character(c)) continue;
+    const bool printable = c > 0x20 && c < 0x7f;
+    return invalid(str(what, " has ",
+                       printable ? str("the character '", c, "'")
+                                 : str("the byte ", static_cast<int>(static_cast<unsigned char>(c))),
+                       "; allowed are letters, digits and . _ - : / @ + = ~"));
+  }
+  for (std::size_t from = 0; from <= name.size();) {
+    const std::size_t to = std::min(name.find('/', from), name.size());
+    const std::string_view part = name.substr(from, to - from);
+    if (part.empty() || part == "." || part == "..")
+      return invalid(str(what, " '", name, "' has an empty, '.' or '..' part between slashes"));
+    from = to + 1;
+  }
+  return {};
+}
+
+Status check_services(const std::vector<ServiceInfo>& services) {
+  if (services.size() > limits::kServicesPerPeer)
+    return invalid(str(services.size(), " services; at most ", limits::kServicesPerPeer, " for each peer"));
+  std::set<std::string_view> names;
+  for (const ServiceInfo& service : services) {
+    SLIME_TRY(check_unique_name("service name", service.name, names));
+    SLIME_TRY(check_kind("service kind", service.kind));
+    if (service.methods.size() > limits::kMethodsPerService)
+      return invalid(str("service '", service.name, "' has ", service.methods.size(), " methods; at most ",
+                         limits::kMethodsPerService));
+    std::set<std::string_view> methods;
+    for (const std::string& method : service.methods)
+      SLIME_TRY(check_unique_name("method name", method, methods));
+  }
+  return {};
+}
+
+Status check_regions(const std::vector<RegionInfo>& regions) {
+  if (regions.size() > limits::kRegionsPerPeer)
+    return invalid(str(regions.size(), " regions; at most ", limits::kRegionsPerPeer, " for each peer"));
+  std::set<std::string_view> names;
+  for (const RegionInfo& region : regions) {
+    SLIME_TRY(check_unique_name("region name", region.name, names));
+    if (region.length_bytes > limits::kIntegerMax)
+      return invalid(str("region '", region.name, "' is longer than ", limits::kIntegerMax, " bytes"));
+  }
+  return {};
+}
+
+Status check_registration(const Registration& registration) {
+  SLIME_TRY(check_name("name", registration.name));
+  SLIME_TRY(check_name("scope", registration.scope));
+  SLIME_TRY(check_kind("kind", registration.kind));
+  if (registration.instance.is_zero()) return invalid("instance is missing or zero");
+  if (!parse_host_port(registration.address))
+    return invalid("address is not \"host:port\" or \"[v6]:port\" with a port from 1 to 65535");
+  if (registration.providers.size() > limits::kProvidersPerPeer)
+    return invalid(str(registration.providers.size(), " providers; at most ", limits::kProvidersPerPeer));
+  std::set<std::string_view> providers;
+  for (const std::string& provider : registration.providers) {
+    SLIME_TRY(check_unique_name("provider", provider, providers));
+    if (provider.size() > limits::kKindBytes)
+      return invalid(str("provider has more than ", limits::kKindBytes, " bytes"));
+  }
+  SLIME_TRY(check_metadata(registration.metadata));
+  SLIME_TRY(check_services(registration.services));
+  return check_regions(registration.regions);
+}
+
+}  // namespace slime::ctrl

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+// The vocabulary of the registry, the same on both sides of HTTP.
+namespace slime::ctrl {
+
+// What peers may do with a region. The numbers are those of the transport's Rights.
+enum class RegionRights : std::uint8_t { kLocal = 0, kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+// The name and size of a region. Its keys are asked of the peer and never stored here.
+struct RegionInfo {
+  std::string name;
+  std::uint64_t length_bytes = 0;
+  RegionRights rights = RegionRights::kRead;
+  bool operator==(const RegionInfo&) const = default;
+};
+
+struct ServiceInfo {
+  std::string name;
+  std::string kind;                  // what clients look for: "cache"; may be empty
+  std::vector<std::string> methods;  // may be empty: not stated
+  bool operator==(const ServiceInfo&) const = default;
+};
+
+// What an agent says of itself. The whole truth: registering again replaces what was there, services and
+// regions included.
+struct Registration {
+  std::string name;  // unique in its scope
+  std::string scope = "default";
+  InstanceId instance;
+  std::string address;  // "host:port" or "[v6]:port" that others connect to and nanoctrl probes
+  std::string kind;     // "worker", "cache"; may be empty
+  std::vector<std::string> providers;
+  std::map<std::string, std::string> metadata;
+  std::vector<ServiceInfo> services;
+  std::vector<RegionInfo> regions;
+  bool operator==(const Registration&) const = default;
+};
+
+// A registered peer.
+struct PeerInfo : Registration {
+  // Orders the owners of a name: a later one is larger, also across restarts of nanoctrl. A request with an
+  // older one is refused.
+  std::uint64_t incarnation = 0;
+  std::uint64_t revision = 0;  // of the scope, when this record last changed
+  Nanos expires_in{};          // what is left of the lease
+};
+
+// What a registration grants.
+struct Lease {
+  std::uint64_t incarnation = 0;
+  std::uint64_t server_epoch = 0;  // changes when nanoctrl restarts without its state
+  std::uint64_t revision = 0;      // of the scope; ask for changes since here
+  Nanos ttl{};
+  Nanos heartbeat_interval{};  // how often to renew
+};
+
+enum class EventKind : std::uint8_t {
+  kRegistered = 0,    // a new owner of the name
+  kUpdated = 1,       // same owner; address, kind, services, regions or metadata differ
+  kDeregistered = 2,  // it said goodbye
+  kExpired = 3,       // its lease ran out, or somebody took the name over
+};
+
+// One change in a scope. Small on purpose: whoever needs the record asks for it.
+struct Event {
+  std::uint64_t revision = 0;
+  EventKind kind = EventKind::kRegistered;
+  std::string name;
+  InstanceId instance;
+  std::uint64_t incarnation = 0;
+  std::string address;
+  std::string peer_kind;
+  bool operator==(const Event&) const = default;
+};
+
+// What happened in a scope since a revision.
+struct Changes {
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;  // ask for changes since here next
+  bool resync = false;         // the log does not reach back that far: list the peers again, then go on
+  bool more = false;           // not all fitted: ask again at once
+  std::vector<Event> events;   // in order
+};
+
+std::string_view rights_name(RegionRights rights);  // "local", "read", "write", "read_write"
+std::optional<RegionRights> parse_rights(std::string_view name);
+std::string_view event_kind_name(EventKind kind);  // "registered", "updated", "deregistered", "expired"
+std::optional<EventKind> parse_event_kind(std::string_view name);
+
+// "host:port" or "[v6]:port" in two halves, brackets off; nothing for anything else.
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+std::optional<HostPort> parse_host_port(std::string_view text);
+
+// Names of peers, scopes, services, methods and regions: 1 to 255 of A-Z a-z 0-9 . _ - : / @ + = ~ with no
+// empty, "." or ".." part between slashes, so that "ns/model/worker-0" is fine and every name survives a URL.
+// The error names `what` and says what is wrong with it.
+Status check_name(std::string_view what, std::string_view name);
+// All limits of a registration; kInvalidArgument with the field at fault.
+Status check_registration(const Registration& registration);
+Status check_services(const std::vector<ServiceInfo>& services);
+Status check_regions(const std::vector<RegionInfo>& regions);
+
+}  // namespace slime::ctrl
