@@ -1,0 +1,240 @@
+// Promises about closing, breaking and deadlines. Run on every provider by run_conformance().
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/transport/fixture.h"
+
+namespace slime::transport::testing {
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+// Work of every sort in flight on side a, with the memory that it uses.
+struct Work {
+  explicit Work(Fixture& fixture, Connection& c)
+      : local(fixture.device(0), 32 * kMiB, Rights::kLocal, 1),
+        target(fixture.device(1), 32 * kMiB, Rights::kReadWrite, 2),
+        remote(share(c.a(), target.region)),
+        writes{{&local.region, 0, &remote, 0, 8 * kMiB}},
+        reads{{&local.region, 8 * kMiB, &remote, 8 * kMiB, 8 * kMiB}} {}
+
+  void post(Connection& c) {
+    REQUIRE(c.a().write(writes, operations[0]).ok());
+    REQUIRE(c.a().read(reads, operations[1]).ok());
+    REQUIRE(c.a().write_with_imm(writes, 7, operations[2]).ok());
+    REQUIRE(send(c.a(), as_bytes("after"), operations[3], {.after_writes = true}).ok());
+  }
+  [[nodiscard]] bool done() const {
+    return std::all_of(std::begin(operations), std::end(operations), [](const auto& o) { return o.done(); });
+  }
+  void check_each_once() const {
+    for (const auto& operation : operations) CHECK(operation.completions == 1);
+  }
+
+  GuardedRegion local;
+  GuardedRegion target;
+  RemoteRegion remote;
+  Copy writes[1];
+  Copy reads[1];
+  TestOperation operations[4];
+};
+
+}  // namespace
+
+CONFORMANCE("close finishes what it can, tells the peer, and calls on_closed last and once") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  work.post(c);
+  c.a().close();
+  TestOperation refused;
+  CHECK_FALSE(send(c.a(), as_bytes("late"), refused).ok());
+  CHECK_FALSE(refused.posted());
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0 && c.receiver_b.closed > 0; }));
+  fixture.settle();
+  work.check_each_once();
+  CHECK(c.receiver_a.closed == 1);
+  CHECK(c.receiver_a.close_reason.to_string() == "ok");
+  CHECK(c.a().closed());
+  CHECK(c.a().in_flight() == 0);
+  CHECK(c.receiver_b.closed == 1);
+  CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
+  CHECK(c.receiver_b.events.back() == "closed");
+  // Everything fitted into the bound, so nothing was cut off.
+  for (const auto& operation : work.operations) CHECK(operation.last.to_string() == "ok");
+  CHECK(c.receiver_b.messages.size() == 1);
+}
+
+CONFORMANCE("closing twice, from both sides and after the end is fine") {
+  Connection c(fixture);
+  c.a().close();
+  c.a().close();
+  c.b().close();
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0 && c.receiver_b.closed > 0; }));
+  c.a().close();
+  c.a().reset(Status(Code::kUnavailable, "too late"));
+  fixture.settle();
+  CHECK(c.receiver_a.closed == 1);
+  CHECK(c.receiver_b.closed == 1);
+}
+
+CONFORMANCE("close from inside a message handler and from inside a completion") {
+  Connection c(fixture);
+  c.receiver_b.on_message_hook = [&] { c.b().close(); };
+  TestOperation operation;
+  operation.hook = [&] { c.a().close(); };
+  REQUIRE(send(c.a(), as_bytes("end"), operation).ok());
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0 && c.receiver_b.closed > 0; }));
+  CHECK(operation.completions == 1);
+  CHECK(c.receiver_a.closed == 1);
+  CHECK(c.receiver_b.closed == 1);
+}
+
+CONFORMANCE("reset from inside a message handler ends everything once") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  c.receiver_b.on_message_hook = [&] { c.b().reset(Status(Code::kUnavailable, "the handler gave up")); };
+  work.post(c);
+  REQUIRE(fixture.until([&] { return work.done() && c.receiver_a.closed > 0 && c.receiver_b.closed > 0; }));
+  work.check_each_once();
+  CHECK(c.receiver_b.close_reason.text().find("the handler gave up") != std::string::npos);
+}
+
+CONFORMANCE("an operation may be posted again from its own completion") {
+  Connection c(fixture);
+  TestOperation operation;
+  operation.hook = [&] {
+    if (operation.completions < 10) CHECK(send(c.a(), as_bytes("again"), operation).ok());
+  };
+  REQUIRE(send(c.a(), as_bytes("first"), operation).ok());
+  REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 10; }));
+  CHECK(operation.completions == 10);
+}
+
+CONFORMANCE("a connection that is cut ends every operation once, with unavailable") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  work.post(c);
+  fixture.step();
+  fixture.cut(c.pair);
+  REQUIRE(fixture.until([&] { return work.done() && c.receiver_a.closed > 0 && c.receiver_b.closed > 0; }));
+  fixture.settle();
+  work.check_each_once();
+  for (const auto& operation : work.operations) {
+    CHECK((operation.last.ok() || operation.last.code() == Code::kUnavailable));
+  }
+  CHECK_FALSE(work.operations[1].last.ok());
+  CHECK(c.receiver_a.close_reason.code() == Code::kUnavailable);
+  CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
+}
+
+CONFORMANCE("destroying an endpoint ends its operations, and the peer learns of it") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  work.post(c);
+  fixture.step();
+  c.pair.a.reset();
+  CHECK(work.done());
+  work.check_each_once();
+  REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
+  CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
+}
+
+CONFORMANCE("the first error sticks") {
+  Connection c(fixture);
+  c.a().reset(Status(Code::kCorrupt, "first"));
+  c.a().reset(Status(Code::kUnavailable, "second"));
+  fixture.cut(c.pair);
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
+  CHECK(c.receiver_a.close_reason.text().find("first") != std::string::npos);
+  CHECK(c.a().error().code() == Code::kCorrupt);
+  TestOperation operation;
+  CHECK(send(c.a(), as_bytes("x"), operation).code() == Code::kCorrupt);
+}
+
+CONFORMANCE("with a stopped peer every operation ends by its deadline, and a one-sided one resets") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  fixture.freeze_b(c.pair);
+  const TimePoint deadline = fixture.now() + std::chrono::milliseconds(100);
+  for (auto& operation : work.operations) operation.deadline = deadline;
+  TestOperation patient;
+  patient.deadline = fixture.now() + std::chrono::seconds(50);
+  work.post(c);
+  REQUIRE(c.a().read(work.reads, patient).ok());
+  REQUIRE(fixture.until([&] { return work.done() && patient.done(); }));
+  CHECK(fixture.now() >= deadline);
+  CHECK(fixture.now() < deadline + std::chrono::seconds(5));
+  work.check_each_once();
+  CHECK(work.operations[0].last.code() == Code::kDeadlineExceeded);
+  for (const auto& operation : work.operations) {
+    CHECK((operation.last.code() == Code::kDeadlineExceeded || operation.last.code() == Code::kUnavailable));
+  }
+  CHECK(patient.last.code() == Code::kUnavailable);
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
+  CHECK(c.receiver_a.close_reason.code() == Code::kDeadlineExceeded);
+}
+
+CONFORMANCE("what a stopped peer does later touches nothing of a region that was closed meanwhile") {
+  Connection c(fixture);
+  GuardedRegion at_a(fixture.device(0), 16 * kMiB, Rights::kReadWrite, 1);
+  GuardedRegion at_b(fixture.device(1), 16 * kMiB, Rights::kLocal, 2);
+  const RemoteRegion remote = share(c.b(), at_a.region);
+  const Copy copies[] = {{&at_b.region, 0, &remote, 0, 16 * kMiB}};
+  TestOperation operation;
+  REQUIRE(c.b().write(copies, operation).ok());
+  const ByteVector before = at_a.copy();
+  REQUIRE(fixture.until([&] { return at_a.copy() != before; }));
+  fixture.freeze_b(c.pair);
+  at_a.region.close().ignore();
+  const ByteVector at_close = at_a.copy();
+  fixture.settle();
+  fixture.thaw_b(c.pair);
+  REQUIRE(fixture.until([&] { return operation.done(); }));
+  fixture.settle();
+  CHECK(at_a.copy() == at_close);
+  CHECK_FALSE(operation.last.ok());
+}
+
+CONFORMANCE("more operations than the limit are refused, and taken after on_ready") {
+  Connection c(fixture);
+  GuardedRegion local(fixture.device(0), 64, Rights::kLocal, 1);
+  GuardedRegion target(fixture.device(1), 64, Rights::kReadWrite, 2);
+  const RemoteRegion remote = share(c.a(), target.region);
+  const Copy copies[] = {{&local.region, 0, &remote, 0, 64}};
+  std::vector<std::unique_ptr<TestOperation>> operations;
+  Status refusal;
+  while (refusal.ok() && operations.size() <= limits::kMaxOperations) {
+    operations.push_back(std::make_unique<TestOperation>());
+    refusal = c.a().write(copies, *operations.back());
+  }
+  CHECK(refusal.code() == Code::kResourceExhausted);
+  operations.pop_back();
+  CHECK(operations.size() <= limits::kMaxOperations);
+  REQUIRE(fixture.until([&] { return c.receiver_a.ready > 0; }));
+  TestOperation later;
+  REQUIRE(c.a().write(copies, later).ok());
+  REQUIRE(fixture.until([&] {
+    return later.done() &&
+           std::all_of(operations.begin(), operations.end(), [](const auto& o) { return o->done(); });
+  }));
+  for (const auto& operation : operations) CHECK(operation->last.ok());
+}
+
+CONFORMANCE("a new connection between the same ports works after the old one broke") {
+  for (int round = 0; round < 5; ++round) {
+    Connection c(fixture);
+    TestOperation operation;
+    REQUIRE(send(c.a(), as_bytes("hello"), operation).ok());
+    REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 1; }));
+    if (round % 2 == 0) fixture.cut(c.pair);
+    fixture.settle();
+  }
+  fixture.settle();
+  CHECK(fixture.port(0).endpoints() == 0);
+  CHECK(fixture.port(1).endpoints() == 0);
+}
+
+}  // namespace slime::transport::testing

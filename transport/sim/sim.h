@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "transport/endpoint.h"
+#include "transport/loop.h"
+#include "transport/provider.h"
+
+namespace slime::transport::sim {
+
+struct SimOptions {
+  std::uint64_t seed = 1;
+  // Each piece of a stream arrives after a delay drawn from here; pieces of one direction keep their order.
+  Nanos min_delay = std::chrono::microseconds(1);
+  Nanos max_delay = std::chrono::microseconds(50);
+  std::uint32_t capacity_bytes = 128 * 1024;  // of one direction; a full one refuses, as a socket buffer does
+  bool torn = true;                           // reads and writes move a random prefix of what they could
+};
+
+class SimWire;
+class SimHost;
+
+// Simulated processes, links between them, and the time that passes: everything on one loop, one manual clock
+// and one seed, so that a run repeats exactly. The engine on top is the one that tcp uses. Thread: one.
+class SimFabric {
+ public:
+  explicit SimFabric(SimOptions options = {});
+  ~SimFabric();
+  SimFabric(const SimFabric&) = delete;
+  SimFabric& operator=(const SimFabric&) = delete;
+
+  Loop& loop() { return *loop_; }
+  ManualClock& clock() { return clock_; }
+  Rng& rng() { return rng_; }
+
+  // A process: a device and a port of its own. Destroy its endpoints before it.
+  Result<std::unique_ptr<SimHost>> make_host(PortOptions options = {});
+
+  struct Pair {
+    std::unique_ptr<Endpoint> a;
+    std::unique_ptr<Endpoint> b;
+    std::uint64_t link = 0;  // names the link for the faults below
+  };
+  // Connects through prepare(), parameters() and finish(), as a handshake does.
+  Result<Pair> connect(SimHost& a, SimHost& b);
+
+  // ---- faults
+  // Both ends learn at once; bytes under way are lost.
+  void break_link(std::uint64_t link);
+  // Side 0 (a) or 1 (b) of a link gets no events any more: a stopped process. Bytes pile up until the link is
+  // full.
+  void freeze(std::uint64_t link, int side);
+  void thaw(std::uint64_t link, int side);
+  // The n-th next write (0: the very next) of that side fails, and the link with it.
+  void fail_write(std::uint64_t link, int side, std::uint32_t n);
+
+  // ---- time
+  // One turn; with nothing due, moves the clock to the next timer. False when there is nothing left to
+  // happen.
+  bool step();
+  // Steps until nothing is left to happen or `limit` of simulated time has passed.
+  void run_until_idle(Nanos limit = std::chrono::hours(1));
+  // Steps until `done()`; false when `limit` has passed first, or nothing is left to happen.
+  template <class F>
+  bool run_until(F done, Nanos limit = std::chrono::minutes(10)) {
+    const TimePoint end = clock_.now() + limit;
+    while (!done()) {
+      if (clock_.now() >= end || !step()) return done();
+    }
+    return true;
+  }
+
+ private:
+  friend class SimWire;
+  struct Link;
+  Link* find(std::uint64_t link);
+
+  const SimOptions options_;
+  ManualClock clock_;
+  Rng rng_;
+  std::shared_ptr<Loop> loop_;
+  std::vector<std::shared_ptr<Link>> links_;
+  std::uint64_t next_link_ = 1;
+};
+
+// A simulated process. Its endpoints are made by SimFabric::connect.
+class SimHost {
+ public:
+  SimHost();
+  ~SimHost();
+  Device& device() { return *device_; }
+  Port& port() { return *port_; }
+
+ private:
+  friend class SimFabric;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Port> port_;
+  std::shared_ptr<std::unique_ptr<SimWire>> next_wire_;  // what the device's next finish() takes
+};
+
+}  // namespace slime::transport::sim
