@@ -37,23 +37,17 @@ class FutureState {
 
   // False when it was completed before; the later outcome is dropped.
   bool complete(Result<T> result) {
-    std::vector<Task> callbacks;
-    Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
-    {
-      const std::lock_guard lock(mutex_);
-      if (result_) return false;
-      result_.emplace(std::move(result));
-      callbacks.swap(callbacks_);
-      cancel = std::exchange(cancel_, Task());
-    }
-    changed_.notify_all();
-    for (Task& callback : callbacks) callback();
-    return true;
+    return settle([&] { result_.emplace(std::move(result)); });
+  }
+  // Done from now on; `make` makes the outcome in the thread that takes it.
+  bool complete_with(UniqueFunction<Result<T>()> make) {
+    return settle([&] { make_ = std::move(make); });
   }
   [[nodiscard]] bool done() const {
     const std::lock_guard lock(mutex_);
-    return result_.has_value();
+    return settled_;
   }
+  [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
   bool wait_done(Nanos timeout) {
     const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
     if (driver_) {
@@ -61,7 +55,7 @@ class FutureState {
       return done();
     }
     std::unique_lock lock(mutex_);
-    const auto ready = [this] { return result_.has_value(); };
+    const auto ready = [this] { return settled_; };
     if (deadline == kNever) {
       changed_.wait(lock, ready);
       return true;
@@ -71,7 +65,7 @@ class FutureState {
   void on_done(Task callback) {
     {
       const std::lock_guard lock(mutex_);
-      if (!result_) {
+      if (!settled_) {
         callbacks_.push_back(std::move(callback));
         return;
       }
@@ -80,33 +74,57 @@ class FutureState {
   }
   // Only after done().
   Result<T> take() {
-    const std::lock_guard lock(mutex_);
-    SLIME_CHECK(result_.has_value());
-    if (taken_) return Status(Code::kInvalidArgument, "the result of this future was taken before");
-    taken_ = true;
-    return std::move(*result_);
+    UniqueFunction<Result<T>()> make;
+    {
+      const std::lock_guard lock(mutex_);
+      SLIME_CHECK(settled_);
+      if (taken_) return Status(Code::kInvalidArgument, "the result of this future was taken before");
+      taken_ = true;
+      if (result_) return std::move(*result_);
+      make = std::move(make_);
+    }
+    return make();
   }
   void set_cancel(Task cancel) {
     const std::lock_guard lock(mutex_);
-    if (!result_) std::swap(cancel_, cancel);  // what is not kept is destroyed after the lock
+    if (!settled_) std::swap(cancel_, cancel);  // what is not kept is destroyed after the lock
   }
   void cancel() {
     Task cancel;
     {
       const std::lock_guard lock(mutex_);
-      if (result_) return;
+      if (settled_) return;
       cancel = std::exchange(cancel_, Task());
     }
     if (cancel) cancel();
   }
 
  private:
+  template <class F>
+  bool settle(F store) {
+    std::vector<Task> callbacks;
+    Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
+    {
+      const std::lock_guard lock(mutex_);
+      if (settled_) return false;
+      store();
+      settled_ = true;
+      callbacks.swap(callbacks_);
+      cancel = std::exchange(cancel_, Task());
+    }
+    changed_.notify_all();
+    for (Task& callback : callbacks) callback();
+    return true;
+  }
+
   const std::shared_ptr<Driver> driver_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Result<T>> result_;
+  UniqueFunction<Result<T>()> make_;  // instead of result_
   std::vector<Task> callbacks_;
   Task cancel_;
+  bool settled_ = false;
   bool taken_ = false;
 };
 
@@ -138,6 +156,8 @@ class [[nodiscard]] Future {
   bool wait_done(Nanos timeout) const { return state_ && state_->wait_done(timeout); }
   [[nodiscard]] bool done() const { return state_ && state_->done(); }
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
+  // Who makes progress while one waits, for a future that is derived from this one. May be null.
+  [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
   // Asks for an early end. The future still completes: kCancelled, or what happened before.
   void cancel() {
     if (state_) state_->cancel();
@@ -192,6 +212,9 @@ class Promise {
 
   Future<T> future() const { return Future<T>(state_); }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
+  // Completes with what `make` returns, which runs in the thread that takes the outcome: for work, such as
+  // decoding, that the completing thread (the loop) should not do.
+  bool complete_with(UniqueFunction<Result<T>()> make) { return state_->complete_with(std::move(make)); }
   // What Future::cancel() does; called at most once, on the cancelling thread. Never called once completion
   // has returned; both may run at the same time on two threads. Dropped on completion.
   void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }

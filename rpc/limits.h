@@ -26,5 +26,8 @@ inline constexpr std::size_t kServerQueue = 1024;
 
 // msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
 inline constexpr std::size_t kMsgpackDepth = 64;
+// Objects in one body. Unpacked, each takes 24 bytes whatever its size on the wire; large arrays of numbers
+// belong into bytes.
+inline constexpr std::uint64_t kMsgpackObjects = 16 << 20;
 
 }  // namespace slime::rpc::limits

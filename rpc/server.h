@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "base/result.h"
 #include "rpc/service.h"
@@ -10,7 +11,7 @@ namespace slime::rpc {
 
 struct ServerOptions {
   std::size_t workers =
-      limits::kServerWorkers;  // threads of the handler pool, started with the first request
+      limits::kServerWorkers;  // threads of the handler pool, at least 1, started as requests need them
   std::size_t queue_limit =
       limits::kServerQueue;  // requests that wait for a worker; one more: kResourceExhausted
 };
@@ -31,7 +32,8 @@ class Server {
   Server& operator=(const Server&) = delete;
   ~Server();  // drain(0) and join: handlers that run are waited for
 
-  // Takes over the service's methods. kAlreadyExists for a service name that is served.
+  // Takes over the service's methods. kAlreadyExists for a service name that is served, kInvalidArgument for
+  // a bad name or a service without methods.
   Status add(Service& service);
   // Removes a service: new calls answer kNotFound, running handlers finish.
   Status remove(std::string_view service);
@@ -40,12 +42,15 @@ class Server {
   Status drain(Nanos bound);
   [[nodiscard]] ServerCounters counters() const;
 
+  [[nodiscard]] bool serves(std::string_view service, std::string_view method) const;
+
   // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,
   // two different texts), kResourceExhausted, kUnavailable. Thread: the channel's loop.
   void handle(Request request) noexcept;
 
  private:
   class Impl;
+  class Tracked;
   const std::shared_ptr<Impl> impl_;
 };
 

@@ -42,7 +42,8 @@ class Request {
   class Responder {
    public:
     virtual ~Responder() = default;
-    virtual void respond(Result<ByteVector> reply) noexcept = 0;  // once, any thread
+    // Once, any thread. An error's maybe_executed() tells the caller whether the handler ran.
+    virtual void respond(Result<ByteVector> reply) noexcept = 0;
   };
   Request(CallInfo info, Payload body, std::unique_ptr<Responder> responder)
       : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)) {}
@@ -54,15 +55,22 @@ class Request {
   [[nodiscard]] Bytes body() const { return body_.bytes(); }  // msgpack: an array of the arguments
   [[nodiscard]] Payload& payload() { return body_; }
   void reply(ByteVector body);  // msgpack: the value
-  void fail(Status status);     // the code and text travel
+  void fail(Status status);     // the code and text travel; the caller learns that it was executed
+  void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
 
  private:
+  friend class Server;  // puts its own responder before the channel's, to count what is under way
+  void answer(Result<ByteVector> reply);
+
   CallInfo info_;
   Payload body_;
   std::unique_ptr<Responder> responder_;
 };
 
 using RawHandler = UniqueFunction<void(Request)>;
+
+// A name of a service or method: 1 to kNameBytes bytes of UTF-8 without control characters.
+Status validate_name(std::string_view what, std::string_view name);
 
 // Named methods. Filled once, then given to Server::add; methods cannot be added after that. Handlers may run
 // several at once on the pool.
@@ -76,9 +84,9 @@ class Service {
   // kInvalidArgument for a bad name, kAlreadyExists for one that is taken.
   template <class F>
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
-    return add_raw(method, typed_handler(std::move(handler)), options);
+    return add_method(method, typed_handler(std::move(handler)), options, true);
   }
-  // Adds a handler that gets the encoded request and answers when it likes.
+  // Adds a handler that gets the encoded request and answers when it likes. The request owns its bytes.
   Status add_raw(std::string_view method, RawHandler handler, MethodOptions options = {});
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -86,15 +94,19 @@ class Service {
   struct Method {
     RawHandler handler;
     MethodOptions options;
+    bool borrows = false;  // is done with the body when it returns, so inline it may read a receive slot
   };
   [[nodiscard]] const std::map<std::string, std::shared_ptr<Method>, std::less<>>& methods() const {
     return methods_;
   }
 
  private:
+  friend class Server;  // marks it as served
   template <class F>
   static RawHandler typed_handler(F handler);
+  Status add_method(std::string_view method, RawHandler handler, MethodOptions options, bool borrows);
 
+  bool served_ = false;
   std::string name_;
   std::map<std::string, std::shared_ptr<Method>, std::less<>> methods_;
 };

@@ -1,0 +1,179 @@
+#include "rpc/codec.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "base/str.h"
+
+namespace slime::rpc {
+namespace {
+
+// Walks one msgpack object with an explicit stack of "objects still to come", so that hostile nesting costs
+// neither memory nor our stack.
+class Validator {
+ public:
+  explicit Validator(Bytes bytes) : bytes_(bytes) {}
+
+  Status run() {
+    push(1);
+    while (depth_ > 0) {
+      if (pending_[depth_ - 1] == 0) {
+        --depth_;
+        continue;
+      }
+      --pending_[depth_ - 1];
+      if (++objects_ > limits::kMsgpackObjects) return bad("too many objects");
+      SLIME_TRY(object());
+    }
+    if (at_ != bytes_.size()) return bad("bytes after the end of the object");
+    return {};
+  }
+
+ private:
+  Status bad(std::string_view what) const {
+    return Status(Code::kInvalidArgument,
+                  str("not msgpack: ", what, " at byte ", at_, " of ", bytes_.size()));
+  }
+  void push(std::uint64_t objects) { pending_[depth_++] = objects; }
+  [[nodiscard]] std::size_t remaining() const { return bytes_.size() - at_; }
+
+  // A big-endian length of `width` bytes; false when it is cut off.
+  bool length(std::size_t width, std::uint64_t& out) {
+    if (remaining() < width) return false;
+    out = 0;
+    for (std::size_t i = 0; i < width; ++i) out = out << 8 | std::to_integer<std::uint8_t>(bytes_[at_++]);
+    return true;
+  }
+  Status skip(std::uint64_t size) {
+    if (size > remaining()) return bad("a length beyond the end");
+    at_ += static_cast<std::size_t>(size);
+    return {};
+  }
+  Status raw(std::size_t width, std::uint64_t extra) {
+    std::uint64_t size = 0;
+    if (!length(width, size)) return bad("a cut-off length");
+    return skip(size + extra);
+  }
+  // `objects` more objects, each of at least one byte.
+  Status container(std::uint64_t objects) {
+    if (objects > remaining()) return bad("a length beyond the end");
+    if (depth_ > limits::kMsgpackDepth) return bad("nested too deep");
+    push(objects);
+    return {};
+  }
+  Status counted_container(std::size_t width, std::uint64_t factor) {
+    std::uint64_t size = 0;
+    if (!length(width, size)) return bad("a cut-off length");
+    return container(size * factor);
+  }
+
+  Status object() {
+    if (remaining() == 0) return bad("an object is missing");
+    const auto tag = std::to_integer<std::uint8_t>(bytes_[at_++]);
+    if (tag <= 0x7f || tag >= 0xe0) return {};                         // fixint
+    if (tag <= 0x8f) return container(2 * std::uint64_t{tag & 0xfU});  // fixmap
+    if (tag <= 0x9f) return container(tag & 0xfU);                     // fixarray
+    if (tag <= 0xbf) return skip(tag & 0x1fU);                         // fixstr
+    switch (tag) {
+      case 0xc0:  // nil
+      case 0xc2:  // false
+      case 0xc3:  // true
+        return {};
+      case 0xc4:  // bin 8, 16, 32
+      case 0xc5:
+      case 0xc6:
+        return raw(std::size_t{1} << (tag - 0xc4), 0);
+      case 0xc7:  // ext 8, 16, 32: a type byte before the data
+      case 0xc8:
+      case 0xc9:
+        return raw(std::size_t{1} << (tag - 0xc7), 1);
+      case 0xca:  // float 32
+        return skip(4);
+      case 0xcb:  // float 64
+        return skip(8);
+      case 0xcc:  // uint 8 to 64
+      case 0xcd:
+      case 0xce:
+      case 0xcf:
+        return skip(std::uint64_t{1} << (tag - 0xcc));
+      case 0xd0:  // int 8 to 64
+      case 0xd1:
+      case 0xd2:
+      case 0xd3:
+        return skip(std::uint64_t{1} << (tag - 0xd0));
+      case 0xd4:  // fixext 1 to 16
+      case 0xd5:
+      case 0xd6:
+      case 0xd7:
+      case 0xd8:
+        return skip((std::uint64_t{1} << (tag - 0xd4)) + 1);
+      case 0xd9:  // str 8, 16, 32
+      case 0xda:
+      case 0xdb:
+        return raw(std::size_t{1} << (tag - 0xd9), 0);
+      case 0xdc:  // array 16, 32
+      case 0xdd:
+        return counted_container(std::size_t{2} << (tag - 0xdc), 1);
+      case 0xde:  // map 16, 32
+      case 0xdf:
+        return counted_container(std::size_t{2} << (tag - 0xde), 2);
+      default:  // 0xc1
+        return bad("a tag that is never used");
+    }
+  }
+
+  const Bytes bytes_;
+  std::size_t at_ = 0;
+  std::uint64_t objects_ = 0;
+  std::array<std::uint64_t, limits::kMsgpackDepth + 1> pending_{};  // the root, and one for each container
+  std::size_t depth_ = 0;
+};
+
+}  // namespace
+
+Status validate_msgpack(Bytes bytes) { return Validator(bytes).run(); }
+
+namespace detail {
+
+Result<msgpack::object_handle> unpack(Bytes bytes) {
+  SLIME_TRY(validate_msgpack(bytes));
+  try {
+    const auto by_reference = [](msgpack::type::object_type, std::size_t, void*) { return true; };
+    return msgpack::unpack(reinterpret_cast<const char*>(bytes.data()), bytes.size(), by_reference);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "no memory to unpack msgpack");
+  } catch (const std::exception& error) {
+    return Status(Code::kInvalidArgument, str("not msgpack: ", error.what()));
+  }
+}
+
+std::string describe(const msgpack::object& object) {
+  switch (object.type) {
+    case msgpack::type::NIL:
+      return "nil";
+    case msgpack::type::BOOLEAN:
+      return "a bool";
+    case msgpack::type::POSITIVE_INTEGER:
+      return "an integer";
+    case msgpack::type::NEGATIVE_INTEGER:
+      return "a negative integer";
+    case msgpack::type::FLOAT32:
+    case msgpack::type::FLOAT64:
+      return "a float";
+    case msgpack::type::STR:
+      return "a string";
+    case msgpack::type::BIN:
+      return "bytes";
+    case msgpack::type::ARRAY:
+      return str("an array of ", object.via.array.size);
+    case msgpack::type::MAP:
+      return str("a map of ", object.via.map.size);
+    case msgpack::type::EXT:
+      return str("an extension of type ", static_cast<int>(object.via.ext.type()));
+  }
+  return "an unknown type";
+}
+
+}  // namespace detail
+}  // namespace slime::rpc

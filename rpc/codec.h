@@ -1,0 +1,170 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <msgpack.hpp>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "rpc/limits.h"
+#include "rpc/payload.h"
+
+// Bodies are msgpack: a request is an array of the arguments, a reply is one value. What converts: numbers,
+// bool, std::string, bytes as ByteVector or Bytes (bin), containers, std::tuple, std::optional (nil), structs
+// with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps, what Python sees as dict).
+namespace slime::rpc {
+
+// Checks a peer's bytes without allocating: exactly one object, nothing after it, nesting and number of
+// objects within limits, and every claimed length there. kInvalidArgument says what is wrong at which byte.
+Status validate_msgpack(Bytes bytes);
+
+namespace detail {
+
+// What msgpack packs into.
+class ByteSink {
+ public:
+  explicit ByteSink(ByteVector& out) : out_(out) {}
+  void write(const char* data, std::size_t size) {
+    const auto* first = reinterpret_cast<const std::byte*>(data);
+    out_.insert(out_.end(), first, first + size);
+  }
+
+ private:
+  ByteVector& out_;
+};
+
+// Validates, then unpacks. Texts and binaries refer to `bytes`, which stay valid while the result is used.
+Result<msgpack::object_handle> unpack(Bytes bytes);
+// "a string", "an array of 3", ... for error texts.
+std::string describe(const msgpack::object& object);
+
+// The name of T as the compiler spells it.
+template <class T>
+std::string_view type_name() {
+  constexpr std::string_view kText = __PRETTY_FUNCTION__;
+  constexpr std::size_t kStart = kText.find("T = ") + 4;
+  constexpr std::size_t kEnd = kText.find_first_of(";]", kStart);
+  return kText.substr(kStart, kEnd - kStart);
+}
+
+// Notes in `at` which element it is about to convert.
+template <class T>
+T convert_at(const msgpack::object* elements, std::size_t index, std::size_t& at) {
+  at = index;
+  return elements[index].as<T>();
+}
+
+template <class R>
+struct ValueOf {
+  using Type = R;
+};
+template <>
+struct ValueOf<void> {
+  using Type = None;
+};
+
+}  // namespace detail
+
+// The msgpack array of the arguments.
+template <class... A>
+ByteVector encode_arguments(const A&... arguments) {
+  ByteVector out;
+  detail::ByteSink sink(out);
+  msgpack::packer<detail::ByteSink> packer(sink);
+  packer.pack_array(sizeof...(A));
+  (packer.pack(arguments), ...);
+  return out;
+}
+
+// One msgpack value; None is nil.
+template <class T>
+ByteVector encode_value(const T& value) {
+  ByteVector out;
+  detail::ByteSink sink(out);
+  msgpack::packer<detail::ByteSink> packer(sink);
+  if constexpr (std::is_same_v<T, None>) {
+    packer.pack_nil();
+  } else {
+    packer.pack(value);
+  }
+  return out;
+}
+
+// kInvalidArgument when the bytes are not msgpack or do not convert to R. None takes any value, and drops it.
+template <class R>
+Result<R> decode_value(Bytes bytes) {
+  auto handle = detail::unpack(bytes);
+  if (!handle) return handle.error();
+  if constexpr (std::is_same_v<R, None>) {
+    return None{};
+  } else {
+    try {
+      return handle->get().template as<R>();
+    } catch (const std::exception&) {
+      return Status(Code::kInvalidArgument,
+                    str("cannot convert ", detail::describe(handle->get()), " to ", detail::type_name<R>()));
+    }
+  }
+}
+
+// The arguments of a request as a tuple of values. `where` ("calc.add") is for the text of the error, which
+// is kInvalidArgument and says what was expected. Views among the arguments point into `bytes`.
+template <class... T>
+Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where) {
+  const auto bad = [where](const auto&... what) {
+    return Status(Code::kInvalidArgument, str("bad arguments for ", where, ": ", what...));
+  };
+  auto handle = detail::unpack(bytes);
+  if (!handle) return bad(handle.error().text());
+  const msgpack::object& root = handle->get();
+  if (root.type != msgpack::type::ARRAY) return bad("expected an array, got ", detail::describe(root));
+  if (root.via.array.size != sizeof...(T)) {
+    std::string types;
+    ((types += types.empty() ? "" : ", ", types += detail::type_name<T>()), ...);
+    return bad("takes ", sizeof...(T), " (", types, "), got ", root.via.array.size);
+  }
+  [[maybe_unused]] const msgpack::object* const elements = root.via.array.ptr;
+  std::size_t at = 0;
+  try {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tuple<T...>{detail::convert_at<T>(elements, I, at)...};
+    }
+    (std::index_sequence_for<T...>{});
+  } catch (const std::exception&) {
+    static constexpr std::size_t kCount = sizeof...(T) == 0 ? 1 : sizeof...(T);
+    const std::array<std::string_view, kCount> names{detail::type_name<T>()...};
+    return bad("argument ", at + 1, " is ", detail::describe(elements[at]), ", expected ", names[at]);
+  }
+}
+
+// Turns the payload of a reply into its value, in the thread that takes it. kInternal when the peer's value
+// does not convert to R: it did execute.
+template <class R>
+Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply) {
+  using Value = typename detail::ValueOf<R>::Type;
+  if (!reply.valid()) return Future<Value>::ready(Status(Code::kInvalidArgument, "an empty future"));
+  Promise<Value> promise(reply.driver());
+  Future<Value> future = promise.future();
+  promise.on_cancel([source = reply]() mutable { source.cancel(); });
+  std::move(reply).then([promise = std::move(promise)](Result<Payload> payload) mutable {
+    if (!payload) {
+      promise.complete(std::move(payload).error());
+      return;
+    }
+    promise.complete_with([payload = std::move(*payload)]() -> Result<Value> {
+      auto value = decode_value<Value>(payload.bytes());
+      if (value) return value;
+      return Status(Code::kInternal, str("bad reply: ", value.error().text())).with_maybe_executed(true);
+    });
+  });
+  return future;
+}
+
+}  // namespace slime::rpc

@@ -1,0 +1,298 @@
+#include "rpc/server.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::rpc {
+
+// Lives on while anybody holds a request, so that a late answer still finds its counters. Everything is
+// guarded by mutex_; handlers, answers and destructors of user code run outside it.
+class Server::Impl {
+ public:
+  using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
+  struct Job {
+    Request request;
+    std::shared_ptr<Service::Method> method;
+  };
+
+  Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
+    SLIME_CHECK(options_.workers > 0);
+  }
+
+  Status add(const std::string& name, const Methods& methods) {
+    const std::lock_guard lock(mutex_);
+    if (!services_.emplace(name, methods).second)
+      return Status(Code::kAlreadyExists, str("a service '", name, "' is served already"));
+    return {};
+  }
+  Status remove(std::string_view name) {
+    Methods gone;
+    const std::lock_guard lock(mutex_);
+    const auto it = services_.find(name);
+    if (it == services_.end()) return no_service(name);
+    gone = std::move(it->second);
+    services_.erase(it);
+    return {};
+  }
+  bool serves(std::string_view service, std::string_view method) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = services_.find(service);
+    return it != services_.end() && it->second.find(method) != it->second.end();
+  }
+  Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info);
+  void run(Request request, Service::Method& method) noexcept;
+  void enqueue(Request request, std::shared_ptr<Service::Method> method) noexcept;
+  Status drain(Nanos bound);
+  void stop();
+  ServerCounters counters() const;
+  void answered() noexcept {
+    const std::lock_guard lock(mutex_);
+    --unanswered_;
+    if (quiet()) quiet_.notify_all();
+  }
+
+ private:
+  static Status no_service(std::string_view name) {
+    return Status(Code::kNotFound, str("no service '", name, "'"));
+  }
+  [[nodiscard]] bool quiet() const { return unanswered_ == 0 && executing_ == 0; }
+  // Those that an idle worker is about to take do not wait.
+  [[nodiscard]] bool full() const { return queue_.size() >= options_.queue_limit + idle_workers_; }
+  bool start_worker();
+  void take_expired(std::vector<Job>& out);
+  void worker() noexcept;
+
+  const ServerOptions options_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable quiet_;
+  std::map<std::string, Methods, std::less<>> services_;
+  std::deque<Job> queue_;
+  ServerCounters counters_;
+  std::size_t unanswered_ = 0;  // admitted and not answered
+  std::size_t executing_ = 0;   // inside a handler
+  std::size_t idle_workers_ = 0;
+  bool draining_ = false;
+  bool stopping_ = false;
+  std::vector<std::thread> workers_;  // last: they touch everything above
+};
+
+namespace {
+
+Status expired_status(const CallInfo& info) {
+  return Status(Code::kDeadlineExceeded, str("the deadline of ", info.service, ".", info.method,
+                                             " passed before a handler thread was free"));
+}
+
+}  // namespace
+
+// Forwards the answer and counts the request as done; a request that is dropped answers too, so each is
+// counted once.
+class Server::Tracked final : public Request::Responder {
+ public:
+  Tracked(std::shared_ptr<Impl> impl, std::unique_ptr<Request::Responder> inner)
+      : impl_(std::move(impl)), inner_(std::move(inner)) {}
+  void respond(Result<ByteVector> reply) noexcept override {
+    inner_->respond(std::move(reply));
+    impl_->answered();
+  }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+  std::unique_ptr<Request::Responder> inner_;
+};
+
+Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& info) {
+  const std::lock_guard lock(mutex_);
+  ++counters_.requests;
+  const auto service = services_.find(info.service);
+  if (service == services_.end()) return no_service(info.service);
+  const auto method = service->second.find(info.method);
+  if (method == service->second.end()) {
+    return Status(Code::kNotFound, str("service '", info.service, "' has no method '", info.method, "'"));
+  }
+  if (draining_) {
+    ++counters_.refused;
+    return Status(Code::kUnavailable, "the server is draining: it takes no new requests");
+  }
+  ++unanswered_;
+  return method->second;
+}
+
+void Server::Impl::run(Request request, Service::Method& method) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    ++executing_;
+  }
+  // Typed handlers catch what user code throws and answer with its text. A raw one owns its request: when it
+  // throws, the request is dropped on the way, which answers kInternal.
+  try {
+    method.handler(std::move(request));
+  } catch (...) {
+  }
+  const std::lock_guard lock(mutex_);
+  --executing_;
+  if (quiet()) quiet_.notify_all();
+}
+
+void Server::Impl::enqueue(Request request, std::shared_ptr<Service::Method> method) noexcept {
+  std::vector<Job> expired;
+  Status refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    // What nobody waits for any more must not keep others out.
+    if (full()) take_expired(expired);
+    if (stopping_) {
+      refusal = Status(Code::kUnavailable, "the server has stopped");
+    } else if (idle_workers_ <= queue_.size() && !start_worker()) {
+      refusal = Status(Code::kResourceExhausted, "no handler thread could be started");
+    } else if (full()) {
+      refusal = Status(Code::kResourceExhausted,
+                       str(options_.queue_limit, " requests wait for a handler thread already"));
+    } else {
+      queue_.push_back(Job{std::move(request), std::move(method)});
+      work_.notify_one();
+    }
+    if (!refusal.ok()) ++counters_.refused;
+  }
+  for (Job& job : expired) job.request.refuse(expired_status(job.request.info()));
+  if (!refusal.ok()) request.refuse(std::move(refusal));
+}
+
+// False when there is no worker at all.
+bool Server::Impl::start_worker() {
+  if (workers_.size() >= options_.workers) return true;
+  try {
+    workers_.emplace_back([this] { worker(); });
+  } catch (const std::system_error&) {
+    return !workers_.empty();
+  }
+  ++idle_workers_;  // before it runs, so that requests that come meanwhile see it
+  return true;
+}
+
+void Server::Impl::take_expired(std::vector<Job>& out) {
+  const TimePoint now = clock_.now();
+  std::deque<Job> kept;
+  for (Job& job : queue_) {
+    if (job.request.info().deadline <= now) {
+      ++counters_.expired;
+      out.push_back(std::move(job));
+    } else {
+      kept.push_back(std::move(job));
+    }
+  }
+  queue_.swap(kept);
+}
+
+void Server::Impl::worker() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    --idle_workers_;
+    if (stopping_) return;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    const bool expired = job.request.info().deadline <= clock_.now();
+    if (expired) ++counters_.expired;
+    lock.unlock();
+    if (expired) {
+      job.request.refuse(expired_status(job.request.info()));
+    } else {
+      run(std::move(job.request), *job.method);
+    }
+    job.method.reset();  // may be the last of a removed service: user code, outside the lock
+    lock.lock();
+    ++idle_workers_;
+  }
+}
+
+Status Server::Impl::drain(Nanos bound) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  const auto done = [this] { return quiet(); };
+  const TimePoint deadline = deadline_after(steady_clock().now(), bound);
+  if (deadline == kNever) {
+    quiet_.wait(lock, done);
+  } else if (!quiet_.wait_until(lock, deadline, done)) {
+    return Status(Code::kDeadlineExceeded, str(unanswered_, " requests were not answered in time"));
+  }
+  return {};
+}
+
+void Server::Impl::stop() {
+  std::deque<Job> left;
+  std::map<std::string, Methods, std::less<>> services;
+  std::vector<std::thread> workers;
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    stopping_ = true;
+    left.swap(queue_);
+    services.swap(services_);
+    workers.swap(workers_);
+  }
+  work_.notify_all();
+  for (Job& job : left) job.request.refuse(Status(Code::kUnavailable, "the server has stopped"));
+  for (std::thread& thread : workers) thread.join();
+}
+
+ServerCounters Server::Impl::counters() const {
+  const std::lock_guard lock(mutex_);
+  ServerCounters out = counters_;
+  out.queued = queue_.size();
+  out.running = unanswered_ - queue_.size();
+  return out;
+}
+
+Server::Server(ServerOptions options, const Clock& clock) : impl_(std::make_shared<Impl>(options, clock)) {}
+
+Server::~Server() { impl_->stop(); }
+
+Status Server::add(Service& service) {
+  SLIME_TRY(validate_name("service", service.name()));
+  if (service.methods().empty())
+    return Status(Code::kInvalidArgument, str("service '", service.name(), "' has no methods"));
+  SLIME_TRY(impl_->add(service.name(), service.methods()));
+  service.served_ = true;
+  return {};
+}
+
+Status Server::remove(std::string_view service) { return impl_->remove(service); }
+bool Server::serves(std::string_view service, std::string_view method) const {
+  return impl_->serves(service, method);
+}
+Status Server::drain(Nanos bound) { return impl_->drain(bound); }
+ServerCounters Server::counters() const { return impl_->counters(); }
+
+void Server::handle(Request request) noexcept {
+  auto method = impl_->admit(request.info());
+  if (!method) {
+    request.refuse(std::move(method).error());
+    return;
+  }
+  request.responder_ = std::make_unique<Tracked>(impl_, std::move(request.responder_));
+  const std::shared_ptr<Service::Method> found = std::move(*method);
+  const bool pooled = found->options.run == Run::kPool;
+  // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
+  // may do that. Else calls that wait for each other across two peers could starve their own replies.
+  if (pooled || !found->borrows) request.payload().detach();
+  if (pooled) {
+    impl_->enqueue(std::move(request), found);
+  } else {
+    impl_->run(std::move(request), *found);
+  }
+}
+
+}  // namespace slime::rpc

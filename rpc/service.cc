@@ -1,0 +1,87 @@
+#include "rpc/service.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::rpc {
+namespace {
+
+// Length of the UTF-8 sequence at the start of `text`; 0 when it is none (overlong forms and surrogates
+// included).
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char second = byte(1);
+  const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool out_of_range = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
+  return overlong || out_of_range ? 0 : length;
+}
+
+}  // namespace
+
+Status validate_name(std::string_view what, std::string_view name) {
+  const auto bad = [&](const auto&... why) {
+    return Status(Code::kInvalidArgument, str("the name of a ", what, why...));
+  };
+  if (name.empty()) return bad(" is empty");
+  if (name.size() > limits::kNameBytes) return bad(" is longer than ", limits::kNameBytes, " bytes");
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t length = utf8_length(rest);
+    if (length == 0) return bad(" is not UTF-8");
+    if (length == 1 && (static_cast<unsigned char>(rest[0]) < 0x20 || rest[0] == 0x7f))
+      return bad(" has a control character");
+    rest.remove_prefix(length);
+  }
+  return {};
+}
+
+Request::~Request() {
+  if (responder_) {
+    answer(Status(Code::kInternal, str("the handler of ", info_.service, ".", info_.method,
+                                       " dropped the request without an answer"))
+               .with_maybe_executed(true));
+  }
+}
+
+void Request::answer(Result<ByteVector> reply) {
+  SLIME_CHECK(responder_ != nullptr);  // a request is answered once
+  body_.release();                     // before the answer, so that the caller's next request finds a credit
+  std::exchange(responder_, nullptr)->respond(std::move(reply));
+}
+
+void Request::reply(ByteVector body) { answer(std::move(body)); }
+void Request::fail(Status status) {
+  SLIME_CHECK(!status.ok());
+  answer(std::move(status).with_maybe_executed(true));
+}
+void Request::refuse(Status status) {
+  SLIME_CHECK(!status.ok());
+  answer(std::move(status).with_maybe_executed(false));
+}
+
+Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptions options) {
+  return add_method(method, std::move(handler), options, false);
+}
+
+Status Service::add_method(std::string_view method, RawHandler handler, MethodOptions options, bool borrows) {
+  SLIME_TRY(validate_name("method", method));
+  if (!handler) return Status(Code::kInvalidArgument, str("no handler for method '", method, "'"));
+  if (served_) {
+    return Status(Code::kInvalidArgument, str("service '", name_, "' is served: add '", method, "' before"));
+  }
+  if (methods_.find(method) != methods_.end()) {
+    return Status(Code::kAlreadyExists, str("service '", name_, "' has a method '", method, "' already"));
+  }
+  methods_.emplace(method, std::make_shared<Method>(Method{std::move(handler), options, borrows}));
+  return {};
+}
+
+}  // namespace slime::rpc

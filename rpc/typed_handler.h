@@ -1,0 +1,145 @@
+#pragma once
+
+// Included by rpc/service.h: makes a RawHandler of a plain function.
+
+#include <exception>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "base/result.h"
+#include "base/str.h"
+#include "rpc/codec.h"
+#include "rpc/service.h"
+
+namespace slime::rpc::detail {
+
+template <class F>
+struct Signature : Signature<decltype(&F::operator())> {};  // a lambda or function object
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
+  using Return = R;
+  using Arguments = std::tuple<A...>;
+};
+template <class R, class... A>
+struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
+
+// Arguments come by value or const reference; a reference to change would be lost.
+template <class A>
+inline constexpr bool kIsArgument = !std::is_pointer_v<std::remove_cvref_t<A>> &&
+                                    (!std::is_reference_v<A> || std::is_const_v<std::remove_reference_t<A>>);
+
+template <class T>
+struct IsResult : std::false_type {};
+template <class T>
+struct IsResult<Result<T>> : std::true_type {};
+
+// Calls the handler and makes an encoded reply of whatever it returns.
+template <class Return, class Call>
+Result<ByteVector> encode_outcome(Call&& call) {
+  if constexpr (std::is_void_v<Return>) {
+    call();
+    return encode_value(None{});
+  } else if constexpr (std::is_same_v<Return, Status>) {
+    Status status = call();
+    if (!status.ok()) return status;
+    return encode_value(None{});
+  } else if constexpr (IsResult<Return>::value) {
+    Return result = call();
+    if (!result) return std::move(result).error();
+    return encode_value(*result);
+  } else {
+    return encode_value(call());
+  }
+}
+
+// `Info` is how many leading parameters (0 or 1) take the CallInfo.
+template <class F, class Return, bool Info, class... A>
+class TypedHandler {
+  static_assert((kIsArgument<A> && ...), "handler arguments are values or const references");
+
+ public:
+  explicit TypedHandler(F handler) : handler_(std::move(handler)) {}
+
+  void operator()(Request request) {
+    const CallInfo& info = request.info();
+    auto arguments = decode(request.body(), info);
+    if (!arguments) {
+      request.refuse(std::move(arguments).error());
+      return;
+    }
+    Result<ByteVector> outcome = invoke(info, *arguments);
+    if (outcome) {
+      request.reply(std::move(*outcome));
+    } else {
+      request.fail(std::move(outcome).error());
+    }
+  }
+
+ private:
+  using Values = std::tuple<std::remove_cvref_t<A>...>;
+
+  static Result<Values> decode(Bytes body, const CallInfo& info) {
+    return decode_arguments<std::remove_cvref_t<A>...>(body, info.service + "." + info.method);
+  }
+  // User code may throw; what it threw is an answer.
+  Result<ByteVector> invoke(const CallInfo& info, Values& values) {
+    try {
+      return std::apply(
+          [&](auto&... each) {
+            return encode_outcome<Return>([&]() -> Return {
+              if constexpr (Info) {
+                return handler_(info, std::forward<pass<A>>(each)...);
+              } else {
+                return handler_(std::forward<pass<A>>(each)...);
+              }
+            });
+          },
+          values);
+    } catch (const std::exception& error) {
+      return Status(Code::kInternal, str(info.service, ".", info.method, " threw: ", error.what()));
+    } catch (...) {
+      return Status(Code::kInternal, str(info.service, ".", info.method, " threw"));
+    }
+  }
+  // By value: moved in. By const reference: lent.
+  template <class Arg>
+  using pass = std::conditional_t<std::is_reference_v<Arg>, Arg, std::remove_cv_t<Arg>>;
+
+  F handler_;
+};
+
+template <class F, class Return, class Arguments>
+struct MakeTyped;
+template <class F, class Return>
+struct MakeTyped<F, Return, std::tuple<>> {
+  using Type = TypedHandler<F, Return, false>;
+};
+template <class F, class Return, class First, class... Rest>
+struct MakeTyped<F, Return, std::tuple<First, Rest...>> {
+  using Type = std::conditional_t<std::is_same_v<std::remove_cvref_t<First>, CallInfo>,
+                                  TypedHandler<F, Return, true, Rest...>,
+                                  TypedHandler<F, Return, false, First, Rest...>>;
+};
+
+}  // namespace slime::rpc::detail
+
+namespace slime::rpc {
+
+template <class F>
+RawHandler Service::typed_handler(F handler) {
+  using S = detail::Signature<F>;
+  using Handler = typename detail::MakeTyped<F, typename S::Return, typename S::Arguments>::Type;
+  return Handler(std::move(handler));
+}
+
+}  // namespace slime::rpc
