@@ -1,9 +1,16 @@
 # One target for each layer. Flags come only through slime_warnings.
+include(GNUInstallDirs)
 add_library(slime_warnings INTERFACE)
-target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Werror)
+target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Werror
+  # False alarms of GCC 12 inside std::vector and std::string at -O3 (its bugs 105329, 105651); the sanitizers
+  # look for the real ones.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-restrict>)
 if(SLIME_SANITIZE)
   target_compile_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE})
+endif()
+if(SLIME_FUZZ)
+  target_compile_options(slime_warnings INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # slime_layer(<name> SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as slime::<name>.
@@ -11,7 +18,11 @@ function(slime_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(slime_${name} STATIC ${ARG_SOURCES})
   add_library(slime::${name} ALIAS slime_${name})
-  target_include_directories(slime_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/slime>)
-  target_link_libraries(slime_${name} PUBLIC ${ARG_DEPENDS} PRIVATE slime_warnings ${ARG_PRIVATE_DEPENDS})
+  target_include_directories(slime_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/slime>)
+  target_link_libraries(slime_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:slime_warnings> ${ARG_PRIVATE_DEPENDS})
   target_compile_features(slime_${name} PUBLIC cxx_std_20)
+  set_target_properties(slime_${name} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS slime_${name} EXPORT slime ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/slime/${name} COMPONENT dev
+    FILES_MATCHING PATTERN "*.h")
 endfunction()

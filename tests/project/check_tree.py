@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Checks what the compiler does not: include arrows, headers, file length, format.
+
+    check_tree.py arrows|text|format [ROOT]
+
+Prints one line for each finding and exits 1 if there is any.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# What the files of a layer may include of ours. Rows that are not here include nothing of another.
+LAYERS = {
+    "base": {"base"},
+    "transport": {"base", "transport"},
+    "rpc": {"base", "transport", "rpc"},
+    "ctrl": {"base", "ctrl"},
+    "agent": {"base", "transport", "rpc", "ctrl", "agent"},
+    "cache": {"base", "transport", "rpc", "ctrl", "agent", "cache"},
+}
+EVERY_LAYER = set(LAYERS)
+PROGRAMS = {
+    "bench": EVERY_LAYER | {"bench"},
+    "cli": EVERY_LAYER | {"bench", "cli"},
+    "python": EVERY_LAYER | {"python"},
+    "examples": EVERY_LAYER | {"examples"},
+    "tests": EVERY_LAYER | {"bench", "cli", "tests"},
+}
+ARROWS = {**LAYERS, **PROGRAMS}
+
+# The parts of transport: the engine knows none of its wires, and the wires not each other.
+TRANSPORT_PARTS = {
+    "soft": {"soft"},
+    "sim": {"soft", "sim"},
+    "tcp": {"soft", "tcp"},
+    "shm": {"soft", "shm"},
+    "verbs": {"verbs"},
+}
+
+# Kept out of every header of a layer, so that no user and no other layer compiles against them.
+HEAVY = re.compile(
+    r"^(infiniband/|rdma/|nlohmann/|httplib|Python\.h|nanobind/|pybind11/|spdlog/|fmt/|CLI/|openssl/|sqlite3|msgpack)"
+)
+# The headers that are templates over msgpack: users' argument and result types go through them.
+MSGPACK_HEADERS = {"rpc/codec.h"}
+# Headers of one layer's own sources, with what they may include. No other header may include them.
+PRIVATE_HEADERS = {}
+
+SOURCE_SUFFIXES = {".h", ".cc"}
+TEXT_SUFFIXES = SOURCE_SUFFIXES | {".py", ".pyi", ".sh", ".cmake", ".txt", ".md", ".toml", ".json", ".yml"}
+SKIPPED_FOLDERS = {"build", "dist", "__pycache__", ".git", ".venv", ".cache", ".pytest_cache"}
+MAX_LINES = 600
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def files(root, suffixes):
+    for path in sorted(root.iterdir()):
+        if path.name in SKIPPED_FOLDERS or path.name.endswith(".egg-info"):
+            continue
+        if path.is_dir():
+            yield from files(path, suffixes)
+        elif path.suffix in suffixes:
+            yield path
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1) == '"', match.group(2)
+
+
+def transport_part(name):
+    parts = name.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "transport" else ""
+
+
+def check_own_include(name, target, root):
+    """Why the file `name` may not include our header `target`, or nothing."""
+    room, other = name.split("/")[0], target.split("/")[0]
+    if not (root / target).is_file() or "/" not in target:
+        return "no such file; includes start at the root of the tree"
+    if other not in ARROWS.get(room, set()):
+        return f"{room} may include {', '.join(sorted(ARROWS.get(room, set())))} only"
+    part, other_part = transport_part(name), transport_part(target)
+    if part and other_part and other_part not in TRANSPORT_PARTS.get(part, {part}):
+        return f"transport/{part} may not know transport/{other_part}"
+    if name.endswith(".h") and room == "transport" and not part and other_part:
+        return "a public header of transport may not know one of its parts"
+    if name.endswith(".h") and target in PRIVATE_HEADERS and name not in PRIVATE_HEADERS:
+        return "that header is private to its layer's sources"
+    if room in LAYERS and room != other and target in PRIVATE_HEADERS:
+        return "that header is private to its layer"
+    return ""
+
+
+def check_foreign_include(name, target):
+    room = name.split("/")[0]
+    if room not in LAYERS or not name.endswith(".h") or not HEAVY.match(target):
+        return ""
+    if name in MSGPACK_HEADERS and target.startswith("msgpack"):
+        return ""
+    if any(target.startswith(allowed) for allowed in PRIVATE_HEADERS.get(name, ())):
+        return ""
+    return "not in a header: include it in the source that needs it"
+
+
+def check_arrows(root):
+    for path in files(root, SOURCE_SUFFIXES):
+        name = path.relative_to(root).as_posix()
+        for number, own, target in includes(path):
+            why = check_own_include(name, target, root) if own else check_foreign_include(name, target)
+            if why:
+                yield f"{name}:{number}: includes {target}: {why}"
+        if path.suffix == ".h" and "#pragma once" not in path.read_text(encoding="utf-8"):
+            yield f"{name}:1: a header without #pragma once"
+
+
+def check_text(root):
+    for path in files(root, TEXT_SUFFIXES):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8")
+        lines = text.split("\n")
+        if path.suffix not in {".md", ".json"} and len(lines) - 1 > MAX_LINES:
+            yield f"{name}:{len(lines) - 1}: longer than {MAX_LINES} lines: split it"
+        if text and not text.endswith("\n"):
+            yield f"{name}:{len(lines)}: no newline at the end"
+        for number, line in enumerate(lines, 1):
+            if line != line.rstrip():
+                yield f"{name}:{number}: white space at the end of the line"
+            if "\t" in line:
+                yield f"{name}:{number}: a tab"
+
+
+def clang_format():
+    """The formatter of the version that the tree is formatted with, or nothing: others differ in details."""
+    for program in ("clang-format-14", "clang-format"):
+        found = shutil.which(program)
+        if found and " 14." in subprocess.run([found, "--version"], capture_output=True, text=True).stdout:
+            return found
+    return None
+
+
+def check_format(root):
+    program = clang_format()
+    sources = [str(path) for path in files(root, SOURCE_SUFFIXES)]
+    if not sources:
+        return
+    result = subprocess.run([program, "--dry-run", "--Werror", *sources], capture_output=True, text=True)
+    if result.returncode != 0:
+        for line in result.stderr.splitlines():
+            if "error:" in line:
+                yield line.replace(f"{root}/", "")
+
+
+def main(arguments):
+    checks = {"arrows": check_arrows, "text": check_text, "format": check_format}
+    if not arguments or arguments[0] not in checks or len(arguments) > 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = pathlib.Path(arguments[1] if len(arguments) > 1 else pathlib.Path(__file__).parents[2]).resolve()
+    if arguments[0] == "format" and clang_format() is None:
+        print("skipped: clang-format 14 is not installed")
+        return 77
+    findings = list(checks[arguments[0]](root))
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
