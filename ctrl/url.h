@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace slime::ctrl {
+
+// Everything but letters, digits and "-._~" as %XX, so that a name with slashes is one part of a path.
+std::string percent_encode(std::string_view text);
+// Nothing when a '%' is not followed by two hexadecimal digits. A '+' stays a '+'.
+std::optional<std::string> percent_decode(std::string_view text);
+
+// A request's target in decoded pieces.
+struct Target {
+  std::vector<std::string> path;  // "/v1/peers/a%2Fb" is v1, peers, a/b
+  std::vector<std::pair<std::string, std::string>> query;
+};
+// Nothing for a target that does not begin with '/' or has a bad escape.
+std::optional<Target> parse_target(std::string_view target);
+
+}  // namespace slime::ctrl

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ctrl/client.h"
+#include "ctrl/registry.h"
+#include "ctrl/types.h"
+
+// The JSON bodies of nanoctrl's HTTP API, both directions of each in one place. Requests are decoded
+// strictly: an unknown field, a wrong type or a missing value is kInvalidArgument with the field's name,
+// because a misspelled option that is ignored is worse than an error. Replies are decoded leniently, since a
+// newer server may say more, but what is there must have the right type (kCorrupt). Nothing here throws.
+namespace slime::ctrl::wire {
+
+struct RegisterRequest {
+  Registration registration;
+  bool takeover = false;
+};
+std::string encode(const RegisterRequest& request);
+Result<RegisterRequest> decode_register(std::string_view body);
+
+struct HeartbeatRequest {
+  std::uint64_t incarnation = 0;
+  std::optional<std::uint64_t> since;
+};
+std::string encode(const HeartbeatRequest& request);
+Result<HeartbeatRequest> decode_heartbeat(std::string_view body);
+
+// With `replace` the body has "regions", the new set; without it "publish" and "unpublish". Services alike.
+struct RegionsRequest {
+  std::uint64_t incarnation = 0;
+  std::vector<RegionInfo> publish;
+  std::vector<std::string> unpublish;
+};
+std::string encode(const RegionsRequest& request);
+Result<RegionsRequest> decode_regions(std::string_view body, bool replace);
+struct ServicesRequest {
+  std::uint64_t incarnation = 0;
+  std::vector<ServiceInfo> publish;
+  std::vector<std::string> unpublish;
+};
+std::string encode(const ServicesRequest& request);
+Result<ServicesRequest> decode_services(std::string_view body, bool replace);
+
+std::string encode(const Lease& lease);
+Result<Lease> decode_lease(std::string_view body);
+std::string encode(const Changes& changes);
+Result<Changes> decode_changes(std::string_view body);
+std::string encode(const PeerInfo& peer);
+Result<PeerInfo> decode_peer(std::string_view body);
+std::string encode(const ServiceEntry& entry);
+std::string encode(const RegionEntry& entry);
+std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
+Result<ServerStatus> decode_status(std::string_view body);
+
+// A page of a list: "<list>": [items], and "next", the name to go on after, when there is more.
+struct PageHead {
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;
+  std::optional<std::string> next;
+};
+// `items` are encoded entries.
+std::string encode_page(std::string_view list, const std::vector<std::string>& items, const PageHead& head);
+Result<PageHead> decode_peer_page(std::string_view body, std::vector<PeerInfo>& out);
+Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceEntry>& out);
+Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out);
+
+// The one shape of an error: {"code", "message", "hint"}.
+struct Error {
+  Code code = Code::kInternal;
+  std::string message;
+  std::string hint;
+};
+std::string encode(const Error& error);
+// Nothing when the body is not such an error.
+std::optional<Error> decode_error(std::string_view body);
+
+// "{}" with one member.
+std::string encode_member(std::string_view key, std::string_view value);
+
+}  // namespace slime::ctrl::wire
