@@ -1,0 +1,138 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/str.h"
+#include "bench/bench.h"
+#include "bench/roles.h"
+
+namespace slime::bench {
+namespace {
+
+constexpr std::uint64_t kMaxRegion = std::uint64_t{4} << 30;
+
+void add_options(CLI::App& command, Options& options, bool bulk) {
+  command.add_option("--provider", options.provider, "tcp, or auto")
+      ->check(CLI::IsMember({"tcp", "auto"}))
+      ->capture_default_str();
+  command.add_option("--mode", options.mode, "thread: waits block; caller: waits spin and drive the loop")
+      ->check(CLI::IsMember({"thread", "caller"}))
+      ->capture_default_str();
+  command
+      .add_option("--size", options.size,
+                  bulk ? "bytes of a block (64K, 1M, ...)" : "bytes of a request and of its reply")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command.add_option("--inflight", options.inflight, "operations under way, of each client")
+      ->capture_default_str();
+  command.add_option("--clients", options.clients, "client processes")->capture_default_str();
+  command.add_option("--seconds", options.seconds, "how long to measure")->capture_default_str();
+  command.add_option("--warmup", options.warmup_seconds, "seconds before it counts")->capture_default_str();
+  if (bulk) {
+    command.add_option("--op", options.operation, "write or read")
+        ->check(CLI::IsMember({"write", "read"}))
+        ->capture_default_str();
+  }
+}
+
+int run_and_print(const Options& options, bool as_json) {
+  const auto report = measure(options);
+  if (!report) {
+    std::fprintf(stderr, "slime bench: %s\n", report.error().to_string().c_str());
+    return report.error().code() == Code::kCancelled         ? 130
+           : report.error().code() == Code::kInvalidArgument ? 2
+                                                             : 1;
+  }
+  std::printf("%s\n", as_json ? report->c_str() : format_report(*report).c_str());
+  return nlohmann::json::parse(*report).at("verified").get<bool>() ? 0 : 1;
+}
+
+}  // namespace
+
+Status Options::validate() const {
+  if (size == 0) return {Code::kInvalidArgument, "--size: at least 1 byte"};
+  if (inflight == 0 || inflight > 4096) return {Code::kInvalidArgument, "--inflight: 1 to 4096"};
+  if (clients == 0 || clients > 64) return {Code::kInvalidArgument, "--clients: 1 to 64"};
+  if (!(seconds > 0) || seconds > 3600)
+    return {Code::kInvalidArgument, "--seconds: more than 0, at most 3600"};
+  if (!(warmup_seconds >= 0) || warmup_seconds > 3600) return {Code::kInvalidArgument, "--warmup: 0 to 3600"};
+  if (size > kMaxRegion / inflight / clients) {
+    return {Code::kInvalidArgument, "--size x --inflight x --clients: at most 4 GiB"};
+  }
+  return {};
+}
+
+std::vector<std::string> Options::to_arguments() const {
+  return {bench,
+          "--provider",
+          provider,
+          "--mode",
+          mode,
+          "--op",
+          operation,
+          "--size",
+          std::to_string(size),
+          "--inflight",
+          str(inflight),
+          "--clients",
+          str(clients),
+          "--seconds",
+          str(seconds),
+          "--warmup",
+          str(warmup_seconds)};
+}
+
+std::string format_report(const std::string& report) {
+  const auto j = nlohmann::json::parse(report);
+  const auto number = [&](const char* key) { return j.at(key).get<double>(); };
+  char text[512];
+  std::snprintf(text, sizeof text,
+                "%s %s %s, %llu B, %u in flight, %u client%s: p50 %.1f us, p99 %.1f us, p99.9 %.1f us, %.0f "
+                "ops/s, %.3f GB/s, "
+                "%.2f CPU s/GiB, %s\n",
+                j.at("bench").get<std::string>().c_str(), j.at("provider").get<std::string>().c_str(),
+                j.at("mode").get<std::string>().c_str(),
+                static_cast<unsigned long long>(j.at("size").get<std::uint64_t>()),
+                j.at("inflight").get<unsigned>(), j.at("clients").get<unsigned>(),
+                j.at("clients").get<unsigned>() == 1 ? "" : "s", number("p50_us"), number("p99_us"),
+                number("p999_us"), number("ops_per_s"), number("gb_per_s"), number("cpu_s_per_gib"),
+                j.at("verified").get<bool>() ? "data verified" : "WRONG DATA");
+  char limit[256];
+  std::snprintf(limit, sizeof limit, "  limit in the same run: %s %.2f; ratio %.2f (memcpy %.1f GB/s)",
+                j.at("limit").at("name").get<std::string>().c_str(), j.at("limit").at("value").get<double>(),
+                number("ratio_to_limit"), number("memcpy_gb_per_s"));
+  return std::string(text) + limit;
+}
+
+void add_commands(CLI::App& app, int& exit_code) {
+  auto* bench =
+      app.add_subcommand("bench", "Measure calls and bulk transfers between processes on this machine");
+  bench->require_subcommand(1);
+  for (const char* name : {"rpc", "bulk"}) {
+    const bool bulk = std::string_view(name) == "bulk";
+    auto options = std::make_shared<Options>();
+    options->bench = name;
+    if (bulk) options->size = 1 << 20;
+    if (bulk) options->inflight = 16;
+    auto as_json = std::make_shared<bool>(false);
+    auto* command = bench->add_subcommand(name, bulk ? "One-sided reads or writes of blocks" : "Echo calls");
+    add_options(*command, *options, bulk);
+    command->add_flag("--json", *as_json, "one JSON object on one line");
+    command->callback([options, as_json, &exit_code] { exit_code = run_and_print(*options, *as_json); });
+  }
+  // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
+  for (const char* name : {"bench-server", "bench-client"}) {
+    const bool client = std::string_view(name) == "bench-client";
+    auto options = std::make_shared<Options>();
+    auto address = std::make_shared<std::string>();
+    auto* role = app.add_subcommand(name, "")->group("");
+    if (client) role->add_option("address", *address)->required();
+    role->add_option("bench", options->bench)->required();
+    add_options(*role, *options, true);
+    role->callback([options, address, client, &exit_code] {
+      exit_code = client ? run_client(*options, *address) : run_server(*options);
+    });
+  }
+}
+
+}  // namespace slime::bench

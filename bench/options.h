@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace slime::bench {
+
+// One measurement; the flags of `slime bench`.
+struct Options {
+  std::string bench = "rpc";        // rpc, bulk
+  std::string provider = "tcp";     // tcp, auto
+  std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
+  std::string operation = "write";  // bulk: write, read
+  std::uint64_t size = 64;          // bytes of a request and of its reply; of one block
+  std::uint32_t inflight = 1;       // of each client
+  std::uint32_t clients = 1;        // processes
+  double seconds = 3;
+  double warmup_seconds = 0.3;
+
+  [[nodiscard]] Status validate() const;
+  // The flags that make the same options in a child, and back from main's.
+  [[nodiscard]] std::vector<std::string> to_arguments() const;
+};
+
+}  // namespace slime::bench

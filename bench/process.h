@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace slime::bench {
+
+// This program again, in a process of its own, spoken to in lines over its stdin and stdout. The child ends
+// when its stdin does, and the kernel kills it when we die; destroying this ends it and waits for it. Thread:
+// one.
+class Child {
+ public:
+  // Runs /proc/self/exe with these arguments.
+  static Result<Child> start(const std::vector<std::string>& arguments);
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+  ~Child();
+
+  Status write_line(std::string_view line);
+  // The next line without its end; kUnavailable when the child ended, kDeadlineExceeded, kCancelled on
+  // Ctrl-C.
+  Result<std::string> read_line(Nanos timeout);
+  // Writes a command and reads the answer, which begins with `expect` and a space, and returns the rest.
+  Result<std::string> ask(std::string_view command, std::string_view expect, Nanos timeout);
+
+ private:
+  Child(pid_t pid, UniqueFd in, UniqueFd out) : pid_(pid), in_(std::move(in)), out_(std::move(out)) {}
+  pid_t pid_ = -1;
+  UniqueFd in_;
+  UniqueFd out_;
+  std::string buffer_;
+};
+
+// The other end: a line from stdin, nothing at its end. Blocks.
+std::optional<std::string> read_command();
+// A line to stdout, flushed.
+void answer(std::string_view line);
+
+// User and system CPU seconds of this process so far.
+double cpu_seconds();
+
+// Makes SIGINT and SIGTERM set a flag that read_line and the runs look at.
+void install_interrupt_flag();
+[[nodiscard]] bool interrupted();
+
+}  // namespace slime::bench

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "agent/peer_agent.h"
+#include "bench/options.h"
+
+namespace slime::bench {
+
+inline constexpr std::uint64_t kSeed = 20260101;
+inline constexpr Nanos kServerPoll = std::chrono::milliseconds(20);
+inline constexpr Nanos kAnswer = std::chrono::seconds(30);
+
+// What one client moves blocks in and out of.
+inline std::uint64_t region_bytes(const Options& options) { return options.size * options.inflight; }
+
+inline PeerAgentOptions agent_options(const Options& options, std::string name) {
+  PeerAgentOptions out;
+  out.name = std::move(name);
+  out.provider = options.provider;
+  out.progress = options.mode == "caller" ? Progress::kCaller : Progress::kThread;
+  return out;
+}
+
+}  // namespace slime::bench
