@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "bench/bench.h"
+#include "bench/idle.h"
 #include "bench/roles.h"
 
 namespace slime::bench {
@@ -35,14 +36,29 @@ void add_options(CLI::App& command, Options& options, bool bulk) {
   }
 }
 
+int report_failure(const Status& status) {
+  std::fprintf(stderr, "slime bench: %s\n", status.to_string().c_str());
+  return status.code() == Code::kCancelled ? 130 : status.code() == Code::kInvalidArgument ? 2 : 1;
+}
+
+int run_idle(const IdleOptions& options, bool as_json) {
+  const auto report = measure_idle(options);
+  if (!report) return report_failure(report.error());
+  if (as_json) {
+    std::printf("%s\n", report->c_str());
+    return 0;
+  }
+  const auto j = nlohmann::json::parse(*report);
+  std::printf(
+      "idle agent, %u peers: %.3f %% of a core, %.0f ms to connect them all, %.0f KiB resident per peer\n",
+      j.at("peers").get<unsigned>(), j.at("cpu_percent").get<double>(), j.at("connect_ms").get<double>(),
+      j.at("rss_kib_per_peer").get<double>());
+  return 0;
+}
+
 int run_and_print(const Options& options, bool as_json) {
   const auto report = measure(options);
-  if (!report) {
-    std::fprintf(stderr, "slime bench: %s\n", report.error().to_string().c_str());
-    return report.error().code() == Code::kCancelled         ? 130
-           : report.error().code() == Code::kInvalidArgument ? 2
-                                                             : 1;
-  }
+  if (!report) return report_failure(report.error());
   std::printf("%s\n", as_json ? report->c_str() : format_report(*report).c_str());
   return nlohmann::json::parse(*report).at("verified").get<bool>() ? 0 : 1;
 }
@@ -120,6 +136,18 @@ void add_commands(CLI::App& app, int& exit_code) {
     command->add_flag("--json", *as_json, "one JSON object on one line");
     command->callback([options, as_json, &exit_code] { exit_code = run_and_print(*options, *as_json); });
   }
+  auto idle_options = std::make_shared<IdleOptions>();
+  auto idle_json = std::make_shared<bool>(false);
+  auto* idle = bench->add_subcommand("idle", "What a connected agent costs that does nothing");
+  idle->add_option("--peers", idle_options->peers, "connections")->capture_default_str();
+  idle->add_option("--seconds", idle_options->seconds, "how long to measure")->capture_default_str();
+  idle->add_option("--ctrl", idle_options->ctrl_url, "with a registry: its URL (heartbeats count)");
+  idle->add_flag("--json", *idle_json, "one JSON object on one line");
+  idle->callback([idle_options, idle_json, &exit_code] { exit_code = run_idle(*idle_options, *idle_json); });
+  auto peer_count = std::make_shared<std::uint32_t>(0);
+  auto* peers = app.add_subcommand("bench-peers", "")->group("");
+  peers->add_option("count", *peer_count)->required();
+  peers->callback([peer_count, &exit_code] { exit_code = run_peers(*peer_count); });
   // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
   for (const char* name : {"bench-server", "bench-client"}) {
     const bool client = std::string_view(name) == "bench-client";

@@ -1,0 +1,104 @@
+#!/bin/bash
+# Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
+#   scripts/install_deps.sh          what a build and the demo need
+#   scripts/install_deps.sh --test   and what only the tests need (clang with sanitizers and libFuzzer, doctest)
+# As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() { sed -n '2,4s/^# \{0,1\}//p' "$0"; }
+
+tests=no
+for argument in "$@"; do
+  case "$argument" in
+    --test) tests=yes ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "install_deps: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
+missing=()
+have_package() { [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = "install ok installed" ]; }
+need_package() { have_package "$1" || missing+=("$1"); }
+# A program may also come from elsewhere, such as a newer cmake in PATH.
+need_program() { command -v "$1" >/dev/null || missing+=("$2"); }
+# The first of several names that is there, or else that this release knows.
+need_one_of() {
+  local name
+  for name in "$@"; do have_package "$name" && return; done
+  for name in "$@"; do
+    if apt-cache show "$name" >/dev/null 2>&1; then missing+=("$name"); return; fi
+  done
+  missing+=("$1")
+}
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_deps: this machine has no dpkg; install the packages named in $0 by hand" >&2
+  exit 1
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=(sudo)
+  elif command -v sudo >/dev/null && [ -t 0 ]; then
+    as_root=(sudo)
+  else
+    as_root=(none)
+  fi
+fi
+
+find_missing() {
+  missing=()
+  need_program g++ build-essential
+  need_program make build-essential
+  need_program cmake cmake
+  need_program ninja ninja-build
+  need_one_of pkgconf pkg-config
+  need_one_of libmsgpack-cxx-dev libmsgpack-dev
+  need_package nlohmann-json3-dev
+  need_package libcpp-httplib-dev
+  need_package libspdlog-dev
+  need_package libcli11-dev
+  need_package libexpected-dev
+  need_package libssl-dev
+  need_package libxxhash-dev
+  # venv and headers for the python3 that is first in PATH: a Python of one's own brings both.
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  python3 -c 'import pathlib, sys, sysconfig
+sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' 2>/dev/null || missing+=(python3-dev)
+  if [ "$tests" = yes ]; then
+    need_package doctest-dev
+    if ! working_clang >/dev/null; then
+      local version
+      version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+      missing+=("clang${version:+-$version}")
+      # From clang 14 on Debian the sanitizers are a package of their own.
+      if [ -n "$version" ] && apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
+        missing+=("libclang-rt-$version-dev")
+      fi
+    fi
+  fi
+}
+
+find_missing
+[ "${#missing[@]}" -eq 0 ] && exit 0
+if [ "${as_root[0]:-}" != none ]; then
+  # The names of some packages depend on the release: apt's lists must be there to choose.
+  echo "install_deps: updating the package lists"
+  "${as_root[@]}" apt-get update -qq
+  find_missing
+fi
+mapfile -t packages < <(printf '%s\n' "${missing[@]}" | sort -u)
+if [ "${as_root[0]:-}" = none ]; then
+  echo "install_deps: missing packages, and no root or sudo to install them. Run as root:" >&2
+  echo "  apt-get update && apt-get install --no-install-recommends ${packages[*]}" >&2
+  exit 1
+fi
+echo "install_deps: installing ${packages[*]}"
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+find_missing
+if [ "${#missing[@]}" -ne 0 ]; then
+  echo "install_deps: still missing after the installation: ${missing[*]}" >&2
+  exit 1
+fi
