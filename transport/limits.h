@@ -45,6 +45,23 @@ inline constexpr std::uint32_t kReadWindow = 64;
 // Regions of one device.
 inline constexpr std::size_t kMaxRegions = 1 << 20;
 
+// ---- soft engine
+// One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
+inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
+// Frames of one burst, which is one write to the wire.
+inline constexpr std::size_t kBurstFrames = 64;
+// What of a burst small frames may take, so that they cannot starve bulk data.
+inline constexpr std::size_t kBurstSmallFrames = 48;
+// What one endpoint moves in each direction before the others of its loop get their turn.
+inline constexpr std::size_t kTurnBytes = 1024 * 1024;
+// Buffers of sent messages that an endpoint keeps for the next ones.
+inline constexpr std::size_t kSpareMessageBuffers = 32;
+// The bounds of PortOptions::slot_bytes.
+inline constexpr std::uint32_t kMinSlotBytes = 256;
+inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
+// The bound of PortOptions::pool_slots.
+inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
+
 // ---- handshake
 // A whole handshake frame. The largest real one is names (2 x 257), ids, nonces, MAC and provider parameters.
 inline constexpr std::uint32_t kHandshakeFrameBytes = 4096;

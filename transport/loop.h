@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -55,7 +56,7 @@ struct LoopOptions {
 // a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), else
 // the one caller that is inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on
 // it.
-class Loop final : public Driver {
+class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
   static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
   ~Loop() override;  // stops the thread; what is still posted is run first
@@ -75,6 +76,8 @@ class Loop final : public Driver {
   [[nodiscard]] bool drives() const {
     return driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
   }
+  // The loop's time moves only when its owner moves it, so waiting for it does not help.
+  [[nodiscard]] bool manual_clock() const { return manual_clock_; }
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override;
   // Runs the loop in a thread of its own until stop(). Idempotent.
   void start_thread();

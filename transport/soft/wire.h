@@ -10,7 +10,9 @@
 
 namespace slime::transport::soft {
 
-// Who gets a wire's events: the engine. Called on the loop.
+// Who gets a wire's events: the engine. Called on the loop, never from inside a call to the wire. Both are
+// level triggered: on_readable comes again, in a later turn, while something (bytes, or the end of the
+// stream) is unread.
 class WireHandler {
  public:
   virtual void on_readable() noexcept = 0;
@@ -29,7 +31,7 @@ class Wire {
   Wire() = default;
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
-  virtual ~Wire() = default;  // closes; no event follows
+  virtual ~Wire() = default;  // closes, never from inside its own events; no event follows
 
   virtual void start(WireHandler& handler) = 0;
   // Takes a prefix of the gathered bytes and returns its length; 0 means full: on_writable follows after

@@ -1,0 +1,273 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/endpoint.h"
+#include "transport/soft/frames.h"
+#include "transport/soft/pool.h"
+#include "transport/soft/port.h"
+#include "transport/soft/queue.h"
+#include "transport/soft/wire.h"
+
+namespace slime::transport::soft {
+
+// The software engine: one connected pair over a Wire. Thread: the loop.
+//
+// Posting only queues; everything else happens in run(), which the port calls once for each burst, and in the
+// wire's events. So no callback ever runs inside a post, and none while a frame is half handled.
+// Sending is in endpoint_send.cc, receiving in endpoint_receive.cc, the rest in endpoint.cc.
+class SoftEndpoint final : public Endpoint, private WireHandler {
+ public:
+  SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
+               const Parameters& peer, std::unique_ptr<Wire> wire, Introduction who);
+  ~SoftEndpoint() override;
+
+  void set_receiver(Receiver& receiver) override;
+  Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options) override;
+  Status read(std::span<const Copy> copies, Operation& operation) override;
+  Status write(std::span<const Copy> copies, Operation& operation) override;
+  Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
+  Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
+  void close(Nanos bound) override;
+  void reset(Status reason) override;
+
+  [[nodiscard]] bool closed() const override { return told_closed_; }
+  [[nodiscard]] Status error() const override { return error_; }
+  [[nodiscard]] std::uint32_t max_message_bytes() const override { return peer_.slot_bytes; }
+  [[nodiscard]] std::uint64_t id() const override { return id_; }
+  [[nodiscard]] std::size_t in_flight() const override { return messages_in_flight_ + operations_.size(); }
+  [[nodiscard]] std::uint64_t credits() const override;
+  [[nodiscard]] EndpointCounters counters() const override { return counters_; }
+  [[nodiscard]] std::string describe() const override;
+
+  // ---- for the port ----
+  void run();  // sends what is queued, or ends a broken endpoint
+  void on_slot_free();
+  void reset_if_using(const RegionRecord& record);
+
+ private:
+  enum class State { kOpen, kClosing, kBroken, kEnded };
+
+  // A message that was taken and is not wholly handed to the wire.
+  struct OutMessage {
+    Operation* operation = nullptr;  // null: it completed early, the bytes must still go
+    TimePoint deadline = kNever;
+    std::uint64_t barrier = 0;  // goes after all one-sided operations with a smaller sequence
+    FrameHeader header;
+    ByteVector bytes;
+  };
+  // A posted read or write.
+  struct OneSided {
+    Operation* operation = nullptr;
+    TimePoint deadline = kNever;
+    std::uint64_t sequence = 0;
+    std::span<const Copy> copies;
+    std::size_t next_copy = 0;      // the first copy that is not wholly sent or asked for
+    std::uint64_t copy_offset = 0;  // bytes of it that are
+    std::uint32_t asked_reads = 0;  // requests without their kReadDone
+    std::uint32_t imm = 0;
+    bool is_read = false;
+    bool has_imm = false;
+    bool started = false;  // the peer may know of it
+    bool sent = false;     // all frames of a write are handed over: its ack may come
+    bool starved = false;
+    bool expired = false;
+    Code failure = Code::kOk;
+  };
+  // A read request that the peer has not answered wholly. Answers come in the order of requests.
+  struct AskedRead {
+    std::uint64_t request = 0;
+    Handle operation;
+    const Copy* copy = nullptr;
+    std::uint64_t received = 0;
+  };
+  // A read request of the peer.
+  struct Answer {
+    std::uint64_t request = 0;
+    std::shared_ptr<RegionRecord> record;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    std::uint64_t staged = 0;
+    Code code = Code::kOk;
+  };
+  struct Ack {
+    std::uint64_t operation = 0;
+    Code code = Code::kOk;
+  };
+  // A frame whose place in the stream is fixed.
+  struct Staged {
+    FrameHeader header;
+    const std::byte* data = nullptr;
+    std::size_t sent = 0;                  // header included
+    std::shared_ptr<RegionRecord> record;  // what kWrite and kReadData read from
+    OutMessage message;                    // kMessage
+    [[nodiscard]] std::size_t size() const { return kHeaderBytes + header.payload_bytes; }
+  };
+  struct Arrived {
+    Message message;
+    std::uint32_t imm = 0;
+    bool is_imm = false;
+  };
+
+  // ---- posting (endpoint.cc)
+  [[nodiscard]] bool working() const { return state_ == State::kOpen || state_ == State::kClosing; }
+  Status refusal();
+  Status check_copies(std::span<const Copy> copies, Rights need) const;
+  Status check_copy(const Copy& copy, Rights need) const;
+  Status post_one_sided(std::span<const Copy> copies, Operation& operation, OneSided record);
+  Status need_credit();
+  TimePoint take_deadline(const Operation& operation);
+  void schedule();
+  void schedule_turn();
+  static RegionRecord& record_of(const Copy& copy);
+  static bool add_uses(std::span<const Copy> copies);
+  static void drop_uses(std::span<const Copy> copies, std::size_t count);
+
+  // ---- the end (endpoint.cc)
+  void break_now(Status reason);
+  void end();
+  void complete_leftovers();
+  void tell_closed();
+  void finish_close(Status leftover);
+  void say_goodbye_now();
+  [[nodiscard]] Status peer_gone(const Status& cause) const;
+
+  // ---- operations (endpoint.cc)
+  void complete(Operation& operation, Status status);
+  void complete_one_sided(Handle handle, Status status);
+  [[nodiscard]] Status refused_by_peer(const OneSided& operation) const;
+  void arm(TimePoint when);
+  void on_timer();
+  bool expire(TimePoint now, TimePoint& next);
+  void expire_messages(TimePoint now, TimePoint& next);
+  void return_idle_credits(TimePoint now, TimePoint& next);
+  void settle();  // after a burst: on_ready, keepalive, the next step of a close
+
+  // ---- sending (endpoint_send.cc)
+  void flush();
+  void stage();
+  Staged& push_staged(FrameHeader header);
+  [[nodiscard]] bool burst_full(std::size_t limit) const { return staged_.size() >= limit; }
+  void stage_control();
+  void stage_bulk();
+  void stage_read_requests();
+  void stage_messages();
+  bool barrier_passed(std::uint64_t barrier);
+  bool stage_write();
+  bool stage_answer();
+  Result<std::size_t> write_staged();
+  void zero_answer(std::size_t index);
+  void consume(std::size_t bytes);
+  void on_sent(Staged& frame);
+  ByteVector take_buffer();
+  void give_buffer(ByteVector buffer);
+
+  // ---- receiving (endpoint_receive.cc)
+  void on_readable() noexcept override;
+  void on_writable() noexcept override;
+  void on_broken(Status reason) noexcept override;
+  Result<std::size_t> fill();
+  void parse();
+  void take_payload(std::size_t bytes);
+  void begin_frame(const FrameHeader& header);
+  void end_payload();
+  void begin_message(const FrameHeader& header);
+  void begin_write(const FrameHeader& header);
+  void begin_read_data(const FrameHeader& header);
+  void on_credit(const FrameHeader& header);
+  void on_credit_return(const FrameHeader& header);
+  void on_imm_frame(const FrameHeader& header);
+  void on_ack(const FrameHeader& header);
+  void on_read_request(const FrameHeader& header);
+  void on_read_done(const FrameHeader& header);
+  void on_goodbye();
+  void lost(const Status& cause);
+  void queue_ack(std::uint64_t operation, Code code);
+  void corrupt(std::string_view what);
+  bool use_credit(const FrameHeader& header);
+  void top_up();
+  void deliver_arrived();
+  void deliver(Arrived arrived);
+
+  const std::shared_ptr<PortState> port_;
+  const std::shared_ptr<Loop> loop_;
+  const std::shared_ptr<CreditAccount> account_;
+  const Parameters peer_;
+  const Introduction who_;
+  const std::uint64_t id_;
+  std::unique_ptr<Wire> wire_;
+  std::string wire_text_;
+  Receiver* receiver_ = nullptr;
+  EndpointCounters counters_;
+
+  State state_ = State::kOpen;
+  Status error_;     // the first error; OK when we closed it
+  Status leftover_;  // what the operations in flight complete with
+  bool close_called_ = false;
+  bool told_closed_ = false;
+  bool scheduled_ = false;
+  bool in_burst_ = false;  // flush() follows anyhow
+  bool waiting_ = false;
+  bool want_write_ = false;
+  bool want_ready_ = false;
+
+  // ---- our operations
+  Queue<OutMessage> messages_;
+  std::size_t messages_in_flight_ = 0;
+  SlotMap<OneSided> operations_{limits::kMaxOperations};
+  std::uint64_t next_sequence_ = 1;
+  Queue<Handle> writes_;      // not wholly staged, in order
+  Queue<Handle> reads_;       // not wholly asked for, in order
+  Queue<Handle> open_reads_;  // not completed, in order; stale ones are skipped
+  Queue<AskedRead> asked_;
+  std::uint64_t next_request_ = 1;
+  bool completed_in_stage_ = false;
+
+  // ---- credits we have
+  std::uint64_t credit_limit_ = 0;  // what the peer allows since the beginning
+  std::uint64_t credit_used_ = 0;
+  bool starved_ = false;
+  TimePoint last_send_{};
+
+  // ---- credits we gave
+  std::uint64_t granted_ = 0;    // promised since the beginning
+  std::uint64_t announced_ = 0;  // of these, told
+  std::uint64_t received_ = 0;   // of these, used by the peer or given back
+  std::uint32_t target_ = 0;     // how many promises this endpoint wants to have out
+  bool announce_ = false;
+
+  // ---- sending
+  Queue<Staged> staged_;
+  std::size_t staged_bulk_ = 0;
+  Queue<Ack> acks_;
+  Queue<Answer> answers_;
+  std::uint64_t credits_to_return_ = 0;
+  bool answers_turn_ = false;
+  bool goodbye_staged_ = false;
+  bool goodbye_sent_ = false;
+  std::vector<ByteVector> buffers_;
+
+  // ---- receiving
+  enum class Payload { kNone, kMessage, kWrite, kRead, kDiscard };
+  std::unique_ptr<std::byte[]> buffer_;
+  std::size_t buffer_begin_ = 0;
+  std::size_t buffer_end_ = 0;
+  Payload payload_ = Payload::kNone;
+  FrameHeader frame_;
+  std::byte* payload_to_ = nullptr;
+  std::size_t payload_left_ = 0;
+  std::shared_ptr<RegionRecord> payload_record_;
+  ReceiveSlot* slot_ = nullptr;
+  std::uint64_t last_request_ = 0;   // the peer's newest read request
+  std::uint64_t current_write_ = 0;  // the peer's write whose last frame has not come
+  Code current_write_code_ = Code::kOk;
+  Queue<Arrived> arrived_;  // before there was a receiver
+
+  // ---- time
+  TimerId timer_;
+  TimePoint timer_due_ = kNever;
+  TimePoint close_by_ = kNever;
+};
+
+}  // namespace slime::transport::soft

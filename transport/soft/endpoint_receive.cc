@@ -1,0 +1,342 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/str.h"
+#include "transport/soft/endpoint.h"
+
+namespace slime::transport::soft {
+
+void SoftEndpoint::on_readable() noexcept {
+  if (!working()) return;
+  in_burst_ = true;
+  std::size_t moved = 0;
+  while (working() && moved < limits::kTurnBytes) {
+    const std::size_t room = (payload_ == Payload::kDiscard ? 0 : payload_left_) +
+                             limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
+    const Result<std::size_t> got = fill();
+    if (!working()) break;
+    if (!got) {
+      lost(got.error());
+      break;
+    }
+    counters_.bytes_received += *got;
+    moved += *got;
+    parse();
+    if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
+  }
+  in_burst_ = false;
+  if (working()) flush();
+}
+
+void SoftEndpoint::on_writable() noexcept {
+  if (!working()) return;
+  if (std::exchange(want_write_, false)) wire_->want_write(false);
+  flush();
+}
+
+void SoftEndpoint::on_broken(Status reason) noexcept { lost(reason); }
+
+// The stream ended. After our goodbye that is what we waited for.
+void SoftEndpoint::lost(const Status& cause) {
+  if (goodbye_sent_)
+    finish_close({});
+  else
+    break_now(peer_gone(cause));
+}
+
+// Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
+// only outstanding here when the buffer is empty.
+Result<std::size_t> SoftEndpoint::fill() {
+  if (buffer_begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  Pin pin;
+  if (payload_ == Payload::kWrite) {
+    pin = Pin::for_peer(*payload_record_);
+    if (!pin) {
+      current_write_code_ = Code::kNotFound;
+      payload_ = Payload::kDiscard;
+    }
+  } else if (payload_ == Payload::kRead) {
+    pin = Pin::for_own(*payload_record_);
+    if (!pin) {
+      break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
+      return std::size_t{0};
+    }
+  }
+  std::array<iovec, 2> parts;
+  std::size_t count = 0;
+  const std::size_t direct = payload_ == Payload::kDiscard ? 0 : payload_left_;
+  if (direct > 0) parts[count++] = {payload_to_, direct};
+  if (buffer_end_ < limits::kReceiveBufferBytes)
+    parts[count++] = {buffer_.get() + buffer_end_, limits::kReceiveBufferBytes - buffer_end_};
+  const Result<std::size_t> got = wire_->read(std::span(parts.data(), count));
+  if (!got) return got;
+  const std::size_t placed = std::min(*got, direct);
+  payload_to_ += placed;
+  payload_left_ -= placed;
+  buffer_end_ += *got - placed;
+  return got;
+}
+
+void SoftEndpoint::parse() {
+  while (working()) {
+    if (payload_ != Payload::kNone) {
+      if (payload_left_ > 0) {
+        if (buffer_begin_ == buffer_end_) return;
+        take_payload(std::min(payload_left_, buffer_end_ - buffer_begin_));
+      }
+      if (working() && payload_left_ == 0) end_payload();
+      continue;
+    }
+    if (buffer_end_ - buffer_begin_ < kHeaderBytes) return;
+    const Result<FrameHeader> header =
+        decode_header(Bytes(buffer_.get() + buffer_begin_, kHeaderBytes), port_->pool->options().slot_bytes);
+    if (!header) {
+      corrupt(header.error().text());
+      return;
+    }
+    buffer_begin_ += kHeaderBytes;
+    begin_frame(*header);
+  }
+}
+
+// Moves payload bytes that came with the buffer.
+void SoftEndpoint::take_payload(std::size_t bytes) {
+  Pin pin;
+  if (payload_ == Payload::kWrite) {
+    pin = Pin::for_peer(*payload_record_);
+    if (!pin) {
+      current_write_code_ = Code::kNotFound;
+      payload_ = Payload::kDiscard;
+    }
+  } else if (payload_ == Payload::kRead) {
+    pin = Pin::for_own(*payload_record_);
+    if (!pin) {
+      break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
+      return;
+    }
+  }
+  if (payload_ != Payload::kDiscard) {
+    std::memcpy(payload_to_, buffer_.get() + buffer_begin_, bytes);
+    payload_to_ += bytes;
+  }
+  buffer_begin_ += bytes;
+  payload_left_ -= bytes;
+}
+
+void SoftEndpoint::begin_frame(const FrameHeader& header) {
+  frame_ = header;
+  payload_left_ = header.payload_bytes;
+  switch (header.type) {
+    case FrameType::kMessage:
+      return begin_message(header);
+    case FrameType::kWrite:
+      return begin_write(header);
+    case FrameType::kReadData:
+      return begin_read_data(header);
+    case FrameType::kCredit:
+      return on_credit(header);
+    case FrameType::kCreditReturn:
+      return on_credit_return(header);
+    case FrameType::kImm:
+      return on_imm_frame(header);
+    case FrameType::kAck:
+      return on_ack(header);
+    case FrameType::kReadRequest:
+      return on_read_request(header);
+    case FrameType::kReadDone:
+      return on_read_done(header);
+    case FrameType::kGoodbye:
+      return on_goodbye();
+  }
+}
+
+void SoftEndpoint::end_payload() {
+  const Payload kind = std::exchange(payload_, Payload::kNone);
+  payload_record_.reset();
+  if (kind == Payload::kMessage) {
+    ReceiveSlot* slot = std::exchange(slot_, nullptr);
+    ++counters_.messages_received;
+    deliver({Message(Bytes(slot->bytes_.get(), frame_.payload_bytes), slot), 0, false});
+    return;
+  }
+  if (frame_.type == FrameType::kReadData) {
+    asked_.front().received += frame_.payload_bytes;
+    return;
+  }
+  if (frame_.flags == kFlagLast) {
+    current_write_ = 0;
+    queue_ack(frame_.operation, current_write_code_);
+  }
+}
+
+void SoftEndpoint::corrupt(std::string_view what) {
+  break_now(Status(Code::kCorrupt, str(who_.peer_name, " (", wire_text_, ") broke the protocol: ", what)));
+}
+
+// ---------------------------------------------------------------------------------------- messages and
+// credits
+
+bool SoftEndpoint::use_credit(const FrameHeader& header) {
+  if (received_ >= announced_) {
+    corrupt("it sent more messages than it had credits");
+    return false;
+  }
+  ++received_;
+  if (header.flags == kFlagStarved) target_ = std::min(port_->pool->options().max_credits, target_ * 2);
+  return true;
+}
+
+// Promises what is wanted and free, and tells the peer before it runs out.
+void SoftEndpoint::top_up() {
+  if (!working()) return;
+  while (account_->promised < target_ && port_->pool->promise(*account_)) ++granted_;
+  if (announce_ || granted_ == announced_ || announced_ - received_ > target_ / 2) return;
+  announce_ = true;
+  schedule();
+}
+
+void SoftEndpoint::on_slot_free() { top_up(); }
+
+void SoftEndpoint::begin_message(const FrameHeader& header) {
+  if (!use_credit(header)) return;
+  slot_ = &port_->pool->take_slot(account_);
+  payload_ = Payload::kMessage;
+  payload_to_ = slot_->bytes_.get();
+  top_up();
+}
+
+void SoftEndpoint::on_credit(const FrameHeader& header) {
+  if (header.value <= credit_limit_ || header.value - credit_limit_ > limits::kMaxPoolSlots)
+    return corrupt(str("it granted ", header.value, " messages after ", credit_limit_));
+  credit_limit_ = header.value;
+  if (credit_limit_ - credit_used_ > peer_.initial_credits) arm(last_send_ + limits::kCreditIdle);
+}
+
+void SoftEndpoint::on_credit_return(const FrameHeader& header) {
+  if (header.value == 0 || header.value > announced_ - received_)
+    return corrupt(str("it gave back ", header.value, " credits"));
+  received_ += header.value;
+  target_ = port_->pool->options().base_credits;
+  port_->pool->take_back(*account_, static_cast<std::uint32_t>(header.value));
+  top_up();
+}
+
+void SoftEndpoint::on_imm_frame(const FrameHeader& header) {
+  if (current_write_ != 0 && current_write_ != header.operation)
+    return corrupt("a notification inside another write");
+  const Code code = current_write_ != 0 ? current_write_code_ : Code::kOk;
+  current_write_ = 0;
+  if (!use_credit(header)) return;
+  queue_ack(header.operation, code);
+  if (!working()) return;
+  if (code == Code::kOk) {
+    ++counters_.notifications_received;
+    deliver({Message(), static_cast<std::uint32_t>(header.value), true});
+  } else {
+    port_->pool->take_back(*account_, 1);
+  }
+  top_up();
+}
+
+void SoftEndpoint::deliver(Arrived arrived) {
+  if (receiver_ == nullptr || !arrived_.empty()) {
+    arrived_.push_back(std::move(arrived));
+    return;
+  }
+  if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
+  if (state_ != State::kEnded) port_->pool->take_back(*account_, 1);
+  receiver_->on_imm(arrived.imm);
+}
+
+void SoftEndpoint::deliver_arrived() {
+  Queue<Arrived> arrived = std::exchange(arrived_, {});
+  while (!arrived.empty()) deliver(arrived.pop_front());
+  top_up();
+}
+
+// ------------------------------------------------------------------------------------------ one-sided
+// operations
+
+void SoftEndpoint::queue_ack(std::uint64_t operation, Code code) {
+  if (acks_.size() >= limits::kMaxOperations) return corrupt("it has more writes in flight than allowed");
+  acks_.push_back({operation, code});
+}
+
+void SoftEndpoint::begin_write(const FrameHeader& header) {
+  if (current_write_ == 0) {
+    current_write_ = header.operation;
+    current_write_code_ = Code::kOk;
+  } else if (current_write_ != header.operation) {
+    return corrupt("a write inside another one");
+  }
+  payload_ = Payload::kDiscard;
+  if (current_write_code_ != Code::kOk) return;
+  payload_record_ =
+      port_->device->regions.find(Handle::unpack(header.region), header.key, Rights::kRemoteWrite,
+                                  header.offset, header.payload_bytes, current_write_code_);
+  if (payload_record_ == nullptr) return;
+  payload_ = Payload::kWrite;
+  payload_to_ = payload_record_->data + header.offset;
+}
+
+void SoftEndpoint::on_ack(const FrameHeader& header) {
+  const Handle handle = Handle::unpack(header.operation);
+  OneSided* operation = operations_.find(handle);
+  if (operation == nullptr || operation->is_read || !operation->sent)
+    return corrupt("an answer to a write that it was not sent");
+  if (header.code != 0) operation->failure = error_code_from_wire(header.code);
+  complete_one_sided(handle, header.code == 0 ? Status() : refused_by_peer(*operation));
+}
+
+void SoftEndpoint::on_read_request(const FrameHeader& header) {
+  if (header.operation != last_request_ + 1) return corrupt("a read request with a wrong number");
+  if (answers_.size() >= limits::kReadWindow) return corrupt("more read requests than allowed");
+  last_request_ = header.operation;
+  Answer answer;
+  answer.request = header.operation;
+  answer.offset = header.offset;
+  answer.length = header.value;
+  answer.record = port_->device->regions.find(Handle::unpack(header.region), header.key, Rights::kRemoteRead,
+                                              header.offset, header.value, answer.code);
+  answers_.push_back(std::move(answer));
+}
+
+void SoftEndpoint::begin_read_data(const FrameHeader& header) {
+  if (asked_.empty() || asked_.front().request != header.operation)
+    return corrupt("data of a read that it was not asked for");
+  const AskedRead& asked = asked_.front();
+  if (header.offset != asked.received || header.payload_bytes > asked.copy->length_bytes - asked.received)
+    return corrupt("data outside the read that it was asked for");
+  payload_ = Payload::kRead;
+  payload_record_ = static_cast<SoftRegion*>(asked.copy->local->impl())->shared_record();
+  payload_to_ = asked.copy->local->data() + asked.copy->local_offset + asked.received;
+}
+
+void SoftEndpoint::on_read_done(const FrameHeader& header) {
+  if (asked_.empty() || asked_.front().request != header.operation)
+    return corrupt("the end of a read that it was not asked for");
+  if (header.code == 0 && asked_.front().received != asked_.front().copy->length_bytes)
+    return corrupt("the end of a read before its last byte");
+  const Handle handle = asked_.pop_front().operation;
+  OneSided* operation = operations_.find(handle);
+  SLIME_CHECK(operation != nullptr);  // a read stays until all its requests are answered
+  --operation->asked_reads;
+  if (header.code != 0 && operation->failure == Code::kOk)
+    operation->failure = error_code_from_wire(header.code);
+  if (operation->asked_reads > 0) return;
+  if (operation->failure != Code::kOk)
+    complete_one_sided(handle, refused_by_peer(*operation));
+  else if (operation->next_copy == operation->copies.size())
+    complete_one_sided(handle, {});
+}
+
+void SoftEndpoint::on_goodbye() {
+  break_now(Status(Code::kUnavailable, str("closed by peer: ", who_.peer_name, " closed the connection")));
+}
+
+}  // namespace slime::transport::soft

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace slime::transport::soft {
+
+// The stream of the software engine, byte by byte in transport/README.md. Append only: a number keeps its
+// meaning for ever.
+enum class FrameType : std::uint8_t {
+  kMessage = 1,       // payload: the message
+  kCredit = 2,        // value: messages that the peer may have sent since the beginning
+  kCreditReturn = 3,  // value: credits that the sender will not use
+  kWrite = 4,         // payload: bytes for (region, key, offset)
+  kImm = 5,           // value: the notification that ends a write
+  kAck = 6,           // code: how the write `operation` ended
+  kReadRequest = 7,   // value: bytes wanted of (region, key, offset); operation: the request's number
+  kReadData = 8,      // payload: the request's bytes at `offset`, counted from its start
+  kReadDone = 9,      // code: how the request ended
+  kGoodbye = 10,      // nothing follows: the sender closed
+};
+
+inline constexpr std::uint8_t kFlagLast = 1;     // kWrite: the last part, nothing but an ack follows
+inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
+
+struct FrameHeader {
+  FrameType type{};
+  std::uint8_t code = 0;
+  std::uint8_t flags = 0;
+  std::uint8_t reserved = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint64_t operation = 0;
+  std::uint64_t region = 0;
+  std::uint64_t key = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+};
+static_assert(sizeof(FrameHeader) == 48);
+static_assert(std::is_trivially_copyable_v<FrameHeader> &&
+              std::has_unique_object_representations_v<FrameHeader>);
+
+inline constexpr std::size_t kHeaderBytes = sizeof(FrameHeader);
+
+// A frame that is right in itself: known type, payload within its limit, every field that the type does not
+// use zero. Else kCorrupt with what is wrong. `bytes` has kHeaderBytes.
+Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
+
+// What the two engines tell each other through the handshake.
+struct Parameters {
+  std::uint32_t version = kVersion;
+  std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
+  std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
+
+  static constexpr std::uint32_t kVersion = 1;
+  [[nodiscard]] ByteVector encode() const;
+  static Result<Parameters> decode(Bytes bytes);
+};
+
+}  // namespace slime::transport::soft

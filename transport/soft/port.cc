@@ -1,0 +1,110 @@
+#include "transport/soft/port.h"
+
+#include <algorithm>
+
+#include "base/str.h"
+#include "transport/soft/endpoint.h"
+
+namespace slime::transport::soft {
+namespace {
+
+class SoftPending final : public PendingEndpoint {
+ public:
+  SoftPending(std::shared_ptr<PortState> state, std::shared_ptr<WireFactory> factory,
+              std::shared_ptr<CreditAccount> account)
+      : state_(std::move(state)), factory_(std::move(factory)), account_(std::move(account)) {}
+  ~SoftPending() override {
+    if (account_ != nullptr) state_->pool->close(*account_);
+  }
+
+  [[nodiscard]] ByteVector parameters() const override {
+    const PortOptions& options = state_->pool->options();
+    return Parameters{.slot_bytes = options.slot_bytes, .initial_credits = options.base_credits}.encode();
+  }
+
+  Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
+                                           Introduction who) override {
+    if (account_ == nullptr) return Status(Code::kInvalidArgument, "this endpoint was made already");
+    Result<Parameters> peer = Parameters::decode(peer_parameters);
+    if (!peer) return std::move(peer).error();
+    const std::shared_ptr<Loop> loop = state_->loop();
+    if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
+    Result<std::unique_ptr<Wire>> wire = (*factory_)(*loop, std::move(socket), who);
+    if (!wire) return std::move(wire).error();
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<SoftEndpoint>(state_, std::move(account_), *peer, std::move(*wire), std::move(who)));
+  }
+
+ private:
+  const std::shared_ptr<PortState> state_;
+  const std::shared_ptr<WireFactory> factory_;
+  std::shared_ptr<CreditAccount> account_;
+};
+
+}  // namespace
+
+PortState::PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> owner,
+                     const PortOptions& options)
+    : device(std::move(owner)), pool(std::make_shared<ReceivePool>(loop, options)), loop_(std::move(loop)) {}
+
+std::shared_ptr<Loop> PortState::loop() const {
+  const std::lock_guard lock(mutex_);
+  return loop_;
+}
+
+bool PortState::driving() const {
+  const std::shared_ptr<Loop> current = loop();
+  return current != nullptr && current->drives();
+}
+
+void PortState::reset_users(std::shared_ptr<RegionRecord> record) {
+  const std::shared_ptr<Loop> current = loop();
+  if (current == nullptr) return;
+  current->dispatch([self = shared_from_this(), record = std::move(record)] {
+    for (SoftEndpoint* endpoint : self->endpoints_) endpoint->reset_if_using(*record);
+  });
+}
+
+void PortState::remove(SoftEndpoint& endpoint) {
+  std::erase(endpoints_, &endpoint);
+  std::replace(scheduled_.begin(), scheduled_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));
+  std::replace(running_.begin(), running_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));
+}
+
+void PortState::schedule(SoftEndpoint& endpoint) {
+  scheduled_.push_back(&endpoint);
+  if (scheduled_.size() > 1) return;
+  if (const std::shared_ptr<Loop> current = loop())
+    current->post([self = shared_from_this()] { self->run_scheduled(); });
+}
+
+void PortState::run_scheduled() {
+  running_.swap(scheduled_);
+  // By index: a callback may destroy an endpoint, which clears its entry.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i] != nullptr) running_[i]->run();
+  }
+  running_.clear();
+}
+
+void PortState::shut() {
+  SLIME_CHECK(endpoints_.empty());  // the port outlives its endpoints
+  pool->shut();
+  const std::lock_guard lock(mutex_);
+  loop_.reset();
+}
+
+Result<std::unique_ptr<PendingEndpoint>> SoftPort::prepare() {
+  auto account = std::make_shared<CreditAccount>();
+  if (!state_->pool->open(*account)) {
+    const PortOptions& options = state_->pool->options();
+    return Status(
+        Code::kResourceExhausted,
+        str("the receive pool of ", options.pool_slots, " slots has ", free_slots(),
+            " free, another peer needs ", options.base_credits, "; raise pool_slots or close connections"));
+  }
+  return std::unique_ptr<PendingEndpoint>(
+      std::make_unique<SoftPending>(state_, factory_, std::move(account)));
+}
+
+}  // namespace slime::transport::soft

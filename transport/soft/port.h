@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/provider.h"
+#include "transport/soft/device.h"
+#include "transport/soft/frames.h"
+#include "transport/soft/pool.h"
+
+namespace slime::transport::soft {
+
+class SoftEndpoint;
+
+// What a port, its endpoints and the tasks that it posted share. Thread: the loop where nothing else is said.
+class PortState : public std::enable_shared_from_this<PortState> {
+ public:
+  PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> device, const PortOptions& options);
+
+  const std::shared_ptr<DeviceState> device;
+  const std::shared_ptr<ReceivePool> pool;
+
+  // Any thread: the loop, or null once the port is gone.
+  [[nodiscard]] std::shared_ptr<Loop> loop() const;
+  [[nodiscard]] bool driving() const;
+  // Any thread: resets the endpoints that have posted operations on the region; at once when called on the
+  // loop.
+  void reset_users(std::shared_ptr<RegionRecord> record);
+
+  void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+  void remove(SoftEndpoint& endpoint);
+  // Has endpoint.run() called in a later turn; one task for all endpoints of a burst.
+  void schedule(SoftEndpoint& endpoint);
+  void shut();
+  [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
+
+ private:
+  void run_scheduled();
+
+  mutable std::mutex mutex_;  // guards loop_
+  std::shared_ptr<Loop> loop_;
+  std::vector<SoftEndpoint*> endpoints_;
+  std::vector<SoftEndpoint*> scheduled_;
+  std::vector<SoftEndpoint*> running_;
+};
+
+class SoftPort final : public Port {
+ public:
+  SoftPort(std::shared_ptr<PortState> state, WireFactory factory)
+      : state_(std::move(state)), factory_(std::make_shared<WireFactory>(std::move(factory))) {}
+  ~SoftPort() override { state_->shut(); }
+
+  Result<std::unique_ptr<PendingEndpoint>> prepare() override;
+  [[nodiscard]] std::size_t endpoints() const override { return state_->endpoints(); }
+  [[nodiscard]] std::uint32_t free_slots() const override { return state_->pool->unreserved(); }
+
+ private:
+  const std::shared_ptr<PortState> state_;
+  const std::shared_ptr<WireFactory> factory_;
+};
+
+}  // namespace slime::transport::soft

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "transport/memory.h"
+
+namespace slime::transport::soft {
+
+// True when [offset, offset + length) lies inside `size` bytes; no sum can overflow.
+inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
+  return offset <= size && length <= size - offset;
+}
+
+// One registration as the engine sees it. Thread: any.
+//
+// Two kinds of use keep revocation final. A *pin* is held across one call to the wire that touches the
+// memory, so it is short and never spans a callback. A *use* is held by an operation of ours from its post to
+// its end. revoke() refuses new uses and all pins of peers; cut() refuses every pin. After cut() and
+// wait_unpinned() nothing touches the memory any more.
+class RegionRecord {
+ public:
+  RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key)
+      : data(data), length_bytes(length_bytes), rights(rights), key(key) {}
+
+  std::byte* const data;
+  const std::uint64_t length_bytes;
+  const Rights rights;
+  const std::uint64_t key;
+
+  // False once the region is revoked (peers) or cut (own operations): the memory must not be touched.
+  bool pin_for_peer() { return pin(kRevoked | kCut); }
+  bool pin_for_own() { return pin(kCut); }
+  void unpin();
+
+  bool add_use();  // false once revoked
+  void drop_use();
+
+  void revoke();
+  void cut();
+  void wait_unpinned();
+  // False when uses are left at `deadline` of the steady clock.
+  bool wait_unused(TimePoint deadline);
+  [[nodiscard]] bool unused() const { return uses_.load() == 0; }
+  [[nodiscard]] bool revoked() const { return (pins_.load() & kRevoked) != 0; }
+
+ private:
+  static constexpr std::uint64_t kRevoked = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kCut = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kCount = kCut - 1;
+
+  bool pin(std::uint64_t refusing);
+  void notify();
+
+  std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
+  std::atomic<std::uint64_t> uses_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+// The regions of one device that peers may name. Thread: any.
+class RegionTable {
+ public:
+  // kResourceExhausted when the device has too many.
+  Result<Handle> add(std::shared_ptr<RegionRecord> record);
+  void remove(Handle id);
+  // What a peer asks for with `need`: the record, or why not (kNotFound, kPermissionDenied).
+  std::shared_ptr<RegionRecord> find(Handle id, std::uint64_t key, Rights need, std::uint64_t offset,
+                                     std::uint64_t length, Code& why) const;
+
+ private:
+  mutable std::mutex mutex_;
+  SlotMap<std::shared_ptr<RegionRecord>> records_{limits::kMaxRegions};
+};
+
+// Holds one pin; empty when the region refused it.
+class Pin {
+ public:
+  Pin() = default;
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  Pin(Pin&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    if (this != &other) {
+      reset();
+      record_ = std::exchange(other.record_, nullptr);
+    }
+    return *this;
+  }
+  ~Pin() { reset(); }
+  static Pin for_peer(RegionRecord& record) { return Pin(record.pin_for_peer() ? &record : nullptr); }
+  static Pin for_own(RegionRecord& record) { return Pin(record.pin_for_own() ? &record : nullptr); }
+  explicit operator bool() const { return record_ != nullptr; }
+
+ private:
+  explicit Pin(RegionRecord* record) : record_(record) {}
+  void reset() {
+    if (record_ != nullptr) record_->unpin();
+    record_ = nullptr;
+  }
+  RegionRecord* record_ = nullptr;
+};
+
+}  // namespace slime::transport::soft
