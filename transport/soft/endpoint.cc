@@ -105,8 +105,8 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
   if (total > peer_.slot_bytes)
-    return Status(Code::kInvalidArgument,
-                  str("a message of ", total, " bytes; ", who_.peer_name, " takes at most ", peer_.slot_bytes));
+    return Status(Code::kInvalidArgument, str("a message of ", total, " bytes; ", who_.peer_name,
+                                              " takes at most ", peer_.slot_bytes));
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
   operation.mark_posted();
