@@ -111,9 +111,11 @@ class Peer {
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
   Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});
 
-  // Calls `service`.`method`. The arguments and the result are anything that msgpack converts.
+  // Calls `service`.`method`. The arguments and the result are anything that msgpack converts; call<void>
+  // gives a Future<None>.
   template <class R, class... A>
-  Future<R> call(std::string_view service, std::string_view method, const A&... args) {
+  Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view service, std::string_view method,
+                                                      const A&... args) {
     return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)));
   }
   // The same with encoded bytes: an array of the arguments in, the value out.

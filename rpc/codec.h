@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/future.h"
 #include "base/result.h"
+#include "base/str.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
