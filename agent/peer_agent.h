@@ -32,19 +32,19 @@ enum class Progress : std::uint8_t {
 };
 
 struct PeerAgentOptions {
-  std::string name;  // "worker:0"; unique in its scope; empty: "agent-" and a part of the instance id
+  std::string name{};  // "worker:0"; unique in its scope; empty: "agent-" and a part of the instance id
   std::string scope = "default";  // agents see the names of their own scope
-  std::string ctrl_url;           // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
+  std::string ctrl_url{};           // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
   std::string listen = "127.0.0.1:0";
-  std::string advertise;          // what others connect to; empty: the listening address
+  std::string advertise{};          // what others connect to; empty: the listening address
   std::string provider = "auto";  // or "tcp": a pinned provider that cannot be had is an error
-  std::string token;  // shared by all agents that may connect; required off loopback unless insecure
+  std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
   bool insecure = false;
   Progress progress = Progress::kThread;
   Nanos deadline = limits::kOperationDeadline;  // of operations that name none
-  std::string kind;                 // what `peers` shows and services are found by: "worker", "cache"
+  std::string kind{};                 // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
-  rpc::ServerOptions server;
+  rpc::ServerOptions server{};
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
   [[nodiscard]] Status validate() const;
 };
