@@ -268,27 +268,24 @@ Lease Registry::lease_of(const Scope& scope, const Record& record) const {
           options_.ttl / limits::kHeartbeatsPerTtl};
 }
 
-PeerInfo Registry::snapshot(const Record& record) const {
-  PeerInfo out = record.info;
-  out.expires_in = record.expires_at - now_;
-  return out;
-}
-
 std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return std::nullopt;
   const auto it = scope_it->second.peers.find(name);
   if (it == scope_it->second.peers.end()) return std::nullopt;
-  return snapshot(it->second);
+  PeerInfo out = it->second.info;
+  out.expires_in = it->second.expires_at - now_;
+  return out;
 }
 
 std::optional<std::string> Registry::visit(std::string_view scope, std::string_view after,
-                                           const std::function<bool(const PeerInfo&)>& visitor) const {
+                                           const Visitor& visitor) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return std::nullopt;
   const auto& peers = scope_it->second.peers;
   for (auto it = peers.upper_bound(after); it != peers.end(); ++it) {
-    if (!visitor(snapshot(it->second)) && std::next(it) != peers.end()) return it->first;
+    if (!visitor(it->second.info, it->second.expires_at - now_) && std::next(it) != peers.end())
+      return it->first;
   }
   return std::nullopt;
 }

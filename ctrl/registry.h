@@ -96,10 +96,11 @@ class Registry {
 
   // Queries, as of the last command: apply a TickCommand first.
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
-  // The records in the order of names, after the name `after`, until the visitor returns false. Returns the
-  // name to go on from, or nothing when there are no more.
+  // The records in the order of names, after the name `after`, until the visitor returns false. What is left
+  // of the lease is beside the record, not in it. Returns the name to go on from, or nothing at the end.
+  using Visitor = std::function<bool(const PeerInfo& peer, Nanos expires_in)>;
   std::optional<std::string> visit(std::string_view scope, std::string_view after,
-                                   const std::function<bool(const PeerInfo&)>& visitor) const;
+                                   const Visitor& visitor) const;
   // What happened after `since`, at most `limit` events.
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
@@ -158,7 +159,6 @@ class Registry {
   void record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
                     Outcome& out);
   [[nodiscard]] Lease lease_of(const Scope& scope, const Record& record) const;
-  [[nodiscard]] PeerInfo snapshot(const Record& record) const;
 
   RegistryOptions options_;
   TimePoint now_{};
