@@ -126,7 +126,7 @@ class Api::Query {
 
  private:
   std::vector<std::pair<std::string, std::string>> pairs_;
-  std::set<std::string, std::less<>> known_;
+  std::set<std::string_view> known_;  // the literals of the callers
   Status status_;
 };
 

@@ -1,0 +1,303 @@
+#include "base/daemon.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/str.h"
+
+namespace slime::daemon {
+namespace {
+
+constexpr std::size_t kInfoBytes = 4096;
+constexpr Nanos kPollInterval = std::chrono::milliseconds(20);
+constexpr Nanos kKillWait = std::chrono::seconds(5);
+
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+std::string read_info(int fd) {
+  std::array<char, kInfoBytes> buffer;
+  const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), 0);
+  std::string_view text(buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  const std::size_t line = text.find('\n');  // the pid's, for people; the lock tells us
+  if (line == std::string_view::npos) return {};
+  text.remove_prefix(line + 1);
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+int poll_for(int fd, Nanos left) {
+  pollfd entry{fd, POLLIN, 0};
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(std::max(left, Nanos::zero())).count();
+  return ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(ms, INT_MAX)));
+}
+
+// Everything until the end of the stream; false at the deadline.
+bool read_to_end(int fd, TimePoint deadline, std::string& out) {
+  std::array<char, 1024> buffer;
+  while (true) {
+    const Nanos left = deadline - steady_clock().now();
+    if (left <= Nanos::zero()) return false;
+    if (poll_for(fd, left) <= 0) continue;
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return true;
+    out.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+// A process by a descriptor where the kernel has them: a signal then never hits a later owner of its number.
+class ProcessRef {
+ public:
+  explicit ProcessRef(pid_t pid) : pid_(pid), fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
+  Status signal(int number) const {
+    const long result =
+        fd_.valid() ? ::syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0) : ::kill(pid_, number);
+    if (result == 0 || errno == ESRCH) return {};
+    return from_errno(str("signal to process ", pid_), errno);
+  }
+
+ private:
+  pid_t pid_;
+  UniqueFd fd_;
+};
+
+}  // namespace
+
+Result<std::string> runtime_dir() {
+  std::string path = str("/tmp/slime-", ::geteuid());
+  if (const char* own = std::getenv("SLIME_RUNTIME_DIR"); own != nullptr && *own != '\0') {
+    path = own;
+  } else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg != nullptr && *xdg != '\0') {
+    path = str(xdg, "/slime");
+  }
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return from_errno(str("runtime directory ", path, " (set SLIME_RUNTIME_DIR to choose another)"), errno);
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return from_errno(str("runtime directory ", path), errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
+    return Status(
+        Code::kPermissionDenied,
+        str("runtime directory ", path, " must be a directory of yours with mode 0700 (try: chmod 700 ", path,
+            "), or set SLIME_RUNTIME_DIR to choose another"));
+  return path;
+}
+
+void close_inherited_fds() {
+  DIR* dir = ::opendir("/proc/self/fd");
+  if (dir == nullptr) return;
+  std::vector<int> fds;
+  while (const dirent* entry = ::readdir(dir)) {
+    const int fd = std::atoi(entry->d_name);  // "." and ".." give 0
+    if (fd > 2 && fd != ::dirfd(dir)) fds.push_back(fd);
+  }
+  ::closedir(dir);
+  for (const int fd : fds) ::close(fd);
+}
+
+Result<std::optional<Running>> find_running(const std::string& pid_path) {
+  const UniqueFd fd(::open(pid_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) {
+    if (errno == ENOENT) return std::optional<Running>();
+    return from_errno(str("pid file ", pid_path), errno);
+  }
+  // A read lock is what a descriptor for reading may ask about; it conflicts with the holder's write lock.
+  struct flock lock = whole_file(F_RDLCK);
+  if (::fcntl(fd.get(), F_GETLK, &lock) != 0) return from_errno(str("pid file ", pid_path), errno);
+  if (lock.l_type == F_UNLCK) return std::optional<Running>();
+  return std::optional<Running>(Running{lock.l_pid, read_info(fd.get())});
+}
+
+Result<PidFile> PidFile::acquire(std::string path, std::string_view info) {
+  if (info.size() > kInfoBytes / 2 || info.find('\n') != std::string_view::npos)
+    return Status(Code::kInvalidArgument, "the info of a pid file is one short line");
+  while (true) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.valid()) return from_errno(str("pid file ", path), errno);
+    struct flock lock = whole_file(F_WRLCK);
+    if (::fcntl(fd.get(), F_SETLK, &lock) != 0) {
+      if (errno == EACCES || errno == EAGAIN)
+        return Status(Code::kAlreadyExists, str("another process holds ", path));
+      return from_errno(str("lock of ", path), errno);
+    }
+    // The last holder may have removed the file between our open and our lock: then this one is nobody's.
+    struct stat ours {};
+    struct stat named {};
+    if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
+        ours.st_dev != named.st_dev)
+      continue;
+    // On a full disk the text is missing and the lock still holds: that is what counts.
+    if (::ftruncate(fd.get(), 0) == 0) (void)write_all(fd.get(), str(::getpid(), "\n", info, "\n"));
+    return PidFile(std::move(path), std::move(fd));
+  }
+}
+
+PidFile::~PidFile() {
+  if (fd_.valid()) ::unlink(path_.c_str());
+}
+
+void ReadyPipe::ready(std::string_view message) { send(Code::kOk, message); }
+void ReadyPipe::failed(const Status& status) { send(status.code(), status.text()); }
+
+void ReadyPipe::send(Code code, std::string_view text) {
+  if (!fd_.valid()) return;
+  // A parent that is gone does not matter to the child.
+  (void)write_all(fd_.get(), str(static_cast<char>('A' + static_cast<int>(code)), text));
+  fd_.reset();
+}
+
+namespace {
+
+// The child's side of start_in_background.
+[[noreturn]] void run_child(const StartOptions& options, const std::function<int(ReadyPipe&)>& body,
+                            UniqueFd pipe) {
+  ReadyPipe ready(std::move(pipe));
+  ::setsid();
+  ::umask(077);
+  const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int log_fd = ::open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (null_fd < 0 || log_fd < 0) {
+    ready.failed(from_errno(null_fd < 0 ? "/dev/null" : options.log_path, errno));
+    ::_exit(1);
+  }
+  ::dup2(null_fd, STDIN_FILENO);
+  ::dup2(null_fd, STDOUT_FILENO);
+  ::dup2(log_fd, STDERR_FILENO);
+  ::close(null_fd);
+  ::close(log_fd);
+  if (::chdir("/") != 0) {
+    ready.failed(from_errno("chdir to /", errno));
+    ::_exit(1);
+  }
+  // exit, not _exit: what runs at exit (logs, leak checks) belongs to the child now.
+  ::exit(body(ready));
+}
+
+}  // namespace
+
+Result<std::string> start_in_background(const StartOptions& options,
+                                        const std::function<int(ReadyPipe&)>& body) {
+  if (options.log_path.empty() || options.log_path.front() != '/')
+    return Status(Code::kInvalidArgument, "the log path of a background process must be absolute");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe", errno);
+  UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) return from_errno("fork", errno);
+  if (pid == 0) {
+    read_end.reset();
+    run_child(options, body, std::move(write_end));
+  }
+  write_end.reset();
+  std::string told;
+  if (!read_to_end(read_end.get(), deadline_after(steady_clock().now(), options.wait), told)) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return Status(Code::kDeadlineExceeded,
+                  str("not ready after ", std::chrono::duration<double>(options.wait).count(),
+                      " s and killed; its log is ", options.log_path));
+  }
+  if (told.empty()) {
+    int exit_status = 0;
+    ::waitpid(pid, &exit_status, 0);
+    return Status(Code::kUnavailable, str("ended at start (",
+                                          WIFSIGNALED(exit_status) ? str("signal ", WTERMSIG(exit_status))
+                                                                   : str("exit ", WEXITSTATUS(exit_status)),
+                                          "); its log is ", options.log_path));
+  }
+  const auto code = static_cast<std::uint8_t>(told.front() - 'A');
+  told.erase(0, 1);
+  if (code == static_cast<std::uint8_t>(Code::kOk)) return told;
+  ::waitpid(pid, nullptr, 0);
+  return Status(error_code_from_wire(code), told);
+}
+
+Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force) {
+  Result<std::optional<Running>> found = find_running(pid_path);
+  if (!found) return found.error();
+  if (!*found) return StopOutcome::kNotRunning;
+  const pid_t pid = (*found)->pid;
+  if (pid <= 0)  // seen from another pid namespace
+    return Status(Code::kPermissionDenied,
+                  str("the process that holds ", pid_path, " is out of reach from here"));
+  const ProcessRef process(pid);
+  // Only now is it certain that the descriptor names the holder and not a later process with its number.
+  const auto still_running = [&] {
+    found = find_running(pid_path);
+    return found && *found && (*found)->pid == pid;
+  };
+  const auto wait_gone = [&](TimePoint deadline) {
+    while (still_running()) {
+      if (steady_clock().now() >= deadline) return false;
+      ::poll(nullptr, 0,
+             static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(kPollInterval).count()));
+    }
+    return true;
+  };
+  if (!still_running()) return StopOutcome::kStopped;
+  SLIME_TRY(process.signal(SIGTERM));
+  if (wait_gone(deadline_after(steady_clock().now(), timeout))) return StopOutcome::kStopped;
+  if (!force)
+    return Status(Code::kDeadlineExceeded,
+                  str("process ", pid, " has not ended ", std::chrono::duration<double>(timeout).count(),
+                      " s after SIGTERM"));
+  SLIME_TRY(process.signal(SIGKILL));
+  if (wait_gone(deadline_after(steady_clock().now(), kKillWait))) return StopOutcome::kKilled;
+  return Status(Code::kDeadlineExceeded, str("process ", pid, " has not ended after SIGKILL"));
+}
+
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+void block_stop_signals() {
+  const sigset_t set = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int wait_for_stop_signal() {
+  const sigset_t set = stop_signals();
+  while (true) {
+    const int number = ::sigwaitinfo(&set, nullptr);
+    if (number > 0) return number;
+  }
+}
+
+}  // namespace slime::daemon
