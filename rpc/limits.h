@@ -7,6 +7,7 @@
 
 namespace slime::rpc::limits {
 
+using slime::limits::kCloseBound;
 using slime::limits::kErrorTextBytes;
 using slime::limits::kNameBytes;
 
@@ -19,6 +20,17 @@ inline constexpr std::size_t kInboxMessages = 4096;
 inline constexpr std::size_t kInboxBytes = 64 << 20;
 // The largest request, reply or user message: what one process may sensibly hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
+// Answers (replies, acknowledgements, releases) of one channel that wait for a credit. A peer that keeps its
+// promise has at most max_requests unanswered; one that lets us queue more than this is reset.
+inline constexpr std::size_t kMaxQueuedAnswers = 256 * 1024;
+// Method names that one channel knows by number; calls of more methods carry their names.
+inline constexpr std::size_t kMaxMethods = 4096;
+
+// A pull reads this much at a time: each read has its own deadline, so that a payload of any size may take
+// its time while a stuck one is noticed.
+inline constexpr std::uint64_t kPullBytes = 16 << 20;
+// Reads of one channel under way. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not worth this.
+inline constexpr std::size_t kMaxActivePulls = 8;
 
 // Handler threads: two cores are common, and handlers wait.
 inline constexpr std::size_t kServerWorkers = 4;

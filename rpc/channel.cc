@@ -1,0 +1,335 @@
+#include "rpc/channel.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/str.h"
+#include "rpc/channel_impl.h"
+
+// What this side asks for, and how it ends. The protocol is described in docs/wire-format.md, its invariants
+// in rpc/README.md.
+namespace slime::rpc {
+
+std::unique_ptr<Channel> Channel::create(transport::Loop& loop, transport::Device& device,
+                                         std::unique_ptr<transport::Endpoint> endpoint, Server* server,
+                                         ChannelOwner& owner, ChannelOptions options) {
+  SLIME_CHECK(loop.in_loop() && endpoint != nullptr && options.max_calls > 0);
+  auto channel =
+      std::make_unique<ChannelImpl>(loop, device, std::move(endpoint), server, owner, std::move(options));
+  channel->start();
+  return channel;
+}
+
+// The tables have room for all that the limits allow: a lent body for each request and each reply.
+ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
+                         std::unique_ptr<transport::Endpoint> endpoint, Server* server, ChannelOwner& owner,
+                         ChannelOptions options)
+    : loop_(loop),
+      device_(device),
+      endpoint_(std::move(endpoint)),
+      server_(server),
+      owner_(owner),
+      options_(std::move(options)),
+      box_(std::make_shared<AnswerBox>(loop, *this)),
+      pending_(2 * options_.max_calls),
+      lent_(4 * options_.max_calls),
+      served_(options_.max_calls) {}
+
+void ChannelImpl::start() {
+  const Scope scope(*this, false);
+  wire::Hello hello;
+  hello.max_requests = static_cast<std::uint32_t>(std::min<std::size_t>(options_.max_calls, UINT32_MAX));
+  hello.max_payload_bytes = options_.max_payload_bytes;
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kHello;
+  ByteWriter(frame.body).write(hello);
+  submit(std::move(frame));
+  endpoint_->set_receiver(*this);
+}
+
+ChannelImpl::~ChannelImpl() {
+  destroying_ = true;
+  box_->close();
+  if (!closed_) endpoint_->reset(Status(Code::kCancelled, "the channel was destroyed"));
+  if (!closed_) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
+  loop_.cancel_timer(deadline_timer_);
+  loop_.cancel_timer(close_timer_);
+  run_done();
+  endpoint_.reset();  // completes what is posted, while the operations are still there
+  lent_.for_each([](Handle, Lent& lent) { lent.region.close(Nanos(0)).ignore(); });
+}
+
+// ---------------------------------------------------------------------------------------------------- asking
+
+Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
+                         TimePoint deadline, CallHandler handler) {
+  const Scope scope(*this, false);
+  ++counters_.calls;
+  Status status = admission(Kind::kCall);
+  if (status.ok()) status = validate_name("service", service);
+  if (status.ok()) status = validate_name("method", method);
+  if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
+
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kRequest;
+  frame.deadline = deadline;
+  std::uint32_t* id = nullptr;
+  const auto names = method_ids_.find(service);
+  if (names != method_ids_.end()) {
+    const auto known = names->second.find(method);
+    if (known != names->second.end()) id = &known->second;
+  }
+  if (id == nullptr && methods_known_ < limits::kMaxMethods) {
+    id = &method_ids_[std::string(service)].emplace(method, 0).first->second;
+    ++methods_known_;
+  }
+  if (id != nullptr) frame.header.method = *id;
+  if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
+  Handle lent;
+  status = put_body(frame, std::move(body), lent);
+  if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
+  Pending pending(Kind::kCall, std::move(handler), deadline);
+  pending.lent = lent;
+  pending.method_id = id;
+  return ask(std::move(pending), std::move(frame));
+}
+
+Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) {
+  const Scope scope(*this, false);
+  Status status = admission(Kind::kSend);
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kUserMessage;
+  frame.header.value = tag;
+  Handle lent;
+  if (status.ok()) status = put_body(frame, std::move(body), lent);
+  if (!status.ok()) return refuse(Kind::kSend, std::move(handler), std::move(status));
+  Pending pending(Kind::kSend, std::move(handler), deadline);
+  pending.lent = lent;
+  return ask(std::move(pending), std::move(frame));
+}
+
+Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
+  const Scope scope(*this, false);
+  Status status = admission(Kind::kLookup);
+  if (status.ok()) status = validate_name("region", name);
+  if (status.ok() && !fits(name.size(), 0)) {
+    status = Status(Code::kInvalidArgument, "the name of the region does not fit into a message");
+  }
+  if (!status.ok()) return refuse(Kind::kLookup, std::move(handler), std::move(status));
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kRegionLookup;
+  ByteWriter(frame.text).append(as_bytes(name));
+  return ask(Pending(Kind::kLookup, std::move(handler), deadline), std::move(frame));
+}
+
+Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
+  const Scope scope(*this, false);
+  Status status = admission(Kind::kPing);
+  if (!status.ok()) return refuse(Kind::kPing, std::move(handler), std::move(status));
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kPing;
+  return ask(Pending(Kind::kPing, std::move(handler), deadline), std::move(frame));
+}
+
+Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) {
+  const Scope scope(*this, false);
+  const auto stored = tags_.find(tag);
+  const bool waits = stored == tags_.end() || stored->second.messages.empty();
+  // What has arrived can still be taken when nothing more comes.
+  Status status = waits ? admission(Kind::kRecv) : Status();
+  if (status.ok() && receives_ >= options_.max_calls)
+    status = Status(Code::kResourceExhausted, str(receives_, " receives wait already"));
+  if (!status.ok()) return refuse(Kind::kRecv, std::move(handler), std::move(status));
+  Pending pending(Kind::kRecv, std::move(handler), deadline);
+  pending.tag = tag;
+  const Handle handle = add_pending(std::move(pending));
+  tags_[tag].receivers.push_back(handle);
+  match(tag);
+  return Ticket{pending_.find(handle) != nullptr ? handle.packed() : 0};
+}
+
+void ChannelImpl::revoke_region(std::string_view name) {
+  const Scope scope(*this, false);
+  if (closed_ || name.empty() || !fits(name.size(), 0)) return;
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kRegionRevoked;
+  ByteWriter(frame.text).append(as_bytes(name));
+  submit(std::move(frame));
+}
+
+void ChannelImpl::cancel(Ticket ticket) {
+  const Scope scope(*this, false);
+  fail(Handle::unpack(ticket.value), Status(Code::kCancelled, "cancelled"));
+}
+
+Status ChannelImpl::admission(Kind kind) const {
+  if (closed_ || closing_) return closing_status();
+  if (kind == Kind::kRecv) return {};
+  const std::size_t limit =
+      ready_ ? std::min<std::size_t>(options_.max_calls, peer_.max_requests) : options_.max_calls;
+  if (asked_ >= limit) {
+    return Status(Code::kResourceExhausted,
+                  str(asked_, " requests to ", options_.peer_name, " wait for an answer already"));
+  }
+  return {};
+}
+
+Ticket ChannelImpl::refuse(Kind kind, Handler handler, Status status) {
+  if (kind == Kind::kCall) ++counters_.calls_failed;
+  done_.push_back({std::move(handler), {std::move(status).with_maybe_executed(false), {}, {}}});
+  return {};
+}
+
+Handle ChannelImpl::add_pending(Pending pending) {
+  ++(pending.kind == Kind::kRecv ? receives_ : asked_);
+  const TimePoint deadline = pending.deadline;
+  const auto handle = pending_.insert(std::move(pending));
+  SLIME_CHECK(handle.has_value());  // the limits of both kinds together are the table's size
+  if (deadline != kNever) {
+    deadlines_.emplace(deadline, handle->packed());
+    arm_deadlines();
+  }
+  return *handle;
+}
+
+Ticket ChannelImpl::ask(Pending pending, OutFrame frame) {
+  const bool late = pending.deadline <= loop_.now();
+  const Handle handle = add_pending(std::move(pending));
+  frame.pending = handle;
+  frame.header.id = handle.packed();
+  if (late) {
+    fail(handle, Status(Code::kDeadlineExceeded, "the deadline had passed before it began"));
+  } else if (!submit(std::move(frame))) {
+    fail(handle, Status(Code::kResourceExhausted,
+                        str(queued_bytes_, " bytes wait to be sent to ", options_.peer_name, " already")));
+  }
+  return Ticket{pending_.find(handle) != nullptr ? handle.packed() : 0};
+}
+
+// --------------------------------------------------------------------------------------------------- ending
+
+void ChannelImpl::finish(Handle handle, Outcome outcome) {
+  auto pending = pending_.take(handle);
+  if (!pending) return;
+  --(pending->kind == Kind::kRecv ? receives_ : asked_);
+  if (pending->deadline != kNever) deadlines_.erase({pending->deadline, handle.packed()});
+  if (pending->queued) unqueue(*pending->queued);
+  if (!pending->sent) release_lent(pending->lent);  // the peer never heard of it
+  if (pending->kind == Kind::kRecv) {
+    const auto tag = tags_.find(pending->tag);
+    if (tag != tags_.end()) std::erase(tag->second.receivers, handle);
+    forget_tag_if_empty(pending->tag);
+  }
+  if (pending->kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
+  done_.push_back({std::move(pending->handler), std::move(outcome)});
+}
+
+void ChannelImpl::fail(Handle handle, Status status) {
+  const Pending* pending = pending_.find(handle);
+  if (pending == nullptr) return;
+  const bool sent = pending->sent;
+  finish(handle, {std::move(status).with_maybe_executed(sent), {}, {}});
+}
+
+void ChannelImpl::leave(bool from_loop) {
+  if (depth_ == 1 && !destroying_) check_drained();
+  if (--depth_ > 0 || running_done_ || destroying_) return;
+  const bool work = !done_.empty() || ready_ != ready_told_ || closed_ != closed_told_;
+  if (!work) return;
+  if (from_loop) {
+    run_done();
+  } else if (!done_posted_) {
+    done_posted_ = true;
+    loop_.post([this, alive = std::weak_ptr<int>(alive_)] {
+      if (alive.expired()) return;
+      done_posted_ = false;
+      run_done();
+    });
+  }
+}
+
+// Handlers may use the channel: what that ends is appended and called by this loop too.
+void ChannelImpl::run_done() {
+  if (running_done_) return;
+  running_done_ = true;
+  for (;;) {
+    if (ready_ && !ready_told_) {
+      ready_told_ = true;
+      if (!destroying_) owner_.on_channel_ready();
+    } else if (!done_.empty()) {
+      Done done = std::move(done_.front());
+      done_.pop_front();
+      invoke(std::move(done));
+    } else if (closed_ && !closed_told_) {
+      closed_told_ = true;
+      if (!destroying_) owner_.on_channel_closed(closed_reason_);
+    } else {
+      break;
+    }
+  }
+  running_done_ = false;
+}
+
+void ChannelImpl::invoke(Done done) {
+  Outcome& outcome = done.outcome;
+  if (auto* on_call = std::get_if<CallHandler>(&done.handler)) {
+    if (outcome.status.ok()) {
+      (*on_call)(std::move(outcome.payload));
+    } else {
+      (*on_call)(std::move(outcome.status));
+    }
+  } else if (auto* on_region = std::get_if<RegionHandler>(&done.handler)) {
+    if (outcome.status.ok()) {
+      (*on_region)(outcome.region);
+    } else {
+      (*on_region)(std::move(outcome.status));
+    }
+  } else {
+    std::get<DoneHandler>(done.handler)(std::move(outcome.status));
+  }
+}
+
+// One timer for all: at the earliest deadline that was known when it was armed. What ends before costs no
+// timer.
+void ChannelImpl::arm_deadlines() {
+  if (deadlines_.empty()) return;
+  const TimePoint first = deadlines_.begin()->first;
+  if (deadline_timer_ && deadline_timer_.when <= first) return;
+  loop_.cancel_timer(deadline_timer_);
+  deadline_timer_ = loop_.add_timer(first, [this] {
+    const Scope scope(*this, true);
+    deadline_timer_ = {};
+    expire();
+    arm_deadlines();
+  });
+}
+
+void ChannelImpl::expire() {
+  const TimePoint now = loop_.now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const Handle handle = Handle::unpack(deadlines_.begin()->second);
+    const Pending* pending = pending_.find(handle);
+    SLIME_CHECK(pending != nullptr);
+    if (pending->kind == Kind::kRecv) {
+      fail(handle, Status(Code::kDeadlineExceeded, str("no message with tag ", pending->tag, " came from ",
+                                                       options_.peer_name, " in time")));
+    } else {
+      fail(handle, Status(Code::kDeadlineExceeded, str("no answer from ", options_.peer_name, " in time")));
+    }
+  }
+}
+
+bool ChannelImpl::idle() const {
+  return pending_.empty() && served_.empty() && lent_.empty() && pulls_.empty() && queue_.empty() &&
+         inbox_messages_ == 0;
+}
+
+ChannelCounters ChannelImpl::counters() const {
+  ChannelCounters out = counters_;
+  out.calls_in_flight = asked_;
+  out.queued_frames = queue_.size();
+  out.lent_buffers = lent_.size();
+  return out;
+}
+
+}  // namespace slime::rpc

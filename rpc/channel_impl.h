@@ -1,0 +1,304 @@
+#pragma once
+
+// Private to the channel*.cc files: the state machine behind rpc/channel.h.
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "rpc/channel.h"
+#include "rpc/frame.h"
+
+namespace slime::rpc {
+
+class ChannelImpl;
+
+// Where answers of handlers wait for the loop. Outlives the channel as long as a request is unanswered.
+class AnswerBox {
+ public:
+  struct Answer {
+    Handle served;
+    Result<ByteVector> reply;
+  };
+  AnswerBox(transport::Loop& loop, ChannelImpl& channel) : loop_(&loop), channel_(&channel) {}
+
+  // Any thread.
+  static void put(const std::shared_ptr<AnswerBox>& box, Answer answer);
+  // The loop. While it is attended the channel looks by itself, and put() need not wake the loop.
+  void attend(bool attended);
+  std::vector<Answer> take();
+  void close();  // the channel goes: what comes from now on is dropped
+
+ private:
+  std::mutex mutex_;
+  transport::Loop* loop_;
+  std::vector<Answer> answers_;
+  bool attended_ = false;
+  ChannelImpl* channel_;  // touched by the loop only
+};
+
+class ChannelImpl final : public Channel, private transport::Receiver {
+ public:
+  ChannelImpl(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
+              Server* server, ChannelOwner& owner, ChannelOptions options);
+  ~ChannelImpl() override;
+  void start();
+
+  Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
+              CallHandler handler) override;
+  Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
+  Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
+  Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
+  Ticket ping(TimePoint deadline, DoneHandler handler) override;
+  void cancel(Ticket ticket) override;
+  void revoke_region(std::string_view name) override;
+  void close(Nanos bound) override;
+  void reset(Status reason) override;
+  [[nodiscard]] bool ready() const override { return ready_ && !closing_ && !closed_; }
+  [[nodiscard]] bool closed() const override { return closed_; }
+  [[nodiscard]] transport::Endpoint& endpoint() override { return *endpoint_; }
+  [[nodiscard]] bool idle() const override;
+  [[nodiscard]] ChannelCounters counters() const override;
+
+  void take_answers();  // for AnswerBox
+
+ private:
+  using Handler = std::variant<CallHandler, DoneHandler, RegionHandler>;
+
+  // How something that was asked for ended; the members that its kind has.
+  struct Outcome {
+    Status status;
+    Payload payload;
+    transport::RemoteRegion region;
+  };
+  struct Done {
+    Handler handler;
+    Outcome outcome;
+  };
+
+  // A frame that waits for a credit.
+  struct OutFrame {
+    wire::FrameHeader header;
+    ByteVector text;
+    ByteVector body;
+    Handle pending;               // of the one who waits for its answer; generation 0: it is an answer itself
+    TimePoint deadline = kNever;  // of a request: becomes header.value when it leaves
+    [[nodiscard]] bool answer() const { return pending.generation == 0; }
+    [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
+  };
+  using Queue = std::list<OutFrame>;
+
+  enum class Kind : std::uint8_t { kCall, kSend, kRecv, kLookup, kPing };
+
+  // Something that waits for the peer.
+  struct Pending {
+    Pending(Kind k, Handler h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
+    Kind kind;
+    Handler handler;
+    TimePoint deadline;
+    bool sent = false;     // the request left our queue: it may be executed
+    bool pulling = false;  // the reply has come and is being read
+    std::optional<Queue::iterator> queued;
+    Handle lent;                         // the body, when it goes by rendezvous
+    std::uint64_t tag = 0;               // of a receive
+    std::uint32_t* method_id = nullptr;  // of a call: where the peer's id for the method goes
+  };
+
+  // A request of the peer that has no answer yet.
+  struct Served {
+    std::uint64_t call = 0;
+    std::uint32_t method = 0;  // the id that the answer tells the peer; 0: none
+  };
+
+  // Memory that the peer may read. Back when the peer releases it or the endpoint is closed, never by a
+  // timer.
+  struct Lent {
+    ByteVector bytes;
+    transport::MemoryRegion region;  // after the bytes, so closed before they go
+  };
+
+  struct SendOperation final : transport::Operation {
+    explicit SendOperation(ChannelImpl& c) : channel(c) {}
+    void complete(Status status) noexcept override;
+    ChannelImpl& channel;
+  };
+
+  // Reads an offered payload, in pieces.
+  using PullHandler = UniqueFunction<void(Result<Payload>)>;
+  struct Pull final : transport::Operation {
+    explicit Pull(ChannelImpl& c) : channel(c) {}
+    void complete(Status status) noexcept override;
+    ChannelImpl& channel;
+    std::list<Pull>::iterator self;
+    std::uint64_t lease = 0;
+    Buffer buffer;
+    transport::MemoryRegion local;  // after the buffer
+    transport::RemoteRegion remote;
+    transport::Copy copy;
+    PullHandler handler;
+  };
+
+  struct InboxEntry {
+    bool complete = false;
+    std::uint64_t bytes = 0;
+    Payload payload;
+  };
+  struct Tag {
+    std::list<InboxEntry> messages;  // in order of arrival
+    std::deque<Handle> receivers;    // in order of asking
+  };
+
+  // Callbacks and public functions run inside one: handlers are called when the outermost one ends, from the
+  // loop, so never from inside a public function.
+  class Scope {
+   public:
+    Scope(ChannelImpl& channel, bool from_loop) : channel_(channel), from_loop_(from_loop) {
+      ++channel_.depth_;
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() { channel_.leave(from_loop_); }
+
+   private:
+    ChannelImpl& channel_;
+    bool from_loop_;
+  };
+
+  // channel.cc: what we ask for, how it ends
+  Status admission(Kind kind) const;
+  Ticket refuse(Kind kind, Handler handler, Status status);
+  Ticket ask(Pending pending, OutFrame frame);
+  Handle add_pending(Pending pending);
+  void finish(Handle handle, Outcome outcome);
+  void fail(Handle handle, Status status);  // sets maybe_executed by what left us
+  void leave(bool from_loop);
+  void run_done();
+  void invoke(Done done);
+  void arm_deadlines();
+  void expire();
+  // channel_close.cc
+  void begin_close(Nanos bound);
+  void check_drained();
+  void close_endpoint(Nanos bound);
+  void end_receives();
+  [[nodiscard]] Status closing_status() const;
+  void sweep(const Status& reason);
+
+  // channel_send.cc
+  [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
+  Status put_body(OutFrame& frame, ByteVector body, Handle& lent);
+  bool try_send(OutFrame& frame);
+  bool submit(OutFrame frame);  // false: the queue is full (only for what is not an answer)
+  void flush();
+  void put_status(OutFrame& frame, const Status& status) const;
+  void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
+  void unqueue(Queue::iterator frame);
+  void release_lent(Handle lent);
+  void send_reply(const Served& served, Result<ByteVector> reply);
+
+  // channel_receive.cc
+  void on_message(transport::Message message) noexcept override;
+  void on_imm(std::uint32_t imm) noexcept override;
+  void on_ready() noexcept override;
+  void on_closed(const Status& reason) noexcept override;
+  Status dispatch(const wire::Frame& frame, transport::Message message);
+  Status on_hello(const wire::Frame& frame);
+  Status on_request(const wire::Frame& frame, transport::Message message);
+  Result<CallInfo> identify(const wire::Frame& frame, std::uint32_t& new_id);
+  void serve(CallInfo info, Payload body, Handle served);
+  Status on_reply(const wire::Frame& frame, transport::Message message);
+  Status on_user_message(const wire::Frame& frame);
+  Status on_user_ack(const wire::Frame& frame);
+  Status on_region_lookup(const wire::Frame& frame);
+  Status on_region_reply(const wire::Frame& frame);
+  Status on_pong(const wire::Frame& frame);
+  Status on_peer_closing();
+  // The one that waits for this answer: null when it is over (counted), an error when the id is of something
+  // else.
+  Result<Pending*> expected(const wire::FrameHeader& header, Kind kind);
+  Status peer_error(const wire::Frame& frame) const;
+
+  // channel_pull.cc
+  Status pull(Bytes offer, PullHandler handler);
+  void post_pulls();
+  void on_pulled(Pull& pull, Status status);
+  void end_pull(std::list<Pull>::iterator pull, Status status);
+
+  // channel_inbox.cc
+  [[nodiscard]] Status admit_message(const Tag& tag, std::uint64_t bytes) const;
+  void match(std::uint64_t tag);
+  void forget_tag_if_empty(std::uint64_t tag);
+
+  transport::Loop& loop_;
+  transport::Device& device_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  Server* const server_;
+  ChannelOwner& owner_;
+  const ChannelOptions options_;
+  const std::shared_ptr<AnswerBox> box_;
+  const std::shared_ptr<int> alive_ =
+      std::make_shared<int>(0);  // posted tasks look whether we are still here
+
+  bool ready_ = false;  // the peer's hello has come
+  bool ready_told_ = false;
+  bool closing_ = false;           // we ask for nothing more
+  bool peer_closing_ = false;      // the peer asks for nothing more
+  bool closed_by_peer_ = false;    // it began
+  bool endpoint_closing_ = false;  // we called close() or reset() on the endpoint
+  bool closed_ = false;
+  bool destroying_ = false;
+  Status closed_reason_;
+  bool closed_told_ = false;
+  TimePoint close_deadline_ = kNever;
+  transport::TimerId close_timer_;
+  wire::Hello peer_;
+
+  int depth_ = 0;
+  bool running_done_ = false;
+  bool done_posted_ = false;
+  std::deque<Done> done_;
+
+  SlotMap<Pending> pending_;
+  std::size_t asked_ = 0;     // of pending_: those that the peer must answer
+  std::size_t receives_ = 0;  // and the others
+  std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
+  transport::TimerId deadline_timer_;
+
+  Queue queue_;
+  std::size_t queued_bytes_ = 0;    // of what is no answer
+  std::size_t queued_answers_ = 0;  // frames
+  std::vector<std::unique_ptr<SendOperation>> operations_;
+  std::vector<SendOperation*> free_operations_;
+  SlotMap<Lent> lent_;
+
+  SlotMap<Served> served_;
+  std::map<std::string, std::map<std::string, std::uint32_t, std::less<>>, std::less<>>
+      method_ids_;  // peer's
+  std::size_t methods_known_ = 0;
+  std::map<std::pair<std::string, std::string>, std::uint32_t, std::less<>> served_ids_;
+  std::vector<std::pair<std::string, std::string>> served_methods_;  // id - 1 -> names
+
+  std::list<Pull> pulls_;
+  std::deque<Pull*> waiting_pulls_;
+  std::size_t active_pulls_ = 0;
+  std::uint64_t pulled_bytes_ = 0;  // of all pulls, announced
+
+  std::unordered_map<std::uint64_t, Tag> tags_;
+  std::size_t inbox_messages_ = 0;
+  std::uint64_t inbox_bytes_ = 0;
+
+  ChannelCounters counters_;
+};
+
+}  // namespace slime::rpc

@@ -1,0 +1,306 @@
+#include "base/check.h"
+#include "base/str.h"
+#include "rpc/channel_impl.h"
+
+// What comes in. Whatever a peer sends, the worst that it can do is to be reset.
+namespace slime::rpc {
+
+using wire::Frame;
+using wire::FrameType;
+
+void ChannelImpl::on_message(transport::Message message) noexcept {
+  const Scope scope(*this, true);
+  if (closed_ || endpoint_closing_) return;
+  auto frame = wire::decode_frame(message.bytes());
+  Status status = frame.status();
+  if (status.ok()) status = dispatch(*frame, std::move(message));
+  if (status.ok()) return;
+  endpoint_closing_ = true;
+  closing_ = true;
+  endpoint_->reset(std::move(status));
+}
+
+void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
+  const Scope scope(*this, true);
+  owner_.on_channel_imm(imm);
+}
+
+void ChannelImpl::on_ready() noexcept {
+  const Scope scope(*this, true);
+  flush();
+  post_pulls();
+  owner_.on_channel_writable();
+}
+
+Status ChannelImpl::dispatch(const Frame& frame, transport::Message message) {
+  const FrameType type = frame.header.type;
+  if ((type == FrameType::kHello) == ready_) {
+    return Status(Code::kCorrupt, ready_ ? "a second hello" : "a frame before the hello");
+  }
+  if (peer_closing_ &&
+      (type == FrameType::kRequest || type == FrameType::kUserMessage || type == FrameType::kRegionLookup ||
+       type == FrameType::kPing || type == FrameType::kClosing)) {
+    return Status(Code::kCorrupt, "a request after closing");
+  }
+  switch (type) {
+    case FrameType::kHello:
+      return on_hello(frame);
+    case FrameType::kRequest:
+      return on_request(frame, std::move(message));
+    case FrameType::kReply:
+      return on_reply(frame, std::move(message));
+    case FrameType::kUserMessage:
+      return on_user_message(frame);
+    case FrameType::kUserAck:
+      return on_user_ack(frame);
+    case FrameType::kRelease:
+      // An unknown lease is one that was swept with the call that never left: nothing to do.
+      release_lent(Handle::unpack(frame.header.id));
+      return {};
+    case FrameType::kRegionLookup:
+      return on_region_lookup(frame);
+    case FrameType::kRegionReply:
+      return on_region_reply(frame);
+    case FrameType::kRegionRevoked:
+      owner_.on_region_revoked(as_text(frame.text));
+      return {};
+    case FrameType::kPing:
+      answer(FrameType::kPong, frame.header.id);
+      return {};
+    case FrameType::kPong:
+      return on_pong(frame);
+    case FrameType::kClosing:
+      return on_peer_closing();
+    case FrameType::kCancel:
+      break;
+  }
+  return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
+}
+
+Status ChannelImpl::on_hello(const Frame& frame) {
+  auto hello = wire::decode_hello(frame.body);
+  if (!hello) return std::move(hello).error();
+  if (hello->major != wire::kProtocolMajor) {
+    return Status(Code::kUnimplemented, str("it speaks version ", hello->major, " of the rpc protocol, we ",
+                                            wire::kProtocolMajor, ": upgrade the older side"));
+  }
+  const std::uint64_t known = wire::kRequiredFeatures | wire::kOptionalFeatures;
+  if ((hello->required_features & ~known) != 0) {
+    return Status(Code::kUnimplemented, str("it needs rpc features that this build has not (bits ",
+                                            hello->required_features & ~known, "): upgrade this side"));
+  }
+  peer_ = *hello;
+  ready_ = true;
+  flush();
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------- requests
+
+Status ChannelImpl::on_request(const Frame& frame, transport::Message message) {
+  ++counters_.requests;
+  Served served;
+  served.call = frame.header.id;
+  auto info = identify(frame, served.method);
+  if (!info) return std::move(info).error();
+  Status refusal;
+  if (closing_) {
+    refusal = Status(Code::kUnavailable, "the peer is closing the connection");
+  } else if (served_.size() >= options_.max_calls) {
+    refusal =
+        Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
+  }
+  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  if (!refusal.ok()) {
+    if (offered) {
+      auto offer = wire::decode_offer(frame.body);
+      if (!offer) return std::move(offer).error();
+      answer(FrameType::kRelease, offer->lease.packed());
+    }
+    send_reply(served, std::move(refusal));
+    return {};
+  }
+  const Handle handle = *served_.insert(served);
+  if (!offered) {
+    serve(std::move(*info), Payload(std::move(message), frame.body), handle);
+    return {};
+  }
+  return pull(frame.body, [this, handle, info = std::move(*info)](Result<Payload> body) mutable {
+    if (body) {
+      serve(std::move(info), std::move(*body), handle);
+    } else if (const auto failed = served_.take(handle)) {
+      send_reply(*failed, std::move(body).error().with_context("reading the request"));
+    }
+  });
+}
+
+// Who calls what. The names of a method get a number on first use, once and for ever: a number means these
+// names or nothing.
+Result<CallInfo> ChannelImpl::identify(const Frame& frame, std::uint32_t& new_id) {
+  CallInfo info;
+  info.peer = options_.peer_name;
+  info.connection = endpoint_->id();
+  const std::uint64_t left = frame.header.value;
+  if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
+    info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
+  }
+  if (frame.header.method != 0) {
+    if (frame.header.method > served_methods_.size())
+      return Status(Code::kCorrupt, "a method id that was never given out");
+    std::tie(info.service, info.method) = served_methods_[frame.header.method - 1];
+    return info;
+  }
+  info.service = frame.service;
+  info.method = frame.method;
+  if (!validate_name("service", info.service).ok() || !validate_name("method", info.method).ok())
+    return Status(Code::kCorrupt, "a method name that is none");
+  auto names = std::pair(info.service, info.method);
+  const auto known = served_ids_.find(names);
+  if (known != served_ids_.end()) {
+    new_id = known->second;
+  } else if (server_ != nullptr && served_methods_.size() < limits::kMaxMethods &&
+             server_->serves(info.service, info.method)) {
+    served_methods_.push_back(names);
+    new_id = static_cast<std::uint32_t>(served_methods_.size());
+    served_ids_.emplace(std::move(names), new_id);
+  }
+  return info;
+}
+
+namespace {
+
+// Brings the answer of a handler back to its channel, from any thread.
+class ChannelResponder final : public Request::Responder {
+ public:
+  ChannelResponder(std::shared_ptr<AnswerBox> box, Handle served) : box_(std::move(box)), served_(served) {}
+  void respond(Result<ByteVector> reply) noexcept override {
+    AnswerBox::put(box_, {served_, std::move(reply)});
+  }
+
+ private:
+  const std::shared_ptr<AnswerBox> box_;
+  const Handle served_;
+};
+
+}  // namespace
+
+void ChannelImpl::serve(CallInfo info, Payload body, Handle served) {
+  Request request(std::move(info), std::move(body), std::make_unique<ChannelResponder>(box_, served));
+  box_->attend(true);
+  if (server_ != nullptr) {
+    server_->handle(std::move(request));
+  } else {
+    request.refuse(Status(Code::kNotFound, str("no service '", request.info().service, "'")));
+  }
+  box_->attend(false);
+  take_answers();
+}
+
+// -------------------------------------------------------------------------------------------------- answers
+
+Result<ChannelImpl::Pending*> ChannelImpl::expected(const wire::FrameHeader& header, Kind kind) {
+  Pending* pending = pending_.find(Handle::unpack(header.id));
+  if (pending == nullptr) {
+    ++counters_.stale_replies;  // it timed out or was cancelled
+    return pending;
+  }
+  if (pending->kind != kind || !pending->sent || pending->pulling)
+    return Status(Code::kCorrupt, "an answer that nobody asked for");
+  return pending;
+}
+
+// The error in an answer, as the caller gets it.
+Status ChannelImpl::peer_error(const Frame& frame) const {
+  Status status(error_code_from_wire(frame.header.code), std::string(as_text(frame.text)));
+  return std::move(status).with_maybe_executed((frame.header.flags & wire::kFlagMaybeExecuted) != 0);
+}
+
+Status ChannelImpl::on_reply(const Frame& frame, transport::Message message) {
+  auto expectation = expected(frame.header, Kind::kCall);
+  if (!expectation) return std::move(expectation).error();
+  Pending* pending = *expectation;
+  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  if (pending == nullptr) {
+    if (!offered) return {};
+    auto offer = wire::decode_offer(frame.body);
+    if (!offer) return std::move(offer).error();
+    answer(FrameType::kRelease, offer->lease.packed());
+    return {};
+  }
+  const Handle handle = Handle::unpack(frame.header.id);
+  if (pending->method_id != nullptr && frame.header.method != 0) *pending->method_id = frame.header.method;
+  if (frame.header.code != 0) {
+    finish(handle, {peer_error(frame), {}, {}});
+    return {};
+  }
+  if (!offered) {
+    Payload payload(std::move(message), frame.body);
+    // Whoever keeps replies for later must not hold the credits that further replies need.
+    payload.detach();
+    finish(handle, {{}, std::move(payload), {}});
+    return {};
+  }
+  pending->pulling = true;
+  return pull(frame.body, [this, handle](Result<Payload> body) {
+    if (pending_.find(handle) == nullptr) {
+      ++counters_.stale_replies;
+    } else if (body) {
+      finish(handle, {{}, std::move(*body), {}});
+    } else {
+      fail(handle, std::move(body).error().with_context("reading the reply"));
+    }
+  });
+}
+
+Status ChannelImpl::on_user_ack(const Frame& frame) {
+  auto expectation = expected(frame.header, Kind::kSend);
+  if (!expectation) return std::move(expectation).error();
+  const Handle handle = Handle::unpack(frame.header.id);
+  finish(handle, {frame.header.code != 0 ? peer_error(frame) : Status(), {}, {}});
+  return {};
+}
+
+Status ChannelImpl::on_pong(const Frame& frame) {
+  auto expectation = expected(frame.header, Kind::kPing);
+  if (!expectation) return std::move(expectation).error();
+  finish(Handle::unpack(frame.header.id), {});
+  return {};
+}
+
+Status ChannelImpl::on_region_lookup(const Frame& frame) {
+  auto descriptor = owner_.on_region_lookup(as_text(frame.text));
+  ByteVector body;
+  if (descriptor) {
+    ByteWriter out(body);
+    descriptor->encode(out);
+  }
+  answer(FrameType::kRegionReply, frame.header.id, descriptor.status(), std::move(body));
+  return {};
+}
+
+Status ChannelImpl::on_region_reply(const Frame& frame) {
+  auto expectation = expected(frame.header, Kind::kLookup);
+  if (!expectation) return std::move(expectation).error();
+  const Handle handle = Handle::unpack(frame.header.id);
+  if (frame.header.code != 0) {
+    finish(handle, {peer_error(frame), {}, {}});
+    return {};
+  }
+  auto descriptor = wire::decode_region(frame.body);
+  if (!descriptor) return std::move(descriptor).error();
+  auto region = endpoint_->import_region(*descriptor);
+  if (!region) return std::move(region).error();
+  finish(handle, {{}, {}, *region});
+  return {};
+}
+
+Status ChannelImpl::on_peer_closing() {
+  peer_closing_ = true;
+  if (closing_) return {};
+  closed_by_peer_ = true;
+  // The peer closes once both are drained; if it never does, we do.
+  begin_close(2 * limits::kCloseBound);
+  return {};
+}
+
+}  // namespace slime::rpc

@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/str.h"
+#include "rpc/channel_impl.h"
+
+// What leaves: frames, directly or through the queue, and lent memory.
+namespace slime::rpc {
+namespace {
+
+// At most `limit` bytes, not cut inside a UTF-8 sequence.
+std::string_view cut_text(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
+  return text.substr(0, limit);
+}
+
+}  // namespace
+
+bool ChannelImpl::fits(std::size_t text, std::size_t body) const {
+  const std::size_t slot = endpoint_->max_message_bytes();
+  return text <= slot && body <= slot && sizeof(wire::FrameHeader) + text + body <= slot;
+}
+
+// The body goes into the frame if it fits, else it is lent to the peer and the frame offers it.
+Status ChannelImpl::put_body(OutFrame& frame, ByteVector body, Handle& lent) {
+  if (fits(frame.text.size(), body.size())) {
+    frame.body = std::move(body);
+    return {};
+  }
+  if (!fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
+    return Status(Code::kInvalidArgument, str("the names of the method do not fit into a message of ",
+                                              endpoint_->max_message_bytes(), " bytes"));
+  }
+  const std::uint64_t limit = ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
+  if (body.size() > limit) {
+    return Status(Code::kInvalidArgument, str("a payload of ", body.size(), " bytes: ", options_.peer_name,
+                                              " takes at most ", limit));
+  }
+  Lent record;
+  record.bytes = std::move(body);
+  auto region =
+      device_.register_memory(record.bytes.data(), record.bytes.size(), transport::Rights::kRemoteRead);
+  if (!region) return std::move(region).error().with_context("lending a payload");
+  record.region = std::move(*region);
+  wire::Offer offer;
+  offer.length_bytes = record.bytes.size();
+  offer.region = record.region.describe();
+  const auto handle = lent_.insert(std::move(record));
+  if (!handle) return Status(Code::kResourceExhausted, "too many payloads are lent to the peer");
+  lent = offer.lease = *handle;
+  frame.header.flags |= wire::kFlagRendezvous;
+  frame.body = offer.encode();
+  ++counters_.rendezvous;
+  return {};
+}
+
+void ChannelImpl::release_lent(Handle lent) {
+  auto record = lent_.take(lent);
+  // The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
+  if (record) record->region.close(Nanos::zero()).ignore();
+}
+
+void ChannelImpl::SendOperation::complete(Status) noexcept {
+  // A failure is the endpoint's: its on_closed follows and ends everything.
+  channel.free_operations_.push_back(this);
+}
+
+// False, and nothing happened, when the endpoint refuses: it wants credits, or it is broken and on_closed
+// follows.
+bool ChannelImpl::try_send(OutFrame& frame) {
+  if (endpoint_closing_ || closed_) return false;
+  if (frame.header.type == wire::FrameType::kRequest) {
+    frame.header.value =
+        frame.deadline == kNever
+            ? wire::kNoDeadline
+            : static_cast<std::uint64_t>(std::max<std::int64_t>((frame.deadline - loop_.now()).count(), 0));
+  }
+  frame.header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
+  frame.header.body_bytes = static_cast<std::uint32_t>(frame.body.size());
+  if (free_operations_.empty()) {
+    operations_.push_back(std::make_unique<SendOperation>(*this));
+    free_operations_.push_back(operations_.back().get());
+  }
+  SendOperation* operation = free_operations_.back();
+  free_operations_.pop_back();
+  operation->deadline = kNever;
+  const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&frame.header, 1)), Bytes(frame.text),
+                                      Bytes(frame.body)};
+  if (!endpoint_->send(parts, *operation).ok()) {
+    free_operations_.push_back(operation);
+    return false;
+  }
+  if (Pending* pending = pending_.find(frame.pending)) {
+    pending->sent = true;
+    pending->queued.reset();
+  }
+  return true;
+}
+
+bool ChannelImpl::submit(OutFrame frame) {
+  if (closed_) return false;
+  const bool may_leave = ready_ || frame.header.type == wire::FrameType::kHello;
+  if (queue_.empty() && may_leave && try_send(frame)) return true;
+  if (frame.answer()) {
+    // The peer lets us answer and takes no answers: it is broken, or wants our memory.
+    if (queued_answers_ >= limits::kMaxQueuedAnswers) {
+      endpoint_closing_ = true;
+      endpoint_->reset(Status(Code::kResourceExhausted, str(options_.peer_name, " takes no answers")));
+      return false;
+    }
+    ++queued_answers_;
+    queue_.push_back(std::move(frame));
+    return true;
+  }
+  if (queued_bytes_ + frame.size() > options_.queue_bytes) return false;
+  queued_bytes_ += frame.size();
+  const Handle handle = frame.pending;
+  queue_.push_back(std::move(frame));
+  pending_.find(handle)->queued = std::prev(queue_.end());
+  return true;
+}
+
+void ChannelImpl::flush() {
+  while (!queue_.empty()) {
+    const auto first = queue_.begin();
+    if (!ready_ && first->header.type != wire::FrameType::kHello) return;
+    if (!try_send(*first)) return;
+    unqueue(first);
+  }
+}
+
+void ChannelImpl::unqueue(Queue::iterator frame) {
+  if (frame->answer()) {
+    --queued_answers_;
+  } else {
+    queued_bytes_ -= frame->size();
+  }
+  queue_.erase(frame);
+}
+
+void ChannelImpl::put_status(OutFrame& frame, const Status& status) const {
+  frame.header.code = static_cast<std::uint8_t>(status.code());
+  frame.header.flags = status.maybe_executed() ? wire::kFlagMaybeExecuted : 0;
+  const std::size_t room = endpoint_->max_message_bytes() - sizeof frame.header;
+  const auto text = cut_text(status.text(), std::min(limits::kErrorTextBytes, room));
+  ByteWriter(frame.text).append(as_bytes(text));
+}
+
+// A frame that answers, of any type but a reply.
+void ChannelImpl::answer(wire::FrameType type, std::uint64_t id, const Status& status, ByteVector body) {
+  OutFrame frame;
+  frame.header.type = type;
+  frame.header.id = id;
+  if (status.ok()) {
+    frame.body = std::move(body);
+  } else {
+    put_status(frame, status);
+  }
+  submit(std::move(frame));
+}
+
+void ChannelImpl::send_reply(const Served& served, Result<ByteVector> reply) {
+  Status status = reply.status();
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kReply;
+  frame.header.id = served.call;
+  frame.header.method = served.method;
+  if (status.ok()) {
+    Handle lent;
+    status = put_body(frame, std::move(*reply), lent).with_context("the reply").with_maybe_executed(true);
+  }
+  if (!status.ok()) put_status(frame, status);
+  submit(std::move(frame));
+}
+
+// --------------------------------------------------------------------------------------- answers of handlers
+
+void AnswerBox::put(const std::shared_ptr<AnswerBox>& box, Answer answer) {
+  const std::lock_guard lock(box->mutex_);
+  if (box->loop_ == nullptr) return;
+  box->answers_.push_back(std::move(answer));
+  if (box->attended_ || box->answers_.size() > 1) return;  // somebody is about to look
+  box->loop_->post([box] {
+    if (box->channel_ != nullptr) box->channel_->take_answers();
+  });
+}
+
+void AnswerBox::attend(bool attended) {
+  const std::lock_guard lock(mutex_);
+  attended_ = attended;
+}
+
+std::vector<AnswerBox::Answer> AnswerBox::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(answers_, {});
+}
+
+void AnswerBox::close() {
+  std::vector<Answer> dropped;
+  const std::lock_guard lock(mutex_);
+  loop_ = nullptr;
+  channel_ = nullptr;
+  dropped.swap(answers_);
+}
+
+void ChannelImpl::take_answers() {
+  const Scope scope(*this, true);
+  for (AnswerBox::Answer& answer : box_->take()) {
+    const auto served = served_.take(answer.served);
+    if (served) send_reply(*served, std::move(answer.reply));
+  }
+}
+
+}  // namespace slime::rpc

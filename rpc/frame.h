@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/limits.h"
+#include "transport/memory.h"
+
+// The bytes of the mailbox protocol: docs/wire-format.md, section "RPC". One message of the endpoint is one
+// frame: FrameHeader, text_bytes of text, body_bytes of body.
+namespace slime::rpc::wire {
+
+inline constexpr std::uint32_t kProtocolMajor = 1;
+// Bits of features that this build cannot do without, and of those that it can use. None yet.
+inline constexpr std::uint64_t kRequiredFeatures = 0;
+inline constexpr std::uint64_t kOptionalFeatures = 0;
+
+// Append only: a number is never used again for something else.
+enum class FrameType : std::uint8_t {
+  kHello = 1,          // the first frame of each side, once
+  kRequest = 2,        // a call
+  kReply = 3,          // its answer
+  kUserMessage = 4,    // a message to the inbox
+  kUserAck = 5,        // it is in the inbox, or was refused
+  kRelease = 6,        // the offered memory was read, or is not wanted
+  kRegionLookup = 7,   // asks for a region by name
+  kRegionReply = 8,    // its descriptor, or why not
+  kRegionRevoked = 9,  // a region that was described is gone
+  kPing = 10,
+  kPong = 11,
+  kCancel = 12,   // reserved: tells the peer that nobody waits for a call; behind a feature bit
+  kClosing = 13,  // the last frame that asks for anything: only answers follow
+};
+
+inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
+inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
+
+struct FrameHeader {
+  FrameType type{};
+  std::uint8_t flags = 0;
+  std::uint8_t code = 0;  // of kReply, kUserAck, kRegionReply: a Code; else 0
+  std::uint8_t reserved = 0;
+  std::uint32_t method =
+      0;                    // kRequest: the method's id, 0: the text names it; kReply: the id to use, 0: none
+  std::uint64_t id = 0;     // of what is asked or answered: a Handle of the side that asked
+  std::uint64_t value = 0;  // kRequest: nanoseconds to the deadline; kUserMessage: the tag
+  std::uint32_t text_bytes = 0;
+  std::uint32_t body_bytes = 0;
+};
+static_assert(sizeof(FrameHeader) == 32 && std::is_trivially_copyable_v<FrameHeader>);
+static_assert(offsetof(FrameHeader, flags) == 1 && offsetof(FrameHeader, code) == 2);
+static_assert(offsetof(FrameHeader, method) == 4 && offsetof(FrameHeader, id) == 8);
+static_assert(offsetof(FrameHeader, value) == 16 && offsetof(FrameHeader, text_bytes) == 24);
+static_assert(offsetof(FrameHeader, body_bytes) == 28);
+
+// `value` of a request without a deadline.
+inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
+
+// The body of kHello.
+struct Hello {
+  std::uint32_t major = kProtocolMajor;
+  std::uint32_t max_requests = 0;  // requests, messages, look-ups and pings that its sender takes unanswered
+  std::uint64_t required_features = kRequiredFeatures;  // the peer must know them all
+  std::uint64_t optional_features = kOptionalFeatures;
+  std::uint64_t max_payload_bytes = 0;  // larger bodies are refused
+};
+static_assert(sizeof(Hello) == 32 && std::is_trivially_copyable_v<Hello>);
+
+// The body of a frame with kFlagRendezvous: memory of its sender that the receiver reads, then releases.
+struct Offer {
+  Handle lease;  // what kRelease names
+  std::uint64_t length_bytes = 0;
+  transport::RegionDescriptor region;
+  static constexpr std::size_t kMaxEncodedBytes = 16 + transport::RegionDescriptor::kMaxEncodedBytes;
+
+  [[nodiscard]] ByteVector encode() const;
+};
+
+// A frame in a peer's message. Views into the message.
+struct Frame {
+  FrameHeader header;
+  Bytes text;
+  Bytes body;
+  std::string_view service;  // of a request that names its method
+  std::string_view method;
+};
+
+// The one decoder. kCorrupt for whatever is not exactly a frame: an unknown type, a field that its type does
+// not have, lengths that do not add up, an id of generation 0.
+Result<Frame> decode_frame(Bytes message);
+Result<Hello> decode_hello(Bytes body);
+Result<Offer> decode_offer(Bytes body);
+Result<transport::RegionDescriptor> decode_region(Bytes body);
+
+// The text of a request that names its method.
+ByteVector encode_names(std::string_view service, std::string_view method);
+
+}  // namespace slime::rpc::wire
