@@ -65,14 +65,28 @@ inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 // ---- handshake
 // A whole handshake frame. The largest real one is names (2 x 257), ids, nonces, MAC and provider parameters.
 inline constexpr std::uint32_t kHandshakeFrameBytes = 4096;
+// A provider's name, and what it tells the peer through the handshake.
+inline constexpr std::size_t kProviderNameBytes = 32;
+inline constexpr std::size_t kProviderParameterBytes = 1024;
 inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
 // Handshakes that a listener has under way; further connections wait in the kernel's backlog.
 inline constexpr std::size_t kPendingHandshakes = 256;
+// Connections that one turn of the loop takes in, so that a burst of them does not hold up what is connected.
+inline constexpr int kAcceptsPerTurn = 16;
+// Without descriptors or memory for one more connection, the listener looks again after this long.
+inline constexpr Nanos kAcceptBackoff = std::chrono::milliseconds(100);
+// Threads that look up names; a lookup may hang for half a minute, and others wait behind it.
+inline constexpr std::size_t kResolverThreads = 8;
+// Addresses of one name that are tried.
+inline constexpr std::size_t kResolvedAddresses = 8;
 
 // ---- tcp
 // While work waits: a silent peer is declared dead after 3 + 2 x 3 seconds.
 inline constexpr int kKeepaliveIdleSeconds = 3;
 inline constexpr int kKeepaliveIntervalSeconds = 2;
 inline constexpr int kKeepaliveCount = 3;
+// Keepalive is switched off this long after the last work, not at once: two system calls for each call would
+// cost more than the call.
+inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 
 }  // namespace slime::transport::limits

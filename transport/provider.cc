@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "transport/sim/provider.h"
+#include "transport/tcp/tcp_provider.h"
 
 namespace slime::transport {
 namespace {
@@ -15,6 +16,7 @@ struct Entry {
 
 // One line for each provider.
 constexpr std::array kProviders{
+    Entry{"tcp", &tcp::make_tcp_provider},
     Entry{"sim", &sim::make_sim_provider},
 };
 

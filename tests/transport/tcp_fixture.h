@@ -1,0 +1,114 @@
+#pragma once
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/address.h"
+#include "tests/transport/fixture.h"
+#include "transport/connect.h"
+
+namespace slime::transport::testing {
+
+// Real sockets on loopback: two devices, two loops driven by the test, a listener on side 1. Every connection
+// is made by the handshake.
+class TcpFixture final : public Fixture, private Acceptor {
+ public:
+  explicit TcpFixture(std::string host = "127.0.0.1") : host_(std::move(host)) {}
+  ~TcpFixture() override { listener_.reset(); }
+
+  void open(PortOptions options) override {
+    for (int i = 0; i < 2; ++i) {
+      auto loop = Loop::create();
+      REQUIRE(loop.has_value());
+      loops_[i] = *loop;
+      auto provider = make_provider("tcp");
+      REQUIRE(provider.has_value());
+      auto device = (*provider)->open_device();
+      REQUIRE(device.has_value());
+      devices_[i] = std::move(*device);
+      auto port = devices_[i]->open_port(*loops_[i], options);
+      REQUIRE(port.has_value());
+      ports_[i] = std::move(*port);
+    }
+    HandshakeOptions handshake;
+    handshake.self = {"b", InstanceId::random()};
+    handshake.token = "token";
+    auto listener =
+        Listener::listen(*loops_[1], *ports_[1], Address{host_, 0}.to_string(), false, handshake, *this);
+    REQUIRE(listener.has_value());
+    listener_ = std::move(*listener);
+  }
+  Device& device(int side) override { return *devices_[side]; }
+  Port& port(int side) override { return *ports_[side]; }
+  Loop& loop(int side) override { return *loops_[side]; }
+
+  Result<Pair> connect() override {
+    HandshakeOptions handshake;
+    handshake.self = {"a", InstanceId::random()};
+    handshake.token = "token";
+    std::unique_ptr<Result<Connected>> mine;
+    theirs_.reset();
+    auto connecting = transport::connect(
+        *loops_[0], *ports_[0], listener_->address(), {"b", {}}, handshake,
+        [&](Result<Connected> result) { mine = std::make_unique<Result<Connected>>(std::move(result)); });
+    const bool over = until([&] { return mine && (!*mine || theirs_); });
+    if (!over) return Status(Code::kDeadlineExceeded, "the fixture could not connect");
+    if (!*mine) return std::move(*mine).error();
+    CHECK((*mine)->peer.name == "b");
+    CHECK(theirs_->peer.name == "a");
+    const std::uint64_t link = ++last_link_;
+    ports_of_links_[link] = theirs_->address;
+    return Pair{std::move((*mine)->endpoint), std::move(theirs_->endpoint), link};
+  }
+
+  void step() override {
+    loops_[0]->poll(Nanos::zero());
+    if (frozen_)
+      loops_[0]->poll(std::chrono::milliseconds(1));
+    else
+      loops_[1]->poll(std::chrono::microseconds(200));
+  }
+  void pass(Nanos span) override {
+    const TimePoint end = now() + span;
+    while (now() < end) step();
+  }
+  TimePoint now() override { return steady_clock().now(); }
+
+  // Shuts the initiator's socket down under its endpoint: what is unsent is lost and both ends see the end,
+  // as when the kernel closes the sockets of a process that died.
+  void cut(const Pair& pair) override {
+    const std::string& local = ports_of_links_.at(pair.link);
+    for (int fd = 3; fd < 1024; ++fd) {
+      const auto ours = SocketAddress::of_socket(fd);
+      if (ours && ours->to_string() == local && SocketAddress::of_peer(fd)) {
+        ::shutdown(fd, SHUT_RDWR);
+        return;
+      }
+    }
+    FAIL("the connection to cut is not there");
+  }
+  void freeze_b(const Pair&) override { frozen_ = true; }
+  void thaw_b(const Pair&) override { frozen_ = false; }
+
+ private:
+  Status on_hello(const PeerIdentity&) noexcept override { return {}; }
+  void on_connected(Connected connected) noexcept override {
+    theirs_ = std::make_unique<Connected>(std::move(connected));
+  }
+
+  const std::string host_;
+  std::shared_ptr<Loop> loops_[2];
+  std::unique_ptr<Device> devices_[2];
+  std::unique_ptr<Port> ports_[2];
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Connected> theirs_;
+  std::map<std::uint64_t, std::string> ports_of_links_;
+  std::uint64_t last_link_ = 0;
+  bool frozen_ = false;
+};
+
+}  // namespace slime::transport::testing

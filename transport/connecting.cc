@@ -1,0 +1,218 @@
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "base/str.h"
+#include "transport/connect.h"
+#include "transport/handshake_io.h"
+#include "transport/resolve.h"
+
+namespace slime::transport {
+namespace {
+
+// Look up -> connect to one address after the other -> handshake. One deadline for all of it.
+class ConnectAttempt final : public Connecting, private FdHandler {
+ public:
+  ConnectAttempt(Loop& loop, Port& port, std::string address, PeerIdentity expected, HandshakeOptions options,
+                 ConnectHandler handler)
+      : loop_(loop),
+        port_(port),
+        text_(std::move(address)),
+        expected_(std::move(expected)),
+        options_(std::move(options)),
+        handler_(std::move(handler)),
+        deadline_(deadline_after(loop.now(), options_.timeout)) {}
+
+  ~ConnectAttempt() override {
+    SLIME_CHECK(loop_.in_loop());
+    clear();
+  }
+
+  void start() {
+    Status begun = begin();
+    if (begun.ok()) return;
+    // Not from inside connect(): a timer, because destroying us cancels it.
+    timer_ = loop_.add_timer(loop_.now(), [this, status = std::move(begun)] {
+      timer_ = TimerId{};
+      end(status);
+    });
+  }
+
+ private:
+  Status begin() {
+    if (expected_.name.size() > limits::kNameBytes)
+      return Status(Code::kInvalidArgument, "the name of the peer is too long");
+    SLIME_TRY(Handshake::validate({options_.self, options_.token, options_.provider, {}, {}}));
+    auto parsed = Address::parse(text_);
+    if (!parsed) return std::move(parsed).error();
+    if (parsed->port == 0)
+      return Status(Code::kInvalidArgument, str(text_, ": port 0 is nobody's: it asks for a free port"));
+    auto prepared = port_.prepare();
+    if (!prepared) return std::move(prepared).error();
+    pending_ = std::move(*prepared);
+    if (auto numeric = SocketAddress::numeric(*parsed); numeric && parsed->host != "localhost") {
+      addresses_.push_back(*numeric);
+      timer_ = loop_.add_timer(loop_.now(), [this] { try_next(); });
+      return {};
+    }
+    lookup_ = system_resolver().ask(loop_, *parsed,
+                                    [this](Result<Addresses> found) { on_found(std::move(found)); });
+    timer_ = loop_.add_timer(deadline_, [this] { end(too_late("looking up its name")); });
+    return {};
+  }
+
+  void on_found(Result<Addresses> found) {
+    lookup_.reset();
+    if (!found) return end(std::move(found).error());
+    addresses_ = std::move(*found);
+    last_ = Status(Code::kUnavailable, "its name has no address");
+    try_next();
+  }
+
+  // Tries the next address, or ends with what went wrong with the last one.
+  void try_next() {
+    for (;;) {
+      clear_socket();
+      if (next_ == addresses_.size()) return end(std::move(last_));
+      last_ = try_address(addresses_[next_++]);
+      if (last_.ok()) return;
+    }
+  }
+
+  Status try_address(const SocketAddress& address) {
+    auto socket = make_tcp_socket(address.family());
+    if (!socket) return std::move(socket).error();
+    const int rc = ::connect(socket->get(), address.data(), address.length());
+    if (rc != 0 && errno != EINPROGRESS && errno != EINTR) return unreachable(errno);
+    socket_ = std::move(*socket);
+    SLIME_TRY(loop_.watch(socket_.get(), EPOLLOUT, *this));
+    watched_ = true;
+    // What is left is shared among the addresses that are left, so that one black hole does not take it all.
+    const Nanos left = deadline_ - loop_.now();
+    const auto share = static_cast<Nanos::rep>(addresses_.size() - next_ + 1);
+    timer_ = loop_.add_timer(deadline_after(loop_.now(), left / share), [this] {
+      last_ = too_late("connecting");
+      try_next();
+    });
+    return {};
+  }
+
+  // Writable: connected, or not.
+  void on_fd_events(std::uint32_t) noexcept override {
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    // Connecting to a free port of our own machine can meet itself, when the kernel picks that same port.
+    if (error == 0 && is_self_connected()) error = ECONNREFUSED;
+    if (error != 0) {
+      last_ = unreachable(error);
+      return try_next();
+    }
+    begin_handshake();
+  }
+
+  bool is_self_connected() const {
+    const auto ours = SocketAddress::of_socket(socket_.get());
+    const auto theirs = SocketAddress::of_peer(socket_.get());
+    return ours && theirs && ours->to_address() == theirs->to_address();
+  }
+
+  void begin_handshake() {
+    const auto peer = SocketAddress::of_peer(socket_.get());
+    peer_address_ = peer ? peer->to_string() : text_;
+    loop_.cancel_timer(timer_);
+    loop_.unwatch(socket_.get());
+    watched_ = false;
+    Handshake::Config config{options_.self, options_.token, options_.provider, {}, {}};
+    random_bytes(config.nonce);
+    ByteVector parameters = pending_->parameters();
+    SLIME_CHECK(parameters.size() <= limits::kProviderParameterBytes);
+    io_ = std::make_unique<HandshakeIo>(
+        loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_, std::move(parameters)),
+        [](Handshake&) { SLIME_CHECK(!"an initiator decides nothing"); },
+        [this](Status status) { on_handshake(std::move(status)); });
+    if (Status started = io_->start(deadline_); !started.ok()) end(std::move(started));
+  }
+
+  void on_handshake(Status status) {
+    if (!status.ok()) return end(std::move(status));
+    const Handshake::Outcome outcome = io_->handshake().outcome();
+    auto endpoint = pending_->finish(outcome.parameters, io_->take_socket(),
+                                     {options_.self.name, outcome.peer.name, true});
+    if (!endpoint) return end(std::move(endpoint).error());
+    call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true}});
+  }
+
+  Status unreachable(int error) const {
+    const Status cause = from_errno("connect", error);
+    const bool ours = cause.code() == Code::kResourceExhausted || cause.code() == Code::kPermissionDenied;
+    return Status(ours ? cause.code() : Code::kUnavailable, cause.text());
+  }
+  Status too_late(std::string_view doing) const {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count();
+    return Status(Code::kDeadlineExceeded, str("no connection within ", ms, " ms, while ", doing));
+  }
+
+  void end(Status status) {
+    const std::string who = expected_.name.empty() ? text_ : str(expected_.name, " at ", text_);
+    call(std::move(status).with_context(who));
+  }
+
+  // The last thing that happens here: the handler may destroy us.
+  void call(Result<Connected> result) {
+    clear();
+    ConnectHandler handler = std::move(handler_);
+    handler(std::move(result));
+  }
+
+  void clear_socket() {
+    loop_.cancel_timer(timer_);
+    if (watched_) loop_.unwatch(socket_.get());
+    watched_ = false;
+    socket_.reset();
+  }
+  void clear() {
+    clear_socket();
+    lookup_.reset();
+    io_.reset();
+    pending_.reset();
+  }
+
+  Loop& loop_;
+  Port& port_;
+  const std::string text_;
+  const PeerIdentity expected_;
+  const HandshakeOptions options_;
+  ConnectHandler handler_;
+  const TimePoint deadline_;
+
+  std::unique_ptr<PendingEndpoint> pending_;
+  std::unique_ptr<Lookup> lookup_;
+  Addresses addresses_;
+  std::size_t next_ = 0;
+  Status last_;
+  UniqueFd socket_;
+  bool watched_ = false;
+  TimerId timer_;
+  std::string peer_address_;
+  std::unique_ptr<HandshakeIo> io_;
+};
+
+}  // namespace
+
+std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,
+                                    HandshakeOptions options, ConnectHandler handler) {
+  SLIME_CHECK(loop.in_loop());
+  auto attempt = std::make_unique<ConnectAttempt>(loop, port, address, std::move(expected),
+                                                  std::move(options), std::move(handler));
+  attempt->start();
+  return attempt;
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,365 @@
+#include "transport/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/str.h"
+#include "transport/limits.h"
+
+namespace slime::transport {
+namespace {
+
+constexpr std::size_t kHeaderBytes = sizeof(HandshakeHeader);
+constexpr std::size_t kMacBytes = sizeof(HandshakeMac);
+constexpr std::string_view kInitiatorLabel = "slime handshake 1 initiator";
+constexpr std::string_view kAcceptorLabel = "slime handshake 1 acceptor";
+
+static_assert(std::has_unique_object_representations_v<HandshakeHeader>);
+static_assert(std::has_unique_object_representations_v<HandshakeOpening>);
+// The largest frames: AUTH and REFUSE.
+static_assert(kHeaderBytes + 2 * sizeof(InstanceId) + 2 * (2 + limits::kNameBytes) +
+                  (2 + limits::kProviderNameBytes) + (2 + limits::kProviderParameterBytes) + kMacBytes <=
+              limits::kHandshakeFrameBytes);
+static_assert(kHeaderBytes + 1 + 2 + limits::kErrorTextBytes + kMacBytes <= limits::kHandshakeFrameBytes);
+
+Status too_long(std::string_view what, std::size_t size, std::size_t limit) {
+  return Status(Code::kInvalidArgument, str(what, " has ", size, " bytes, the limit is ", limit));
+}
+
+ByteVector read_parameters(ByteReader& reader) {
+  const std::string raw = reader.text(limits::kProviderParameterBytes);
+  const Bytes bytes = as_bytes(raw);
+  return ByteVector(bytes.begin(), bytes.end());
+}
+
+std::string features_text(std::uint64_t bits) {
+  std::ostringstream out;
+  out << "0x" << std::hex << bits;
+  return std::move(out).str();
+}
+
+}  // namespace
+
+Status Handshake::validate(const Config& config, Bytes parameters) {
+  using namespace limits;
+  if (config.self.name.size() > kNameBytes)
+    return too_long("the peer name", config.self.name.size(), kNameBytes);
+  if (config.token.size() > kTokenBytes) return too_long("the token", config.token.size(), kTokenBytes);
+  if (config.provider.size() > kProviderNameBytes)
+    return too_long("the provider's name", config.provider.size(), kProviderNameBytes);
+  if (parameters.size() > kProviderParameterBytes)
+    return too_long("what the provider tells the peer", parameters.size(), kProviderParameterBytes);
+  return {};
+}
+
+Handshake::Handshake(Role role, Config config)
+    : role_(role),
+      config_(std::move(config)),
+      awaited_(role == Role::kInitiator ? Awaited::kChallenge : Awaited::kHello) {
+  SLIME_CHECK(validate(config_).ok());
+}
+
+Handshake Handshake::initiator(Config config, PeerIdentity expected, ByteVector parameters) {
+  SLIME_CHECK(validate(config, parameters).ok() && expected.name.size() <= limits::kNameBytes);
+  Handshake out(Role::kInitiator, std::move(config));
+  out.expected_ = std::move(expected);
+  out.parameters_ = std::move(parameters);
+  out.send_opening(HandshakeFrame::kHello);
+  return out;
+}
+
+Handshake Handshake::acceptor(Config config) { return {Role::kAcceptor, std::move(config)}; }
+
+// ----------------------------------------------------------------------------------------------------------
+// bytes in
+
+std::size_t Handshake::wanted() const {
+  if (state_ != State::kReading) return 0;
+  if (frame_.size() < kHeaderBytes) return kHeaderBytes - frame_.size();
+  if (awaited_ == Awaited::kHello && std::memcmp(frame_.data(), kProbeMagic.data(), 4) == 0)
+    return sizeof(ProbeRequest) - frame_.size();
+  HandshakeHeader header;
+  std::memcpy(&header, frame_.data(), kHeaderBytes);
+  return kHeaderBytes + header.body_bytes - frame_.size();
+}
+
+void Handshake::feed(Bytes bytes) {
+  SLIME_CHECK(bytes.size() <= wanted());
+  frame_.insert(frame_.end(), bytes.begin(), bytes.end());
+  on_bytes();
+}
+
+void Handshake::on_bytes() {
+  const std::size_t magic_bytes = std::min(frame_.size(), kHandshakeMagic.size());
+  const bool probe =
+      awaited_ == Awaited::kHello && std::memcmp(frame_.data(), kProbeMagic.data(), magic_bytes) == 0;
+  if (!probe && std::memcmp(frame_.data(), kHandshakeMagic.data(), magic_bytes) != 0)
+    return fail(Code::kCorrupt, "what answers is not a Slime agent");
+  if (frame_.size() < kHeaderBytes) return;
+  if (probe) {
+    if (frame_.size() == sizeof(ProbeRequest)) on_probe();
+    return;
+  }
+  HandshakeHeader header;
+  std::memcpy(&header, frame_.data(), kHeaderBytes);
+  if (header.body_bytes > limits::kHandshakeFrameBytes - kHeaderBytes)
+    return fail(Code::kCorrupt, str("a handshake frame of ", header.body_bytes, " bytes is too large"));
+  if (frame_.size() == kHeaderBytes + header.body_bytes) on_frame(header);
+}
+
+void Handshake::on_probe() {
+  ProbeRequest request;
+  std::memcpy(&request, frame_.data(), sizeof request);
+  ProbeReply reply;
+  reply.same = request.instance == config_.self.instance.bytes ? 1 : 0;
+  ByteWriter(output_).append(std::as_bytes(std::span(&reply, 1)));
+  state_ = State::kProbed;
+}
+
+void Handshake::on_frame(const HandshakeHeader& header) {
+  const Bytes body = Bytes(frame_).subspan(kHeaderBytes);
+  if (header.version != kHandshakeVersion) {
+    std::string text = str("it speaks version ", int{header.version}, " of the handshake, we speak ",
+                           int{kHandshakeVersion}, ": upgrade the older one");
+    // The version is no secret, and without it nobody could find out what is wrong.
+    if (role_ == Role::kAcceptor)
+      send_refusal(Status(Code::kCorrupt, str("it speaks version ", int{kHandshakeVersion},
+                                              " of the handshake, we speak ", int{header.version})),
+                   false);
+    return fail(Code::kCorrupt, std::move(text));
+  }
+  const bool refusal = header.type == HandshakeFrame::kRefuse && role_ == Role::kInitiator;
+  if (refusal) {
+    on_refuse(body);
+  } else if (awaited_ == Awaited::kHello && header.type == HandshakeFrame::kHello) {
+    on_opening(body);
+  } else if (awaited_ == Awaited::kChallenge && header.type == HandshakeFrame::kChallenge) {
+    on_opening(body);
+  } else if (awaited_ == Awaited::kAuth && header.type == HandshakeFrame::kAuth) {
+    on_auth(body);
+  } else if (awaited_ == Awaited::kAccept && header.type == HandshakeFrame::kAccept) {
+    on_accept(body);
+  } else {
+    fail(Code::kCorrupt, str("unexpected handshake frame ", static_cast<int>(header.type)));
+  }
+  frame_.clear();
+}
+
+void Handshake::on_opening(Bytes body) {
+  if (body.size() != sizeof(HandshakeOpening))
+    return fail(Code::kCorrupt, "the opening of the handshake has a wrong size");
+  std::memcpy(&peer_opening_, body.data(), sizeof peer_opening_);
+  transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
+  if (role_ == Role::kAcceptor) {
+    send_opening(HandshakeFrame::kChallenge);
+    awaited_ = Awaited::kAuth;
+    return;
+  }
+  const bool token_there = peer_opening_.has_token != 0;
+  if (token_there && config_.token.empty())
+    return fail(Code::kUnauthenticated, "it requires a token, and none is set here");
+  if (!token_there && !config_.token.empty())
+    return fail(Code::kUnauthenticated, "a token is set here, and it has none");
+  const std::uint64_t unknown = peer_opening_.required_features & ~config_.features.known();
+  if (unknown != 0)
+    return fail(Code::kUnimplemented,
+                str("it requires features that we do not know: ", features_text(unknown)));
+  send_auth();
+  awaited_ = Awaited::kAccept;
+}
+
+void Handshake::on_auth(Bytes body) {
+  // Nothing of the frame is looked at before its proof is right.
+  const bool token_fits = (peer_opening_.has_token != 0) == !config_.token.empty();
+  if (!token_fits || !proof_fits(body)) {
+    send_refusal(Status(Code::kUnauthenticated, {}), false);
+    return fail(Code::kUnauthenticated, token_fits              ? "it does not have our token"
+                                        : config_.token.empty() ? "it has a token, and none is set here"
+                                                                : "it has no token, and one is set here");
+  }
+  authenticated_ = true;
+  ByteReader reader(body.first(body.size() - kMacBytes));
+  outcome_.peer.instance = reader.read<InstanceId>();
+  const auto wanted_instance = reader.read<InstanceId>();
+  outcome_.peer.name = reader.text(limits::kNameBytes);
+  const std::string wanted_name = reader.text(limits::kNameBytes);
+  const std::string provider = reader.text(limits::kProviderNameBytes);
+  outcome_.parameters = read_parameters(reader);
+  if (!reader.complete()) return fail(Code::kCorrupt, "its AUTH frame does not parse");
+  transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
+  outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
+  outcome_.features &= config_.features.known();
+  state_ = State::kDeciding;
+
+  const std::uint64_t unknown = peer_opening_.required_features & ~config_.features.known();
+  if (unknown != 0)
+    return refuse(
+        Status(Code::kUnimplemented, str("required features are not known: ", features_text(unknown))));
+  if (Status fits = check_expected({wanted_name, wanted_instance}, config_.self); !fits.ok())
+    return refuse(std::move(fits));
+  if (provider != config_.provider)
+    return refuse(Status(Code::kUnimplemented, str("provider '", provider, "' does not meet '",
+                                                   config_.provider, "', which listens here")));
+}
+
+void Handshake::on_accept(Bytes body) {
+  if (!proof_fits(body)) return fail(Code::kUnauthenticated, "it does not have our token, but took us in");
+  authenticated_ = true;
+  ByteReader reader(body.first(body.size() - kMacBytes));
+  outcome_.peer.instance = reader.read<InstanceId>();
+  outcome_.peer.name = reader.text(limits::kNameBytes);
+  outcome_.parameters = read_parameters(reader);
+  if (!reader.complete()) return fail(Code::kCorrupt, "its ACCEPT frame does not parse");
+  outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
+  outcome_.features &= config_.features.known();
+  if (Status fits = check_expected(expected_, outcome_.peer); !fits.ok())
+    return fail(fits.code(), fits.text());
+  state_ = State::kDone;
+}
+
+void Handshake::on_refuse(Bytes body) {
+  if (body.size() < 1 + 2 + kMacBytes) return fail(Code::kCorrupt, "its REFUSE frame does not parse");
+  ByteReader reader(body.first(body.size() - kMacBytes));
+  const Code code = error_code_from_wire(reader.read<std::uint8_t>());
+  std::string text = reader.text(limits::kErrorTextBytes);
+  if (!reader.complete()) return fail(Code::kCorrupt, "its REFUSE frame does not parse");
+  if (awaited_ == Awaited::kAccept && proof_fits(body)) {
+    authenticated_ = true;
+    return fail(code, str("it refused: ", text));
+  }
+  // Without a proof its words may be anybody's: they are not passed on.
+  fail(Code::kUnauthenticated, "it did not accept our token: both sides need the same one");
+}
+
+Status Handshake::check_expected(const PeerIdentity& expected, const PeerIdentity& real) const {
+  if (!expected.name.empty() && expected.name != real.name)
+    return Status(Code::kAborted, str("'", expected.name, "' is not here, this is '", real.name, "'"));
+  if (!expected.instance.is_zero() && expected.instance != real.instance)
+    return Status(Code::kAborted,
+                  str("'", real.name, "' has restarted: instance ", expected.instance.to_string(),
+                      " is gone, this is ", real.instance.to_string()));
+  return {};
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// bytes out
+
+void Handshake::sent(std::size_t bytes) {
+  SLIME_CHECK(bytes <= output().size());
+  output_begin_ += bytes;
+  if (output_begin_ == output_.size()) {
+    output_.clear();
+    output_begin_ = 0;
+  }
+}
+
+void Handshake::accept(Bytes parameters) {
+  SLIME_CHECK(state_ == State::kDeciding && parameters.size() <= limits::kProviderParameterBytes);
+  ByteVector body;
+  ByteWriter writer(body);
+  writer.write(config_.self.instance);
+  writer.text(config_.self.name);
+  writer.text(as_text(parameters));
+  send_proved(HandshakeFrame::kAccept, std::move(body));
+  state_ = State::kDone;
+}
+
+void Handshake::refuse(Status reason) {
+  SLIME_CHECK(state_ == State::kDeciding && !reason.ok());
+  send_refusal(reason, true);
+  fail(reason.code(), str("we refused it: ", reason.text()));
+}
+
+void Handshake::send_opening(HandshakeFrame type) {
+  HandshakeOpening opening;
+  opening.required_features = config_.features.required;
+  opening.optional_features = config_.features.optional;
+  opening.nonce = config_.nonce;
+  opening.has_token = config_.token.empty() ? 0 : 1;
+  send_frame(type, std::as_bytes(std::span(&opening, 1)));
+}
+
+void Handshake::send_auth() {
+  ByteVector body;
+  ByteWriter writer(body);
+  writer.write(config_.self.instance);
+  writer.write(expected_.instance);
+  writer.text(config_.self.name);
+  writer.text(expected_.name);
+  writer.text(config_.provider);
+  writer.text(as_text(parameters_));
+  send_proved(HandshakeFrame::kAuth, std::move(body));
+}
+
+void Handshake::send_refusal(const Status& reason, bool proved) {
+  ByteVector body;
+  ByteWriter writer(body);
+  writer.write(static_cast<std::uint8_t>(reason.code()));
+  writer.text(std::string_view(reason.text()).substr(0, limits::kErrorTextBytes));
+  if (proved) return send_proved(HandshakeFrame::kRefuse, std::move(body));
+  writer.write(HandshakeMac{});
+  send_frame(HandshakeFrame::kRefuse, body);
+}
+
+void Handshake::send_proved(HandshakeFrame type, ByteVector body) {
+  HandshakeHeader header;
+  header.type = type;
+  header.body_bytes = static_cast<std::uint16_t>(body.size() + kMacBytes);
+  ByteVector frame;
+  ByteWriter writer(frame);
+  writer.write(header);
+  writer.append(body);
+  const HandshakeMac mac = proof(role_, frame);
+  ByteWriter(body).append(mac);
+  send_frame(type, body);
+}
+
+void Handshake::send_frame(HandshakeFrame type, Bytes body) {
+  HandshakeHeader header;
+  header.type = type;
+  header.body_bytes = static_cast<std::uint16_t>(body.size());
+  SLIME_CHECK(kHeaderBytes + body.size() <= limits::kHandshakeFrameBytes);
+  for (ByteVector* out : {&output_, &transcript_}) {
+    ByteWriter writer(*out);
+    writer.write(header);
+    writer.append(body);
+  }
+}
+
+// Whether the frame that just came ends with the right MAC of the other role.
+bool Handshake::proof_fits(Bytes body) const {
+  if (body.size() < kMacBytes) return false;
+  const Role sender = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
+  const HandshakeMac right = proof(sender, Bytes(frame_).first(frame_.size() - kMacBytes));
+  return CRYPTO_memcmp(right.data(), body.last(kMacBytes).data(), kMacBytes) == 0;
+}
+
+// HMAC-SHA256(token, label of the sender's role, all frames before, this frame without its MAC).
+HandshakeMac Handshake::proof(Role sender, Bytes frame) const {
+  ByteVector text;
+  ByteWriter writer(text);
+  writer.append(as_bytes(sender == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel));
+  writer.append(transcript_);
+  writer.append(frame);
+  HandshakeMac mac{};
+  unsigned int size = 0;
+  const unsigned char* done =
+      ::HMAC(::EVP_sha256(), config_.token.data(), static_cast<int>(config_.token.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+             reinterpret_cast<unsigned char*>(mac.data()), &size);
+  SLIME_CHECK(done != nullptr && size == mac.size());  // a build of OpenSSL without SHA-256 is none of ours
+  return mac;
+}
+
+void Handshake::fail(Code code, std::string text) {
+  state_ = State::kFailed;
+  error_ = Status(code, std::move(text));
+}
+
+}  // namespace slime::transport

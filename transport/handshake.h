@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/probe.h"
+#include "base/result.h"
+#include "transport/connect.h"
+
+namespace slime::transport {
+
+// The handshake, byte by byte in docs/wire-format.md. Four frames:
+//
+//   initiator                       acceptor
+//   HELLO  version, features,  ->
+//          nonce, token?
+//                              <-   CHALLENGE  version, features, nonce, token?
+//   AUTH   names, instances,   ->
+//          provider, parameters, MAC
+//                              <-   ACCEPT  name, instance, parameters, MAC      or REFUSE  code, text, MAC
+//
+// The acceptor is what strangers can reach, so it says nothing about itself before the MAC of AUTH was right.
+// Each MAC is HMAC-SHA256, keyed with the token, over the sender's role and all bytes so far: a message of
+// another handshake (other nonces), or our own sent back to us (other role), never fits.
+
+inline constexpr std::array<char, 4> kHandshakeMagic = {'S', 'L', 'H', 'S'};
+inline constexpr std::uint8_t kHandshakeVersion = 1;
+
+enum class HandshakeFrame : std::uint8_t {
+  kHello = 1,
+  kChallenge = 2,
+  kAuth = 3,
+  kAccept = 4,
+  kRefuse = 5,
+};
+
+// In front of every frame. This struct, and the layout of REFUSE, are the same in every version.
+struct HandshakeHeader {
+  std::array<char, 4> magic = kHandshakeMagic;
+  HandshakeFrame type{};
+  std::uint8_t version = kHandshakeVersion;
+  std::uint16_t body_bytes = 0;
+};
+static_assert(sizeof(HandshakeHeader) == 8);
+
+using HandshakeNonce = std::array<std::byte, 32>;
+using HandshakeMac = std::array<std::byte, 32>;
+
+// Bits that change what follows the handshake. None is in use yet.
+struct HandshakeFeatures {
+  std::uint64_t required = 0;  // the peer must know these
+  std::uint64_t optional = 0;  // used if both know them
+  [[nodiscard]] std::uint64_t known() const { return required | optional; }
+};
+
+// The body of HELLO and of CHALLENGE.
+struct HandshakeOpening {
+  std::uint64_t required_features = 0;
+  std::uint64_t optional_features = 0;
+  HandshakeNonce nonce{};
+  std::uint8_t has_token = 0;
+  std::array<std::uint8_t, 7> reserved{};
+};
+static_assert(sizeof(HandshakeOpening) == 56);
+
+// One side of one handshake as a state machine: bytes in, bytes out; no I/O, no clock, no randomness of its
+// own. The acceptor also answers the liveness probe. Thread: one.
+class Handshake {
+ public:
+  enum class State {
+    kReading,   // wants more bytes
+    kDeciding,  // acceptor only: the peer is who it says; accept() or refuse() it
+    kDone,      // outcome() is there
+    kProbed,    // it was a probe, and the answer is in the output
+    kFailed,    // error() says why; the output may hold a refusal
+  };
+  struct Config {
+    PeerIdentity self;
+    std::string token;
+    std::string provider;
+    HandshakeFeatures features;
+    HandshakeNonce nonce{};  // random, never used twice
+  };
+  struct Outcome {
+    PeerIdentity peer;
+    ByteVector parameters;       // the peer's
+    std::uint64_t features = 0;  // those that both know
+  };
+
+  // kInvalidArgument when names, token or parameters exceed their limits.
+  static Status validate(const Config& config, Bytes parameters = {});
+  // `expected`: an empty name or a zero instance means any. Both take a valid config.
+  static Handshake initiator(Config config, PeerIdentity expected, ByteVector parameters);
+  static Handshake acceptor(Config config);
+
+  [[nodiscard]] State state() const { return state_; }
+  // The most bytes that feed() takes now: never one that belongs to what follows the handshake.
+  [[nodiscard]] std::size_t wanted() const;
+  void feed(Bytes bytes);
+  // What is to be sent. sent() drops a prefix of it.
+  [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
+  void sent(std::size_t bytes);
+
+  // In kDeciding only, where outcome() already says who it is.
+  void accept(Bytes parameters);
+  void refuse(Status reason);  // code and text travel
+
+  [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+  [[nodiscard]] const Status& error() const { return error_; }
+  // Whether the peer's MAC was right.
+  [[nodiscard]] bool authenticated() const { return authenticated_; }
+
+ private:
+  enum class Awaited { kHello, kChallenge, kAuth, kAccept };
+  enum class Role { kInitiator, kAcceptor };
+
+  Handshake(Role role, Config config);
+  void on_bytes();
+  void on_probe();
+  void on_frame(const HandshakeHeader& header);
+  void on_opening(Bytes body);
+  void on_auth(Bytes body);
+  void on_accept(Bytes body);
+  void on_refuse(Bytes body);
+  Status check_expected(const PeerIdentity& expected, const PeerIdentity& real) const;
+  void send_opening(HandshakeFrame type);
+  void send_auth();
+  void send_refusal(const Status& reason, bool proved);
+  void send_frame(HandshakeFrame type, Bytes body);
+  void send_proved(HandshakeFrame type, ByteVector body);
+  [[nodiscard]] bool proof_fits(Bytes body) const;
+  [[nodiscard]] HandshakeMac proof(Role sender, Bytes frame) const;
+  void fail(Code code, std::string text);
+
+  Role role_;
+  Config config_;
+  PeerIdentity expected_;
+  ByteVector parameters_;
+  State state_ = State::kReading;
+  Awaited awaited_;
+  ByteVector frame_;       // the frame that is coming in
+  ByteVector transcript_;  // all whole frames so far, both directions
+  ByteVector output_;
+  std::size_t output_begin_ = 0;
+  HandshakeOpening peer_opening_;
+  Outcome outcome_;
+  Status error_;
+  bool authenticated_ = false;
+};
+
+}  // namespace slime::transport

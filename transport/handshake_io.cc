@@ -1,0 +1,142 @@
+#include "transport/handshake_io.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace slime::transport {
+
+Status set_no_delay(int fd) {
+  const int on = 1;
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+    return from_errno("TCP_NODELAY", errno);
+  return {};
+}
+
+Result<UniqueFd> make_tcp_socket(int family) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!fd.valid()) return from_errno("socket", errno);
+  if (Status set = set_no_delay(fd.get()); !set.ok()) return set;
+  return fd;
+}
+
+HandshakeIo::HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      handshake_(std::move(handshake)),
+      decide_(std::move(decide)),
+      finish_(std::move(finish)) {}
+
+HandshakeIo::~HandshakeIo() {
+  loop_.cancel_timer(timer_);
+  if (watched_) loop_.unwatch(socket_.get());
+}
+
+Status HandshakeIo::start(TimePoint deadline) {
+  // Writable at once: the first event sends what there is to send, so that nothing is called from in here.
+  awaited_events_ = handshake_.output().empty() ? EPOLLIN : EPOLLOUT;
+  SLIME_TRY(loop_.watch(socket_.get(), awaited_events_, *this));
+  watched_ = true;
+  timer_ = loop_.add_timer(deadline, [this] {
+    timer_ = TimerId{};
+    end(Status(Code::kDeadlineExceeded, "the handshake took too long"));
+  });
+  return {};
+}
+
+UniqueFd HandshakeIo::take_socket() {
+  SLIME_CHECK(!watched_);  // only when it has finished
+  return std::move(socket_);
+}
+
+void HandshakeIo::on_fd_events(std::uint32_t) noexcept { pump(); }
+
+void HandshakeIo::pump() {
+  for (;;) {
+    if (!flush()) return;
+    switch (handshake_.state()) {
+      case Handshake::State::kReading:
+        if (!read_some()) return;
+        break;
+      case Handshake::State::kDeciding:
+        decide_(handshake_);
+        SLIME_CHECK(handshake_.state() != Handshake::State::kDeciding);
+        break;
+      case Handshake::State::kDone:
+      case Handshake::State::kProbed:
+        if (handshake_.output().empty()) return end({});
+        break;
+      case Handshake::State::kFailed:
+        if (handshake_.output().empty()) return end(handshake_.error());
+        break;
+    }
+  }
+}
+
+// False when it has to wait, or is over.
+bool HandshakeIo::flush() {
+  while (!handshake_.output().empty()) {
+    const Bytes out = handshake_.output();
+    const ssize_t n = ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL);
+    if (n >= 0) {
+      handshake_.sent(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      await(EPOLLOUT);
+      return false;
+    } else if (errno != EINTR) {
+      const int error = errno;
+      // A refusal that cannot be sent does not change why.
+      const bool failed = handshake_.state() == Handshake::State::kFailed;
+      end(failed ? handshake_.error() : Status(Code::kUnavailable, from_errno("send", error).text()));
+      return false;
+    }
+  }
+  return true;
+}
+
+bool HandshakeIo::read_some() {
+  std::array<std::byte, limits::kHandshakeFrameBytes> buffer;
+  const std::size_t most = std::min(buffer.size(), handshake_.wanted());
+  for (;;) {
+    const ssize_t n = ::recv(socket_.get(), buffer.data(), most, 0);
+    if (n > 0) {
+      handshake_.feed(Bytes(buffer).first(static_cast<std::size_t>(n)));
+      return true;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      await(EPOLLIN);
+    } else if (n == 0) {
+      end(Status(Code::kUnavailable, "it closed the connection during the handshake"));
+    } else {
+      end(Status(Code::kUnavailable, from_errno("recv", errno).text()));
+    }
+    return false;
+  }
+}
+
+void HandshakeIo::await(std::uint32_t events) {
+  if (events == awaited_events_) return;
+  if (Status changed = loop_.change_watch(socket_.get(), events); !changed.ok())
+    return end(std::move(changed));
+  awaited_events_ = events;
+}
+
+void HandshakeIo::end(Status status) {
+  loop_.cancel_timer(timer_);
+  if (watched_) loop_.unwatch(socket_.get());
+  watched_ = false;
+  // The function may destroy us, and with us its home.
+  Finish finish = std::move(finish_);
+  finish(std::move(status));
+}
+
+}  // namespace slime::transport

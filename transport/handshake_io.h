@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+
+#include "base/function.h"
+#include "base/unique_fd.h"
+#include "transport/handshake.h"
+#include "transport/loop.h"
+
+namespace slime::transport {
+
+// Runs one Handshake over one connected, non-blocking socket until it is over. Reads exactly the handshake's
+// bytes, so what the peer sends behind them stays in the socket. Thread: the loop. Destroying it closes the
+// socket and ends everything without a call.
+class HandshakeIo final : private FdHandler {
+ public:
+  // Called in kDeciding, from inside an event; calls accept() or refuse() on the handshake.
+  using Decide = UniqueFunction<void(Handshake&)>;
+  // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be taken), else
+  // why not. May destroy the HandshakeIo.
+  using Finish = UniqueFunction<void(Status)>;
+
+  HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);
+  ~HandshakeIo();
+  // After the deadline it finishes with kDeadlineExceeded.
+  Status start(TimePoint deadline);
+
+  [[nodiscard]] const Handshake& handshake() const { return handshake_; }
+  UniqueFd take_socket();
+
+ private:
+  void on_fd_events(std::uint32_t events) noexcept override;
+  void pump();
+  bool flush();
+  bool read_some();
+  void await(std::uint32_t events);
+  void end(Status status);
+
+  Loop& loop_;
+  UniqueFd socket_;
+  Handshake handshake_;
+  Decide decide_;
+  Finish finish_;
+  TimerId timer_;
+  std::uint32_t awaited_events_ = 0;
+  bool watched_ = false;
+};
+
+// A non-blocking, close-on-exec TCP socket without Nagle's delay.
+Result<UniqueFd> make_tcp_socket(int family);
+Status set_no_delay(int fd);
+
+}  // namespace slime::transport

@@ -1,0 +1,177 @@
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "base/str.h"
+#include "transport/connect.h"
+#include "transport/handshake_io.h"
+
+namespace slime::transport {
+namespace {
+
+class TcpListener final : public Listener, private FdHandler {
+ public:
+  TcpListener(Loop& loop, Port& port, UniqueFd socket, const SocketAddress& address, HandshakeOptions options,
+              Acceptor& acceptor)
+      : loop_(loop),
+        port_(port),
+        socket_(std::move(socket)),
+        address_(address.to_string()),
+        options_(std::move(options)),
+        acceptor_(acceptor) {}
+
+  ~TcpListener() override {
+    SLIME_CHECK(loop_.in_loop());
+    loop_.cancel_timer(backoff_);
+    if (watched_) loop_.unwatch(socket_.get());
+  }
+
+  Status start() {
+    SLIME_TRY(loop_.watch(socket_.get(), EPOLLIN, *this));
+    watched_ = true;
+    return {};
+  }
+
+  [[nodiscard]] std::string address() const override { return address_; }
+
+ private:
+  struct Inbound {
+    std::string address;
+    std::unique_ptr<PendingEndpoint> pending;
+    std::unique_ptr<HandshakeIo> io;
+  };
+
+  void on_fd_events(std::uint32_t) noexcept override {
+    for (int i = 0; i < limits::kAcceptsPerTurn; ++i) {
+      if (inbound_.size() >= limits::kPendingHandshakes) return pause();
+      UniqueFd fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (fd.valid()) {
+        begin(std::move(fd));
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return;
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        // Out of descriptors or memory. The connection stays in the backlog and the socket readable, so
+        // watching on would spin.
+        pause();
+        backoff_ = loop_.add_timer(deadline_after(loop_.now(), limits::kAcceptBackoff), [this] {
+          backoff_ = TimerId{};
+          resume();
+        });
+        return;
+      }
+    }
+  }
+
+  void begin(UniqueFd fd) {
+    auto peer = SocketAddress::of_peer(fd.get());
+    if (!peer || !set_no_delay(fd.get()).ok()) return;  // it is gone already
+    Handshake::Config config{options_.self, options_.token, options_.provider, {}, {}};
+    random_bytes(config.nonce);
+    auto entry = std::make_unique<Inbound>();
+    Inbound* const in = entry.get();
+    in->address = peer->to_string();
+    in->io = std::make_unique<HandshakeIo>(
+        loop_, std::move(fd), Handshake::acceptor(std::move(config)),
+        [this, in](Handshake& handshake) { decide(*in, handshake); },
+        [this, in](const Status& status) { finish(in, status); });
+    if (!in->io->start(deadline_after(loop_.now(), options_.timeout)).ok()) return;
+    inbound_.push_back(std::move(entry));
+  }
+
+  void decide(Inbound& in, Handshake& handshake) {
+    if (Status taken = acceptor_.on_hello(handshake.outcome().peer); !taken.ok())
+      return handshake.refuse(std::move(taken));
+    auto pending = port_.prepare();
+    if (!pending) return handshake.refuse(std::move(pending).error());
+    const ByteVector parameters = (*pending)->parameters();
+    SLIME_CHECK(parameters.size() <= limits::kProviderParameterBytes);
+    in.pending = std::move(*pending);
+    handshake.accept(parameters);
+  }
+
+  // The last thing that an Inbound does. `this` may be gone afterwards.
+  void finish(Inbound* in, const Status& status) {
+    const auto at =
+        std::find_if(inbound_.begin(), inbound_.end(), [in](const auto& e) { return e.get() == in; });
+    SLIME_CHECK(at != inbound_.end());
+    const std::unique_ptr<Inbound> entry = std::move(*at);
+    *at = std::move(inbound_.back());
+    inbound_.pop_back();
+    if (!backoff_) resume();
+    if (!status.ok() || entry->pending == nullptr) return;  // refused, broken off, or a probe
+    const Handshake::Outcome& outcome = entry->io->handshake().outcome();
+    auto endpoint = entry->pending->finish(outcome.parameters, entry->io->take_socket(),
+                                           {options_.self.name, outcome.peer.name, false});
+    // Parameters that do not parse: the peer sees the connection end.
+    if (!endpoint) return;
+    acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false});
+  }
+
+  void pause() { set_watched(0); }
+  void resume() { set_watched(EPOLLIN); }
+  void set_watched(std::uint32_t events) {
+    if (events == events_) return;
+    if (loop_.change_watch(socket_.get(), events).ok()) events_ = events;
+  }
+
+  Loop& loop_;
+  Port& port_;
+  UniqueFd socket_;
+  const std::string address_;
+  const HandshakeOptions options_;
+  Acceptor& acceptor_;
+  std::uint32_t events_ = EPOLLIN;
+  bool watched_ = false;
+  TimerId backoff_;
+  std::vector<std::unique_ptr<Inbound>> inbound_;
+};
+
+Result<UniqueFd> bind_and_listen(const SocketAddress& address, const std::string& text) {
+  auto fd = make_tcp_socket(address.family());
+  if (!fd) return std::move(fd).error();
+  const int on = 1;
+  const int off = 0;
+  ::setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // a restart need not wait for TIME_WAIT
+  if (address.family() == AF_INET6)
+    ::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // [::] means everybody
+  if (::bind(fd->get(), address.data(), address.length()) != 0)
+    return from_errno(str("bind to ", text), errno);
+  if (::listen(fd->get(), SOMAXCONN) != 0) return from_errno(str("listen on ", text), errno);
+  return fd;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, Port& port, const std::string& address,
+                                                   bool insecure, HandshakeOptions options,
+                                                   Acceptor& acceptor) {
+  SLIME_CHECK(loop.in_loop());
+  SLIME_TRY(Handshake::validate({options.self, options.token, options.provider, {}, {}}));
+  auto parsed = Address::parse(address);
+  if (!parsed) return std::move(parsed).error();
+  auto wanted = SocketAddress::numeric(*parsed);
+  if (!wanted) return std::move(wanted).error().with_context("listen needs an address of this machine");
+  if (!wanted->is_loopback() && options.token.empty() && !insecure)
+    return Status(Code::kPermissionDenied,
+                  str(address,
+                      " can be reached from other machines: set a token, which both sides need, or "
+                      "say that it may be insecure"));
+  auto socket = bind_and_listen(*wanted, address);
+  if (!socket) return std::move(socket).error();
+  auto real = SocketAddress::of_socket(socket->get());
+  if (!real) return std::move(real).error();
+  auto listener =
+      std::make_unique<TcpListener>(loop, port, std::move(*socket), *real, std::move(options), acceptor);
+  SLIME_TRY(listener->start());
+  return std::unique_ptr<Listener>(std::move(listener));
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,122 @@
+#include "transport/resolve.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/str.h"
+#include "transport/limits.h"
+
+namespace slime::transport {
+
+// Shared by the Lookup, the thread that works on it, and the task that brings the answer.
+struct Resolver::Question {
+  Question(Loop& l, Address a, Answer f) : address(std::move(a)), answer(std::move(f)), loop(&l) {}
+  const Address address;
+  Answer answer;  // on the loop only
+  std::mutex mutex;
+  Loop* loop;  // guarded by mutex; null once withdrawn, so that no thread touches a loop that is gone
+};
+
+class Resolver::Handle final : public Lookup {
+ public:
+  explicit Handle(std::shared_ptr<Question> question) : question_(std::move(question)) {}
+  ~Handle() override {
+    const std::lock_guard lock(question_->mutex);
+    question_->loop = nullptr;
+  }
+
+ private:
+  const std::shared_ptr<Question> question_;
+};
+
+Resolver::Resolver(Function function) : shared_(std::make_shared<Shared>(std::move(function))) {}
+
+Resolver::~Resolver() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->waiting.clear();
+  shared_->idle.wait(lock, [this] { return shared_->threads == 0; });
+}
+
+std::unique_ptr<Lookup> Resolver::ask(Loop& loop, const Address& address, Answer answer) {
+  auto question = std::make_shared<Question>(loop, address, std::move(answer));
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->threads < limits::kResolverThreads) {
+    try {
+      std::thread(&Resolver::work, shared_).detach();
+      ++shared_->threads;
+    } catch (const std::system_error& error) {
+      if (shared_->threads == 0) {
+        deliver(question,
+                Status(Code::kResourceExhausted, str("no thread to look up a name: ", error.what())));
+        return std::make_unique<Handle>(std::move(question));
+      }
+    }
+  }
+  shared_->waiting.push_back(question);
+  return std::make_unique<Handle>(std::move(question));
+}
+
+// Brings the answer to the loop, unless the question was withdrawn.
+void Resolver::deliver(const std::shared_ptr<Question>& question, Result<Addresses> found) {
+  const std::lock_guard lock(question->mutex);
+  if (question->loop == nullptr) return;
+  question->loop->post([question, result = std::move(found)]() mutable {
+    {
+      const std::lock_guard inner(question->mutex);
+      if (question->loop == nullptr) return;
+    }
+    question->answer(std::move(result));
+  });
+}
+
+void Resolver::work(const std::shared_ptr<Shared>& shared) {
+  for (;;) {
+    std::shared_ptr<Question> question;
+    {
+      const std::lock_guard lock(shared->mutex);
+      if (shared->waiting.empty()) {
+        --shared->threads;
+        shared->idle.notify_all();
+        return;
+      }
+      question = std::move(shared->waiting.front());
+      shared->waiting.pop_front();
+    }
+    {
+      const std::lock_guard lock(question->mutex);
+      if (question->loop == nullptr) continue;
+    }
+    deliver(question, shared->function(question->address));
+  }
+}
+
+Result<Addresses> look_up(const Address& address) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) {
+    const std::string why =
+        error == EAI_SYSTEM ? from_errno("getaddrinfo", errno).text() : ::gai_strerror(error);
+    return Status(Code::kUnavailable, str("the name '", address.host, "' could not be looked up: ", why));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  Addresses out;
+  for (const addrinfo* a = found; a != nullptr && out.size() < limits::kResolvedAddresses; a = a->ai_next)
+    out.emplace_back(a->ai_addr, a->ai_addrlen);
+  return out;
+}
+
+Resolver& system_resolver() {
+  static Resolver& resolver = *new Resolver(&look_up);  // never destroyed: see the header
+  return resolver;
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,29 @@
+#include "transport/tcp/tcp_provider.h"
+
+#include "transport/soft/device.h"
+#include "transport/tcp/tcp_wire.h"
+
+namespace slime::transport::tcp {
+namespace {
+
+Result<std::unique_ptr<soft::Wire>> make_wire(Loop& loop, UniqueFd socket, const Introduction&) {
+  auto wire = TcpWire::create(loop, std::move(socket));
+  if (!wire) return std::move(wire).error();
+  return std::unique_ptr<soft::Wire>(std::move(*wire));
+}
+
+class TcpProvider final : public Provider {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "tcp"; }
+  [[nodiscard]] Status available() const override { return {}; }
+  Result<std::unique_ptr<Device>> open_device() override {
+    return std::unique_ptr<Device>(
+        std::make_unique<soft::SoftDevice>([] { return soft::WireFactory(&make_wire); }));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_tcp_provider() { return std::make_unique<TcpProvider>(); }
+
+}  // namespace slime::transport::tcp

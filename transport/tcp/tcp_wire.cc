@@ -1,0 +1,214 @@
+#include "transport/tcp/tcp_wire.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::transport::tcp {
+namespace {
+
+constexpr std::uint32_t kAlways = EPOLLIN | EPOLLRDHUP;
+constexpr std::uint32_t kGone = EPOLLERR | EPOLLHUP;
+
+// The connection is over, as opposed to a call that failed.
+bool is_end(int error) {
+  return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH ||
+         error == ENETUNREACH;
+}
+
+bool nothing_there(const iovec& part) { return part.iov_len == 0; }
+
+msghdr message_of(std::span<const iovec> parts) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());  // the call only reads it
+  message.msg_iovlen = std::min<std::size_t>(parts.size(), IOV_MAX);
+  return message;
+}
+
+void set_number(int fd, int level, int option, int value) {
+  // Keepalive is an aid; a kernel that refuses an option leaves the engine's deadlines.
+  ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
+  const auto ours = SocketAddress::of_socket(socket.get());
+  const auto theirs = SocketAddress::of_peer(socket.get());
+  if (!ours) return ours.error();
+  if (!theirs) return theirs.error();
+  const int on = 1;
+  if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+    return from_errno("TCP_NODELAY", errno);
+  std::string text = str("tcp ", ours->to_string(), " -> ", theirs->to_string());
+  return std::unique_ptr<TcpWire>(new TcpWire(loop, std::move(socket), std::move(text)));
+}
+
+TcpWire::TcpWire(Loop& loop, UniqueFd socket, std::string text)
+    : loop_(loop), socket_(std::move(socket)), text_(std::move(text)) {
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, limits::kKeepaliveIdleSeconds);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, limits::kKeepaliveIntervalSeconds);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, limits::kKeepaliveCount);
+}
+
+TcpWire::~TcpWire() {
+  loop_.cancel_timer(linger_);
+  loop_.cancel_timer(failing_);
+  if (watched_) loop_.unwatch(socket_.get());
+}
+
+void TcpWire::start(soft::WireHandler& handler) {
+  SLIME_CHECK(handler_ == nullptr);
+  handler_ = &handler;
+  Status watched = loop_.watch(socket_.get(), kAlways, *this);
+  if (!watched.ok()) return fail_later(std::move(watched));
+  watched_ = true;
+  watched_events_ = kAlways;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// bytes
+
+Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
+  const msghdr message = message_of(parts);
+  for (;;) {
+    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    if (is_end(errno)) {
+      // What the peer sent before it went is still to be read; the reading side then finds the end.
+      write_error_ = errno;
+      update_watch();
+      return std::size_t{0};
+    }
+    if (errno != EINTR) return broken("sendmsg", errno);
+  }
+}
+
+Result<std::size_t> TcpWire::read(std::span<const iovec> parts) {
+  if (std::all_of(parts.begin(), parts.end(), nothing_there)) return std::size_t{0};
+  msghdr message = message_of(parts);
+  for (;;) {
+    const ssize_t n = ::recvmsg(socket_.get(), &message, 0);
+    if (n > 0) {
+      read_something_ = true;
+      return static_cast<std::size_t>(n);
+    }
+    if (n == 0) {
+      ended_ = true;
+      update_watch();
+      return end_of_stream();
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    if (errno != EINTR) return broken("recvmsg", errno);
+  }
+}
+
+Status TcpWire::end_of_stream() const {
+  if (write_error_ == 0 || write_error_ == EPIPE)
+    return {Code::kUnavailable, "the peer closed the connection"};
+  return {Code::kUnavailable, from_errno("sendmsg", write_error_).text()};
+}
+
+// The engine gets the error as an answer; nothing more is told to it.
+Status TcpWire::broken(std::string_view call, int error) {
+  ended_ = true;
+  update_watch();
+  const Status cause = from_errno(call, error);
+  return {Code::kUnavailable, cause.text()};
+}
+
+void TcpWire::want_write(bool wanted) {
+  want_write_ = wanted;
+  update_watch();
+}
+
+void TcpWire::update_watch() {
+  if (!watched_) return;
+  if (ended_) {
+    // A broken socket stays readable for ever: watching it would spin.
+    loop_.unwatch(socket_.get());
+    watched_ = false;
+    return;
+  }
+  const std::uint32_t events = want_write_ && write_error_ == 0 ? kAlways | EPOLLOUT : kAlways;
+  if (events == watched_events_) return;
+  Status changed = loop_.change_watch(socket_.get(), events);
+  if (!changed.ok()) return fail_later(std::move(changed));
+  watched_events_ = events;
+}
+
+void TcpWire::on_fd_events(std::uint32_t events) noexcept {
+  if ((events & (kAlways | kGone)) != 0) {
+    read_something_ = false;
+    handler_->on_readable();
+    if (ended_) return;
+    // Data that came before a reset is read first; an engine that reads nothing learns of the reset here.
+    if ((events & kGone) != 0 && !read_something_) {
+      int error = 0;
+      socklen_t length = sizeof error;
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+      return break_with(error == 0 ? end_of_stream() : broken("the connection broke", error));
+    }
+  }
+  if ((events & EPOLLOUT) != 0 && want_write_ && !ended_) handler_->on_writable();
+}
+
+// From the next turn: no event ever comes from inside a call to the wire.
+void TcpWire::fail_later(Status reason) {
+  if (failing_) return;
+  failing_ = loop_.add_timer(loop_.now(), [this, why = std::move(reason)] {
+    failing_ = TimerId{};
+    if (!ended_) break_with(why);
+  });
+}
+
+void TcpWire::break_with(Status reason) {
+  ended_ = true;
+  update_watch();
+  handler_->on_broken(std::move(reason));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// a silent peer
+
+void TcpWire::set_waiting(bool waiting) {
+  waiting_ = waiting;
+  if (waiting) {
+    if (!armed_) arm_keepalive(true);
+    return;
+  }
+  idle_since_ = loop_.now();
+  if (armed_ && !linger_)
+    linger_ = loop_.add_timer(deadline_after(idle_since_, limits::kKeepaliveLinger), [this] { on_linger(); });
+}
+
+void TcpWire::on_linger() {
+  linger_ = TimerId{};
+  if (waiting_) return;  // the next set_waiting(false) comes back to it
+  const TimePoint due = deadline_after(idle_since_, limits::kKeepaliveLinger);
+  if (loop_.now() >= due) return arm_keepalive(false);
+  linger_ = loop_.add_timer(due, [this] { on_linger(); });
+}
+
+void TcpWire::arm_keepalive(bool on) {
+  armed_ = on;
+  // Keepalive finds a peer that is silent; the user timeout one that does not acknowledge what we sent, which
+  // keepalive never sees.
+  constexpr int kSilentMillis =
+      1000 * (limits::kKeepaliveIdleSeconds + limits::kKeepaliveIntervalSeconds * limits::kKeepaliveCount);
+  set_number(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, on ? 1 : 0);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, on ? kSilentMillis : 0);
+}
+
+}  // namespace slime::transport::tcp

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "transport/loop.h"
+#include "transport/soft/wire.h"
+
+namespace slime::transport::tcp {
+
+// A connected TCP socket as the wire of the software engine. Bytes that arrived before the peer's end of
+// stream are read first; the end itself, or a broken connection, is told at once, also to an engine that has
+// nothing to read. Thread: the loop.
+class TcpWire final : public soft::Wire, private FdHandler {
+ public:
+  // `socket` is connected and non-blocking.
+  static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket);
+  ~TcpWire() override;
+
+  void start(soft::WireHandler& handler) override;
+  Result<std::size_t> write(std::span<const iovec> parts) override;
+  Result<std::size_t> read(std::span<const iovec> parts) override;
+  void want_write(bool wanted) override;
+  void set_waiting(bool waiting) override;
+  [[nodiscard]] std::string describe() const override { return text_; }
+
+ private:
+  TcpWire(Loop& loop, UniqueFd socket, std::string text);
+  void on_fd_events(std::uint32_t events) noexcept override;
+  void fail_later(Status reason);
+  void break_with(Status reason);
+  Status broken(std::string_view call, int error);
+  [[nodiscard]] Status end_of_stream() const;
+  void update_watch();
+  void arm_keepalive(bool on);
+  void on_linger();
+
+  Loop& loop_;
+  UniqueFd socket_;
+  const std::string text_;
+  soft::WireHandler* handler_ = nullptr;
+  std::uint32_t watched_events_ = 0;
+  bool watched_ = false;
+  bool want_write_ = false;
+  int write_error_ = 0;          // the connection ended, as a write saw it
+  bool read_something_ = false;  // since the last event
+  bool ended_ = false;           // the engine knows that the wire is gone
+  bool waiting_ = false;
+  bool armed_ = false;
+  TimePoint idle_since_{};
+  TimerId linger_;
+  TimerId failing_;
+};
+
+}  // namespace slime::transport::tcp
