@@ -131,11 +131,11 @@ class Api::Query {
 };
 
 Api::Api(ApiOptions options, const Clock& clock, Prober prober)
-    : options_(options),
+    : options_(std::move(options)),
       clock_(clock),
       prober_(std::move(prober)),
       started_at_(clock.now()),
-      registry_(options.registry) {}
+      registry_(options_.registry) {}
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
   return {status, wire::encode(wire::Error{code, std::move(message), std::move(hint)}), {}, {}};
@@ -157,6 +157,9 @@ Nanos Api::tick() {
 Outcome Api::apply(const Command& command) {
   Outcome out = registry_.apply(command, clock_.now());
   if (!out.events.empty()) changed_.notify_all();
+  if (options_.on_event) {
+    for (const ScopedEvent& event : out.events) options_.on_event(event);
+  }
   return out;
 }
 

@@ -1,0 +1,271 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/daemon.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "ctrl/client.h"
+#include "ctrl/server.h"
+
+// The program nanoctrl.
+namespace slime::ctrl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kOk = 0;
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+constexpr int kNotRunning = 3;
+constexpr const char* kFooter =
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
+    "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
+
+struct Flags {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = limits::kDefaultPort;
+  double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
+  bool insecure = false;
+  std::string log_level = "info";
+  double wait_s = 8;
+  double timeout_s = 10;
+  bool force = false;
+  bool json = false;
+};
+
+Nanos to_nanos(double seconds) {
+  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
+}
+
+// Says the outcome: one line for people, or one JSON object.
+int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
+  if (flags.json) {
+    std::cout << json.dump() << std::endl;
+  } else {
+    (exit_status == kOk ? std::cout : std::cerr) << text << std::endl;
+  }
+  return exit_status;
+}
+
+int fail(const Flags& flags, const Status& status) {
+  return say(flags, kFailure, str("nanoctrl: ", status.text()),
+             {{"state", "failed"}, {"code", code_name(status.code())}, {"message", status.text()}});
+}
+
+std::string instance_path(const std::string& dir, std::uint16_t port, const char* suffix) {
+  return str(dir, "/nanoctrl-", port, suffix);
+}
+
+Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
+  ServerOptions options;
+  options.host = flags.host;
+  options.port = flags.port;
+  options.insecure = flags.insecure;
+  options.api.registry.ttl = to_nanos(flags.ttl_s);
+  options.api.registry.epoch = wall_clock_epoch();
+  return Server::bind(std::move(options));
+}
+
+// Runs a bound server until SIGTERM or SIGINT.
+int serve(Server& server, const std::string& dir, const std::function<void(const Status&)>& started) {
+  daemon::block_stop_signals();
+  const Result<daemon::PidFile> pid_file =
+      daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
+  if (!pid_file) {
+    started(pid_file.error());
+    return kFailure;
+  }
+  server.start();
+  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", pid ", ::getpid());
+  started(Status());
+  const int number = daemon::wait_for_stop_signal();
+  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
+  server.stop();
+  return kOk;
+}
+
+int run_server(const Flags& flags) {
+  const Result<std::string> dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const Result<std::unique_ptr<Server>> server = bind_server(flags);
+  if (!server) return fail(flags, server.error());
+  return serve(**server, *dir, [&](const Status& status) {
+    if (!status.ok()) {
+      fail(flags, status);
+      return;
+    }
+    const std::string url = (*server)->url();
+    say(flags, kOk, str("nanoctrl listens on ", url),
+        {{"state", "running"}, {"url", url}, {"port", (*server)->port()}, {"pid", ::getpid()}});
+  });
+}
+
+int say_running(const Flags& flags, const char* state, const std::string& text, pid_t pid,
+                const std::string& url, const std::string& log_path) {
+  return say(flags, kOk, str(text, ": ", url, ", pid ", pid),
+             {{"state", state}, {"url", url}, {"pid", pid}, {"log", log_path}});
+}
+
+int run_start(const Flags& flags) {
+  const Result<std::string> dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const auto find = [&](std::uint16_t port) {
+    return daemon::find_running(instance_path(*dir, port, ".pid"));
+  };
+  if (flags.port != 0) {
+    const auto running = find(flags.port);
+    if (!running) return fail(flags, running.error());
+    if (*running)
+      return say_running(flags, "already_running", "nanoctrl runs already", (*running)->pid, (*running)->info,
+                         instance_path(*dir, flags.port, ".log"));
+  }
+  // Bound before the fork: the real port is known, and an error is told at once.
+  Result<std::unique_ptr<Server>> server = bind_server(flags);
+  if (!server) {
+    const auto running = find(flags.port);  // another start may have been faster
+    if (flags.port != 0 && running && *running)
+      return say_running(flags, "already_running", "nanoctrl runs already", (*running)->pid, (*running)->info,
+                         instance_path(*dir, flags.port, ".log"));
+    return fail(flags, server.error());
+  }
+  const std::uint16_t port = (*server)->port();
+  const std::string log_path = instance_path(*dir, port, ".log");
+  const Result<std::string> started = daemon::start_in_background(
+      {.log_path = log_path, .wait = to_nanos(flags.wait_s)}, [&](daemon::ReadyPipe& ready) {
+        if (Status status = log_to_file(log_path); !status.ok()) {
+          ready.failed(status);
+          return kFailure;
+        }
+        return serve(**server, *dir, [&](const Status& status) {
+          status.ok() ? ready.ready((*server)->url()) : ready.failed(status);
+        });
+      });
+  if (!started) return fail(flags, started.error());
+  const auto running = find(port);
+  const pid_t pid = running && *running ? (*running)->pid : 0;
+  return say_running(flags, "started", "nanoctrl started", pid, *started, log_path);
+}
+
+int say_not_running(const Flags& flags) {
+  return say(flags, kNotRunning, str("nanoctrl does not run on port ", flags.port),
+             {{"state", "not_running"}, {"port", flags.port}});
+}
+
+int run_status(const Flags& flags) {
+  const Result<std::string> dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const auto running = daemon::find_running(instance_path(*dir, flags.port, ".pid"));
+  if (!running) return fail(flags, running.error());
+  if (!*running) return say_not_running(flags);
+  const std::string& url = (*running)->info;
+  ClientOptions options;
+  options.url = url;
+  options.timeout = to_nanos(flags.timeout_s);
+  const Result<std::unique_ptr<Client>> client = Client::create(options);
+  if (!client) return fail(flags, client.error());
+  const Result<ServerStatus> status = (*client)->server_status();
+  if (!status)
+    return fail(flags,
+                Status(status.error().code(), str("process ", (*running)->pid,
+                                                  " runs but does not answer: ", status.error().text())));
+  const double uptime_s = std::chrono::duration<double>(status->uptime).count();
+  return say(flags, kOk,
+             str("nanoctrl ", status->version, " runs: ", url, ", pid ", (*running)->pid, ", ", status->peers,
+                 " peers, up ", static_cast<std::int64_t>(uptime_s), " s"),
+             {{"state", "running"},
+              {"url", url},
+              {"pid", (*running)->pid},
+              {"log", instance_path(*dir, flags.port, ".log")},
+              {"version", status->version},
+              {"uptime_s", uptime_s},
+              {"ttl_s", std::chrono::duration<double>(status->ttl).count()},
+              {"server_epoch", status->server_epoch},
+              {"peers", status->peers},
+              {"scopes", status->scopes},
+              {"watchers", status->watchers}});
+}
+
+int run_stop(const Flags& flags) {
+  const Result<std::string> dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const Result<daemon::StopOutcome> outcome =
+      daemon::stop(instance_path(*dir, flags.port, ".pid"), to_nanos(flags.timeout_s), flags.force);
+  if (!outcome) return fail(flags, outcome.error());
+  if (*outcome == daemon::StopOutcome::kNotRunning) return say_not_running(flags);
+  const bool killed = *outcome == daemon::StopOutcome::kKilled;
+  return say(flags, kOk, str("nanoctrl on port ", flags.port, killed ? " was killed" : " stopped"),
+             {{"state", killed ? "killed" : "stopped"}, {"port", flags.port}});
+}
+
+int run_version(const Flags& flags) {
+  return say(flags, kOk, "nanoctrl " SLIME_VERSION, {{"version", SLIME_VERSION}});
+}
+
+void add_server_flags(CLI::App& command, Flags& flags) {
+  command.add_option("--host", flags.host, "address to listen on")->capture_default_str();
+  command.add_option("--port", flags.port, "port; 0 takes a free one and prints it")->capture_default_str();
+  command.add_option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  command.add_flag("--insecure", flags.insecure,
+                   "allow a --host that others can reach, without authentication");
+  command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
+      ->capture_default_str();
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("nanoctrl: the registry where Slime's peers find each other", "nanoctrl");
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  CLI::App& server = *app.add_subcommand("server", "run in the foreground until SIGTERM or SIGINT");
+  CLI::App& start = *app.add_subcommand("start", "run in the background; fine if it runs already");
+  CLI::App& status = *app.add_subcommand("status", "whether it runs, and what it has");
+  CLI::App& stop = *app.add_subcommand("stop", "stop it");
+  CLI::App& version = *app.add_subcommand("version", "print the version");
+  add_server_flags(server, flags);
+  add_server_flags(start, flags);
+  start.add_option("--wait", flags.wait_s, "seconds until it must be ready")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  for (CLI::App* command : {&status, &stop}) {
+    command->add_option("--port", flags.port, "which one: the port that it listens on")
+        ->capture_default_str();
+    command->add_option("--timeout", flags.timeout_s, "seconds to wait")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 3600.0));
+  }
+  stop.add_flag("--force", flags.force, "SIGKILL when it has not stopped in time");
+  for (CLI::App* command : {&server, &start, &status, &stop, &version}) {
+    command->add_flag("--json", flags.json, "print one JSON object");
+    command->footer(kFooter);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  }
+  if (Status valid = set_log_level(flags.log_level); !valid.ok()) {
+    std::cerr << "nanoctrl: " << valid.text() << std::endl;
+    return kUsage;
+  }
+  if (server.parsed()) return run_server(flags);
+  if (start.parsed()) return run_start(flags);
+  if (status.parsed()) return run_status(flags);
+  if (stop.parsed()) return run_stop(flags);
+  return run_version(flags);
+}
+
+}  // namespace
+}  // namespace slime::ctrl
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "start") slime::daemon::close_inherited_fds();
+  return slime::ctrl::run(argc, argv);
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "ctrl/api.h"
+#include "ctrl/limits.h"
+
+namespace slime::ctrl {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = limits::kDefaultPort;  // 0: any free one
+  bool insecure = false;                      // needed to listen where others can reach it
+  ApiOptions api;
+  std::size_t threads = limits::kThreads;
+  [[nodiscard]] Status validate() const;
+};
+
+// nanoctrl: the API behind HTTP. Thread: start() and stop() from one.
+class Server {
+ public:
+  // Listens, but does not answer yet and has no thread yet, so that a program may still fork. `clock`
+  // outlives the server. kInvalidArgument, or kUnavailable when the address is in use.
+  static Result<std::unique_ptr<Server>> bind(ServerOptions options, const Clock& clock = steady_clock());
+  ~Server();  // stop()
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Answers from now on.
+  void start();
+  // Ends the watches, finishes the requests under way, closes. Takes about a second when connections are
+  // idle. Idempotent.
+  void stop();
+
+  [[nodiscard]] std::uint16_t port() const;
+  [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"
+  // The routes without HTTP; expiry by hand for tests with a manual clock.
+  [[nodiscard]] Api& api();
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// "127.0.0.1" and its net, "::1", "localhost".
+bool is_loopback(const std::string& host);
+
+// Microseconds since 1970: a RegistryOptions::epoch that a later start exceeds.
+std::uint64_t wall_clock_epoch();
+
+}  // namespace slime::ctrl
