@@ -115,12 +115,16 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
       release_drive();
       continue;
     }
-    std::unique_lock lock(mutex_);
-    ++waiters_;
-    // Bounded, because the driver may have left between try_drive() and here.
-    drive_free_.wait_until(lock, std::min(deadline, now + limits::kLoopWaitTurn));
-    --waiters_;
+    wait_for_drive(std::min(deadline, now + limits::kLoopWaitTurn));
   }
+}
+
+// Until the driver leaves. Bounded, because it may have left before we came.
+void Loop::wait_for_drive(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  ++waiters_;
+  drive_free_.wait_until(lock, until);
+  --waiters_;
 }
 
 void Loop::start_thread() {
@@ -130,7 +134,8 @@ void Loop::start_thread() {
 }
 
 void Loop::thread_main() {
-  while (!try_drive()) std::this_thread::yield();  // a caller may still be inside its last turn
+  // A caller may still be inside its last turn.
+  while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn);
   while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
   while (run_posted()) {
   }
@@ -184,17 +189,20 @@ bool Loop::run_timers() {
   if (timers_.empty()) return false;
   const TimePoint now = options_.clock->now();
   bool ran = false;
-  // Only those that were due at the start: a timer that re-arms itself in the past must not starve the rest.
+  // In order, but only those that were there at the start: a timer that re-arms itself in the past must not
+  // starve the rest. A task may add and cancel timers, so the place is kept as a key.
   const std::uint64_t newest = timer_sequence_;
-  while (!timers_.empty()) {
-    const auto first = timers_.begin();
-    if (first->first.first > now || first->first.second > newest) break;
-    Task task = std::move(first->second);
-    timers_.erase(first);
+  std::pair<TimePoint, std::uint64_t> last{TimePoint::min(), 0};
+  for (;;) {
+    auto next = timers_.upper_bound(last);
+    while (next != timers_.end() && next->first.second > newest) ++next;
+    if (next == timers_.end() || next->first.first > now) return ran;
+    last = next->first;
+    Task task = std::move(next->second);
+    timers_.erase(next);
     task();
     ran = true;
   }
-  return ran;
 }
 
 bool Loop::run_pollers() {

@@ -114,6 +114,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake);
   bool try_drive();
   void release_drive();
+  void wait_for_drive(TimePoint until);
   bool turn(TimePoint block_until);
   bool run_posted();
   bool run_timers();
@@ -171,12 +172,12 @@ auto Loop::run(F fn) -> decltype(fn()) {
       const std::lock_guard lock(mutex);
       return result.has_value();
     };
-    if (has_thread()) {
+    // The thread may be stopped meanwhile, and then the caller drives.
+    while (has_thread() && !done()) {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return result.has_value(); });
-    } else {
-      wait_until(done, kNever);
+      changed.wait_for(lock, limits::kLoopWaitTurn, [&] { return result.has_value(); });
     }
+    wait_until(done, kNever);
     return std::move(*result);
   }
 }
