@@ -199,6 +199,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
   Status put_body(OutFrame& frame, ByteVector body, Handle& lent);
   bool try_send(OutFrame& frame);
+  void on_send_failed(Status status);
   bool submit(OutFrame frame);  // false: the queue is full (only for what is not an answer)
   void flush();
   void put_status(OutFrame& frame, const Status& status) const;

@@ -62,9 +62,19 @@ void ChannelImpl::release_lent(Handle lent) {
   if (record) record->region.close(Nanos::zero()).ignore();
 }
 
-void ChannelImpl::SendOperation::complete(Status) noexcept {
-  // A failure is the endpoint's: its on_closed follows and ends everything.
+void ChannelImpl::SendOperation::complete(Status status) noexcept {
   channel.free_operations_.push_back(this);
+  if (!status.ok()) channel.on_send_failed(std::move(status));
+}
+
+// A broken endpoint ends everything in on_closed, which follows. A healthy one gave up on a frame that the
+// peer did not take for too long; frames depend on each other, so that is the end, too.
+void ChannelImpl::on_send_failed(Status status) {
+  const Scope scope(*this, true);
+  if (closed_ || endpoint_closing_ || !endpoint_->error().ok()) return;
+  closing_ = true;
+  endpoint_closing_ = true;
+  endpoint_->reset(std::move(status));
 }
 
 // False, and nothing happened, when the endpoint refuses: it wants credits, or it is broken and on_closed
