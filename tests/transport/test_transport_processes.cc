@@ -1,0 +1,317 @@
+// Peers that die or stop for real: killed with SIGKILL or stopped with SIGSTOP in the middle of work.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "tests/support/process.h"
+#include "tests/transport/tcp_host.h"
+
+namespace slime::transport::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kMiB = 1 << 20;
+
+test::Process spawn_peer(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), test::program_beside_this("transport_peer"));
+  auto process = test::Process::spawn(std::move(arguments));
+  REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
+  return std::move(*process);
+}
+
+std::string next_line(test::Process& process) {
+  auto line = process.read_line(seconds(20));
+  REQUIRE_MESSAGE(line.has_value(), line.status().to_string());
+  return *line;
+}
+
+// One operation, with the time of its end.
+struct Timed final : Operation {
+  void complete(Status s) noexcept override {
+    ++completions;
+    status = std::move(s);
+    when = steady_clock().now();
+  }
+  int completions = 0;
+  Status status;
+  TimePoint when{};
+};
+
+// We are connected to a `transport_peer serve`, and have its region.
+struct Client final : TcpHost, Receiver {
+  Client() : TcpHost("test"), peer(spawn_peer({"serve"})) {
+    const std::string address = next_line(peer);
+    Attempt attempt(*this, address, options);
+    REQUIRE(until([&] { return attempt.done(); }));
+    REQUIRE_MESSAGE(attempt.connected(), attempt.text());
+    endpoint = std::move((**attempt.result).endpoint);
+    endpoint->set_receiver(*this);
+    auto made = device->allocate(kMiB, Rights::kLocal);
+    REQUIRE(made.has_value());
+    local = std::move(*made);
+    REQUIRE(until([&] { return remote.length_bytes() > 0; }));
+    copy = {&local, 0, &remote, 0, kMiB};
+  }
+  ~Client() {
+    check_all_completed_once();
+    endpoint.reset();
+  }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void on_message(Message message) noexcept override {
+    ByteReader reader(message.bytes());
+    remote = *endpoint->import_region(*RegionDescriptor::decode(reader));
+  }
+  void on_imm(std::uint32_t) noexcept override {}
+  void on_ready() noexcept override {}
+  void on_closed(const Status& reason) noexcept override {
+    closed = std::make_unique<Status>(reason);
+    closed_when = steady_clock().now();
+  }
+
+  enum class Kind { kWrite, kRead, kSend };
+  // Posts as much of one kind as is taken, at most 64.
+  void post(Kind kind, TimePoint deadline = kNever) {
+    for (int i = 0; i < 64; ++i) {
+      Timed& operation = operations.emplace_back();
+      operation.deadline = deadline;
+      const Bytes message[] = {local.bytes().first(endpoint->max_message_bytes())};
+      const std::span<const Copy> copies(&copy, 1);
+      const Status posted = kind == Kind::kWrite  ? endpoint->write(copies, operation)
+                            : kind == Kind::kRead ? endpoint->read(copies, operation)
+                                                  : endpoint->send(message, operation);
+      if (posted.ok()) continue;
+      operations.pop_back();
+      CHECK(posted.code() == Code::kResourceExhausted);
+      return;
+    }
+  }
+  [[nodiscard]] bool all_done() const {
+    return std::all_of(operations.begin(), operations.end(),
+                       [](const Timed& o) { return o.completions > 0; });
+  }
+  // Keeps work of one kind under way until a few of them have completed: the peer is in the middle of it.
+  void get_going(Kind kind) {
+    post(kind);
+    REQUIRE(until([&] {
+      return std::count_if(operations.begin(), operations.end(),
+                           [](const Timed& o) { return o.completions > 0; }) >= 4;
+    }));
+    post(kind);
+  }
+  void check_all_completed_once() {
+    CHECK(until([&] { return all_done(); }));
+    for (const Timed& operation : operations) CHECK(operation.completions == 1);
+  }
+
+  test::Process peer;
+  std::unique_ptr<Endpoint> endpoint;
+  MemoryRegion local;
+  RemoteRegion remote;
+  Copy copy;
+  std::deque<Timed> operations;
+  std::unique_ptr<Status> closed;
+  TimePoint closed_when{};
+};
+
+void expect_death_is_seen(Client::Kind kind) {
+  Client client;
+  client.get_going(kind);
+  const TimePoint killed = steady_clock().now();
+  REQUIRE(client.peer.kill().ok());
+  REQUIRE(client.until([&] { return client.all_done() && client.closed; }));
+  CHECK(steady_clock().now() - killed < seconds(1));
+  CHECK(client.closed->code() == Code::kUnavailable);
+  for (const Timed& operation : client.operations) {
+    if (!operation.status.ok()) CHECK(operation.status.code() == Code::kUnavailable);
+  }
+  // The first error is the answer to everything that comes later.
+  Timed late;
+  CHECK(client.endpoint->write(std::span(&client.copy, 1), late).code() == Code::kUnavailable);
+}
+
+TEST_CASE("a peer killed in the middle of our writes is seen dead within a second") {
+  expect_death_is_seen(Client::Kind::kWrite);
+}
+TEST_CASE("a peer killed in the middle of our reads is seen dead within a second") {
+  expect_death_is_seen(Client::Kind::kRead);
+}
+TEST_CASE("a peer killed in the middle of our messages is seen dead within a second") {
+  expect_death_is_seen(Client::Kind::kSend);
+}
+
+TEST_CASE("a peer killed while nothing is under way is seen dead within a second") {
+  Client client;
+  const TimePoint killed = steady_clock().now();
+  REQUIRE(client.peer.kill().ok());
+  REQUIRE(client.until([&] { return client.closed != nullptr; }));
+  CHECK(client.closed_when - killed < seconds(1));
+  CHECK(client.closed->code() == Code::kUnavailable);
+}
+
+TEST_CASE("a peer killed while it is stopped is seen dead, too") {
+  Client client;
+  client.get_going(Client::Kind::kWrite);
+  REQUIRE(client.peer.stop().ok());
+  client.loop->poll(milliseconds(10));
+  const TimePoint killed = steady_clock().now();
+  REQUIRE(client.peer.kill().ok());
+  REQUIRE(client.until([&] { return client.closed && client.all_done(); }));
+  CHECK(client.closed_when - killed < seconds(1));
+}
+
+void expect_stop_meets_deadline(Client::Kind kind) {
+  Client client;
+  client.get_going(kind);
+  REQUIRE(client.peer.stop().ok());
+  // What the kernels hold is not the peer's work: let it settle, then ask for more than they can hold.
+  const TimePoint deadline = steady_clock().now() + milliseconds(300);
+  client.post(kind, deadline);
+  REQUIRE(client.until([&] { return client.closed && client.all_done(); }));
+  const auto first_late =
+      std::find_if(client.operations.begin(), client.operations.end(),
+                   [](const Timed& o) { return o.status.code() == Code::kDeadlineExceeded; });
+  REQUIRE(first_late != client.operations.end());
+  for (const Timed& operation : client.operations) {
+    CHECK(operation.when < deadline + milliseconds(700));
+    const Code code = operation.status.code();
+    const bool known = code == Code::kOk || code == Code::kDeadlineExceeded || code == Code::kUnavailable;
+    CHECK_MESSAGE(known, operation.status.to_string());
+  }
+  REQUIRE(client.peer.resume().ok());
+}
+
+TEST_CASE("writes to a stopped peer end by their deadline") {
+  expect_stop_meets_deadline(Client::Kind::kWrite);
+}
+TEST_CASE("reads from a stopped peer end by their deadline") {
+  expect_stop_meets_deadline(Client::Kind::kRead);
+}
+
+TEST_CASE("messages to a stopped peer are taken, refused or ended by their deadline, and nothing hangs") {
+  Client client;
+  REQUIRE(client.peer.stop().ok());
+  const TimePoint deadline = steady_clock().now() + milliseconds(300);
+  for (int i = 0; i < 16; ++i) client.post(Client::Kind::kSend, deadline);
+  REQUIRE(client.until([&] { return client.all_done(); }));
+  CHECK(steady_clock().now() < deadline + milliseconds(700));
+  CHECK(client.endpoint->credits() == 0);
+  REQUIRE(client.peer.resume().ok());
+  // It was only slow: what it reads now gives credits back.
+  CHECK(client.until([&] { return client.closed || client.endpoint->credits() > 0; }));
+  CHECK(client.closed == nullptr);
+}
+
+TEST_CASE("a stopped listener costs the handshake's time and no more") {
+  test::Process peer = spawn_peer({"serve"});
+  const std::string address = next_line(peer);
+  REQUIRE(peer.stop().ok());
+  TcpHost host("test");
+  host.options.timeout = milliseconds(200);
+  const TimePoint begin = steady_clock().now();
+  Attempt attempt(host, address, host.options);
+  REQUIRE(host.until([&] { return attempt.done(); }));
+  CHECK(attempt.code() == Code::kDeadlineExceeded);
+  CHECK(steady_clock().now() - begin < seconds(1));
+}
+
+TEST_CASE("a peer that ends in good order says goodbye, which is not an error of ours") {
+  Client client;
+  client.peer.close_stdin();
+  REQUIRE(client.until([&] { return client.closed != nullptr; }));
+  CHECK(client.closed->code() == Code::kUnavailable);
+  auto exit = client.peer.wait(seconds(20));
+  REQUIRE(exit.has_value());
+  CHECK(exit->success());
+}
+
+// We export a region to a peer in another process that uses it without end.
+struct Exporter final : TcpServer, Receiver {
+  explicit Exporter(const std::string& what) {
+    auto made = device->allocate(8 * kMiB, Rights::kReadWrite);
+    REQUIRE(made.has_value());
+    region = std::move(*made);
+    peer = std::make_unique<test::Process>(spawn_peer({what, listener->address()}));
+    REQUIRE(until([&] { return !acceptor.connected.empty(); }));
+    Endpoint& endpoint = this->endpoint();
+    endpoint.set_receiver(*this);
+    region.describe().encode(writer);
+    const Bytes parts[] = {description};
+    REQUIRE(endpoint.send(parts, sending).ok());
+  }
+  ~Exporter() {
+    acceptor.connected.clear();
+    peer.reset();
+  }
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  Endpoint& endpoint() { return *acceptor.connected.front().endpoint; }
+  [[nodiscard]] std::uint64_t moved() {
+    return endpoint().counters().bytes_received + endpoint().counters().bytes_sent;
+  }
+  void on_message(Message) noexcept override {}
+  void on_imm(std::uint32_t) noexcept override {}
+  void on_ready() noexcept override {}
+  void on_closed(const Status& reason) noexcept override { closed = std::make_unique<Status>(reason); }
+
+  MemoryRegion region;
+  ByteVector description;
+  ByteWriter writer{description};
+  Timed sending;
+  std::unique_ptr<test::Process> peer;
+  std::unique_ptr<Status> closed;
+};
+
+TEST_CASE("closing a region is final against a peer that is stopped in the middle of writing it") {
+  Exporter owner("write");
+  REQUIRE(owner.until([&] { return owner.moved() > 32 * kMiB; }));
+  REQUIRE(owner.peer->stop().ok());
+  const TimePoint begin = steady_clock().now();
+  owner.region.close(milliseconds(200)).ignore();
+  CHECK(steady_clock().now() - begin < seconds(1));
+  // The kernel still holds bytes that the peer sent, and the peer goes on when it is resumed.
+  std::fill(owner.region.bytes().begin(), owner.region.bytes().end(), std::byte{0x11});
+  REQUIRE(owner.peer->resume().ok());
+  const std::uint64_t before = owner.moved();
+  CHECK(owner.until([&] { return owner.closed || owner.moved() > before + 4 * kMiB; }));
+  const MutableBytes bytes = owner.region.bytes();
+  CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0x11}; }));
+}
+
+TEST_CASE("closing a region is final against a peer that is stopped in the middle of reading it") {
+  Exporter owner("read");
+  REQUIRE(owner.until([&] { return owner.moved() > 32 * kMiB; }));
+  REQUIRE(owner.peer->stop().ok());
+  for (int i = 0; i < 20; ++i) owner.loop->poll(milliseconds(1));  // our answers fill the socket
+  const TimePoint begin = steady_clock().now();
+  owner.region.close(milliseconds(200)).ignore();
+  CHECK(steady_clock().now() - begin < seconds(1));
+  REQUIRE(owner.peer->resume().ok());
+  // Whatever it got an answer for before, it gets an error now and stops.
+  std::uint64_t last = 0;
+  CHECK(owner.until([&] {
+    const std::uint64_t now = owner.closed ? last : owner.moved();
+    for (int i = 0; i < 20; ++i) owner.loop->poll(milliseconds(1));
+    return std::exchange(last, now) == now;
+  }));
+}
+
+TEST_CASE("a region's owner sees that a peer which used it was killed") {
+  Exporter owner("write");
+  REQUIRE(owner.until([&] { return owner.moved() > 8 * kMiB; }));
+  const TimePoint killed = steady_clock().now();
+  REQUIRE(owner.peer->kill().ok());
+  REQUIRE(owner.until([&] { return owner.closed != nullptr; }));
+  CHECK(steady_clock().now() - killed < seconds(1));
+  CHECK(owner.closed->code() == Code::kUnavailable);
+  CHECK(owner.region.close().ok());
+}
+
+}  // namespace
+}  // namespace slime::transport::testing
