@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -23,6 +24,12 @@ namespace {
 constexpr std::size_t kRegionBytes = 8 << 20;
 constexpr std::size_t kBlockBytes = 1 << 20;
 constexpr int kInFlight = 4;
+constexpr std::byte kRegionFill{0x22};
+
+void tell(std::string_view line) {
+  std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+  std::fflush(stdout);
+}
 
 [[noreturn]] void give_up(const Status& status) {
   std::fprintf(stderr, "transport_peer: %s\n", status.to_string().c_str());
@@ -78,7 +85,7 @@ class Hammer final : public Receiver {
  public:
   Hammer(Device& device, bool writes) : writes_(writes) {
     region_ = must(device.allocate(kBlockBytes, Rights::kLocal));
-    std::fill(region_.bytes().begin(), region_.bytes().end(), std::byte{0xee});
+    std::fill(region_.bytes().begin(), region_.bytes().end(), writes ? std::byte{0xee} : kRegionFill);
     for (Stroke& stroke : strokes_) stroke.hammer = this;
   }
   void use(std::unique_ptr<Endpoint> endpoint) {
@@ -89,7 +96,10 @@ class Hammer final : public Receiver {
  private:
   struct Stroke final : Operation {
     void complete(Status status) noexcept override {
-      if (status.ok()) hammer->strike(*this);
+      if (status.ok())
+        hammer->strike(*this);
+      else if (++hammer->refused_ == kInFlight)
+        tell("over");
     }
     Hammer* hammer = nullptr;
     Copy copy;
@@ -103,11 +113,14 @@ class Hammer final : public Receiver {
     for (Stroke& stroke : strokes_) strike(stroke);
   }
   void strike(Stroke& stroke) {
+    const MutableBytes got = region_.bytes();
+    if (!writes_ && !std::all_of(got.begin(), got.end(), [](std::byte b) { return b == kRegionFill; }))
+      tell("leak");
     const std::uint64_t blocks = remote_.length_bytes() / kBlockBytes;
     stroke.copy = {&region_, 0, &remote_, next_++ % blocks * kBlockBytes, kBlockBytes};
     const std::span<const Copy> copies(&stroke.copy, 1);
-    // A refusal means that the connection is over, which is for the test to see.
-    (writes_ ? endpoint_->write(copies, stroke) : endpoint_->read(copies, stroke)).ignore();
+    const Status posted = writes_ ? endpoint_->write(copies, stroke) : endpoint_->read(copies, stroke);
+    if (!posted.ok() && ++refused_ == kInFlight) tell("over");
   }
   void on_imm(std::uint32_t) noexcept override {}
   void on_ready() noexcept override {}
@@ -117,14 +130,10 @@ class Hammer final : public Receiver {
   MemoryRegion region_;
   RemoteRegion remote_;
   std::uint64_t next_ = 0;
+  int refused_ = 0;
   std::array<Stroke, kInFlight> strokes_;
   std::unique_ptr<Endpoint> endpoint_;
 };
-
-void tell(std::string_view line) {
-  std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
-  std::fflush(stdout);
-}
 
 bool stdin_ended() {
   pollfd entry{STDIN_FILENO, POLLIN, 0};
