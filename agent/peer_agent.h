@@ -34,15 +34,15 @@ enum class Progress : std::uint8_t {
 struct PeerAgentOptions {
   std::string name{};  // "worker:0"; unique in its scope; empty: "agent-" and a part of the instance id
   std::string scope = "default";  // agents see the names of their own scope
-  std::string ctrl_url{};           // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
+  std::string ctrl_url{};         // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
   std::string listen = "127.0.0.1:0";
-  std::string advertise{};          // what others connect to; empty: the listening address
+  std::string advertise{};        // what others connect to; empty: the listening address
   std::string provider = "auto";  // or "tcp": a pinned provider that cannot be had is an error
   std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
   bool insecure = false;
   Progress progress = Progress::kThread;
   Nanos deadline = limits::kOperationDeadline;  // of operations that name none
-  std::string kind{};                 // what `peers` shows and services are found by: "worker", "cache"
+  std::string kind{};               // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
   rpc::ServerOptions server{};
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
@@ -137,6 +137,7 @@ class Peer {
   friend class PeerAgentImpl;
   Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
+  [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
 
   std::shared_ptr<PeerAgentImpl> agent_;
   std::string name_;
@@ -178,12 +179,13 @@ class PeerAgent {
   Status drain(Nanos bound);
   // Called on the loop for each notification: be short. Replaces the earlier one.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
-  // Called on the loop once for each connection that ended, with the peer's name and the id that its calls had
-  // (CallInfo::connection): no byte of it lands any more, and none of its requests starts inline any more.
-  // Adds to the earlier ones; a handler lives as long as the agent. Be short.
+  // Called on the loop once for each connection that ended, with the peer's name and the id that its calls
+  // had (CallInfo::connection): no byte of it lands any more, and none of its requests starts inline any
+  // more. Adds to the earlier ones; a handler lives as long as the agent. Be short.
   void on_disconnect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
 
-  // What nanoctrl knows of this scope, as JSON: peers with address, instance, kind, services, regions.
+  // What nanoctrl knows of this scope, as a JSON array of peers: name, address, instance, kind, services,
+  // regions, ... as in nanoctrl's own answers. kInvalidArgument without a ctrl_url.
   Result<std::string> list_peers(Nanos timeout = std::chrono::seconds(5));
   // JSON: name, address, instance, registry state and last error, every peer's info(), counters.
   [[nodiscard]] std::string info() const;

@@ -1,0 +1,399 @@
+#include "agent/agent_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/limits.h"
+#include "agent/target.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "ctrl/limits.h"
+
+namespace slime {
+namespace {
+
+// Drives the loop for those who wait, but not in a child after fork(): the loop's descriptors are the
+// parent's.
+class CallerDriver final : public Driver {
+ public:
+  CallerDriver(std::shared_ptr<transport::Loop> loop, agent::ForkGuard guard)
+      : loop_(std::move(loop)), guard_(guard) {}
+  void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override {
+    if (!guard_.forked()) loop_->wait_until(std::move(done), deadline);
+  }
+
+ private:
+  const std::shared_ptr<transport::Loop> loop_;
+  const agent::ForkGuard guard_;
+};
+
+constexpr std::string_view kAuto = "auto";
+constexpr std::string_view kTcp = "tcp";
+
+}  // namespace
+
+Status PeerAgentOptions::validate() const {
+  if (!name.empty()) {
+    SLIME_TRY(ctrl::check_name("name", name));
+    if (!agent::parse_target(name, true).by_name)
+      return Status(Code::kInvalidArgument, str("name \"", name, "\" would be taken for an address"));
+  }
+  SLIME_TRY(ctrl::check_name("scope", scope));
+  if (!kind.empty()) SLIME_TRY(ctrl::check_name("kind", kind));
+  const auto address = Address::parse(listen);
+  if (!address) return address.status().with_context("listen");
+  if (!advertise.empty()) {
+    const auto shown = Address::parse(advertise);
+    if (!shown) return shown.status().with_context("advertise");
+    if (agent::is_wildcard(*shown))
+      return Status(Code::kInvalidArgument, str("advertise: nobody can connect to \"", advertise, "\""));
+  } else if (!ctrl_url.empty() && agent::is_wildcard(*address)) {
+    return Status(Code::kInvalidArgument, str("listen is \"", listen,
+                                              "\", every address of this host: set advertise to the one that "
+                                              "others should connect to"));
+  }
+  if (!ctrl_url.empty()) {
+    ctrl::ClientOptions client;
+    client.url = ctrl_url;
+    SLIME_TRY(client.validate().with_context("ctrl_url"));
+  }
+  if (provider.empty()) return Status(Code::kInvalidArgument, "provider is empty; \"auto\" picks one");
+  if (token.size() > limits::kTokenBytes)
+    return Status(Code::kInvalidArgument, str("token is longer than ", limits::kTokenBytes, " bytes"));
+  if (deadline <= Nanos::zero()) return Status(Code::kInvalidArgument, "deadline must be positive");
+  if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
+  if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
+  if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
+  return {};
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// start
+
+PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(options)) {
+  if (options_.name.empty()) options_.name = str("agent-", instance_.to_string().substr(0, 12));
+}
+
+Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
+  SLIME_TRY(options.validate());
+  auto out = std::make_shared<PeerAgentImpl>(std::move(options));
+  Status status = out->listen();
+  if (status.ok()) status = out->enroll();
+  if (status.ok()) return out;
+  out->close(Nanos::zero()).ignore();
+  return status;
+}
+
+Status PeerAgentImpl::listen() {
+  const bool any = options_.provider == kAuto;
+  const std::string name(any ? kTcp : options_.provider);
+  provider_reason_ = any ? "auto: the provider of this build that reaches every peer" : "pinned";
+  auto provider = transport::make_provider(name);
+  if (!provider) return std::move(provider).error();
+  SLIME_TRY((*provider)->available().with_context(str("provider ", name)));
+  auto device = (*provider)->open_device();
+  if (!device) return std::move(device).error();
+  fabric_ = std::make_shared<agent::Fabric>();
+  fabric_->provider = std::move(*provider);
+  fabric_->device = std::move(*device);
+
+  auto loop = transport::Loop::create();
+  if (!loop) return std::move(loop).error();
+  loop_ = std::move(*loop);
+  if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
+  server_ = std::make_unique<rpc::Server>(options_.server);
+  auto port = fabric_->device->open_port(*loop_);
+  if (!port) return std::move(port).error();
+  port_ = std::move(*port);
+
+  agent::Switchboard::Options board;
+  board.handshake.self = {options_.name, instance_};
+  board.handshake.token = options_.token;
+  board.handshake.provider = name;
+  board.max_connections = options_.max_connections;
+  board.has_registry = !options_.ctrl_url.empty();
+  const transport::HandshakeOptions handshake = board.handshake;
+  switchboard_ = std::make_unique<agent::Switchboard>(*loop_, *fabric_->device, *port_, *server_, regions_,
+                                                      std::move(board));
+  // No owner: the handlers go when the close has ended every session.
+  switchboard_->set_handlers(
+      {.imm =
+           [this](const std::string& name_of_peer, std::uint32_t imm) {
+             if (imm_handler_) imm_handler_(peer(name_of_peer), imm);
+           },
+       .closed = [this](const std::string& name_of_peer,
+                        std::uint64_t connection) { closed_session(name_of_peer, connection); }});
+  auto listener = transport::Listener::listen(*loop_, *port_, options_.listen, options_.insecure, handshake,
+                                              *switchboard_);
+  if (!listener) return std::move(listener).error();
+  listener_ = std::move(*listener);
+  auto shown = advertised();
+  if (!shown) return std::move(shown).error();
+  address_ = std::move(*shown);
+  return {};
+}
+
+Result<std::string> PeerAgentImpl::advertised() const {
+  if (options_.advertise.empty()) return listener_->address();
+  auto shown = Address::parse(options_.advertise);
+  if (!shown) return std::move(shown).error();
+  if (shown->port == 0) {
+    const auto real = Address::parse(listener_->address());
+    if (!real) return real.error();
+    shown->port = real->port;
+  }
+  return shown->to_string();
+}
+
+// From here on others find us, so everything else is there.
+Status PeerAgentImpl::enroll() {
+  if (options_.ctrl_url.empty()) {
+    if (options_.progress == Progress::kThread) loop_->start_thread();
+    return {};
+  }
+  agent::RegistrarOptions registrar;
+  registrar.url = options_.ctrl_url;
+  registrar.heartbeat = options_.heartbeat;
+  registrar.self.name = options_.name;
+  registrar.self.scope = options_.scope;
+  registrar.self.instance = instance_;
+  registrar.self.address = address_;
+  registrar.self.kind = options_.kind;
+  registrar.self.providers = {std::string(fabric_->provider->name())};
+  if (options_.progress == Progress::kThread) loop_->start_thread();
+  auto started = agent::Registrar::start(
+      std::move(registrar), [weak = weak_from_this(), loop = loop_.get()](const ctrl::Event& event) {
+        // The registrar ends before the loop.
+        loop->post([weak, event] {
+          if (const auto self = weak.lock()) self->switchboard_->on_registry_event(event);
+        });
+      });
+  if (!started) return std::move(started).error();
+  registrar_ = std::move(*started);
+  loop_->run([this] {
+    switchboard_->set_registry(
+        {.directory = &registrar_->directory(), .look_up = [this](const std::string& name) {
+           registrar_->look_up(name, [this, name](Result<agent::DirectoryEntry> entry) {
+             loop_->post([this, name, entry = std::move(entry)]() mutable {
+               switchboard_->on_resolved(name, std::move(entry));
+             });
+           });
+         }});
+  });
+  return {};
+}
+
+PeerAgentImpl::~PeerAgentImpl() { close(Nanos::zero()).ignore(); }
+
+// -----------------------------------------------------------------------------------------------------------
+// peers
+
+Peer PeerAgentImpl::peer(std::string name) { return Peer(shared_from_this(), std::move(name)); }
+
+Status PeerAgentImpl::refusal() const {
+  if (guard_.forked()) return guard_.status();
+  return gate_.closed() ? Status(Code::kUnavailable, str("agent ", options_.name, " is closed")) : Status();
+}
+
+Status PeerAgentImpl::check_may_wait() const {
+  if (guard_.forked() || !loop_ || !loop_->drives()) return {};
+  return Status(Code::kInvalidArgument,
+                "this waits for the loop, and was called by the loop (a callback, an "
+                "inline handler): use a future and then()");
+}
+
+Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided kind,
+                                      std::span<const Copy> copies, std::uint32_t imm, Nanos deadline,
+                                      bool wait_for_ready) {
+  if (copies.size() > agent::limits::kBatchBlocks)
+    return Future<None>::ready(
+        Status(Code::kInvalidArgument,
+               str("a batch of ", copies.size(), " blocks; at most ", agent::limits::kBatchBlocks)));
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const auto& local = copies[i].local.state();
+    if (!local)
+      return Future<None>::ready(Status(Code::kInvalidArgument, str("block ", i, ": no local region")));
+    if (local->fabric != fabric_)
+      return Future<None>::ready(
+          Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's")));
+  }
+  return submit(peer, std::make_shared<agent::OneSidedOperation>(driver_, kind, copies, imm), deadline,
+                wait_for_ready);
+}
+
+Status PeerAgentImpl::disconnect(const std::string& peer) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  loop_->run([&] { switchboard_->disconnect(peer); });
+  return {};
+}
+
+void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
+  const auto handlers = disconnect_handlers_;  // one may add another
+  for (const auto& handler : handlers) handler(peer, connection);
+  { const std::lock_guard lock(sessions_mutex_); }
+  sessions_changed_.notify_all();
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// regions
+
+Result<MemoryRegion> PeerAgentImpl::keep(Result<transport::MemoryRegion> region) {
+  if (!region) return std::move(region).error();
+  auto state = std::make_shared<MemoryRegion::State>(fabric_, weak_from_this(), std::move(*region));
+  regions_.add(state);
+  return MemoryRegion(std::move(state));
+}
+
+Result<MemoryRegion> PeerAgentImpl::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  return keep(fabric_->device->allocate(bytes, rights, kind));
+}
+
+Result<MemoryRegion> PeerAgentImpl::register_memory(void* data, std::size_t bytes, Rights rights,
+                                                    MemoryKind kind) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  return keep(fabric_->device->register_memory(data, bytes, rights, kind));
+}
+
+Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
+  SLIME_TRY(ctrl::check_name("region name", name));
+  if (!region.valid()) return Status(Code::kInvalidArgument, "an empty region");
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  if (region.state()->fabric != fabric_) return Status(Code::kInvalidArgument, "a region of another agent");
+  if (region.rights() == Rights::kLocal)
+    return Status(Code::kInvalidArgument,
+                  str("region \"", name, "\" gives peers no rights: nothing to publish"));
+  SLIME_TRY(regions_.publish(name, region.state()));
+  if (!registrar_) return {};
+  const std::uint64_t change =
+      registrar_->put_region({.name = std::string(name),
+                              .length_bytes = region.length_bytes(),
+                              .rights = static_cast<ctrl::RegionRights>(region.rights())});
+  if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
+  return {};
+}
+
+Status PeerAgentImpl::unpublish(std::string_view name) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  SLIME_TRY(regions_.unpublish(name));
+  revoke({std::string(name)});
+  return {};
+}
+
+void PeerAgentImpl::on_region_closing(const MemoryRegion::State& region) noexcept {
+  const std::vector<std::string> names = regions_.remove(region);
+  const agent::Gate::Pass pass(gate_);
+  if (pass && !names.empty()) revoke(names);
+}
+
+void PeerAgentImpl::revoke(const std::vector<std::string>& names) {
+  if (registrar_) registrar_->drop_regions(names);
+  loop_->dispatch([self = shared_from_this(), names] { self->switchboard_->revoke(names); });
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// serving
+
+Status PeerAgentImpl::serve(rpc::Service& service) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
+  for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
+  // More than the registry shows of one service; it still is served whole.
+  if (shown.methods.size() > ctrl::limits::kMethodsPerService) shown.methods.clear();
+  SLIME_TRY(server_->add(service));
+  if (!registrar_) return {};
+  const std::uint64_t change = registrar_->put_service(std::move(shown));
+  if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
+  return {};
+}
+
+Status PeerAgentImpl::drain(Nanos bound) {
+  SLIME_TRY(check_may_wait());
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return refusal();
+  return server_->drain(bound);
+}
+
+void PeerAgentImpl::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return;
+  loop_->run([&] { std::swap(imm_handler_, handler); });
+}
+
+void PeerAgentImpl::on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return;
+  loop_->run([&] { disconnect_handlers_.push_back(std::move(handler)); });
+}
+
+bool PeerAgentImpl::poll(Nanos budget) {
+  if (options_.progress != Progress::kCaller || forked() || loop_->drives()) return false;
+  return loop_->poll(budget);
+}
+
+// ---------------------------------------------------------------------------------------------------- close
+
+Status PeerAgentImpl::close(Nanos bound) {
+  if (guard_.forked()) return guard_.status();
+  SLIME_TRY(check_may_wait());
+  const std::lock_guard lock(close_mutex_);
+  if (closed_) return close_status_;
+  gate_.close();
+  close_status_ = close_parts(bound);
+  closed_ = true;
+  return close_status_;
+}
+
+Status PeerAgentImpl::close_parts(Nanos bound) {
+  if (!switchboard_) return {};  // start() failed early: nothing to end
+  const TimePoint deadline = deadline_after(loop_->now(), bound);
+  server_->drain(Nanos::zero()).ignore();  // refuses what is new; what runs is waited for below
+  loop_->run([&] {
+    listener_.reset();
+    switchboard_->close(bound);
+  });
+  if (registrar_) {
+    const Nanos time =
+        std::clamp(bound, Nanos(std::chrono::milliseconds(200)), Nanos(agent::limits::kDeregisterWait));
+    if (const Status status = registrar_->close(time); !status.ok())
+      SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", status.to_string());
+  }
+  Status status;
+  if (!wait_for_sessions(deadline)) {
+    status = Status(Code::kDeadlineExceeded, "connections with work in flight were cut off");
+    loop_->run([&] { switchboard_->reset_all(); });
+    wait_for_sessions(deadline_after(loop_->now(), agent::limits::kCloseBound));
+  }
+  for (const agent::RegionState& region : regions_.all()) region->close(Nanos::zero()).ignore();
+  loop_->stop();
+  while (loop_->poll(Nanos::zero())) {
+  }
+  const Status drained = server_->drain(std::max(deadline - loop_->now(), Nanos::zero()));
+  if (drained.ok()) {
+    // Handlers may own a Peer of this agent, which would keep it alive.
+    server_.reset();
+  } else if (status.ok()) {
+    status = drained;
+  }
+  imm_handler_ = nullptr;
+  disconnect_handlers_.clear();
+  return status;
+}
+
+bool PeerAgentImpl::wait_for_sessions(TimePoint deadline) {
+  const auto none = [this] { return switchboard_->live_sessions() == 0; };
+  if (driver_) {
+    loop_->wait_until(none, deadline);
+    return none();
+  }
+  std::unique_lock lock(sessions_mutex_);
+  return sessions_changed_.wait_until(lock, deadline, none);
+}
+
+}  // namespace slime

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/fork_guard.h"
+#include "agent/gate.h"
+#include "agent/operations.h"
+#include "agent/peer_agent.h"
+#include "agent/region.h"
+#include "agent/registrar.h"
+#include "agent/switchboard.h"
+#include "rpc/server.h"
+#include "transport/connect.h"
+#include "transport/loop.h"
+#include "transport/provider.h"
+
+namespace slime {
+
+// What is behind PeerAgent and Peer. Owns every part and orders their beginning and end; the work is done by
+// the parts. Thread: any.
+class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, public agent::RegionOwner {
+ public:
+  static Result<std::shared_ptr<PeerAgentImpl>> start(PeerAgentOptions options);
+  explicit PeerAgentImpl(PeerAgentOptions options);
+  ~PeerAgentImpl();
+
+  [[nodiscard]] const PeerAgentOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] const InstanceId& instance() const { return instance_; }
+  [[nodiscard]] bool forked() const { return guard_.forked(); }
+  Peer peer(std::string name);
+
+  // Runs an operation on a peer; its future is done when it is. Zero: the agent's deadline.
+  template <class Operation>
+  auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
+              bool wait_for_ready);
+  // Where a wait would wait for itself.
+  [[nodiscard]] Status check_may_wait() const;
+  [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
+  Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
+                         std::uint32_t imm, Nanos deadline, bool wait_for_ready);
+  Status disconnect(const std::string& peer);
+
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind);
+  Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind);
+  Status publish(std::string_view name, const MemoryRegion& region);
+  Status unpublish(std::string_view name);
+  Status serve(rpc::Service& service);
+  Status drain(Nanos bound);
+  void on_imm(std::function<void(Peer, std::uint32_t)> handler);
+  void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
+  Result<std::string> list_peers(Nanos timeout);
+  bool poll(Nanos budget);
+  Status close(Nanos bound);
+
+  [[nodiscard]] std::string info();
+  [[nodiscard]] std::string peer_info(const std::string& peer);
+
+ private:
+  Status listen();
+  Status enroll();
+  Result<std::string> advertised() const;
+  Result<MemoryRegion> keep(Result<transport::MemoryRegion> region);
+  void on_region_closing(const MemoryRegion::State& region) noexcept override;
+  void revoke(const std::vector<std::string>& names);
+  // Where the caller is neither in a child nor after the close; holds close() off while it lives.
+  [[nodiscard]] Status refusal() const;
+
+  void closed_session(const std::string& peer, std::uint64_t connection);
+  // True when no session is left.
+  bool wait_for_sessions(TimePoint deadline);
+  Status close_parts(Nanos bound);
+  [[nodiscard]] std::string closed_info() const;
+
+  PeerAgentOptions options_;
+  const InstanceId instance_ = InstanceId::random();
+  const agent::ForkGuard guard_;
+  agent::Gate gate_;
+  std::string address_;
+  std::string provider_reason_;
+
+  std::shared_ptr<agent::Fabric> fabric_;
+  std::shared_ptr<transport::Loop> loop_;
+  std::shared_ptr<Driver> driver_;  // of futures; null: a thread drives the loop
+  std::unique_ptr<rpc::Server> server_;
+  agent::RegionTable regions_;
+  std::unique_ptr<transport::Port> port_;
+  std::unique_ptr<agent::Switchboard> switchboard_;
+  std::unique_ptr<transport::Listener> listener_;
+  std::unique_ptr<agent::Registrar> registrar_;
+
+  // On the loop.
+  std::function<void(Peer, std::uint32_t)> imm_handler_;
+  std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
+
+  std::mutex sessions_mutex_;  // only for the wait
+  std::condition_variable sessions_changed_;
+
+  std::mutex close_mutex_;
+  bool closed_ = false;
+  Status close_status_;
+};
+
+template <class Operation>
+auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
+                           bool wait_for_ready) {
+  auto future = operation->future();
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) {
+    operation->fail(refusal());
+    return future;
+  }
+  const Nanos span = deadline == Nanos::zero() ? options_.deadline : deadline;
+  operation->agent::PeerOperation::deadline = deadline_after(loop_->now(), span);
+  operation->wait_for_ready = wait_for_ready;
+  operation->promise().on_cancel([weak_self = weak_from_this(), weak = std::weak_ptr<Operation>(operation)] {
+    const auto self = weak_self.lock();
+    if (!self || self->forked()) return;
+    const agent::Gate::Pass cancel_pass(self->gate_);
+    if (!cancel_pass) return;  // closing ends it anyway
+    self->loop_->dispatch([weak] {
+      if (const auto cancelled = weak.lock()) cancelled->cancel();
+    });
+  });
+  loop_->dispatch([self = shared_from_this(), peer, operation = std::move(operation)]() mutable {
+    self->switchboard_->submit(peer, std::move(operation));
+  });
+  return future;
+}
+
+}  // namespace slime

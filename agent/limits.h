@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/limits.h"
+
+namespace slime::agent::limits {
+
+using slime::limits::kCloseBound;
+using slime::limits::kErrorTextBytes;
+using slime::limits::kNameBytes;
+using slime::limits::kOperationDeadline;
+using slime::limits::kTokenBytes;
+
+// ---- connecting
+// From the end of the handshake until a message has gone both ways. As long as the handshake itself may take.
+inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);
+// After a failed attempt: 50 ms, doubled up to 2 s, each cut by up to half at random so that peers of a
+// restarted process do not come back in step.
+inline constexpr Nanos kBackoffMin = std::chrono::milliseconds(50);
+inline constexpr Nanos kBackoffMax = std::chrono::seconds(2);
+// Asks a connection whether its other end still has it: long enough for a busy process, short enough that
+// who waits for the answer does not run into its own connect timeout.
+inline constexpr Nanos kProbeTimeout = std::chrono::seconds(3);
+// Finished handshakes of one peer that wait for such an answer. A peer has one per name it uses for us.
+inline constexpr std::size_t kHeldConnections = 4;
+
+// ---- operations
+// Operations of one peer that wait for its connection: two waves of a thousand threads with room to spare.
+inline constexpr std::size_t kWaitingOperations = 64 * 1024;
+// One-sided operations of one connection that its endpoint would not take yet.
+inline constexpr std::size_t kStalledOperations = 64 * 1024;
+// Blocks of one batch, as much as 400 MB of block list.
+inline constexpr std::size_t kBatchBlocks = 4 << 20;
+
+// ---- peers
+// Names and addresses that info() still shows when nothing connects them any more.
+inline constexpr std::size_t kRememberedPeers = 4096;
+
+// ---- registry
+// One request while connections and calls do not depend on it; and at start, where the caller waits.
+inline constexpr Nanos kRegistryTimeout = std::chrono::seconds(2);
+inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
+// Between attempts while the registry is away: short enough to be listed again within two heartbeats.
+inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
+inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
+// After another process took the name.
+inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
+// How long publish() and serve() wait for the registry to know, and close() for it to forget.
+inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
+inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
+// Names of one peer that wait for an answer of the registry.
+inline constexpr std::size_t kPendingLookups = 4096;
+
+}  // namespace slime::agent::limits

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/region.h"
+#include "base/future.h"
+#include "rpc/channel.h"
+#include "transport/loop.h"
+#include "transport/operation.h"
+
+namespace slime::agent {
+
+class Link;
+class Session;
+
+// Something that a user wants of a peer: waits in a Link until there is a connection, then runs on a Session.
+// Ends exactly once, by its promise. Thread: the loop, after its making.
+class PeerOperation : public std::enable_shared_from_this<PeerOperation> {
+ public:
+  PeerOperation() = default;
+  PeerOperation(const PeerOperation&) = delete;
+  PeerOperation& operator=(const PeerOperation&) = delete;
+  virtual ~PeerOperation() = default;
+
+  // Runs on a connection that is ready.
+  virtual void start(Session& session) = 0;
+  // Ends it with an error.
+  virtual void fail(Status reason) = 0;
+  // Whether it makes its peer be connected, or waits until somebody else does.
+  [[nodiscard]] virtual bool connects() const { return true; }
+
+  // The user no longer wants it: ends it with kCancelled where that is possible.
+  void cancel();
+
+  TimePoint deadline = kNever;
+  bool wait_for_ready = false;
+
+ protected:
+  // Asks for an early end of what runs on the session.
+  virtual void cancel_started(Session&) {}
+  // What the user is told about a status of the session.
+  [[nodiscard]] Status outcome(Status status) const;
+  void set_running(Session* session) { session_ = session; }
+
+ private:
+  friend class Link;
+  friend class Session;
+  Link* link_ = nullptr;        // that it waits in
+  Session* session_ = nullptr;  // that it runs on
+  std::list<std::shared_ptr<PeerOperation>>::iterator place_;
+  transport::TimerId timer_;
+  bool cancelled_ = false;
+};
+
+template <class T>
+class ResultOperation : public PeerOperation {
+ public:
+  explicit ResultOperation(std::shared_ptr<Driver> driver) : promise_(std::move(driver)) {}
+  Future<T> future() const { return promise_.future(); }
+  Promise<T>& promise() { return promise_; }
+  void fail(Status reason) override { conclude(std::move(reason)); }
+
+ protected:
+  void conclude(Result<T> result) {
+    if (!result) result = outcome(std::move(result).error());
+    set_running(nullptr);
+    promise_.complete(std::move(result));
+  }
+
+ private:
+  Promise<T> promise_;
+};
+
+class ConnectOperation final : public ResultOperation<None> {
+ public:
+  using ResultOperation::ResultOperation;
+  void start(Session& session) override;
+};
+
+class RegionOperation final : public ResultOperation<RemoteRegion> {
+ public:
+  RegionOperation(std::shared_ptr<Driver> driver, std::string name)
+      : ResultOperation(std::move(driver)), name_(std::move(name)) {}
+  void start(Session& session) override;
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::string name_;
+  rpc::Ticket ticket_;
+};
+
+class CallOperation final : public ResultOperation<Payload> {
+ public:
+  CallOperation(std::shared_ptr<Driver> driver, std::string service, std::string method, ByteVector arguments)
+      : ResultOperation(std::move(driver)),
+        service_(std::move(service)),
+        method_(std::move(method)),
+        arguments_(std::move(arguments)) {}
+  void start(Session& session) override;
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::string service_;
+  const std::string method_;
+  ByteVector arguments_;
+  rpc::Ticket ticket_;
+};
+
+class SendOperation final : public ResultOperation<None> {
+ public:
+  SendOperation(std::shared_ptr<Driver> driver, std::uint64_t tag, ByteVector body)
+      : ResultOperation(std::move(driver)), tag_(tag), body_(std::move(body)) {}
+  void start(Session& session) override;
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::uint64_t tag_;
+  ByteVector body_;
+  rpc::Ticket ticket_;
+};
+
+class RecvOperation final : public ResultOperation<Payload> {
+ public:
+  RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
+      : ResultOperation(std::move(driver)), tag_(tag) {}
+  void start(Session& session) override;
+  [[nodiscard]] bool connects() const override { return false; }
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::uint64_t tag_;
+  rpc::Ticket ticket_;
+};
+
+enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm };
+
+// A batch of one-sided copies. Owns the list, keeps the registrations, and waits in its Session while the
+// endpoint takes no more.
+class OneSidedOperation final : public ResultOperation<None>, public transport::Operation {
+ public:
+  using PeerOperation::deadline;  // which start() gives to the transport's own
+
+  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
+                    std::uint32_t imm);
+  void start(Session& session) override;
+  // Posts it. kResourceExhausted: it was not taken, try again when the endpoint is ready.
+  Status post(Session& session);
+  void complete(Status status) noexcept override;
+
+ private:
+  void cancel_started(Session& session) override;
+  [[nodiscard]] Status check_regions(const Session& session) const;
+
+  const OneSided kind_;
+  const std::uint32_t imm_;
+  std::vector<transport::Copy> copies_;
+  std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
+  std::vector<RegionState> locals_;
+  std::shared_ptr<PeerOperation> self_;  // while the endpoint has it
+};
+
+}  // namespace slime::agent

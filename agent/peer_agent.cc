@@ -1,0 +1,143 @@
+#include "agent/peer_agent.h"
+
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "agent/agent_impl.h"
+#include "base/str.h"
+
+namespace slime {
+namespace {
+
+Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()"); }
+
+}  // namespace
+
+// -----------------------------------------------------------------------------------------------------------
+// Peer
+
+Future<None> Peer::connect(Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->submit(name_, std::make_shared<agent::ConnectOperation>(agent_->driver()), span(deadline),
+                        wait_for_ready_);
+}
+
+Result<RemoteRegion> Peer::region(std::string_view name, Nanos deadline) {
+  if (!agent_) return no_agent();
+  SLIME_TRY(agent_->check_may_wait());
+  return agent_
+      ->submit(name_, std::make_shared<agent::RegionOperation>(agent_->driver(), std::string(name)),
+               span(deadline), wait_for_ready_)
+      .wait();
+}
+
+Future<None> Peer::read(std::span<const Copy> copies, Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->one_sided(name_, agent::OneSided::kRead, copies, 0, span(deadline), wait_for_ready_);
+}
+
+Future<None> Peer::write(std::span<const Copy> copies, Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->one_sided(name_, agent::OneSided::kWrite, copies, 0, span(deadline), wait_for_ready_);
+}
+
+Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(deadline),
+                           wait_for_ready_);
+}
+
+Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->submit(
+      name_,
+      std::make_shared<agent::SendOperation>(agent_->driver(), tag, ByteVector(bytes.begin(), bytes.end())),
+      span(deadline), wait_for_ready_);
+}
+
+Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
+  if (!agent_) return Future<Payload>::ready(no_agent());
+  return agent_->submit(name_, std::make_shared<agent::RecvOperation>(agent_->driver(), tag), span(deadline),
+                        wait_for_ready_);
+}
+
+Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
+                               Nanos deadline) {
+  if (!agent_) return Future<Payload>::ready(no_agent());
+  return agent_->submit(name_,
+                        std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
+                                                               std::string(method), std::move(arguments)),
+                        span(deadline), wait_for_ready_);
+}
+
+Peer Peer::with_deadline(Nanos deadline) const {
+  Peer out = *this;
+  out.deadline_ = deadline;
+  return out;
+}
+
+Peer Peer::wait_for_ready() const {
+  Peer out = *this;
+  out.wait_for_ready_ = true;
+  return out;
+}
+
+Status Peer::disconnect() { return agent_ ? agent_->disconnect(name_) : no_agent(); }
+
+std::string Peer::info() const { return agent_ ? agent_->peer_info(name_) : "{}"; }
+
+// -----------------------------------------------------------------------------------------------------------
+// PeerAgent
+
+Result<std::unique_ptr<PeerAgent>> PeerAgent::start(PeerAgentOptions options) {
+  auto impl = PeerAgentImpl::start(std::move(options));
+  if (!impl) return std::move(impl).error();
+  return std::unique_ptr<PeerAgent>(new PeerAgent(std::move(*impl)));
+}
+
+PeerAgent::~PeerAgent() {
+  if (impl_->forked()) {
+    // Threads, sockets and what they hold are the parent's; a child must neither join nor close them.
+    static_cast<void>(new (std::nothrow) std::shared_ptr<PeerAgentImpl>(std::move(impl_)));
+    return;
+  }
+  if (impl_->check_may_wait().ok()) {
+    impl_->close(limits::kCloseBound).ignore();
+    return;
+  }
+  // Destroyed by one of its own callbacks: the close waits for the loop, so somebody else waits.
+  std::thread([impl = std::move(impl_)] { impl->close(limits::kCloseBound).ignore(); }).detach();
+}
+
+const std::string& PeerAgent::name() const { return impl_->options().name; }
+std::string PeerAgent::address() const { return impl_->address(); }
+InstanceId PeerAgent::instance() const { return impl_->instance(); }
+Peer PeerAgent::peer(std::string_view name_or_address) { return impl_->peer(std::string(name_or_address)); }
+
+Result<MemoryRegion> PeerAgent::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
+  return impl_->allocate(bytes, rights, kind);
+}
+Result<MemoryRegion> PeerAgent::register_memory(void* data, std::size_t bytes, Rights rights,
+                                                MemoryKind kind) {
+  return impl_->register_memory(data, bytes, rights, kind);
+}
+Status PeerAgent::publish(std::string_view name, const MemoryRegion& region) {
+  return impl_->publish(name, region);
+}
+Status PeerAgent::unpublish(std::string_view name) { return impl_->unpublish(name); }
+Status PeerAgent::serve(rpc::Service& service) { return impl_->serve(service); }
+Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
+void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
+  impl_->on_imm(std::move(handler));
+}
+void PeerAgent::on_disconnect(
+    std::function<void(const std::string& peer, std::uint64_t connection)> handler) {
+  impl_->on_disconnect(std::move(handler));
+}
+Result<std::string> PeerAgent::list_peers(Nanos timeout) { return impl_->list_peers(timeout); }
+std::string PeerAgent::info() const { return impl_->info(); }
+bool PeerAgent::poll(Nanos budget) { return impl_->poll(budget); }
+Status PeerAgent::close(Nanos bound) { return impl_->close(bound); }
+
+}  // namespace slime

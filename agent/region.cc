@@ -1,0 +1,116 @@
+#include "agent/region.h"
+
+#include <new>
+
+#include "base/str.h"
+
+namespace slime {
+
+// -----------------------------------------------------------------------------------------------------------
+// the handle
+
+MemoryRegion::MemoryRegion(std::shared_ptr<State> state) : state_(std::move(state)) {}
+MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;
+
+MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
+  if (this != &other) {
+    close().ignore();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+MemoryRegion::~MemoryRegion() {
+  if (!state_) return;
+  if (state_->guard.forked()) {
+    // The registration, its descriptors and whoever waits for it are the parent's; a child has only a copy of
+    // the books, which nobody may act on.
+    static_cast<void>(new (std::nothrow) std::shared_ptr<State>(std::move(state_)));
+    return;
+  }
+  close().ignore();
+}
+
+std::byte* MemoryRegion::data() const { return state_ ? state_->region.data() : nullptr; }
+std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->region.length_bytes() : 0; }
+Rights MemoryRegion::rights() const { return state_ ? state_->region.rights() : Rights::kLocal; }
+Status MemoryRegion::close(Nanos bound) { return state_ ? state_->close(bound) : Status(); }
+
+Status MemoryRegion::State::close(Nanos bound) {
+  if (guard.forked()) return guard.status();
+  const bool first = !closing_.exchange(true, std::memory_order_acq_rel);
+  if (first) {
+    if (const auto told = owner.lock()) told->on_region_closing(*this);
+  }
+  const std::lock_guard lock(
+      close_mutex_);  // a second closer returns when the region is closed, as the first
+  return region.close(bound);
+}
+
+namespace agent {
+
+// -----------------------------------------------------------------------------------------------------------
+// names
+
+void RegionTable::add(const RegionState& region) {
+  const std::lock_guard lock(mutex_);
+  regions_.emplace(region.get(), region);
+}
+
+Status RegionTable::publish(std::string_view name, const RegionState& region) {
+  const std::lock_guard lock(mutex_);
+  if (region->closed()) return Status(Code::kInvalidArgument, str("region \"", name, "\" is closed"));
+  const auto [it, added] = names_.try_emplace(std::string(name), region);
+  if (added || it->second == region) return {};
+  return Status(Code::kAlreadyExists, str("another region is published as \"", name, "\""));
+}
+
+Status RegionTable::unpublish(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto it = names_.find(name);
+  if (it == names_.end()) return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
+  names_.erase(it);
+  return {};
+}
+
+std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) {
+  std::vector<RegionState> dropped;  // after the lock
+  std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
+  regions_.erase(&region);
+  for (auto it = names_.begin(); it != names_.end();) {
+    if (it->second.get() != &region) {
+      ++it;
+      continue;
+    }
+    names.push_back(it->first);
+    dropped.push_back(std::move(it->second));
+    it = names_.erase(it);
+  }
+  return names;
+}
+
+Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = names_.find(name);
+  if (it == names_.end() || it->second->closed())
+    return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
+  return it->second->region.describe();
+}
+
+std::vector<RegionState> RegionTable::all() const {
+  std::vector<RegionState> out;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, region] : regions_) {
+    if (auto alive = region.lock()) out.push_back(std::move(alive));
+  }
+  return out;
+}
+
+std::size_t RegionTable::published() const {
+  const std::lock_guard lock(mutex_);
+  return names_.size();
+}
+
+}  // namespace agent
+}  // namespace slime

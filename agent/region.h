@@ -1,0 +1,80 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/fork_guard.h"
+#include "agent/peer_agent.h"
+#include "transport/provider.h"
+
+namespace slime {
+
+namespace agent {
+
+// What the registrations of an agent need as long as they exist.
+struct Fabric {
+  std::unique_ptr<transport::Provider> provider;
+  std::unique_ptr<transport::Device> device;  // after the provider: goes first
+};
+
+// Told when a region starts to close. Thread: the closing one.
+class RegionOwner {
+ public:
+  virtual void on_region_closing(const MemoryRegion::State& region) noexcept = 0;
+
+ protected:
+  ~RegionOwner() = default;
+};
+
+}  // namespace agent
+
+// One registration and who has to know of its end. Shared by the handle, the operations that use it and the
+// table of published names. Thread: any.
+struct MemoryRegion::State {
+  State(std::shared_ptr<agent::Fabric> owner_fabric, std::weak_ptr<agent::RegionOwner> region_owner,
+        transport::MemoryRegion registration)
+      : fabric(std::move(owner_fabric)), owner(std::move(region_owner)), region(std::move(registration)) {}
+  Status close(Nanos bound);
+  [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
+
+  const std::shared_ptr<agent::Fabric> fabric;  // outlives `region`
+  const std::weak_ptr<agent::RegionOwner> owner;
+  transport::MemoryRegion region;
+  const agent::ForkGuard guard;
+
+ private:
+  std::atomic<bool> closing_{false};
+  std::mutex close_mutex_;
+};
+
+namespace agent {
+
+using RegionState = std::shared_ptr<MemoryRegion::State>;
+
+// The regions that have a name, and all that exist. Thread: any.
+class RegionTable {
+ public:
+  void add(const RegionState& region);
+  Status publish(std::string_view name, const RegionState& region);
+  Status unpublish(std::string_view name);
+  // Forgets a region; its names.
+  std::vector<std::string> remove(const MemoryRegion::State& region);
+  // What a peer that asks by name is told: kNotFound, kPermissionDenied.
+  Result<transport::RegionDescriptor> describe(std::string_view name) const;
+  // Those that exist, for closing them.
+  std::vector<RegionState> all() const;
+  [[nodiscard]] std::size_t published() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, RegionState, std::less<>> names_;
+  std::map<const MemoryRegion::State*, std::weak_ptr<MemoryRegion::State>> regions_;
+};
+
+}  // namespace agent
+}  // namespace slime

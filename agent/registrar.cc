@@ -1,0 +1,373 @@
+#include "agent/registrar.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "agent/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+std::string_view registry_state_name(RegistryState state) {
+  switch (state) {
+    case RegistryState::kRegistered:
+      return "registered";
+    case RegistryState::kUnreachable:
+      return "unreachable";
+    case RegistryState::kFenced:
+      return "fenced";
+    case RegistryState::kClosed:
+      return "closed";
+  }
+  return "unknown";
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// start, close
+
+Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event)
+    : options_(std::move(options)),
+      client_(std::move(client)),
+      on_event_(std::move(on_event)),
+      retry_(limits::kRegistryRetryMin),
+      rng_(static_cast<std::uint64_t>(steady_clock().now().time_since_epoch().count())) {
+  view_.url = options_.url;
+}
+
+Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, EventHandler on_event) {
+  ctrl::ClientOptions patient{
+      .url = options.url, .connect_timeout = limits::kRegistryTimeout, .timeout = limits::kRegisterTimeout};
+  auto first = ctrl::Client::create(patient);
+  if (!first) return std::move(first).error();
+  ctrl::ClientOptions brisk{
+      .url = options.url, .connect_timeout = limits::kRegistryTimeout, .timeout = limits::kRegistryTimeout};
+  auto client = ctrl::Client::create(brisk);
+  if (!client) return std::move(client).error();
+  auto lease = (*first)->register_peer(options.self);
+  if (!lease)
+    return std::move(lease).error().with_context(str("register ", options.self.name, " with ", options.url));
+  std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(on_event)));
+  out->took_lease(*lease);
+  out->thread_ = std::thread([self = out.get()] { self->run(); });
+  return out;
+}
+
+Registrar::~Registrar() { stop_thread(); }
+
+void Registrar::stop_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  client_->stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Registrar::close(Nanos bound) {
+  const std::lock_guard closing(close_mutex_);
+  if (std::exchange(closed_, true)) return {};
+  stop_thread();
+  enter(RegistryState::kClosed, {});
+  // The thread's client is stopped for good; saying goodbye takes one more.
+  auto client = ctrl::Client::create({.url = options_.url, .connect_timeout = bound, .timeout = bound});
+  if (!client) return std::move(client).error();
+  Status status = (*client)->deregister(options_.self.scope, options_.self.name, lease_.incarnation);
+  const bool gone_anyway = status.code() == Code::kNotFound || status.code() == Code::kAborted;
+  return gone_anyway ? Status() : std::move(status).with_context("deregister");
+}
+
+RegistryView Registrar::view() const {
+  const std::lock_guard lock(mutex_);
+  return view_;
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// requests of other threads
+
+void Registrar::look_up(const std::string& name, LookupHandler handler) {
+  Status refused;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) {
+      refused = Status(Code::kUnavailable, "the agent is closed");
+    } else if (lookups_.size() >= limits::kPendingLookups) {
+      refused = Status(Code::kResourceExhausted,
+                       str(lookups_.size(), " names wait for an answer of ", options_.url, " already"));
+    } else {
+      lookups_.push_back({name, std::move(handler)});
+    }
+  }
+  if (refused.ok()) {
+    changed_.notify_all();
+  } else {
+    handler(std::move(refused));
+  }
+}
+
+std::uint64_t Registrar::put_service(ctrl::ServiceInfo service) {
+  std::uint64_t change = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.services[service.name] = service;
+    services_[service.name] = std::move(service);
+    change = ++last_change_;
+  }
+  changed_.notify_all();
+  return change;
+}
+
+std::uint64_t Registrar::put_region(ctrl::RegionInfo region) {
+  std::uint64_t change = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.regions[region.name] = region;
+    regions_[region.name] = std::move(region);
+    change = ++last_change_;
+  }
+  changed_.notify_all();
+  return change;
+}
+
+std::uint64_t Registrar::drop_regions(const std::vector<std::string>& names) {
+  std::uint64_t change = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& name : names) {
+      regions_.erase(name);
+      changes_.regions[name] = std::nullopt;
+    }
+    change = ++last_change_;
+  }
+  changed_.notify_all();
+  return change;
+}
+
+void Registrar::wait_announced(std::uint64_t change, Nanos bound) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline_after(steady_clock().now(), bound),
+                      [&] { return stopping_ || announced_ >= change || tried_ >= change; });
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// the thread
+
+void Registrar::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!lookups_.empty()) {
+      Lookup lookup = std::move(lookups_.front());
+      lookups_.pop_front();
+      lock.unlock();
+      answer(std::move(lookup));
+      lock.lock();
+      continue;
+    }
+    // Changes go out at once while the registry is well; otherwise with the next attempt to reach it.
+    const TimePoint now = steady_clock().now();
+    const bool announces =
+        view_.state == RegistryState::kRegistered && !changes_.empty() && now >= next_announcement_;
+    if (announces || now >= next_beat_) {
+      lock.unlock();
+      announces ? announce() : beat();
+      lock.lock();
+      changed_.notify_all();
+      continue;
+    }
+    const bool later = view_.state == RegistryState::kRegistered && !changes_.empty();
+    changed_.wait_until(lock, later ? std::min(next_beat_, next_announcement_) : next_beat_);
+  }
+  std::deque<Lookup> left = std::move(lookups_);
+  lock.unlock();
+  for (Lookup& lookup : left) lookup.handler(Status(Code::kUnavailable, "the agent is closed"));
+}
+
+void Registrar::answer(Lookup lookup) {
+  auto found = client_->get_peer(options_.self.scope, lookup.name);
+  if (!found) {
+    Status status = std::move(found).error();
+    if (status.code() == Code::kNotFound) {
+      directory_.forget(lookup.name, 0);
+      status = Status(Code::kNotFound, str("no peer named \"", lookup.name, "\" is registered in scope \"",
+                                           options_.self.scope, "\" of ", options_.url));
+    } else {
+      status = std::move(status).with_context(str("look up \"", lookup.name, "\""));
+    }
+    lookup.handler(std::move(status));
+    return;
+  }
+  DirectoryEntry entry{found->address, found->instance, found->incarnation};
+  directory_.remember(lookup.name, entry);
+  lookup.handler(std::move(entry));
+}
+
+void Registrar::took_lease(const ctrl::Lease& lease) {
+  lease_ = lease;
+  interval_ = options_.heartbeat > Nanos::zero() ? options_.heartbeat : lease.heartbeat_interval;
+  next_beat_ = deadline_after(steady_clock().now(), interval_);
+  retry_ = limits::kRegistryRetryMin;
+  const std::lock_guard lock(mutex_);
+  view_.incarnation = lease.incarnation;
+  view_.server_epoch = lease.server_epoch;
+  view_.revision = lease.revision;
+  view_.ttl = lease.ttl;
+  ++view_.registrations;
+}
+
+void Registrar::beat() {
+  if (view().state == RegistryState::kFenced) {
+    if (Status status = register_again(); !status.ok()) failed(std::move(status));
+    return;
+  }
+  const std::uint64_t since = view().revision;
+  auto changes = client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since);
+  Status status = changes.status();
+  if (status.code() == Code::kNotFound) {
+    // It restarted without its state, or was away for longer than the lease.
+    status = register_again();
+  } else if (status.ok()) {
+    next_beat_ = deadline_after(steady_clock().now(), interval_);
+    retry_ = limits::kRegistryRetryMin;
+    enter(RegistryState::kRegistered, {});
+    apply(*changes);
+  }
+  if (!status.ok()) failed(std::move(status));
+}
+
+Status Registrar::register_again() {
+  ctrl::Registration self = options_.self;
+  std::uint64_t covers = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, service] : services_) self.services.push_back(service);
+    for (const auto& [name, region] : regions_) self.regions.push_back(region);
+    changes_ = {};
+    covers = last_change_;
+  }
+  auto lease = client_->register_peer(self);
+  {
+    const std::lock_guard lock(mutex_);
+    tried_ = std::max(tried_, covers);
+    if (lease) announced_ = std::max(announced_, covers);
+  }
+  // If it failed the registry knows nothing of us, and the next success tells it everything.
+  if (!lease) return std::move(lease).error();
+  // Other names may have moved while we heard nothing.
+  directory_.clear();
+  took_lease(*lease);
+  enter(RegistryState::kRegistered, {});
+  return {};
+}
+
+void Registrar::apply(const ctrl::Changes& changes) {
+  if (changes.resync) directory_.clear();
+  for (const ctrl::Event& event : changes.events) {
+    directory_.apply(event);
+    if (event.instance != options_.self.instance) on_event_(event);
+  }
+  if (changes.more) next_beat_ = steady_clock().now();
+  const std::lock_guard lock(mutex_);
+  view_.revision = changes.revision;
+  view_.server_epoch = changes.server_epoch;
+  ++view_.heartbeats;
+}
+
+void Registrar::announce() {
+  Changes changes;
+  std::uint64_t covers = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    changes = std::exchange(changes_, {});
+    covers = last_change_;
+  }
+  Status status = send_changes(changes);
+  if (status.code() == Code::kNotFound) status = register_again();
+  {
+    const std::lock_guard lock(mutex_);
+    tried_ = std::max(tried_, covers);
+    if (status.ok()) {
+      announced_ = std::max(announced_, covers);
+    } else if (status.code() != Code::kInvalidArgument) {
+      // To be sent again, except where something newer has come.
+      changes_.regions.merge(changes.regions);
+      changes_.services.merge(changes.services);
+    }
+  }
+  if (status.ok()) return;
+  if (status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted) {
+    // The registry is well and does not want this: the lease does not depend on it.
+    next_announcement_ = deadline_after(steady_clock().now(), interval_);
+    SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.url,
+              " does not show all of our services and regions: ", status.to_string());
+    const std::lock_guard lock(mutex_);
+    view_.last_error = std::move(status);
+    return;
+  }
+  failed(std::move(status));
+}
+
+Status Registrar::send_changes(const Changes& changes) {
+  const std::string& scope = options_.self.scope;
+  const std::string& name = options_.self.name;
+  if (!changes.services.empty()) {
+    std::vector<ctrl::ServiceInfo> publish;
+    std::vector<std::string> unpublish;
+    for (const auto& [service, info] : changes.services) {
+      info ? publish.push_back(*info) : unpublish.push_back(service);
+    }
+    SLIME_TRY(client_->update_services(scope, name, lease_.incarnation, publish, unpublish));
+  }
+  if (!changes.regions.empty()) {
+    std::vector<ctrl::RegionInfo> publish;
+    std::vector<std::string> unpublish;
+    for (const auto& [region, info] : changes.regions) {
+      info ? publish.push_back(*info) : unpublish.push_back(region);
+    }
+    SLIME_TRY(client_->update_regions(scope, name, lease_.incarnation, publish, unpublish));
+  }
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------- failures
+
+void Registrar::failed(Status status) {
+  const TimePoint now = steady_clock().now();
+  const bool fenced = status.code() == Code::kAborted || status.code() == Code::kAlreadyExists;
+  if (fenced) {
+    next_beat_ = deadline_after(now, jittered(limits::kFencedRetry));
+    enter(RegistryState::kFenced, std::move(status));
+    return;
+  }
+  next_beat_ = deadline_after(now, jittered(std::min(retry_, interval_)));
+  retry_ = std::min(2 * retry_, limits::kRegistryRetryMax);
+  enter(RegistryState::kUnreachable, std::move(status));
+}
+
+void Registrar::enter(RegistryState state, Status reason) {
+  RegistryState before{};
+  {
+    const std::lock_guard lock(mutex_);
+    before = std::exchange(view_.state, state);
+    view_.last_error = reason;
+  }
+  if (before == state) return;
+  const bool bad = state == RegistryState::kFenced;
+  const bool odd = state == RegistryState::kUnreachable;
+  SLIME_LOG(bad   ? LogLevel::kError
+            : odd ? LogLevel::kWarning
+                  : LogLevel::kInfo,
+            "agent", options_.self.name, ": registry ", options_.url, ": ", registry_state_name(before),
+            " -> ", registry_state_name(state), reason.ok() ? "" : ": ",
+            reason.ok() ? "" : reason.to_string(),
+            bad ? "; other agents reach that process under this name now" : "");
+}
+
+// Half to all of it.
+Nanos Registrar::jittered(Nanos span) {
+  const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(span.count() / 2, 1));
+  return span - Nanos(static_cast<std::int64_t>(rng_.below(half)));
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "agent/directory.h"
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "ctrl/client.h"
+
+namespace slime::agent {
+
+enum class RegistryState : std::uint8_t {
+  kRegistered,
+  kUnreachable,  // nanoctrl does not answer; connections and calls go on
+  kFenced,       // another process has the name now
+  kClosed,
+};
+std::string_view registry_state_name(RegistryState state);
+
+struct RegistryView {
+  RegistryState state = RegistryState::kRegistered;
+  std::string url;
+  Status last_error;
+  std::uint64_t incarnation = 0;
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;
+  Nanos ttl{};
+  std::uint64_t heartbeats = 0;
+  std::uint64_t registrations = 0;
+};
+
+struct RegistrarOptions {
+  std::string url;
+  ctrl::Registration self;  // without services and regions
+  Nanos heartbeat{};        // zero: as the registry asks
+};
+
+// An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
+// of changes and looks names up. Nothing else in an agent waits for HTTP, and no established connection waits
+// for this. Thread: any; not from a loop's callback where it says that it waits.
+class Registrar {
+ public:
+  // Called on the registrar's thread.
+  using EventHandler = std::function<void(const ctrl::Event&)>;
+  using LookupHandler = UniqueFunction<void(Result<DirectoryEntry>)>;
+
+  // Registers, and waits for it: kUnavailable when nanoctrl cannot be reached, kAlreadyExists when the name
+  // is taken.
+  static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event);
+  ~Registrar();  // close() without the goodbye
+  Registrar(const Registrar&) = delete;
+  Registrar& operator=(const Registrar&) = delete;
+
+  [[nodiscard]] const Directory& directory() const { return directory_; }
+  // Asks the registry; `handler` runs on the registrar's thread, or here when there are too many.
+  void look_up(const std::string& name, LookupHandler handler);
+
+  // What the registry is to show; announced as soon as it can be, and again whenever it forgot. The returned
+  // number is for wait_announced().
+  std::uint64_t put_service(ctrl::ServiceInfo service);
+  std::uint64_t put_region(ctrl::RegionInfo region);
+  std::uint64_t drop_regions(const std::vector<std::string>& names);
+  // Waits until the registry knows, or an attempt to tell it has failed.
+  void wait_announced(std::uint64_t change, Nanos bound);
+
+  // Ends the thread, then says goodbye to the registry; both within `bound`. Idempotent.
+  Status close(Nanos bound);
+  [[nodiscard]] RegistryView view() const;
+
+ private:
+  struct Lookup {
+    std::string name;
+    LookupHandler handler;
+  };
+  // What was changed and not announced: by name, what it is now; nothing: it is gone.
+  struct Changes {
+    std::map<std::string, std::optional<ctrl::RegionInfo>> regions;
+    std::map<std::string, std::optional<ctrl::ServiceInfo>> services;
+    [[nodiscard]] bool empty() const { return regions.empty() && services.empty(); }
+  };
+
+  Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event);
+  void run();
+  void answer(Lookup lookup);
+  void beat();
+  void announce();
+  Status send_changes(const Changes& changes);
+  Status register_again();
+  void took_lease(const ctrl::Lease& lease);
+  void apply(const ctrl::Changes& changes);
+  // Sorts out why a request failed, and when to go on.
+  void failed(Status status);
+  void enter(RegistryState state, Status reason);
+  void stop_thread();
+  [[nodiscard]] Nanos jittered(Nanos span);
+
+  const RegistrarOptions options_;
+  const std::unique_ptr<ctrl::Client> client_;
+  const EventHandler on_event_;
+  Directory directory_;
+
+  mutable std::mutex mutex_;  // guards what follows, up to the thread's own
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::deque<Lookup> lookups_;
+  std::map<std::string, ctrl::RegionInfo> regions_;
+  std::map<std::string, ctrl::ServiceInfo> services_;
+  Changes changes_;
+  std::uint64_t last_change_ = 0;
+  std::uint64_t announced_ = 0;  // changes up to here are known to the registry
+  std::uint64_t tried_ = 0;      // changes up to here have been in an attempt
+  RegistryView view_;
+
+  // The thread's own.
+  ctrl::Lease lease_;
+  Nanos interval_{};
+  TimePoint next_beat_{};
+  TimePoint next_announcement_{};
+  Nanos retry_{};
+  Rng rng_;
+
+  std::mutex close_mutex_;
+  bool closed_ = false;
+  std::thread thread_;  // last: it touches everything above
+};
+
+}  // namespace slime::agent

@@ -1,0 +1,210 @@
+#include "agent/session.h"
+
+#include <algorithm>
+
+#include "agent/limits.h"
+#include "agent/region.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+Session::Session(SessionContext& context, Pairing::Id id, transport::Connected connected)
+    : context_(context),
+      id_(id),
+      peer_(std::move(connected.peer)),
+      address_(std::move(connected.address)),
+      initiator_(connected.initiator),
+      active_at_(context.loop.now()),
+      endpoint_(std::move(connected.endpoint)) {}
+
+Session::~Session() {
+  context_.loop.cancel_timer(ready_timer_);
+  SLIME_CHECK(stalled_.empty());
+}
+
+void Session::open() {
+  SLIME_CHECK(state_ == State::kHeld);
+  state_ = State::kOpening;
+  ready_timer_ = context_.loop.add_timer(deadline_after(context_.loop.now(), limits::kReadyTimeout), [this] {
+    ready_timer_ = {};
+    reset(Status(Code::kUnavailable,
+                 str(peer_.name, " finished the handshake but opened no channel within ",
+                     std::chrono::duration_cast<std::chrono::seconds>(limits::kReadyTimeout).count(), " s")));
+  });
+  rpc::ChannelOptions options;
+  options.peer_name = peer_.name;
+  channel_ = rpc::Channel::create(context_.loop, context_.device, std::move(endpoint_), &context_.server,
+                                  *this, std::move(options));
+}
+
+void Session::probe() {
+  channel_->ping(deadline_after(context_.loop.now(), limits::kProbeTimeout),
+                 [self = shared_from_this()](Status status) {
+                   if (status.ok()) {
+                     self->context_.owner.on_session_alive(*self);
+                     return;
+                   }
+                   if (self->state_ == State::kClosed) return;
+                   self->reset(Status(Code::kUnavailable, str(self->peer_.name,
+                                                              " no longer answers on this "
+                                                              "connection: ",
+                                                              status.text())));
+                 });
+}
+
+void Session::drain(Nanos bound, bool abandoned) {
+  if (state_ == State::kClosed || state_ == State::kDraining) return;
+  context_.loop.cancel_timer(ready_timer_);
+  abandoned_ = abandoned_ || abandoned;
+  state_ = State::kDraining;
+  if (channel_) {
+    channel_->close(bound);
+    return;
+  }
+  endpoint_.reset();  // held back: nobody has used it
+  state_ = State::kClosed;
+}
+
+void Session::reset(Status reason) {
+  if (state_ == State::kClosed) return;
+  if (channel_) {
+    channel_->reset(std::move(reason));
+    return;
+  }
+  endpoint_.reset();
+  state_ = State::kClosed;
+}
+
+void Session::revoke(std::string_view region) {
+  if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// one-sided operations
+
+void Session::post(std::shared_ptr<OneSidedOperation> operation) {
+  active_at_ = context_.loop.now();
+  if (!stalled_.empty()) {
+    stall(std::move(operation));
+    return;
+  }
+  Status status = operation->post(*this);
+  if (status.ok()) return;
+  if (status.code() == Code::kResourceExhausted) {
+    stall(std::move(operation));
+  } else {
+    operation->fail(std::move(status));
+  }
+}
+
+void Session::stall(std::shared_ptr<OneSidedOperation> operation) {
+  if (stalled_.size() >= limits::kStalledOperations) {
+    operation->fail(Status(Code::kResourceExhausted,
+                           str(peer_.name, ": ", stalled_.size(), " one-sided operations wait already")));
+    return;
+  }
+  PeerOperation& waiting = *operation;
+  waiting.timer_ = context_.loop.add_timer(waiting.deadline, [this, raw = operation.get()] {
+    static_cast<PeerOperation*>(raw)->timer_ = {};
+    const auto late = std::static_pointer_cast<OneSidedOperation>(raw->PeerOperation::shared_from_this());
+    if (withdraw(*late))
+      late->fail(Status(Code::kDeadlineExceeded,
+                        str(peer_.name, ": the connection took no more operations before the deadline")));
+  });
+  stalled_.push_back(std::move(operation));
+}
+
+bool Session::withdraw(const OneSidedOperation& operation) {
+  const auto it = std::find_if(stalled_.begin(), stalled_.end(),
+                               [&operation](const auto& waiting) { return waiting.get() == &operation; });
+  if (it == stalled_.end()) return false;
+  context_.loop.cancel_timer(static_cast<PeerOperation&>(**it).timer_);
+  stalled_.erase(it);
+  return true;
+}
+
+void Session::on_channel_writable() noexcept {
+  while (!stalled_.empty() && (state_ == State::kReady || state_ == State::kDraining)) {
+    const std::shared_ptr<OneSidedOperation> first = stalled_.front();
+    Status status = first->post(*this);
+    if (status.code() == Code::kResourceExhausted) return;
+    withdraw(*first);
+    if (!status.ok()) first->fail(std::move(status));
+  }
+}
+
+void Session::fail_stalled(const Status& reason) {
+  while (!stalled_.empty()) {
+    const std::shared_ptr<OneSidedOperation> first = stalled_.front();
+    withdraw(*first);
+    first->fail(reason);
+  }
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// the channel's owner
+
+void Session::on_channel_ready() noexcept {
+  if (state_ != State::kOpening) return;
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kReady;
+  context_.owner.on_session_ready(*this);
+}
+
+void Session::on_channel_imm(std::uint32_t imm) noexcept { context_.owner.on_session_imm(*this, imm); }
+
+Result<transport::RegionDescriptor> Session::on_region_lookup(std::string_view name) noexcept {
+  return context_.regions.describe(name);
+}
+
+void Session::on_region_revoked(std::string_view name) noexcept {
+  if (const auto it = regions_.find(name); it != regions_.end()) regions_.erase(it);
+}
+
+void Session::on_channel_closed(const Status& reason) noexcept {
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kClosed;
+  regions_.clear();
+  fail_stalled(reason.ok() ? Status(Code::kCancelled, str("the connection to ", peer_.name, " was closed"))
+                           : reason);
+  context_.owner.on_session_closed(*this, reason);
+}
+
+// ---------------------------------------------------------------------------------------------------- looks
+
+const RemoteRegion* Session::cached_region(std::string_view name) const {
+  const auto it = regions_.find(name);
+  return it == regions_.end() ? nullptr : &it->second;
+}
+
+void Session::cache_region(const std::string& name, const RemoteRegion& region) {
+  if (ready()) regions_.insert_or_assign(name, region);
+}
+
+std::string Session::describe() const {
+  if (channel_) return channel_->endpoint().describe();
+  return endpoint_ ? endpoint_->describe() : std::string();
+}
+
+bool Session::idle() const {
+  return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && stalled_.empty();
+}
+
+TimePoint Session::look(TimePoint now) {
+  const transport::EndpointCounters counters = endpoint_counters();
+  const std::uint64_t messages = counters.messages_received + counters.bytes_received + counters.bytes_sent;
+  if (messages != messages_seen_) active_at_ = now;
+  messages_seen_ = messages;
+  return active_at_;
+}
+
+rpc::ChannelCounters Session::channel_counters() const {
+  return channel_ ? channel_->counters() : rpc::ChannelCounters{};
+}
+
+transport::EndpointCounters Session::endpoint_counters() const {
+  if (channel_) return channel_->endpoint().counters();
+  return endpoint_ ? endpoint_->counters() : transport::EndpointCounters{};
+}
+
+}  // namespace slime::agent

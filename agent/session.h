@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/operations.h"
+#include "agent/pairing.h"
+#include "rpc/channel.h"
+#include "transport/connect.h"
+
+namespace slime::agent {
+
+class Link;
+class RegionTable;
+class Session;
+
+// What a session tells the switchboard. On the loop.
+class SessionOwner {
+ public:
+  virtual void on_session_ready(Session& session) = 0;
+  virtual void on_session_imm(Session& session, std::uint32_t imm) = 0;
+  // Its other end still has it, after probe().
+  virtual void on_session_alive(Session& session) = 0;
+  // The last call. The session stays until the switchboard lets it go.
+  virtual void on_session_closed(Session& session, const Status& reason) = 0;
+
+ protected:
+  ~SessionOwner() = default;
+};
+
+// What all sessions of one agent share. Outlives them.
+struct SessionContext {
+  transport::Loop& loop;
+  transport::Device& device;
+  rpc::Server& server;
+  const RegionTable& regions;
+  SessionOwner& owner;
+};
+
+// One finished handshake with one peer: the endpoint, from open() on the channel over it, and what is known
+// and waits because of it: the peer's regions, one-sided operations that the endpoint did not take yet.
+// Thread: the loop.
+class Session final : public std::enable_shared_from_this<Session>, private rpc::ChannelOwner {
+ public:
+  enum class State : std::uint8_t { kHeld, kOpening, kReady, kDraining, kClosed };
+
+  Session(SessionContext& context, Pairing::Id id, transport::Connected connected);
+  ~Session();
+
+  // Makes the channel: from here on the peer may use it.
+  void open();
+  // Asks the other end whether it is there; on_session_alive(), or the connection is reset.
+  void probe();
+  // Ends in good order: what is in flight has until `bound`. `abandoned`: for a reason that is not the
+  // user's, so what is cut off is kUnavailable and not kCancelled.
+  void drain(Nanos bound, bool abandoned);
+  void reset(Status reason);
+  void revoke(std::string_view region);
+
+  // One-sided operations, in order.
+  void post(std::shared_ptr<OneSidedOperation> operation);
+  // True if it had waited and is taken out.
+  bool withdraw(const OneSidedOperation& operation);
+
+  [[nodiscard]] Pairing::Id id() const { return id_; }
+  [[nodiscard]] State state() const { return state_; }
+  [[nodiscard]] bool ready() const { return state_ == State::kReady; }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
+  [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
+  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] bool initiator() const { return initiator_; }
+  [[nodiscard]] rpc::Channel& channel() { return *channel_; }
+  [[nodiscard]] const RemoteRegion* cached_region(std::string_view name) const;
+  void cache_region(const std::string& name, const RemoteRegion& region);
+  [[nodiscard]] std::string describe() const;  // of the endpoint
+
+  // Nothing in flight in any direction.
+  [[nodiscard]] bool idle() const;
+  // When something last happened, as far as the last look: messages either way move it to `now`.
+  TimePoint look(TimePoint now);
+  [[nodiscard]] rpc::ChannelCounters channel_counters() const;
+  [[nodiscard]] transport::EndpointCounters endpoint_counters() const;
+
+  std::vector<Link*> links;  // that use it, or wait for it to be ready
+
+ private:
+  void on_channel_ready() noexcept override;
+  void on_channel_imm(std::uint32_t imm) noexcept override;
+  void on_channel_writable() noexcept override;
+  Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept override;
+  void on_region_revoked(std::string_view name) noexcept override;
+  void on_channel_closed(const Status& reason) noexcept override;
+
+  void stall(std::shared_ptr<OneSidedOperation> operation);
+  void fail_stalled(const Status& reason);
+
+  SessionContext& context_;
+  const Pairing::Id id_;
+  const transport::PeerIdentity peer_;
+  const std::string address_;
+  const bool initiator_;
+  State state_ = State::kHeld;
+  bool abandoned_ = false;
+  transport::TimerId ready_timer_;
+  std::map<std::string, RemoteRegion, std::less<>> regions_;
+  std::deque<std::shared_ptr<OneSidedOperation>> stalled_;
+  TimePoint active_at_;
+  std::uint64_t messages_seen_ = 0;
+  std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
+  std::unique_ptr<rpc::Channel> channel_;
+};
+
+}  // namespace slime::agent

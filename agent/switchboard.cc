@@ -1,0 +1,390 @@
+#include "agent/switchboard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/limits.h"
+#include "agent/registrar.h"
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::agent {
+namespace {
+
+Status closed_status() { return Status(Code::kUnavailable, "this agent is closed"); }
+
+}  // namespace
+
+Switchboard::Switchboard(transport::Loop& loop, transport::Device& device, transport::Port& port,
+                         rpc::Server& server, const RegionTable& regions, Options options)
+    : loop_(loop),
+      port_(port),
+      options_(std::move(options)),
+      context_{loop, device, server, regions, *this},
+      rng_([] {
+        std::uint64_t seed = 0;
+        random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
+        return seed;
+      }()) {}
+
+Switchboard::~Switchboard() { SLIME_CHECK(sessions_.empty()); }
+
+void Switchboard::set_registry(Registry registry) { registry_ = std::move(registry); }
+void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
+
+// -----------------------------------------------------------------------------------------------------------
+// links
+
+Link* Switchboard::find_link(std::string_view key) {
+  const auto it = links_.find(key);
+  return it == links_.end() ? nullptr : it->second.get();
+}
+
+Link& Switchboard::link_for(const std::string& key) {
+  if (Link* known = find_link(key)) return *known;
+  forget_links();
+  const auto& self = options_.handshake.self.name;
+  auto link = std::make_unique<Link>(static_cast<LinkOwner&>(*this), loop_, self, key,
+                                     parse_target(key, options_.has_registry), rng_.next());
+  return *links_.emplace(key, std::move(link)).first->second;
+}
+
+// Peers come and go under names of their own for as long as we live.
+void Switchboard::forget_links() {
+  if (links_.size() < limits::kRememberedPeers) return;
+  std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
+}
+
+void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> operation) {
+  if (closing_) {
+    operation->fail(closed_status());
+    return;
+  }
+  link_for(key).submit(std::move(operation));
+}
+
+void Switchboard::disconnect(const std::string& key) {
+  if (Link* link = find_link(key)) link->disconnect();
+}
+
+std::optional<DirectoryEntry> Switchboard::cached_entry(const std::string& name) {
+  return registry_.directory != nullptr ? registry_.directory->find(name) : std::nullopt;
+}
+
+void Switchboard::resolve(Link& link) {
+  if (registry_.look_up) {
+    registry_.look_up(link.key());
+    return;
+  }
+  link.on_resolved(Status(Code::kNotFound, str("\"", link.key(),
+                                               "\" is not connected, and without a registry (ctrl_url) only "
+                                               "\"host:port\" can be reached")));
+}
+
+void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> entry) {
+  Link* link = find_link(name);
+  if (link != nullptr && !closing_) link->on_resolved(std::move(entry));
+}
+
+std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uint64_t attempt,
+                                                            const std::string& address,
+                                                            transport::PeerIdentity expected) {
+  make_room();  // one too many of our own is better than none
+  return transport::connect(loop_, port_, address, std::move(expected), options_.handshake,
+                            [this, key = link.key(), attempt](Result<transport::Connected> result) {
+                              handshake_done(key, attempt, std::move(result));
+                            });
+}
+
+void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
+                                 Result<transport::Connected> result) {
+  Link* link = find_link(key);
+  if (link == nullptr || link->attempt() != attempt || closing_) return;  // it was given up
+  if (!result) {
+    link->on_handshake_failed(std::move(result).error());
+    return;
+  }
+  arrived(std::move(*result), link);
+}
+
+void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) {
+  loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt))] {});
+}
+
+// A session that leads to the peer of this link, by what is known of it.
+Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
+  InstanceId instance = link.identity().instance;
+  if (link.by_name()) {
+    if (const auto entry = cached_entry(link.key())) instance = entry->instance;
+  }
+  const auto it = pairings_.find(instance);
+  return it == pairings_.end() ? nullptr : session_by_id(it->second.hope());
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// handshakes
+
+Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
+  if (closing_) return Status(Code::kUnavailable, str(options_.handshake.self.name, " is closing"));
+  SLIME_TRY(ctrl::check_name("peer name", peer.name));
+  if (make_room()) return {};
+  return Status(Code::kResourceExhausted, str(options_.handshake.self.name, " has ", options_.max_connections,
+                                              " connections and none of them is idle"));
+}
+
+void Switchboard::on_connected(transport::Connected connected) noexcept {
+  if (closing_) return;
+  arrived(std::move(connected), nullptr);
+}
+
+Pairing& Switchboard::pairing_of(const InstanceId& instance) {
+  return pairings_.try_emplace(instance, options_.handshake.self.instance > instance).first->second;
+}
+
+void Switchboard::arrived(transport::Connected connected, Link* link) {
+  const auto session = std::make_shared<Session>(context_, ++last_id_, std::move(connected));
+  const InstanceId instance = session->peer().instance;
+  Pairing::Arrival arrival;
+  // Both ends of a connection to ourselves are here: the one that we accepted only answers.
+  const bool passive = instance == options_.handshake.self.instance && !session->initiator();
+  Pairing* const pairing = passive ? nullptr : &pairing_of(instance);
+  if (pairing != nullptr) arrival = pairing->arrived(session->id(), session->initiator());
+  switch (arrival.verdict) {
+    case Pairing::Verdict::kOpen:
+      sessions_.emplace(session->id(), session);
+      live_.fetch_add(1, std::memory_order_acq_rel);
+      session->open();
+      if (link != nullptr) link->attach(session);
+      break;
+    case Pairing::Verdict::kHold:
+      sessions_.emplace(session->id(), session);
+      live_.fetch_add(1, std::memory_order_acq_rel);
+      break;
+    case Pairing::Verdict::kDrop:
+      // Dropped with its endpoint at the end of this; the peer sees it close before it was ever used.
+      if (link != nullptr) link->attach(session_by_id(pairing->current()));
+      break;
+  }
+  apply(arrival.changes);
+}
+
+void Switchboard::apply(const Pairing::Changes& changes) {
+  if (const SessionPtr held = session_by_id(changes.open)) held->open();
+  if (const SessionPtr old = session_by_id(changes.retire)) drain(*old, limits::kCloseBound, true);
+  for (const Pairing::Id id : changes.drop) {
+    if (const SessionPtr held = session_by_id(id)) {
+      held->drain(Nanos::zero(), true);
+      release(*held);
+    }
+  }
+  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe();
+}
+
+Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second;
+}
+
+// Lets a closed session go, in a later turn.
+void Switchboard::release(Session& session) {
+  const auto it = sessions_.find(session.id());
+  if (it == sessions_.end()) return;
+  loop_.post([held = std::move(it->second)] {});
+  sessions_.erase(it);
+  live_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// sessions
+
+void Switchboard::on_session_ready(Session& session) {
+  const SessionPtr self = session_by_id(session.id());
+  if (self == nullptr) return;
+  ++made_;
+  const bool passive = session.peer().instance == options_.handshake.self.instance && !session.initiator();
+  if (passive) return;
+  const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
+  attach_links(self);
+  apply(changes);
+}
+
+// All links that lead to this peer use the new session, whoever opened it.
+void Switchboard::attach_links(const SessionPtr& session) {
+  const auto attached = session->links;  // a callback may change it
+  for (Link* link : attached) {
+    if (link->session() == session && link->machine().state() != ConnectionState::kReady)
+      link->on_session_ready();
+  }
+  std::vector<Link*> others;
+  Link& named = link_for(session->peer().name);
+  if (named.session() != session && displaces(*session, named)) others.push_back(&named);
+  for (const auto& [key, link] : links_) {
+    if (link.get() == &named || link->session() == session) continue;
+    if (link->identity().instance == session->peer().instance) others.push_back(link.get());
+  }
+  for (Link* link : others) {
+    if (link->machine().state() == ConnectionState::kReady) link->detach(Status());
+    link->attach(session);
+  }
+}
+
+// Whether a session under a link's name takes the link. Names need not be unique without a registry: then the
+// latest has it. With one, who the registry says.
+bool Switchboard::displaces(const Session& session, const Link& link) {
+  if (!link.session() || link.session()->peer().instance == session.peer().instance) return true;
+  const auto entry = cached_entry(link.key());
+  return !entry || entry->instance != link.session()->peer().instance;
+}
+
+void Switchboard::on_session_imm(Session& session, std::uint32_t imm) {
+  if (handlers_.imm) handlers_.imm(session.peer().name, imm);
+}
+
+void Switchboard::on_session_alive(Session& session) {
+  const auto it = pairings_.find(session.peer().instance);
+  if (it != pairings_.end()) apply(it->second.probed_alive(session.id()));
+}
+
+void Switchboard::on_session_closed(Session& session, const Status& reason) {
+  const InstanceId instance = session.peer().instance;
+  const SessionPtr self = session_by_id(session.id());
+  const auto links = session.links;
+  Pairing::Changes changes;
+  SessionPtr replacement;
+  if (const auto it = pairings_.find(instance); it != pairings_.end()) {
+    changes = it->second.closed(session.id());
+    replacement = session_by_id(it->second.hope());
+    if (it->second.empty()) pairings_.erase(it);
+  }
+  release(session);
+  apply(changes);
+  for (Link* link : links) {
+    if (link->session() == self) link->on_session_closed(reason, replacement);
+  }
+  if (handlers_.closed) handlers_.closed(session.peer().name, session.channel().endpoint().id());
+}
+
+void Switchboard::drain(Session& session) { drain(session, limits::kCloseBound, false); }
+
+void Switchboard::drain(Session& session, Nanos bound, bool abandoned) {
+  const auto links = session.links;
+  for (Link* link : links) link->on_session_draining();
+  const auto it = pairings_.find(session.peer().instance);
+  Pairing::Changes changes;
+  if (it != pairings_.end()) {
+    changes = it->second.closed(session.id());
+    if (it->second.empty()) pairings_.erase(it);
+  }
+  session.drain(bound, abandoned);
+  apply(changes);
+}
+
+bool Switchboard::make_room() {
+  if (sessions_.size() < options_.max_connections) return true;
+  const TimePoint now = loop_.now();
+  std::size_t staying = 0;
+  SessionPtr oldest;
+  TimePoint oldest_use = kNever;
+  for (const auto& [id, session] : sessions_) {
+    if (session->state() != Session::State::kDraining) ++staying;
+    const TimePoint used = session->look(now);
+    if (!session->ready() || !session->idle() || used >= oldest_use) continue;
+    oldest = session;
+    oldest_use = used;
+  }
+  if (staying < options_.max_connections) return true;
+  if (!oldest) return false;
+  drain(*oldest, limits::kCloseBound, true);
+  return true;
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// the registry, regions
+
+void Switchboard::on_registry_event(const ctrl::Event& event) {
+  if (closing_) return;
+  if (event.kind == ctrl::EventKind::kExpired) {
+    const auto it = pairings_.find(event.instance);
+    const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
+    // The lease says little about the connection: who answers on it is there.
+    if (session && session->ready()) session->probe();
+    return;
+  }
+  if (event.kind != ctrl::EventKind::kRegistered) return;
+  Link* link = find_link(event.name);
+  if (link == nullptr) return;
+  const SessionPtr session = link->session();
+  if (session && session->peer().instance != event.instance &&
+      link->machine().state() == ConnectionState::kReady) {
+    // Another process has the name. What runs on the old connection may end; what comes goes to the new
+    // owner.
+    link->detach(Status(Code::kUnavailable, str(event.name, " is another process now")));
+    if (session->links.empty()) drain(*session, limits::kCloseBound, true);
+  }
+  link->retry_soon();
+}
+
+void Switchboard::revoke(const std::vector<std::string>& regions) {
+  for (const auto& [id, session] : sessions_) {
+    for (const std::string& region : regions) session->revoke(region);
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- closing
+
+void Switchboard::close(Nanos bound) {
+  closing_ = true;
+  for (const auto& [key, link] : links_) link->fail_all(closed_status());
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    const bool held = session->state() == Session::State::kHeld;
+    drain(*session, bound, false);
+    if (held) release(*session);
+  }
+}
+
+void Switchboard::reset_all() {
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    session->reset(Status(Code::kUnavailable, "the agent was closed and its time to end was over"));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------
+// views
+
+PeerView Switchboard::view_of(const Link& link) const {
+  PeerView out;
+  out.name = link.key();
+  out.address = link.address();
+  out.identity = link.identity();
+  out.state = link.machine().state();
+  out.error = link.machine().reason();
+  out.failures = link.machine().failures();
+  out.waiting = link.waiting();
+  out.connects = link.connects();
+  if (const SessionPtr& session = link.session()) {
+    out.connection = session->id();
+    out.initiator = session->initiator();
+    out.endpoint = session->describe();
+    out.channel = session->channel_counters();
+    out.bytes = session->endpoint_counters();
+  }
+  return out;
+}
+
+std::vector<PeerView> Switchboard::view() const {
+  std::vector<PeerView> out;
+  out.reserve(links_.size());
+  for (const auto& [key, link] : links_) out.push_back(view_of(*link));
+  return out;
+}
+
+PeerView Switchboard::view(const std::string& key) const {
+  if (const auto it = links_.find(key); it != links_.end()) return view_of(*it->second);
+  PeerView out;
+  out.name = key;
+  return out;
+}
+
+}  // namespace slime::agent

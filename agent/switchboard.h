@@ -1,0 +1,141 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/link.h"
+#include "agent/pairing.h"
+#include "agent/session.h"
+#include "base/random.h"
+#include "ctrl/types.h"
+#include "transport/connect.h"
+
+namespace slime::agent {
+
+// What info() shows of a peer.
+struct PeerView {
+  std::string name;
+  std::string address;
+  transport::PeerIdentity identity;
+  ConnectionState state = ConnectionState::kIdle;
+  Status error;
+  std::uint32_t failures = 0;
+  std::size_t waiting = 0;
+  std::uint64_t connects = 0;
+  std::uint64_t connection = 0;  // its id; 0: none
+  bool initiator = false;
+  std::string endpoint;
+  rpc::ChannelCounters channel;
+  transport::EndpointCounters bytes;
+};
+
+struct BoardCounters {
+  std::size_t connections = 0;  // open now
+  std::uint64_t made = 0;       // that were usable, ever
+};
+
+// Everything between the peers that the user names and the connections that there are: links, sessions, and
+// for each peer instance the pairing that decides which session lives. Thread: the loop, where nothing else
+// is said.
+class Switchboard final : public transport::Acceptor, private LinkOwner, private SessionOwner {
+ public:
+  struct Options {
+    transport::HandshakeOptions handshake;
+    std::size_t max_connections = 1024;
+    bool has_registry = false;
+  };
+  Switchboard(transport::Loop& loop, transport::Device& device, transport::Port& port, rpc::Server& server,
+              const RegionTable& regions, Options options);
+  ~Switchboard();
+
+  // How names are found. `look_up` ends in on_resolved(), on the loop; without it there is no registry.
+  struct Registry {
+    const Directory* directory = nullptr;
+    std::function<void(const std::string& name)> look_up;
+  };
+  // On the loop.
+  struct Handlers {
+    std::function<void(const std::string& peer, std::uint32_t imm)> imm;
+    std::function<void(const std::string& peer, std::uint64_t connection)> closed;
+  };
+  void set_registry(Registry registry);
+  void set_handlers(Handlers handlers);
+
+  void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
+  void disconnect(const std::string& key);
+  void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
+  void on_registry_event(const ctrl::Event& event);
+  void revoke(const std::vector<std::string>& regions);
+
+  // Refuses all that is new, ends what waits, gives what is in flight until `bound`.
+  void close(Nanos bound);
+  // Cuts off what is left.
+  void reset_all();
+  // Sessions that are not closed. Thread: any.
+  [[nodiscard]] std::size_t live_sessions() const { return live_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] std::vector<PeerView> view() const;
+  [[nodiscard]] PeerView view(const std::string& key) const;
+  [[nodiscard]] BoardCounters counters() const { return {sessions_.size(), made_}; }
+
+  // Acceptor.
+  Status on_hello(const transport::PeerIdentity& peer) noexcept override;
+  void on_connected(transport::Connected connected) noexcept override;
+
+ private:
+  using SessionPtr = std::shared_ptr<Session>;
+
+  // LinkOwner.
+  SessionPtr find_session(const Link& link) override;
+  std::optional<DirectoryEntry> cached_entry(const std::string& name) override;
+  void resolve(Link& link) override;
+  std::unique_ptr<transport::Connecting> connect(Link& link, std::uint64_t attempt,
+                                                 const std::string& address,
+                                                 transport::PeerIdentity expected) override;
+  void drain(Session& session) override;
+  void release_later(std::unique_ptr<transport::Connecting> attempt) override;
+  // SessionOwner.
+  void on_session_ready(Session& session) override;
+  void on_session_imm(Session& session, std::uint32_t imm) override;
+  void on_session_alive(Session& session) override;
+  void on_session_closed(Session& session, const Status& reason) override;
+
+  Link& link_for(const std::string& key);
+  Link* find_link(std::string_view key);
+  [[nodiscard]] PeerView view_of(const Link& link) const;
+  void forget_links();
+  void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
+  void arrived(transport::Connected connected, Link* link);
+  Pairing& pairing_of(const InstanceId& instance);
+  void apply(const Pairing::Changes& changes);
+  void attach_links(const SessionPtr& session);
+  [[nodiscard]] bool displaces(const Session& session, const Link& link);
+  SessionPtr session_by_id(Pairing::Id id) const;
+  void release(Session& session);
+  void drain(Session& session, Nanos bound, bool abandoned);
+  // Makes room for one more, if something is idle.
+  bool make_room();
+
+  transport::Loop& loop_;
+  transport::Port& port_;
+  const Options options_;
+  SessionContext context_;
+  Registry registry_;
+  Handlers handlers_;
+  Rng rng_;
+  bool closing_ = false;
+  Pairing::Id last_id_ = 0;
+  std::uint64_t made_ = 0;
+  std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
+  std::map<Pairing::Id, SessionPtr> sessions_;
+  std::map<InstanceId, Pairing> pairings_;
+  std::atomic<std::size_t> live_{0};
+};
+
+}  // namespace slime::agent
