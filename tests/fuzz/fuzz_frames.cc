@@ -1,0 +1,191 @@
+// A peer that sends anything: the input is the stream that a software endpoint with registered regions and a
+// receiver reads. Nothing outside the regions may change, and what the endpoint keeps is bounded.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "transport/soft/device.h"
+#include "transport/soft/frames.h"
+
+namespace slime::transport {
+namespace {
+
+constexpr std::size_t kRegionBytes = 4096;
+constexpr std::size_t kGuard = 4096;
+constexpr std::byte kGuardByte{0xa5};
+// Whatever the peer does, it makes us send no more than answers to what it asked for.
+constexpr std::size_t kMostSent = 64 * 1024 * 1024;
+
+// Gives the engine the input in pieces, and swallows what it writes.
+class FuzzWire final : public soft::Wire {
+ public:
+  explicit FuzzWire(Bytes input) : input_(input) {}
+  void start(soft::WireHandler& handler) override { handler_ = &handler; }
+  Result<std::size_t> write(std::span<const iovec> parts) override {
+    std::size_t total = 0;
+    for (const iovec& part : parts) total += part.iov_len;
+    sent += total;
+    SLIME_CHECK(sent <= kMostSent);
+    return total;
+  }
+  Result<std::size_t> read(std::span<const iovec> parts) override {
+    if (input_.empty()) return Status(Code::kUnavailable, "the end of the input");
+    std::size_t left = std::min(piece_, input_.size());
+    std::size_t total = 0;
+    for (const iovec& part : parts) {
+      const std::size_t n = std::min(left, part.iov_len);
+      std::memcpy(part.iov_base, input_.data(), n);
+      input_ = input_.subspan(n);
+      left -= n;
+      total += n;
+    }
+    piece_ = piece_ * 7 % 1021 + 1;
+    return total;
+  }
+  void want_write(bool) override {}
+  void set_waiting(bool) override {}
+  [[nodiscard]] std::string describe() const override { return "fuzz"; }
+  soft::WireHandler* handler() { return handler_; }
+  std::size_t sent = 0;
+
+ private:
+  Bytes input_;
+  std::size_t piece_ = 1;
+  soft::WireHandler* handler_ = nullptr;
+};
+
+class Sink final : public Receiver {
+ public:
+  void on_message(Message message) noexcept override {
+    SLIME_CHECK(message.bytes().size() <= 512);
+    if (++messages % 3 == 0) held.push_back(std::move(message));
+    SLIME_CHECK(held.size() <= 64);
+  }
+  void on_imm(std::uint32_t) noexcept override {}
+  void on_ready() noexcept override {}
+  void on_closed(const Status& reason) noexcept override {
+    SLIME_CHECK(!reason.ok());
+    ++closed;
+  }
+  std::size_t messages = 0;
+  std::vector<Message> held;
+  int closed = 0;
+};
+
+class Once final : public Operation {
+ public:
+  void complete(Status) noexcept override { ++completions; }
+  int completions = 0;
+};
+
+// Memory of a region between two guards.
+struct Guarded {
+  Guarded() : bytes(kRegionBytes + 2 * kGuard, kGuardByte) {}
+  ~Guarded() {
+    for (std::size_t i = 0; i < kGuard; ++i)
+      SLIME_CHECK(bytes[i] == kGuardByte && bytes[bytes.size() - 1 - i] == kGuardByte);
+  }
+  std::byte* data() { return bytes.data() + kGuard; }
+  ByteVector bytes;
+};
+
+// The keys are random, so the fuzzer cannot guess them: a header whose key is one of these gets the real one.
+void put_real_keys(ByteVector& stream, std::span<const RegionDescriptor> regions) {
+  std::size_t at = 0;
+  while (stream.size() - at >= soft::kHeaderBytes) {
+    soft::FrameHeader header;
+    std::memcpy(&header, stream.data() + at, sizeof header);
+    const std::uint64_t which = header.key;
+    if (which >= 1 && which <= regions.size()) {
+      header.key = regions[which - 1].keys[0];
+      header.region = regions[which - 1].id.packed();
+      std::memcpy(stream.data() + at, &header, sizeof header);
+    }
+    at += soft::kHeaderBytes +
+          std::min<std::size_t>(header.payload_bytes, stream.size() - at - soft::kHeaderBytes);
+  }
+}
+
+void run(Bytes input) {
+  ManualClock clock;
+  auto loop = Loop::create({.clock = &clock});
+  SLIME_CHECK(loop.has_value());
+  FuzzWire* wire = nullptr;
+  ByteVector stream(input.begin(), input.end());
+  soft::SoftDevice device([&]() -> soft::WireFactory {
+    return [&](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<soft::Wire>> {
+      auto made = std::make_unique<FuzzWire>(stream);
+      wire = made.get();
+      return std::unique_ptr<soft::Wire>(std::move(made));
+    };
+  });
+  Guarded open;
+  Guarded readable;
+  Guarded local;
+  auto open_region = device.register_memory(open.data(), kRegionBytes, Rights::kReadWrite, MemoryKind::kHost);
+  auto readable_region =
+      device.register_memory(readable.data(), kRegionBytes, Rights::kRemoteRead, MemoryKind::kHost);
+  auto local_region = device.register_memory(local.data(), kRegionBytes, Rights::kLocal, MemoryKind::kHost);
+  SLIME_CHECK(open_region && readable_region && local_region);
+  const ByteVector readable_before = readable.bytes;
+  const std::array regions{open_region->describe(), readable_region->describe(), local_region->describe()};
+  put_real_keys(stream, regions);
+
+  auto port =
+      device.open_port(**loop, {.slot_bytes = 512, .pool_slots = 64, .base_credits = 8, .max_credits = 32});
+  SLIME_CHECK(port.has_value());
+  auto pending = (*port)->prepare();
+  SLIME_CHECK(pending.has_value());
+  const ByteVector parameters = soft::Parameters{.slot_bytes = 512, .initial_credits = 8}.encode();
+  auto endpoint = (*pending)->finish(parameters, UniqueFd(), {"self", "fuzz", false});
+  SLIME_CHECK(endpoint.has_value());
+  Sink sink;
+  (*endpoint)->set_receiver(sink);
+
+  // Work of our own, so that answers may match.
+  RegionDescriptor far;
+  far.id = {0, 1};
+  far.length_bytes = kRegionBytes;
+  far.rights = Rights::kReadWrite;
+  far.key_count = 1;
+  const auto remote = (*endpoint)->import_region(far);
+  SLIME_CHECK(remote.has_value());
+  const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};
+  std::array<Once, 4> operations;
+  SLIME_CHECK((*endpoint)->read(copies, operations[0]).ok());
+  SLIME_CHECK((*endpoint)->write(copies, operations[1]).ok());
+  SLIME_CHECK((*endpoint)->write_with_imm(copies, 5, operations[2]).ok());
+  SLIME_CHECK((*endpoint)->send({}, operations[3]).ok());
+
+  const auto turns = [&](int most) {
+    while (most-- > 0 && (*loop)->poll(Nanos::zero())) {
+    }
+  };
+  turns(100);
+  for (std::size_t i = 0; sink.closed == 0; ++i) {
+    SLIME_CHECK(i <= 2 * stream.size() + 100);
+    if ((*endpoint)->error().ok()) wire->handler()->on_readable();
+    turns(100);
+    if (i % 16 == 15) sink.held.clear();
+  }
+  for (const Once& operation : operations) SLIME_CHECK(operation.completions == 1);
+  SLIME_CHECK(readable.bytes == readable_before);
+  endpoint->reset();
+  sink.held.clear();
+  turns(100);
+  SLIME_CHECK((*port)->free_slots() == 64);
+}
+
+}  // namespace
+}  // namespace slime::transport
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > 256 * 1024) return 0;
+  slime::transport::run(slime::Bytes(reinterpret_cast<const std::byte*>(data), size));
+  return 0;
+}
