@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+// The subcommands of `slime`. Each prints its result to stdout and its errors to stderr, and returns the exit
+// code: 0 it worked, 1 it did not, 2 the command line is wrong,
+// 130 after Ctrl-C.
+namespace slime::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;
+
+// Prints "slime <command>: <code>: <text>" to stderr and returns the exit code of that status.
+int fail(std::string_view command, const Status& status);
+
+struct DoctorOptions {
+  std::string ctrl_url;
+  bool json = false;
+};
+// 1 when something that Slime needs is broken here; advice alone is 0.
+int doctor(const DoctorOptions& options);
+
+struct PeersOptions {
+  std::string ctrl_url;
+  std::string scope = "default";
+  std::string kind;
+  bool json = false;
+};
+int peers(const PeersOptions& options);
+
+struct CallOptions {
+  std::string peer;                    // a name, or "host:port"
+  std::string method;                  // "service.method"
+  std::vector<std::string> arguments;  // JSON values
+  std::string ctrl_url;
+  std::string scope = "default";
+  std::string token;
+  std::string provider = "auto";
+  double deadline_seconds = 30;
+};
+int call(const CallOptions& options);
+
+}  // namespace slime::cli

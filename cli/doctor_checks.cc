@@ -1,0 +1,227 @@
+#include "cli/doctor_checks.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "base/daemon.h"
+#include "base/str.h"
+#include "ctrl/client.h"
+#include "transport/provider.h"
+
+namespace slime::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a connection of the TCP provider wants to have under way: a few chunks of bulk data.
+constexpr std::uint64_t kWantedSocketBytes = 4 << 20;
+// One per connection, two per agent, and what the program itself opens.
+constexpr std::uint64_t kWantedFds = 4096;
+constexpr std::uint64_t kWantedLockedBytes = std::uint64_t{1} << 30;
+
+std::optional<std::string> first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  if (!std::getline(in, line)) return std::nullopt;
+  return line;
+}
+
+// The last number of a line such as "4096 131072 6291456".
+std::optional<std::uint64_t> last_number(const std::string& line) {
+  std::istringstream in(line);
+  std::optional<std::uint64_t> last;
+  for (std::uint64_t number = 0; in >> number;) last = number;
+  return last;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes >= std::uint64_t{1} << 30) return str(bytes >> 30, " GiB");
+  if (bytes >= 1 << 20) return str(bytes >> 20, " MiB");
+  return str(bytes >> 10, " KiB");
+}
+
+// "always [madvise] never" -> "madvise"
+std::string chosen(const std::string& line) {
+  const std::size_t open = line.find('[');
+  const std::size_t close = line.find(']');
+  if (open == std::string::npos || close == std::string::npos || close < open) return line;
+  return line.substr(open + 1, close - open - 1);
+}
+
+bool in_container() { return fs::exists("/.dockerenv") || fs::exists("/run/.containerenv"); }
+
+Finding socket_buffer(const char* name, const char* path, const char* key) {
+  const auto line = first_line(path);
+  const auto limit = line ? last_number(*line) : std::nullopt;
+  if (!limit) return {name, Verdict::kInfo, str("unknown (no ", path, ")"), ""};
+  if (*limit >= kWantedSocketBytes) return {name, Verdict::kOk, bytes_text(*limit), ""};
+  return {name, Verdict::kAdvice, bytes_text(*limit),
+          str("as root: sysctl -w ", key, "='4096 131072 ", kWantedSocketBytes, "'")};
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kInfo:
+      return "info";
+    case Verdict::kAdvice:
+      return "advice";
+    case Verdict::kBroken:
+      break;
+  }
+  return "broken";
+}
+
+std::vector<Finding> check_providers() {
+  std::vector<Finding> out;
+  bool any = false;
+  for (const std::string& name : transport::provider_names()) {
+    const std::string label = "provider " + name;
+    auto provider = transport::make_provider(name);
+    const Status status = provider ? (*provider)->available() : provider.error();
+    any = any || status.ok();
+    out.push_back(status.ok() ? Finding{label, Verdict::kOk, "works here", ""}
+                              : Finding{label, Verdict::kInfo, "not usable: " + status.text(), ""});
+  }
+  if (!any) {
+    out.push_back({"providers", Verdict::kBroken, "none works", "without a provider no agent can connect"});
+  }
+  return out;
+}
+
+std::vector<Finding> check_processor() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  const long usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
+  const std::string value = usable == online ? str(usable) : str(usable, " of ", online);
+  if (usable >= 2) return {{"cores", Verdict::kOk, value, ""}};
+  return {{"cores", Verdict::kAdvice, value,
+           "with one core a waiting caller and its peer take turns: use Progress::kThread, the default"}};
+}
+
+std::vector<Finding> check_memory() {
+  std::vector<Finding> out;
+  rlimit locked{};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0) {
+    const bool unlimited = locked.rlim_cur == RLIM_INFINITY;
+    const std::string value = unlimited ? "unlimited" : bytes_text(locked.rlim_cur);
+    if (unlimited || locked.rlim_cur >= kWantedLockedBytes || geteuid() == 0) {
+      out.push_back({"locked memory", Verdict::kOk,
+                     geteuid() == 0 && !unlimited ? value + ", root may exceed it" : value, ""});
+    } else {
+      out.push_back(
+          {"locked memory", Verdict::kAdvice, value,
+           "RDMA registers locked memory: raise 'memlock' in /etc/security/limits.conf, or LimitMEMLOCK= of "
+           "the service; TCP does not need it"});
+    }
+  }
+  const auto line = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (!line) {
+    out.push_back({"huge pages", Verdict::kInfo, "the kernel has no transparent huge pages", ""});
+  } else if (const std::string choice = chosen(*line); choice == "never") {
+    out.push_back({"huge pages", Verdict::kAdvice, choice,
+                   "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
+  } else {
+    out.push_back({"huge pages", Verdict::kOk, choice, ""});
+  }
+  return out;
+}
+
+std::vector<Finding> check_limits() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return {};
+  const std::string value = files.rlim_cur == RLIM_INFINITY
+                                ? "unlimited"
+                                : str(files.rlim_cur, " (hard limit ", files.rlim_max, ")");
+  if (files.rlim_cur >= kWantedFds) return {{"file descriptors", Verdict::kOk, value, ""}};
+  return {{"file descriptors", Verdict::kAdvice, value,
+           str("each connected peer takes one: ulimit -n ", kWantedFds,
+               " before starting agents with many peers")}};
+}
+
+std::vector<Finding> check_isolation() {
+  std::vector<Finding> out;
+  const auto yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  if (!yama) {
+    out.push_back(
+        {"ptrace scope", Verdict::kOk, "no Yama: processes of one user may copy from each other", ""});
+  } else if (*yama == "0") {
+    out.push_back({"ptrace scope", Verdict::kOk, "0: processes of one user may copy from each other", ""});
+  } else {
+    out.push_back({"ptrace scope", Verdict::kInfo,
+                   str(*yama, ": local peers cannot copy directly out of memory that Slime did not allocate"),
+                   ""});
+  }
+  if (in_container())
+    out.push_back({"container", Verdict::kInfo, "this looks like one: sysctls are the host's", ""});
+  return out;
+}
+
+std::vector<Finding> check_network() {
+  return {socket_buffer("tcp receive buffer", "/proc/sys/net/ipv4/tcp_rmem", "net.ipv4.tcp_rmem"),
+          socket_buffer("tcp send buffer", "/proc/sys/net/ipv4/tcp_wmem", "net.ipv4.tcp_wmem")};
+}
+
+std::vector<Finding> check_rdma() {
+  std::vector<Finding> out;
+  std::error_code error;
+  std::string devices;
+  for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", error)) {
+    const auto state = first_line(entry.path() / "ports/1/state");
+    devices.append(devices.empty() ? "" : ", ").append(entry.path().filename().string());
+    if (state) devices.append(" (port 1 ").append(*state).append(")");
+  }
+  out.push_back({"rdma devices", Verdict::kInfo,
+                 devices.empty() ? "none in /sys/class/infiniband: peers connect over TCP" : devices, ""});
+  void* const library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library != nullptr) {
+    dlclose(library);
+    out.push_back({"libibverbs", Verdict::kInfo, "installed", ""});
+  } else if (devices.empty()) {
+    out.push_back({"libibverbs", Verdict::kInfo, "not installed, and no device needs it", ""});
+  } else {
+    out.push_back(
+        {"libibverbs", Verdict::kAdvice, "not installed", "apt-get install libibverbs1 ibverbs-providers"});
+  }
+  return out;
+}
+
+std::vector<Finding> check_runtime_dir() {
+  const auto path = daemon::runtime_dir();
+  if (!path) return {{"runtime directory", Verdict::kBroken, path.error().text(), "set SLIME_RUNTIME_DIR"}};
+  if (access(path->c_str(), W_OK | X_OK) != 0) {
+    return {{"runtime directory", Verdict::kBroken, *path + " is not writable", "set SLIME_RUNTIME_DIR"}};
+  }
+  return {{"runtime directory", Verdict::kOk, *path, ""}};
+}
+
+std::vector<Finding> check_ctrl(const std::string& url) {
+  if (url.empty()) {
+    return {{"nanoctrl", Verdict::kInfo, "not asked for: give --ctrl URL, or set SLIME_CTRL_URL", ""}};
+  }
+  ctrl::ClientOptions options;
+  options.url = url;
+  auto client = ctrl::Client::create(std::move(options));
+  if (!client) return {{"nanoctrl", Verdict::kBroken, client.error().text(), "a URL is http://HOST:PORT"}};
+  const auto status = (*client)->server_status();
+  if (!status) {
+    return {{"nanoctrl", Verdict::kBroken, status.error().to_string(),
+             "is it running, and is this its address? `nanoctrl start` starts one"}};
+  }
+  return {
+      {"nanoctrl", Verdict::kOk, str(url, ", version ", status->version, ", ", status->peers, " peers"), ""}};
+}
+
+}  // namespace slime::cli

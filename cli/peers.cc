@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/str.h"
+#include "cli/commands.h"
+#include "cli/values.h"
+#include "ctrl/client.h"
+
+namespace slime::cli {
+namespace {
+
+constexpr std::string_view kCommand = "peers";
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out.append(out.empty() ? "" : ",").append(name);
+  return out.empty() ? "-" : out;
+}
+
+nlohmann::ordered_json to_json(const ctrl::PeerInfo& peer) {
+  nlohmann::ordered_json out;
+  out["name"] = peer.name;
+  out["scope"] = peer.scope;
+  out["kind"] = peer.kind;
+  out["address"] = peer.address;
+  out["instance"] = peer.instance.to_string();
+  out["incarnation"] = peer.incarnation;
+  out["expires_in_ms"] = std::chrono::ceil<std::chrono::milliseconds>(peer.expires_in).count();
+  out["providers"] = peer.providers;
+  out["metadata"] = peer.metadata;
+  out["services"] = nlohmann::ordered_json::array();
+  for (const ctrl::ServiceInfo& service : peer.services) {
+    out["services"].push_back({{"name", service.name}, {"kind", service.kind}, {"methods", service.methods}});
+  }
+  out["regions"] = nlohmann::ordered_json::array();
+  for (const ctrl::RegionInfo& region : peer.regions) {
+    out["regions"].push_back({{"name", region.name},
+                              {"length_bytes", region.length_bytes},
+                              {"rights", ctrl::rights_name(region.rights)}});
+  }
+  return out;
+}
+
+using Row = std::array<std::string, 6>;
+
+Row to_row(const ctrl::PeerInfo& peer) {
+  std::vector<std::string> services;
+  for (const ctrl::ServiceInfo& service : peer.services) services.push_back(service.name);
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(peer.expires_in).count();
+  return {peer.name,        peer.kind.empty() ? "-" : peer.kind,
+          peer.address,     str(seconds, " s"),
+          joined(services), str(peer.regions.size())};
+}
+
+void print_table(const std::vector<ctrl::PeerInfo>& peers) {
+  std::vector<Row> rows{{"NAME", "KIND", "ADDRESS", "LEASE", "SERVICES", "REGIONS"}};
+  for (const ctrl::PeerInfo& peer : peers) rows.push_back(to_row(peer));
+  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line.append(row[i]);
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+}  // namespace
+
+int peers(const PeersOptions& options) {
+  ctrl::ClientOptions client_options;
+  client_options.url = options.ctrl_url;
+  auto client = ctrl::Client::create(std::move(client_options));
+  if (!client) return fail(kCommand, client.error());
+  ctrl::PeerFilter filter;
+  filter.scope = options.scope;
+  filter.kind = options.kind;
+  auto list = (*client)->list_peers(filter);
+  if (!list) return fail(kCommand, list.error());
+  if (options.json) {
+    nlohmann::ordered_json out;
+    out["scope"] = options.scope;
+    out["revision"] = list->revision;
+    out["peers"] = nlohmann::ordered_json::array();
+    for (const ctrl::PeerInfo& peer : list->peers) out["peers"].push_back(to_json(peer));
+    std::printf("%s\n", print(out, 2).c_str());
+  } else if (list->peers.empty()) {
+    std::printf("no peers in scope %s\n", options.scope.c_str());
+  } else {
+    print_table(list->peers);
+  }
+  return kExitOk;
+}
+
+}  // namespace slime::cli

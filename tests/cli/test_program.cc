@@ -1,0 +1,242 @@
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "tests/support/process.h"
+
+using nlohmann::json;
+using slime::test::Process;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr slime::Nanos kPatience = 60s;
+
+// The real program with its stderr in its stdout, which is how a person sees it.
+Process start(const std::vector<std::string>& arguments, std::vector<std::string> environment = {}) {
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", SLIME_PROGRAM};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  auto process = Process::spawn(std::move(argv), std::move(environment));
+  REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
+  return *std::move(process);
+}
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;
+};
+
+Outcome finish(Process process) {
+  Outcome out;
+  for (;;) {
+    const auto line = process.read_line(kPatience);
+    if (!line) break;
+    out.text.append(*line).append("\n");
+  }
+  const auto ended = process.wait(kPatience);
+  REQUIRE_MESSAGE(ended.has_value(), ended.status().to_string());
+  CHECK_FALSE(ended->signaled);
+  out.exit_code = ended->value;
+  return out;
+}
+
+Outcome run(const std::vector<std::string>& arguments, std::vector<std::string> environment = {}) {
+  return finish(start(arguments, std::move(environment)));
+}
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// An agent of this process with a service that the program can call.
+class Served {
+ public:
+  Served() {
+    slime::PeerAgentOptions options;
+    options.name = "served";
+    auto agent = slime::PeerAgent::start(std::move(options));
+    REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
+    agent_ = *std::move(agent);
+    slime::rpc::Service service("test.calc");
+    REQUIRE(service.add("add", [](std::int64_t a, std::int64_t b) { return a + b; }).ok());
+    REQUIRE(service
+                .add("refuse",
+                     []() -> slime::Result<int> {
+                       return slime::Status(slime::Code::kPermissionDenied, "not for you");
+                     })
+                .ok());
+    REQUIRE(service
+                .add_raw("hang",
+                         [this](slime::rpc::Request request) {
+                           const std::lock_guard lock(mutex_);
+                           held_.push_back(std::move(request));
+                           ++hanging_;
+                         })
+                .ok());
+    REQUIRE(agent_->serve(service).ok());
+  }
+  ~Served() {
+    {
+      const std::lock_guard lock(mutex_);
+      held_.clear();
+    }
+    CHECK(agent_->close().ok());
+  }
+  [[nodiscard]] std::string address() const { return agent_->address(); }
+  [[nodiscard]] int hanging() const { return hanging_; }
+
+ private:
+  std::mutex mutex_;  // guards held_
+  std::vector<slime::rpc::Request> held_;
+  std::atomic<int> hanging_{0};
+  std::unique_ptr<slime::PeerAgent> agent_;
+};
+
+}  // namespace
+
+TEST_CASE("every command explains itself") {
+  const Outcome all = run({"--help"});
+  CHECK(all.exit_code == 0);
+  for (const char* command : {"doctor", "peers", "call", "bench", "version"}) {
+    CHECK(contains(all.text, command));
+    const Outcome one = run({command, "--help"});
+    CHECK(one.exit_code == 0);
+    CHECK(contains(one.text, "--help"));
+  }
+  CHECK_FALSE(contains(all.text, "bench-server"));
+}
+
+TEST_CASE("a wrong command line is told so, with exit code 2") {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"frobnicate"},
+                                             {"peers", "--ctrl"},
+                                             {"call", "only-a-peer"},
+                                             {"call", "127.0.0.1:1", "no_dot"},
+                                             {"call", "127.0.0.1:1", "a.b", "not json"},
+                                             {"call", "127.0.0.1:1", "a.b", "--deadline", "0"},
+                                             {"bench", "rpc", "--size", "0"},
+                                             {"--log", "loud", "version"}}) {
+    const Outcome outcome = run(arguments);
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 2);
+    CHECK_FALSE(outcome.text.empty());
+  }
+}
+
+TEST_CASE("version prints one line") {
+  const Outcome outcome = run({"version"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.text.find("slime 0.") == 0);
+  CHECK(run({"--version"}).text == outcome.text);
+}
+
+TEST_CASE("doctor describes this machine") {
+  const Outcome text = run({"doctor"});
+  CAPTURE(text.text);
+  CHECK(text.exit_code == 0);
+  CHECK(contains(text.text, "provider tcp"));
+
+  const Outcome machine = run({"doctor", "--json"});
+  const json parsed = json::parse(machine.text, nullptr, false);
+  REQUIRE(parsed.is_object());
+  CHECK(parsed["usable"] == true);
+  bool tcp_works = false;
+  for (const json& finding : parsed["findings"]) {
+    if (finding["name"] == "provider tcp") tcp_works = finding["verdict"] == "ok";
+    CHECK_FALSE(finding["value"].get<std::string>().empty());
+  }
+  CHECK(tcp_works);
+}
+
+TEST_CASE("doctor says what is broken, and fails") {
+  // Nobody listens on port 1 of loopback.
+  const Outcome outcome = run({"doctor", "--json", "--ctrl", "http://127.0.0.1:1"});
+  CHECK(outcome.exit_code == 1);
+  const json parsed = json::parse(outcome.text, nullptr, false);
+  REQUIRE(parsed.is_object());
+  CHECK(parsed["usable"] == false);
+  // The environment gives the same default.
+  CHECK(run({"doctor"}, {"SLIME_CTRL_URL=http://127.0.0.1:1"}).exit_code == 1);
+  CHECK(run({"doctor"}, {"SLIME_RUNTIME_DIR=/proc/slime-no-such-place"}).exit_code == 1);
+}
+
+TEST_CASE("peers says that nobody answers") {
+  const Outcome outcome = run({"peers", "--ctrl", "http://127.0.0.1:1"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(contains(outcome.text, "slime peers: unavailable: "));
+}
+
+TEST_CASE("call prints the result of a method") {
+  const Served served;
+  const Outcome outcome = run({"call", served.address(), "test.calc.add", "40", "2"});
+  CHECK(outcome.text == "42\n");
+  CHECK(outcome.exit_code == 0);
+}
+
+TEST_CASE("call reports the error of a method, of a missing one, and of wrong arguments") {
+  const Served served;
+  const Outcome refused = run({"call", served.address(), "test.calc.refuse"});
+  CHECK(refused.exit_code == 1);
+  CHECK(contains(refused.text, "slime call: permission_denied: "));
+  CHECK(contains(refused.text, "not for you"));
+  const Outcome missing = run({"call", served.address(), "test.calc.divide"});
+  CHECK(missing.exit_code == 1);
+  CHECK(contains(missing.text, "slime call: not_found: "));
+  const Outcome wrong = run({"call", served.address(), "test.calc.add", "\"x\"", "2"});
+  CHECK(wrong.exit_code != 0);
+  CHECK(contains(wrong.text, "invalid_argument: "));
+}
+
+TEST_CASE("call to a port where nobody listens says so") {
+  const Outcome outcome = run({"call", "127.0.0.1:1", "a.b", "--deadline", "5"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(contains(outcome.text, "slime call: unavailable: "));
+  CHECK(contains(outcome.text, "127.0.0.1:1"));
+}
+
+TEST_CASE("a call ends at its deadline") {
+  const Served served;
+  const Outcome outcome = run({"call", served.address(), "test.calc.hang", "--deadline", "0.3"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(contains(outcome.text, "slime call: deadline_exceeded: "));
+}
+
+TEST_CASE("Ctrl-C ends a call") {
+  const Served served;
+  Process process = start({"call", served.address(), "test.calc.hang"});
+  const slime::TimePoint give_up = slime::steady_clock().now() + kPatience;
+  while (served.hanging() == 0 && slime::steady_clock().now() < give_up) {
+    // Nothing to wait on but the handler's count.
+    (void)process.read_line(10ms);
+  }
+  REQUIRE(served.hanging() == 1);
+  REQUIRE(process.interrupt().ok());
+  const Outcome outcome = finish(std::move(process));
+  CHECK(outcome.exit_code == 130);
+}
+
+TEST_CASE("bench prints one JSON object with verified data") {
+  for (const char* kind : {"rpc", "bulk"}) {
+    const Outcome outcome = run({"bench", kind, "--seconds", "0.5", "--warmup", "0.1", "--size", "4096",
+                                 "--inflight", "2", "--json"});
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 0);
+    const json parsed = json::parse(outcome.text, nullptr, false);
+    REQUIRE(parsed.is_object());
+    for (const char* key : {"bench", "provider", "mode", "size", "inflight", "clients", "seconds", "p50_us",
+                            "p99_us", "p999_us", "ops_per_s", "gb_per_s", "cpu_s_per_gib", "verified",
+                            "limit", "ratio_to_limit", "machine"}) {
+      CHECK_MESSAGE(parsed.contains(key), key);
+    }
+    CHECK(parsed["verified"] == true);
+    CHECK(parsed["ops_per_s"] > 0);
+    CHECK(parsed["p50_us"] <= parsed["p99_us"]);
+    CHECK(parsed["limit"]["value"] > 0);
+  }
+}
