@@ -80,8 +80,4 @@ Result<json> decode_to_json(Bytes bytes) {
   return value;
 }
 
-std::string print(const json& value, int indent) {
-  return value.dump(indent, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace slime::cli

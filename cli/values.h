@@ -20,6 +20,9 @@ Result<ByteVector> encode_json_arguments(const std::vector<std::string>& argumen
 Result<nlohmann::json> decode_to_json(Bytes bytes);
 
 // For output: text that is not UTF-8 is shown with replacement characters.
-std::string print(const nlohmann::json& value, int indent);
+template <class Json>
+std::string print(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace slime::cli
