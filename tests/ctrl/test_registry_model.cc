@@ -1,0 +1,202 @@
+#include <doctest/doctest.h>
+
+#include <map>
+#include <optional>
+
+#include "base/random.h"
+#include "ctrl/registry.h"
+#include "tests/ctrl/samples.h"
+
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+using test::registration;
+
+constexpr Nanos kTtl = 10s;
+
+// The rules of a name, written as plainly as they can be.
+struct Model {
+  struct Holder {
+    std::uint8_t instance;
+    std::uint64_t incarnation;
+    TimePoint expires_at;
+  };
+  std::map<std::string, Holder> held;
+
+  void expire(TimePoint now) {
+    std::erase_if(held, [now](const auto& entry) { return entry.second.expires_at <= now; });
+  }
+};
+
+void check_same(const Model& model, const Registry& registry) {
+  REQUIRE(registry.peer_count() == model.held.size());
+  for (const auto& [name, holder] : model.held) {
+    const std::optional<PeerInfo> peer = registry.find("default", name);
+    REQUIRE(peer);
+    REQUIRE(peer->incarnation == holder.incarnation);
+    REQUIRE(peer->instance == test::instance(holder.instance));
+  }
+}
+
+// Replays events into the set of names, as a watcher does, and compares.
+class Watcher {
+ public:
+  explicit Watcher(std::uint64_t since) : since_(since) {}
+  void follow(const Registry& registry, const Model& model) {
+    while (true) {
+      const Changes changes = registry.changes("default", since_, 3);
+      REQUIRE_FALSE(changes.resync);
+      for (const Event& event : changes.events) {
+        REQUIRE(event.revision == ++since_);
+        if (event.kind == EventKind::kRegistered) {
+          REQUIRE(names_.emplace(event.name, event.incarnation).second);
+        } else if (event.kind != EventKind::kUpdated) {
+          REQUIRE(names_.at(event.name) == event.incarnation);
+          names_.erase(event.name);
+        }
+      }
+      REQUIRE(changes.revision == since_);
+      if (!changes.more) break;
+    }
+    REQUIRE(names_.size() == model.held.size());
+  }
+
+ private:
+  std::uint64_t since_;
+  std::map<std::string, std::uint64_t> names_;
+};
+
+class Run {
+ public:
+  explicit Run(std::uint64_t seed) : rng_(seed), registry_({.ttl = kTtl, .epoch = 500}), watcher_(500) {}
+
+  void step() {
+    clock_.advance(std::chrono::milliseconds(rng_.below(1500)));
+    model_.expire(clock_.now());
+    const std::string name(1, static_cast<char>('a' + rng_.below(4)));
+    switch (rng_.below(5)) {
+      case 0:
+      case 1:
+        enroll(name);
+        break;
+      case 2:
+        beat(name);
+        break;
+      case 3:
+        deregister(name);
+        break;
+      default:
+        registry_.apply(TickCommand{}, clock_.now());
+    }
+    check_same(model_, registry_);
+    REQUIRE(registry_.next_expiry() > clock_.now());
+    if (rng_.chance(1, 8)) watcher_.follow(registry_, model_);
+  }
+
+ private:
+  // Now and then the incarnation that somebody had earlier.
+  std::uint64_t guess(const std::string& name) {
+    const auto it = model_.held.find(name);
+    if (it != model_.held.end() && !rng_.chance(1, 4)) return it->second.incarnation;
+    return 501 + rng_.below(last_ - 499);
+  }
+  Code expected(const std::string& name, std::uint64_t incarnation) const {
+    const auto it = model_.held.find(name);
+    if (it == model_.held.end()) return Code::kNotFound;
+    return it->second.incarnation == incarnation ? Code::kOk : Code::kAborted;
+  }
+  void enroll(const std::string& name) {
+    const auto number = static_cast<std::uint8_t>(1 + rng_.below(3));
+    const std::uint64_t takes_over = rng_.chance(1, 3) ? guess(name) : 0;
+    const Outcome out =
+        registry_.apply(RegisterCommand{registration(name, number), takes_over}, clock_.now());
+    const auto it = model_.held.find(name);
+    if (it != model_.held.end() && it->second.instance == number) {
+      REQUIRE(out.status.ok());
+      REQUIRE(out.lease.incarnation == it->second.incarnation);
+      it->second.expires_at = clock_.now() + kTtl;
+    } else if (it != model_.held.end() && it->second.incarnation != takes_over) {
+      REQUIRE(out.status.code() == Code::kAlreadyExists);
+      REQUIRE(out.holder->incarnation == it->second.incarnation);
+    } else {
+      REQUIRE(out.status.ok());
+      REQUIRE(out.lease.incarnation > last_);
+      last_ = out.lease.incarnation;
+      model_.held[name] = {number, last_, clock_.now() + kTtl};
+    }
+  }
+  void beat(const std::string& name) {
+    const std::uint64_t incarnation = guess(name);
+    const Outcome out = registry_.apply(HeartbeatCommand{"default", name, incarnation}, clock_.now());
+    REQUIRE(out.status.code() == expected(name, incarnation));
+    if (out.status.ok()) model_.held[name].expires_at = clock_.now() + kTtl;
+  }
+  void deregister(const std::string& name) {
+    const std::uint64_t incarnation = guess(name);
+    const Outcome out = registry_.apply(DeregisterCommand{"default", name, incarnation}, clock_.now());
+    REQUIRE(out.status.code() == expected(name, incarnation));
+    if (out.status.ok()) model_.held.erase(name);
+  }
+
+  Rng rng_;
+  ManualClock clock_;
+  Registry registry_;
+  Model model_;
+  Watcher watcher_;
+  std::uint64_t last_ = 500;
+};
+
+TEST_CASE("random commands at random times do what the plain model does") {
+  std::uint64_t base_seed = 0;
+  random_bytes(std::as_writable_bytes(std::span(&base_seed, 1)));
+  MESSAGE("base seed ", base_seed);
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    CAPTURE(base_seed + i);
+    Run run(base_seed + i);
+    for (int step = 0; step < 400; ++step) run.step();
+  }
+}
+
+// Two instances and one name: every sequence of six of these commands keeps the rules.
+TEST_CASE("all short sequences on one name") {
+  constexpr int kCommands = 7;
+  constexpr int kLength = 6;
+  int total = 1;
+  for (int i = 0; i < kLength; ++i) total *= kCommands;
+  for (int sequence = 0; sequence < total; ++sequence) {
+    Registry registry({.ttl = kTtl, .epoch = 1});
+    ManualClock clock;
+    std::uint64_t granted[2] = {0, 0};  // the newest incarnation of each instance
+    std::uint64_t newest = 1;
+    int rest = sequence;
+    for (int i = 0; i < kLength; ++i, rest /= kCommands) {
+      const int command = rest % kCommands;
+      const auto who = static_cast<std::uint8_t>(command % 2);
+      Outcome out;
+      if (command < 2) {
+        out = registry.apply(RegisterCommand{registration("a", static_cast<std::uint8_t>(who + 1))},
+                             clock.now());
+        if (out.status.ok() && out.lease.incarnation != granted[who]) {
+          REQUIRE(out.lease.incarnation > newest);
+          newest = granted[who] = out.lease.incarnation;
+        }
+      } else if (command < 4) {
+        out = registry.apply(HeartbeatCommand{"default", "a", granted[who]}, clock.now());
+      } else if (command < 6) {
+        out = registry.apply(DeregisterCommand{"default", "a", granted[who]}, clock.now());
+      } else {
+        clock.advance(kTtl / 2);
+        out = registry.apply(TickCommand{}, clock.now());
+      }
+      const std::optional<PeerInfo> peer = registry.find("default", "a");
+      // Whoever has the name has the newest incarnation: an older one never gets it back.
+      if (peer) REQUIRE(peer->incarnation == newest);
+      if (out.status.code() == Code::kAborted) REQUIRE(peer);
+      if (out.status.code() == Code::kNotFound) REQUIRE_FALSE(peer);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slime::ctrl
