@@ -83,6 +83,9 @@ class ProcessRef {
     if (result == 0 || errno == ESRCH) return {};
     return from_errno(str("signal to process ", pid_), errno);
   }
+  // Whether it has ended, reaped or not. True when the kernel has no descriptors of processes: then the lock
+  // alone tells.
+  [[nodiscard]] bool ended() const { return !fd_.valid() || poll_for(fd_.get(), Nanos::zero()) > 0; }
 
  private:
   pid_t pid_;
@@ -255,14 +258,14 @@ Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force)
     return found && *found && (*found)->pid == pid;
   };
   const auto wait_gone = [&](TimePoint deadline) {
-    while (still_running()) {
+    while (still_running() || !process.ended()) {
       if (steady_clock().now() >= deadline) return false;
       ::poll(nullptr, 0,
              static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(kPollInterval).count()));
     }
     return true;
   };
-  if (!still_running()) return StopOutcome::kStopped;
+  if (!still_running()) return StopOutcome::kNotRunning;
   SLIME_TRY(process.signal(SIGTERM));
   if (wait_gone(deadline_after(steady_clock().now(), timeout))) return StopOutcome::kStopped;
   if (!force)

@@ -16,11 +16,11 @@
 namespace slime::ctrl {
 
 struct ApiOptions {
-  RegistryOptions registry;
+  RegistryOptions registry = {};
   std::size_t watchers_max = limits::kWatchers;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  std::function<void(const ScopedEvent&)> on_event;  // for logs; called under the lock, may be empty
+  std::function<void(const ScopedEvent&)> on_event = {};  // for logs; called under the lock, may be empty
 };
 
 // One HTTP request and its answer, without HTTP.

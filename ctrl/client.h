@@ -22,7 +22,7 @@ struct ClientOptions {
 
 struct PeerFilter {
   std::string scope = "default";
-  std::string kind;  // empty: all
+  std::string kind = {};  // empty: all
 };
 
 struct PeerList {

@@ -15,7 +15,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;  // 0: any free one
   bool insecure = false;                      // needed to listen where others can reach it
-  ApiOptions api;
+  ApiOptions api = {};
   std::size_t threads = limits::kThreads;
   [[nodiscard]] Status validate() const;
 };

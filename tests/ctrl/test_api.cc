@@ -1,0 +1,357 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/str.h"
+#include "ctrl/api.h"
+#include "ctrl/wire.h"
+#include "tests/ctrl/samples.h"
+
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+using test::registration;
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kBody =
+    R"({"name":"a","instance":"00000000000000000000000000000001","address":"127.0.0.1:7001"})";
+
+class Fixture {
+ public:
+  explicit Fixture(ApiOptions options = {})
+      : api(options, clock, [this](const std::string&, const InstanceId&) {
+          ++probes;
+          return probe_answer.load();
+        }) {}
+
+  ApiReply get(std::string_view target) { return api.handle({"GET", target, "", ""}); }
+  ApiReply post(std::string_view target, std::string_view body) {
+    return api.handle({"POST", target, kJson, body});
+  }
+  ApiReply put(std::string_view target, std::string_view body) {
+    return api.handle({"PUT", target, kJson, body});
+  }
+  ApiReply remove(std::string_view target) { return api.handle({"DELETE", target, "", ""}); }
+  ApiReply enroll(const std::string& name, std::uint8_t number, bool takeover = false) {
+    return post("/v1/peers", wire::encode(wire::RegisterRequest{registration(name, number), takeover}));
+  }
+  std::uint64_t incarnation(const ApiReply& reply) { return wire::decode_lease(reply.body)->incarnation; }
+
+  ManualClock clock;
+  std::atomic<ProbeResult> probe_answer{ProbeResult::kSilent};
+  std::atomic<int> probes{0};
+  Api api;
+};
+
+Code code_of(const ApiReply& reply) {
+  const std::optional<wire::Error> error = wire::decode_error(reply.body);
+  return error ? error->code : Code::kOk;
+}
+
+// Waits for what another thread brings about.
+template <class F>
+bool eventually(F condition) {
+  const TimePoint deadline = steady_clock().now() + 10s;
+  while (!condition()) {
+    if (steady_clock().now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST_CASE("a peer is registered, read, renewed and removed") {
+  Fixture f;
+  const ApiReply registered = f.enroll("ns/model/w:0", 1);
+  REQUIRE(registered.status == 200);
+  const Result<PeerInfo> peer = wire::decode_peer(f.get("/v1/peers/ns%2Fmodel%2Fw%3A0").body);
+  REQUIRE(peer);
+  CHECK(peer->name == "ns/model/w:0");
+  CHECK(peer->expires_in == 15s);
+  const std::string beat = str("{\"incarnation\":", f.incarnation(registered), "}");
+  CHECK(f.post("/v1/peers/ns%2Fmodel%2Fw%3A0/heartbeat", beat).status == 200);
+  const std::string removal = str("/v1/peers/ns%2Fmodel%2Fw%3A0?incarnation=", f.incarnation(registered));
+  CHECK(f.remove(removal).status == 200);
+  CHECK(f.remove(removal).status == 404);
+  CHECK(f.get("/v1/peers/ns%2Fmodel%2Fw%3A0").status == 404);
+}
+
+TEST_CASE("registrations that are refused, each with the field in the text") {
+  struct Case {
+    const char* body;
+    const char* text;
+  };
+  const Case cases[] = {
+      {"", "not JSON"},
+      {"{", "not JSON"},
+      {"[]", "not a JSON object"},
+      {"null", "not a JSON object"},
+      {"{}", "\"name\" is missing"},
+      {R"({"name":1})", "\"name\" is not a string"},
+      {R"({"name":"a"})", "\"instance\""},
+      {R"({"name":"a","instance":"xyz","address":"h:1"})", "\"instance\""},
+      {R"({"name":"a","instance":"00000000000000000000000000000000","address":"h:1"})", "instance"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001"})", "\"address\""},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h"})", "address"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","takover":true})",
+       "takover"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","takeover":1})",
+       "takeover"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","regions":{}})",
+       "regions"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","regions":[1]})",
+       "regions[0]"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1",
+          "regions":[{"name":"r","length_bytes":-1,"rights":"read"}]})",
+       "regions[0].length_bytes"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1",
+          "regions":[{"name":"r","length_bytes":1.5,"rights":"read"}]})",
+       "regions[0].length_bytes"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1",
+          "regions":[{"name":"r","length_bytes":1,"rights":"all"}]})",
+       "regions[0].rights"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1",
+          "regions":[{"name":"r","length_bytes":1,"rights":"read","rkey":7}]})",
+       "regions[0].rkey"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","services":[{}]})",
+       "services[0].name"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","metadata":{"k":1}})",
+       "metadata"},
+      {R"({"name":"a","instance":"00000000000000000000000000000001","address":"h:1","providers":[1]})",
+       "providers"},
+      {R"({"name":"a b","instance":"00000000000000000000000000000001","address":"h:1"})", "name"},
+      {"{\"name\":\"\xff\"}", "not JSON"},
+  };
+  Fixture f;
+  for (const Case& c : cases) {
+    CAPTURE(c.body);
+    const ApiReply reply = f.post("/v1/peers", c.body);
+    CHECK(reply.status == 400);
+    const std::optional<wire::Error> error = wire::decode_error(reply.body);
+    REQUIRE(error);
+    CHECK(error->code == Code::kInvalidArgument);
+    CHECK_MESSAGE(error->message.find(c.text) != std::string::npos, error->message);
+    CHECK_FALSE(error->hint.empty());
+  }
+  CHECK(f.post("/v1/peers", kBody).status == 200);
+}
+
+TEST_CASE("nesting bombs are refused before they are parsed") {
+  Fixture f;
+  CHECK(f.post("/v1/peers", std::string(100000, '[')).status == 400);
+  std::string objects;
+  for (int i = 0; i < 50000; ++i) objects += "{\"a\":";
+  const ApiReply reply = f.post("/v1/peers", objects);
+  CHECK(reply.status == 400);
+  CHECK(wire::decode_error(reply.body)->message.find("nests deeper") != std::string::npos);
+}
+
+TEST_CASE("what is wrong with a request is told by its status") {
+  Fixture f;
+  CHECK(f.get("/").status == 404);
+  CHECK(f.get("/v2/peers").status == 404);
+  CHECK(f.get("/v1/nothing").status == 404);
+  CHECK(f.get("/v1/peers/a/b").status == 404);
+  CHECK(code_of(f.get("/v1/nothing")) == Code::kUnimplemented);
+  CHECK(f.get("/v1/peers/%zz").status == 400);
+  CHECK(f.get("/v1/peers/a%20b").status == 400);
+  CHECK(f.get("/v1/peers?scop=x").status == 400);
+  CHECK(f.get("/v1/peers?scope=a&scope=b").status == 400);
+  CHECK(f.get("/v1/peers?scope=a%20b").status == 400);
+  CHECK(f.get("/v1/peers?limit=0").status == 400);
+  CHECK(f.get("/v1/watch").status == 400);
+  CHECK(f.get("/v1/watch?since=-1").status == 400);
+  CHECK(f.get("/v1/watch?since=1&wait_ms=30001").status == 400);
+  CHECK(f.remove("/v1/peers/a").status == 400);
+  CHECK(f.get(str("/v1/peers?scope=", std::string(5000, 'a'))).status == 414);
+  CHECK(f.post("/v1/peers", std::string(limits::kBodyBytes + 1, ' ')).status == 413);
+  CHECK(f.api.handle({"POST", "/v1/peers", "text/plain", kBody}).status == 415);
+  CHECK(f.api.handle({"POST", "/v1/peers", "application/jsonx", kBody}).status == 415);
+  CHECK(f.api.handle({"POST", "/v1/peers", "application/json; charset=utf-8", kBody}).status == 200);
+  const ApiReply wrong = f.api.handle({"PATCH", "/v1/peers", kJson, kBody});
+  CHECK(wrong.status == 405);
+  CHECK(wrong.allow == "GET, POST");
+  CHECK(f.remove("/healthz").status == 405);
+  CHECK(f.get("/v1/peers/a/heartbeat").status == 405);
+  CHECK(f.get("/healthz").status == 200);
+}
+
+TEST_CASE("a stale incarnation is 410 on every route that takes one, an unknown name 404") {
+  Fixture f;
+  f.enroll("a", 1);
+  for (const auto& [name, status] : {std::pair("a", 410), std::pair("b", 404)}) {
+    CAPTURE(name);
+    CHECK(f.post(str("/v1/peers/", name, "/heartbeat"), R"({"incarnation":7})").status == status);
+    CHECK(f.post(str("/v1/peers/", name, "/regions"), R"({"incarnation":7})").status == status);
+    CHECK(f.put(str("/v1/peers/", name, "/regions"), R"({"incarnation":7,"regions":[]})").status == status);
+    CHECK(f.post(str("/v1/peers/", name, "/services"), R"({"incarnation":7})").status == status);
+    CHECK(f.put(str("/v1/peers/", name, "/services"), R"({"incarnation":7,"services":[]})").status == status);
+    CHECK(f.remove(str("/v1/peers/", name, "?incarnation=7")).status == status);
+  }
+}
+
+TEST_CASE("a name conflict is settled by the probe of its holder") {
+  Fixture f;
+  f.enroll("a", 1);
+  f.probe_answer = ProbeResult::kSame;
+  const ApiReply alive = f.enroll("a", 2);
+  CHECK(alive.status == 409);
+  CHECK(code_of(alive) == Code::kAlreadyExists);
+  CHECK(alive.retry_after == Nanos::zero());
+  f.probe_answer = ProbeResult::kSilent;
+  const ApiReply silent = f.enroll("a", 2);
+  CHECK(silent.status == 409);
+  CHECK(silent.retry_after == 15s);
+  f.probe_answer = ProbeResult::kGone;
+  const ApiReply taken = f.enroll("a", 2);
+  CHECK(taken.status == 200);
+  CHECK(f.probes == 3);
+}
+
+TEST_CASE("an explicit takeover asks nobody") {
+  Fixture f;
+  const std::uint64_t old = f.incarnation(f.enroll("a", 1));
+  f.probe_answer = ProbeResult::kSame;
+  const ApiReply taken = f.enroll("a", 2, true);
+  REQUIRE(taken.status == 200);
+  CHECK(f.incarnation(taken) > old);
+  CHECK(f.probes == 0);
+}
+
+TEST_CASE("a silent holder keeps its name until its lease ends") {
+  Fixture f;
+  f.enroll("a", 1);
+  f.clock.advance(15s - 1ns);
+  CHECK(f.enroll("a", 2).status == 409);
+  f.clock.advance(1ns);
+  CHECK(f.enroll("a", 2).status == 200);
+}
+
+TEST_CASE("heartbeats bring the changes of the scope") {
+  Fixture f;
+  const ApiReply lease = f.enroll("a", 1);
+  const std::uint64_t since = wire::decode_lease(lease.body)->revision;
+  f.enroll("b", 2);
+  const std::string body = str("{\"incarnation\":", f.incarnation(lease), ",\"since\":", since, "}");
+  const Result<Changes> changes = wire::decode_changes(f.post("/v1/peers/a/heartbeat", body).body);
+  REQUIRE(changes);
+  REQUIRE(changes->events.size() == 1);
+  CHECK(changes->events[0].name == "b");
+  CHECK(changes->events[0].kind == EventKind::kRegistered);
+  CHECK(changes->revision == since + 1);
+  const std::string plain = str("{\"incarnation\":", f.incarnation(lease), "}");
+  CHECK(wire::decode_changes(f.post("/v1/peers/a/heartbeat", plain).body)->events.empty());
+}
+
+TEST_CASE("lists come in pages and filtered") {
+  Fixture f;
+  for (std::uint8_t i = 0; i < 5; ++i) {
+    Registration r = registration(str("p", int{i}), static_cast<std::uint8_t>(i + 1));
+    if (i % 2 == 0) r.kind = "cache";
+    r.services = {{"calc", i % 2 == 0 ? "math" : "other", {"add"}}};
+    r.regions = {{"kv", 100, RegionRights::kReadWrite}};
+    REQUIRE(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 200);
+  }
+  std::vector<PeerInfo> peers;
+  Result<wire::PageHead> head = wire::decode_peer_page(f.get("/v1/peers?limit=2").body, peers);
+  REQUIRE(head);
+  REQUIRE(head->next);
+  CHECK(*head->next == "p1");
+  head = wire::decode_peer_page(f.get("/v1/peers?limit=3&after=p1").body, peers);
+  CHECK_FALSE(head->next);
+  CHECK(peers.size() == 5);
+  peers.clear();
+  REQUIRE(wire::decode_peer_page(f.get("/v1/peers?kind=cache").body, peers));
+  CHECK(peers.size() == 3);
+  std::vector<ServiceEntry> services;
+  REQUIRE(wire::decode_service_page(f.get("/v1/services?kind=other").body, services));
+  CHECK(services.size() == 2);
+  std::vector<RegionEntry> regions;
+  REQUIRE(wire::decode_region_page(f.get("/v1/regions?peer=p3&name=kv").body, regions));
+  REQUIRE(regions.size() == 1);
+  CHECK(regions[0].region == RegionInfo{"kv", 100, RegionRights::kReadWrite});
+}
+
+TEST_CASE("a watch returns at once when there is news, and empty after its wait") {
+  Fixture f;
+  const std::uint64_t since = f.api.epoch();
+  CHECK(wire::decode_changes(f.get(str("/v1/watch?since=", since, "&wait_ms=1")).body)->events.empty());
+  f.enroll("a", 1);
+  CHECK(wire::decode_changes(f.get(str("/v1/watch?since=", since, "&wait_ms=30000")).body)->events.size() ==
+        1);
+  CHECK(wire::decode_changes(f.get("/v1/watch?since=0&wait_ms=30000").body)->resync);
+}
+
+TEST_CASE("a watch wakes on a change of its scope") {
+  Fixture f;
+  ApiReply reply;
+  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000")); });
+  const auto watching = [&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; };
+  CHECK(eventually(watching));
+  Registration other = registration("x", 9);
+  other.scope = "other";
+  f.post("/v1/peers", wire::encode(wire::RegisterRequest{other, false}));
+  CHECK(watching());
+  f.enroll("a", 1);
+  watcher.join();
+  CHECK(wire::decode_changes(reply.body)->events.size() == 1);
+}
+
+TEST_CASE("a watch learns of an expiry without anybody asking") {
+  Fixture f;
+  const Result<Lease> lease = wire::decode_lease(f.enroll("a", 1).body);
+  ApiReply reply;
+  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", lease->revision, "&wait_ms=30000")); });
+  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
+  CHECK(f.api.tick() == 15s);
+  f.clock.advance(15s);
+  CHECK(f.api.tick() == Nanos::max());
+  watcher.join();
+  CHECK(wire::decode_changes(reply.body)->events.at(0).kind == EventKind::kExpired);
+}
+
+TEST_CASE("one watch too many is 429 with a time to come back; others are not held up") {
+  Fixture f({.watchers_max = 1});
+  const std::string target = str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000");
+  std::thread watcher([&] { f.get(target); });
+  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
+  const ApiReply refused = f.get(target);
+  CHECK(refused.status == 429);
+  CHECK(code_of(refused) == Code::kResourceExhausted);
+  CHECK(refused.retry_after > Nanos::zero());
+  CHECK(f.enroll("a", 1).status == 200);
+  watcher.join();
+  CHECK(f.get(str("/v1/watch?since=", f.api.epoch() + 1, "&wait_ms=1")).status == 200);
+}
+
+TEST_CASE("stop ends the watches and refuses what comes later") {
+  Fixture f;
+  ApiReply reply;
+  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000")); });
+  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
+  f.api.stop();
+  watcher.join();
+  CHECK(reply.status == 503);
+  CHECK(code_of(f.enroll("a", 1)) == Code::kUnavailable);
+}
+
+TEST_CASE("of many instances that want one name at once exactly one gets it") {
+  Fixture f;
+  f.probe_answer = ProbeResult::kSame;
+  std::atomic<int> won{0};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  for (std::uint8_t i = 1; i <= 8; ++i) {
+    threads.emplace_back([&, i] {
+      const int status = f.enroll("a", i).status;
+      ++(status == 200 ? won : refused);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(won == 1);
+  CHECK(refused == 7);
+}
+
+}  // namespace
+}  // namespace slime::ctrl

@@ -1,0 +1,255 @@
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "base/probe.h"
+#include "base/str.h"
+#include "base/unique_fd.h"
+#include "ctrl/prober.h"
+#include "ctrl/server.h"
+#include "tests/ctrl/samples.h"
+
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in out{};
+  out.sin_family = AF_INET;
+  out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  out.sin_port = htons(port);
+  return out;
+}
+
+// A connection that speaks no HTTP of its own.
+class RawConnection {
+ public:
+  explicit RawConnection(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval limit{20, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const sockaddr_in to = loopback(port);
+    REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  }
+  // False when the server has closed.
+  bool send(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t n = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      text.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return true;
+  }
+  // Until the server closes.
+  std::string read_all() {
+    std::string out;
+    std::array<char, 4096> buffer;
+    while (true) {
+      const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
+      if (n <= 0) return out;
+      out.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+struct Fixture {
+  Fixture() {
+    ServerOptions options;
+    options.port = 0;
+    options.threads = 8;
+    options.api.watchers_max = 4;
+    Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options));
+    REQUIRE(bound);
+    server = std::move(*bound);
+    server->start();
+  }
+  // Sends the text on a connection of its own; the whole answer.
+  std::string exchange(const std::string& request) {
+    RawConnection connection(server->port());
+    connection.send(request);
+    return connection.read_all();
+  }
+  std::unique_ptr<Server> server;
+};
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("every refusal has the one shape of an error") {
+  Fixture f;
+  const std::string tail = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+  struct Case {
+    std::string request;
+    std::string_view status;
+  };
+  const Case cases[] = {
+      {"nonsense\r\n\r\n", "400"},
+      {"FOO /v1/peers" + tail + "\r\n", "400"},
+      {"GET /" + std::string(3000, 'x') + tail + "\r\n", "414"},
+      {"GET /" + std::string(9000, 'x') + tail + "\r\n", "414"},
+      {"GET /nothing" + tail + "\r\n", "404"},
+      {"PATCH /v1/peers" + tail + "Content-Length: 0\r\n\r\n", "405"},
+      {"OPTIONS /v1/peers" + tail + "\r\n", "405"},
+      {"POST /v1/peers" + tail + "Content-Length: 2\r\n\r\n{}", "415"},
+      {"POST /v1/peers" + tail + "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", "400"},
+      {"POST /v1/peers" + tail + "Content-Type: application/json\r\nContent-Length: 9999999999\r\n\r\n{",
+       "413"},
+      {"POST /v1/peers" + tail +
+           "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: "
+           "40\r\n\r\n--x\r\nContent-Disposition: "
+           "form-data; name=\"a\"",
+       "400"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.request.substr(0, 60));
+    const std::string answer = f.exchange(c.request);
+    CHECK_MESSAGE(answer.starts_with(str("HTTP/1.1 ", c.status)), answer.substr(0, 100));
+    CHECK(has(answer, "\"code\":"));
+    CHECK(has(answer, "\"message\":"));
+  }
+}
+
+TEST_CASE("a chunked body that goes on too long is cut off") {
+  Fixture f;
+  RawConnection connection(f.server->port());
+  connection.send(
+      "POST /v1/peers HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = str("10000\r\n", std::string(0x10000, ' '), "\r\n");
+  bool open = true;
+  for (std::size_t sent = 0; open && sent < 2 * limits::kBodyBytes; sent += 0x10000)
+    open = connection.send(chunk);
+  CHECK_FALSE(open);
+}
+
+TEST_CASE("a DELETE without a body does not wait for one") {
+  Fixture f;
+  const TimePoint start = steady_clock().now();
+  const std::string answer =
+      f.exchange("DELETE /v1/peers/a?incarnation=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  CHECK(answer.starts_with("HTTP/1.1 404"));
+  CHECK(steady_clock().now() - start < 4s);
+}
+
+TEST_CASE("a name with slashes is one part of the path") {
+  Fixture f;
+  const std::string body =
+      R"({"name":"ns/w","instance":"00000000000000000000000000000001","address":"127.0.0.1:1"})";
+  const std::string tail = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+  CHECK(f.exchange(str("POST /v1/peers", tail,
+                       "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body))
+            .starts_with("HTTP/1.1 200"));
+  CHECK(f.exchange("GET /v1/peers/ns%2Fw" + tail + "\r\n").starts_with("HTTP/1.1 200"));
+  CHECK(f.exchange("GET /v1/peers/ns/w" + tail + "\r\n").starts_with("HTTP/1.1 404"));
+}
+
+TEST_CASE("connections that say nothing give their threads back") {
+  Fixture f;
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  for (int i = 0; i < 16; ++i) idle.push_back(std::make_unique<RawConnection>(f.server->port()));
+  CHECK(f.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a second server on a port is refused, not half of one") {
+  Fixture f;
+  ServerOptions options;
+  options.port = f.server->port();
+  const Result<std::unique_ptr<Server>> second = Server::bind(options);
+  REQUIRE_FALSE(second);
+  CHECK(second.error().code() == Code::kUnavailable);
+  CHECK(has(second.error().text(), std::to_string(options.port)));
+}
+
+TEST_CASE("others can reach it only when that was said") {
+  ServerOptions options;
+  options.host = "0.0.0.0";
+  options.port = 0;
+  CHECK(options.validate().code() == Code::kPermissionDenied);
+  CHECK(has(options.validate().text(), "--insecure"));
+  options.insecure = true;
+  CHECK(options.validate().ok());
+  for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) CHECK(is_loopback(host));
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", "128.0.0.1"})
+    CHECK_FALSE(is_loopback(host));
+}
+
+TEST_CASE("a server that was bound and never started, or stopped twice, goes away quietly") {
+  ServerOptions options;
+  options.port = 0;
+  Result<std::unique_ptr<Server>> server = Server::bind(options);
+  REQUIRE(server);
+  (*server)->stop();
+  (*server)->stop();
+}
+
+// Answers one probe with the given bytes; empty: accepts and says nothing until it goes.
+class FakeAgent {
+ public:
+  explicit FakeAgent(std::string reply) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at = loopback(0);
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    REQUIRE(::listen(fd_.get(), 1) == 0);
+    socklen_t size = sizeof at;
+    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    address = str("127.0.0.1:", ntohs(at.sin_port));
+    if (reply.empty()) return;
+    thread_ = std::thread([this, text = std::move(reply)] {
+      const UniqueFd peer(::accept(fd_.get(), nullptr, nullptr));
+      std::size_t got = 0;
+      while (got < sizeof request) {
+        const ssize_t n =
+            ::recv(peer.get(), reinterpret_cast<char*>(&request) + got, sizeof request - got, 0);
+        if (n <= 0) return;
+        got += static_cast<std::size_t>(n);
+      }
+      ::send(peer.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    });
+  }
+  ~FakeAgent() { join(); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  std::string address;
+  ProbeRequest request;
+
+ private:
+  UniqueFd fd_;
+  std::thread thread_;
+};
+
+TEST_CASE("the probe tells same, gone and silent apart") {
+  const InstanceId id = test::instance(5);
+  {
+    FakeAgent same(std::string("SLP1\x01", 5));
+    CHECK(probe_instance(same.address, id, 10s) == ProbeResult::kSame);
+    same.join();
+    CHECK(same.request.magic == kProbeMagic);
+    CHECK(same.request.instance == id.bytes);
+  }
+  FakeAgent other(std::string("SLP1\x00", 5));
+  CHECK(probe_instance(other.address, id, 10s) == ProbeResult::kGone);
+  FakeAgent stranger("HTTP/1.1 400 Bad Request\r\n");
+  CHECK(probe_instance(stranger.address, id, 10s) == ProbeResult::kSilent);
+  FakeAgent cut("SL");
+  CHECK(probe_instance(cut.address, id, 10s) == ProbeResult::kSilent);
+  const FakeAgent frozen("");
+  CHECK(probe_instance(frozen.address, id, 20ms) == ProbeResult::kSilent);
+  std::string closed;
+  {
+    const FakeAgent gone("");
+    closed = gone.address;
+  }
+  CHECK(probe_instance(closed, id, 10s) == ProbeResult::kGone);
+  CHECK(probe_instance("a-name.invalid:80", id, 10s) == ProbeResult::kSilent);
+}
+
+}  // namespace
+}  // namespace slime::ctrl

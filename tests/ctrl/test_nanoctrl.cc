@@ -1,0 +1,218 @@
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/daemon.h"
+#include "base/str.h"
+#include "ctrl/server.h"
+#include "tests/support/process.h"
+
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+using test::Process;
+
+struct Output {
+  int exit_status = -1;
+  std::string line;
+  Json json;
+};
+
+// A runtime directory of its own, and the real program in it.
+class Fixture {
+ public:
+  Fixture() {
+    char path[] = "/tmp/slime-test-XXXXXX";
+    REQUIRE(::mkdtemp(path) != nullptr);
+    dir = path;
+  }
+  ~Fixture() {
+    for (const int port : ports) run({"stop", "--port", std::to_string(port), "--force", "--timeout", "10"});
+    for (const int port : ports) std::remove(str(dir, "/nanoctrl-", port, ".log").c_str());
+    for (const int port : ports) std::remove(str(dir, "/nanoctrl-", port, ".pid").c_str());
+    ::rmdir(dir.c_str());
+  }
+  std::vector<std::string> environment() const { return {"SLIME_RUNTIME_DIR=" + dir}; }
+
+  Output run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), NANOCTRL_PATH);
+    Result<Process> process = Process::spawn(std::move(arguments), environment());
+    REQUIRE(process);
+    Output out;
+    if (const Result<std::string> line = process->read_line(60s)) out.line = *line;
+    const Result<test::ExitState> exit = process->wait(60s);
+    REQUIRE(exit);
+    CHECK_FALSE(exit->signaled);
+    out.exit_status = exit->value;
+    out.json = Json::parse(out.line, nullptr, false);
+    return out;
+  }
+  Output start() {
+    Output out = run({"start", "--port", "0", "--wait", "60", "--json"});
+    REQUIRE(out.exit_status == 0);
+    const std::string url = out.json.at("url");
+    ports.push_back(std::stoi(url.substr(url.rfind(':') + 1)));
+    return out;
+  }
+  std::string port() const { return std::to_string(ports.back()); }
+
+  std::string dir;
+  std::vector<int> ports;
+};
+
+// Gone, or only waiting to be reaped by whoever does that here.
+bool ended(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string text;
+  if (!std::getline(file, text)) return true;
+  return text.substr(text.rfind(')') + 2, 1) == "Z";
+}
+
+TEST_CASE("start, start again, status, stop, stop again") {
+  Fixture f;
+  const Output started = f.start();
+  CHECK(started.json.at("state") == "started");
+  const Output again = f.run({"start", "--port", f.port(), "--json"});
+  CHECK(again.exit_status == 0);
+  CHECK(again.json.at("state") == "already_running");
+  CHECK(again.json.at("pid") == started.json.at("pid"));
+  const Output status = f.run({"status", "--port", f.port(), "--json"});
+  CHECK(status.exit_status == 0);
+  CHECK(status.json.at("state") == "running");
+  CHECK(status.json.at("pid") == started.json.at("pid"));
+  CHECK(status.json.at("peers") == 0);
+  CHECK(f.run({"status", "--port", f.port()}).line.find("runs: http://127.0.0.1:") != std::string::npos);
+  CHECK(f.run({"stop", "--port", f.port(), "--json"}).json.at("state") == "stopped");
+  CHECK(ended(started.json.at("pid")));
+  const Output stopped = f.run({"stop", "--port", f.port(), "--json"});
+  CHECK(stopped.exit_status == 3);
+  CHECK(stopped.json.at("state") == "not_running");
+  CHECK(f.run({"status", "--port", f.port(), "--json"}).exit_status == 3);
+  CHECK(::access(str(f.dir, "/nanoctrl-", f.port(), ".pid").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("two on different ports live side by side") {
+  Fixture f;
+  f.start();
+  const std::string first = f.port();
+  f.start();
+  CHECK(f.run({"stop", "--port", first}).exit_status == 0);
+  CHECK(f.run({"status", "--port", f.port()}).exit_status == 0);
+}
+
+TEST_CASE("the pid file of a killed one misleads nobody, also when its pid is somebody else's now") {
+  Fixture f;
+  const Output started = f.start();
+  const std::string pid_path = str(f.dir, "/nanoctrl-", f.port(), ".pid");
+  REQUIRE(::kill(started.json.at("pid").get<pid_t>(), SIGKILL) == 0);
+  const TimePoint deadline = steady_clock().now() + 30s;
+  while (f.run({"status", "--port", f.port()}).exit_status != 3) REQUIRE(steady_clock().now() < deadline);
+  std::ofstream(pid_path) << ::getpid() << "\nhttp://127.0.0.1:" << f.port() << "\n";
+  CHECK(f.run({"status", "--port", f.port()}).exit_status == 3);
+  CHECK(f.run({"stop", "--port", f.port(), "--force"}).exit_status == 3);
+  const Output restarted = f.run({"start", "--port", f.port(), "--wait", "60", "--json"});
+  CHECK(restarted.exit_status == 0);
+  CHECK(restarted.json.at("state") == "started");
+  CHECK(restarted.json.at("pid") != started.json.at("pid"));
+}
+
+TEST_CASE("a port that another program has is an error that says so") {
+  Fixture f;
+  ServerOptions options;
+  options.port = 0;
+  const Result<std::unique_ptr<Server>> other = Server::bind(options);
+  REQUIRE(other);
+  const Output out = f.run({"start", "--port", std::to_string((*other)->port()), "--json"});
+  CHECK(out.exit_status == 1);
+  CHECK(out.json.at("code") == "unavailable");
+  CHECK(out.json.at("message").get<std::string>().find("--port") != std::string::npos);
+}
+
+TEST_CASE("wrong usage is 2, a host that others reach is 1, help is 0") {
+  Fixture f;
+  CHECK(f.run({}).exit_status == 2);
+  CHECK(f.run({"bogus"}).exit_status == 2);
+  CHECK(f.run({"start", "--port", "99999"}).exit_status == 2);
+  CHECK(f.run({"start", "--ttl", "0"}).exit_status == 2);
+  CHECK(f.run({"start", "--log-level", "loud"}).exit_status == 2);
+  CHECK(f.run({"start", "--help"}).exit_status == 0);
+  CHECK(f.run({"version", "--json"}).json.contains("version"));
+  const Output open = f.run({"start", "--host", "0.0.0.0", "--port", "0", "--json"});
+  CHECK(open.exit_status == 1);
+  CHECK(open.json.at("code") == "permission_denied");
+}
+
+TEST_CASE("a runtime directory that others may write is refused") {
+  Fixture f;
+  REQUIRE(::chmod(f.dir.c_str(), 0777) == 0);
+  const Output out = f.run({"status", "--json"});
+  CHECK(out.exit_status == 1);
+  CHECK(out.json.at("code") == "permission_denied");
+  REQUIRE(::chmod(f.dir.c_str(), 0700) == 0);
+}
+
+TEST_CASE("in the foreground it prints where it listens, and ends well on SIGTERM and SIGINT") {
+  for (const bool interrupt : {false, true}) {
+    Fixture f;
+    Result<Process> server =
+        Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--json"}, f.environment());
+    REQUIRE(server);
+    const Result<std::string> line = server->read_line(60s);
+    REQUIRE(line);
+    const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
+    CHECK(f.run({"status", "--port", port}).exit_status == 0);
+    REQUIRE((interrupt ? server->interrupt() : server->terminate()).ok());
+    const Result<test::ExitState> exit = server->wait(30s);
+    REQUIRE(exit);
+    CHECK(exit->success());
+  }
+}
+
+TEST_CASE("stop gives up on a frozen one in time, and --force ends it") {
+  Fixture f;
+  Result<Process> server =
+      Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--json"}, f.environment());
+  REQUIRE(server);
+  const Result<std::string> line = server->read_line(60s);
+  REQUIRE(line);
+  const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
+  f.ports.push_back(std::stoi(port));
+  REQUIRE(server->stop().ok());
+  CHECK(f.run({"status", "--port", port, "--timeout", "0.2", "--json"}).exit_status == 1);
+  const Output gave_up = f.run({"stop", "--port", port, "--timeout", "0.2", "--json"});
+  CHECK(gave_up.exit_status == 1);
+  CHECK(gave_up.json.at("code") == "deadline_exceeded");
+  CHECK(f.run({"stop", "--port", port, "--timeout", "0.2", "--force", "--json"}).json.at("state") ==
+        "killed");
+  CHECK(server->wait(30s)->signaled);
+}
+
+TEST_CASE("a log on a full disk does not end it") {
+  if (::access("/dev/full", W_OK) != 0) return;
+  Fixture f;
+  // stderr is where the foreground server logs.
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const UniqueFd saved(::dup(STDERR_FILENO));
+  ::dup2(full.get(), STDERR_FILENO);
+  Result<Process> server = Process::spawn(
+      {NANOCTRL_PATH, "server", "--port", "0", "--json", "--log-level", "debug"}, f.environment());
+  ::dup2(saved.get(), STDERR_FILENO);
+  REQUIRE(server);
+  const Result<std::string> line = server->read_line(60s);
+  REQUIRE(line);
+  const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
+  for (int i = 0; i < 3; ++i) CHECK(f.run({"status", "--port", port}).exit_status == 0);
+  REQUIRE(server->terminate().ok());
+  CHECK(server->wait(30s)->success());
+}
+
+}  // namespace
+}  // namespace slime::ctrl
