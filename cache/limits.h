@@ -18,6 +18,9 @@ inline constexpr std::uint64_t kMaxSlabBytes = std::uint64_t{1} << 30;
 // The largest slab unless told otherwise: one frame of bulk data.
 inline constexpr std::uint64_t kSlabBytes = 256 * 1024;
 
+// The slowest transfer that is not taken for dead: a large object adds a second for each of these to what
+// follows.
+inline constexpr std::uint64_t kSlowestBytesPerSecond = 64 << 20;
 // A writer that has not sealed by then is taken for dead: its slabs are quarantined.
 inline constexpr Nanos kReservationTtl = std::chrono::seconds(30);
 // A reader that has not released by then is taken for dead. As long as the deadline of a read.
@@ -34,8 +37,12 @@ inline constexpr std::size_t kEvictionsPerTurn = 64;
 
 // Objects in one call: below a millisecond of the server's loop.
 inline constexpr std::size_t kBatchObjects = 1024;
+// Extents in one reply: 16 MiB, 64 GiB of scattered slabs of 64 KiB.
+inline constexpr std::size_t kBatchExtents = std::size_t{1} << 20;
 // Bytes that one client call of put_many reserves at a time, so that a batch never needs the whole arena.
 inline constexpr std::uint64_t kBatchBytes = 64 << 20;
+// Objects of a get_many whose sizes nobody knows yet.
+inline constexpr std::size_t kFirstLookup = 64;
 
 // Staging of a client for memory that is not registered: this much in flight hides the round trip.
 inline constexpr std::size_t kStagingBufferBytes = 2 << 20;

@@ -29,6 +29,11 @@ Status check_names(std::string_view space, std::string_view key) {
   return {};
 }
 
+// For how long a client may hold what it moves `length` bytes under.
+Nanos time_for(Nanos ttl, std::uint64_t length) {
+  return ttl + std::chrono::seconds(length / limits::kSlowestBytesPerSecond);
+}
+
 Status no_object() { return Status(Code::kNotFound, "no such object in the cache"); }
 
 }  // namespace
@@ -99,7 +104,8 @@ Result<Reservation> Store::reserve(std::string_view space, std::string_view key,
   object.slabs = std::move(*slabs_.allocate(length));  // make_room saw to it
   object.writer = client;
   object.ttl = options.ttl;
-  object.expires = deadline_after(now, options_.reservation_ttl);
+  const Nanos ttl = time_for(options_.reservation_ttl, length);
+  object.expires = deadline_after(now, ttl);
   for (const Slab& slab : object.slabs) {
     object.slab_bytes += slab.bytes();
     ++stats_.classes[slab.size_class].used;
@@ -109,7 +115,7 @@ Result<Reservation> Store::reserve(std::string_view space, std::string_view key,
   reservation_deadlines_.emplace(object.expires, version);
   clients_[client.value].reservations.insert(version);
   keep_watermark();
-  return Reservation{version, extents(object), options_.reservation_ttl};
+  return Reservation{version, extents(object), ttl};
 }
 
 Status Store::seal(std::uint64_t version, std::uint64_t checksum, ClientId client, TimePoint now) {
@@ -175,17 +181,16 @@ Result<Manifest> Store::lookup(std::string_view space, std::string_view key, Cli
                   str("this client holds ", options_.leases_per_client, " leases: release some"));
   ++stats_.hits;
   const std::uint64_t id = next_id_++;
-  const TimePoint expires = deadline_after(now, options_.lease_ttl);
+  const Nanos ttl = time_for(options_.lease_ttl, object->length);
+  const TimePoint expires = deadline_after(now, ttl);
   leases_.emplace(id, Lease{object, client, expires});
   lease_deadlines_.emplace(expires, id);
   holder.leases.insert(id);
   ++object->live_leases;
   ++stats_.leases;
   settle(*object);
-  return Manifest{{object->version, object->length, object->checksum, object->pinned},
-                  extents(*object),
-                  id,
-                  options_.lease_ttl};
+  return Manifest{
+      {object->version, object->length, object->checksum, object->pinned}, extents(*object), id, ttl};
 }
 
 Status Store::release(std::uint64_t lease, ClientId client, TimePoint now) {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "cache/limits.h"
 #include "cache/slabs.h"
+#include "cache/stats.h"
 
 namespace slime::cache {
 
@@ -30,11 +31,12 @@ struct Extent {
   std::uint64_t length = 0;
   auto operator<=>(const Extent&) const = default;
 };
+static_assert(sizeof(Extent) == 16);  // travels as it is
 
 struct StoreOptions {
   std::uint64_t arena_bytes = 0;
-  std::uint64_t slab_bytes = limits::kSlabBytes;  // the largest slab
-  Nanos reservation_ttl = limits::kReservationTtl;
+  std::uint64_t slab_bytes = limits::kSlabBytes;    // the largest slab
+  Nanos reservation_ttl = limits::kReservationTtl;  // and a second for each kSlowestBytesPerSecond, as below
   Nanos lease_ttl = limits::kLeaseTtl;
   std::size_t reservations_per_client = limits::kReservationsPerClient;
   std::size_t leases_per_client = limits::kLeasesPerClient;
@@ -73,39 +75,6 @@ struct Manifest {
   std::vector<Extent> extents;
   std::uint64_t lease = 0;
   Nanos lease_ttl{};
-};
-
-struct ClassStats {
-  std::uint64_t slab_bytes = 0;
-  std::uint64_t used = 0;  // slabs: of objects, reservations, and what leases hold
-  std::uint64_t free = 0;
-  std::uint64_t quarantined = 0;  // nobody's, but a client that vanished may still touch them
-};
-
-struct StoreStats {
-  std::uint64_t arena_bytes = 0;  // what slabs cover
-  std::uint64_t free_bytes = 0;
-  std::uint64_t quarantined_bytes = 0;
-  std::uint64_t reserved_bytes = 0;  // slabs of live reservations
-  std::uint64_t objects = 0;
-  std::uint64_t object_bytes = 0;  // lengths, not slabs
-  std::uint64_t pinned_objects = 0;
-  std::uint64_t reservations = 0;
-  std::uint64_t leases = 0;
-  std::uint64_t expired_leases_held = 0;  // over, not yet released
-  std::uint64_t clients = 0;              // that hold anything
-  // Since the start.
-  std::uint64_t hits = 0;
-  std::uint64_t misses = 0;
-  std::uint64_t sealed = 0;
-  std::uint64_t replaced = 0;
-  std::uint64_t removed = 0;
-  std::uint64_t evicted = 0;
-  std::uint64_t expired_objects = 0;
-  std::uint64_t expired_leases = 0;
-  std::uint64_t expired_reservations = 0;
-  std::uint64_t refused = 0;  // reserves that found no room
-  std::vector<ClassStats> classes;
 };
 
 // The whole state of a cache over one arena that it only knows by offset: which object lies where, who may

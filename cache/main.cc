@@ -1,0 +1,352 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "agent/peer_agent.h"
+#include "base/daemon.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cache/client.h"
+#include "cache/server.h"
+#include "cache/store.h"
+
+// The program slime-cache.
+namespace slime::cache {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kOk = 0;
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+constexpr int kNotRunning = 3;
+constexpr const char* kFooter =
+    "Sizes take K, M, G, T (powers of 1,024).\n"
+    "A token comes from --token-file or $SLIME_TOKEN, never from the command line.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
+    "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
+
+struct Flags {
+  std::string name = "cache:0";
+  std::string scope = "default";
+  std::string ctrl_url;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string token_file;
+  bool insecure = false;
+  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+  std::uint64_t slab_bytes = limits::kSlabBytes;
+  double reservation_ttl_s = std::chrono::duration<double>(limits::kReservationTtl).count();
+  double lease_ttl_s = std::chrono::duration<double>(limits::kLeaseTtl).count();
+  bool verify_on_seal = false;
+  std::string log_level = "info";
+  double wait_s = 60;
+  double timeout_s = 10;
+  bool force = false;
+  bool json = false;
+};
+
+Nanos to_nanos(double seconds) {
+  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
+}
+
+// Says the outcome: some text for people, or one JSON object.
+int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
+  if (flags.json) {
+    std::cout << json.dump() << std::endl;
+  } else {
+    (exit_status == kOk ? std::cout : std::cerr) << text << std::endl;
+  }
+  return exit_status;
+}
+
+int fail(const Flags& flags, const Status& status) {
+  return say(flags, kFailure, str("slime-cache: ", status.text()),
+             {{"state", "failed"}, {"code", code_name(status.code())}, {"message", status.text()}});
+}
+
+// A name and a scope may hold anything; a file name may not.
+std::string instance_path(const Flags& flags, const std::string& dir, const char* suffix) {
+  std::string file = flags.scope + "-" + flags.name;
+  for (char& c : file) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  }
+  return str(dir, "/slime-cache-", file, suffix);
+}
+
+Result<std::string> read_token(const Flags& flags) {
+  if (flags.token_file.empty()) {
+    const char* token = std::getenv("SLIME_TOKEN");
+    return std::string(token == nullptr ? "" : token);
+  }
+  std::ifstream file(flags.token_file);
+  std::string token;
+  if (!std::getline(file, token) || token.empty())
+    return Status(Code::kInvalidArgument, str("no token in ", flags.token_file));
+  return token;
+}
+
+Result<PeerAgentOptions> agent_options(const Flags& flags) {
+  auto token = read_token(flags);
+  if (!token) return std::move(token).error();
+  PeerAgentOptions options;
+  options.name = flags.name;
+  options.scope = flags.scope;
+  options.ctrl_url = flags.ctrl_url;
+  options.listen = flags.listen;
+  options.advertise = flags.advertise;
+  options.token = std::move(*token);
+  options.insecure = flags.insecure;
+  options.kind = "cache";
+  return options;
+}
+
+CacheServerOptions server_options(const Flags& flags) {
+  return {.memory_bytes = flags.memory_bytes,
+          .slab_bytes = flags.slab_bytes,
+          .reservation_ttl = to_nanos(flags.reservation_ttl_s),
+          .lease_ttl = to_nanos(flags.lease_ttl_s),
+          .verify_on_seal = flags.verify_on_seal};
+}
+
+// Starts agent and cache, tells `started` the address or the error, and runs until SIGTERM or SIGINT.
+int serve(const Flags& flags, const std::string& dir,
+          const std::function<void(Result<std::string>)>& started) {
+  daemon::block_stop_signals();
+  const auto refuse = [&](Status status) {
+    started(std::move(status));
+    return kFailure;
+  };
+  auto options = agent_options(flags);
+  if (!options) return refuse(options.error());
+  auto agent = PeerAgent::start(std::move(*options));
+  if (!agent) return refuse(agent.error());
+  const std::string address = (*agent)->address();
+  const auto pid_file = daemon::PidFile::acquire(instance_path(flags, dir, ".pid"), address);
+  if (!pid_file) return refuse(pid_file.error());
+  auto server = CacheServer::start(**agent, server_options(flags));
+  if (!server) return refuse(server.error());
+  SLIME_LOG(LogLevel::kInfo, "slime-cache", flags.name, " serves ", flags.memory_bytes >> 20, " MiB on ",
+            address, ", pid ", ::getpid());
+  started(address);
+  const int number = daemon::wait_for_stop_signal();
+  SLIME_LOG(LogLevel::kInfo, "slime-cache", "stopping on signal ", number);
+  if (Status status = (*server)->close(); !status.ok())
+    SLIME_LOG(LogLevel::kWarning, "slime-cache", "closing the cache: ", status.to_string());
+  if (Status status = (*agent)->close(); !status.ok())
+    SLIME_LOG(LogLevel::kWarning, "slime-cache", "closing the agent: ", status.to_string());
+  return kOk;
+}
+
+Json describe(const Flags& flags, const char* state, pid_t pid, const std::string& address) {
+  return {{"state", state}, {"name", flags.name}, {"scope", flags.scope}, {"address", address}, {"pid", pid}};
+}
+
+int run_server(const Flags& flags) {
+  const auto dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  return serve(flags, *dir, [&](const Result<std::string>& address) {
+    if (!address) {
+      fail(flags, address.error());
+      return;
+    }
+    say(flags, kOk, str("slime-cache ", flags.name, " serves on ", *address),
+        describe(flags, "running", ::getpid(), *address));
+  });
+}
+
+int say_running(const Flags& flags, const char* state, const std::string& text,
+                const daemon::Running& running, const std::string& log_path) {
+  Json json = describe(flags, state, running.pid, running.info);
+  json["log"] = log_path;
+  return say(flags, kOk,
+             str("slime-cache ", flags.name, " ", text, ": ", running.info, ", pid ", running.pid), json);
+}
+
+int run_start(const Flags& flags) {
+  const auto dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const std::string pid_path = instance_path(flags, *dir, ".pid");
+  const std::string log_path = instance_path(flags, *dir, ".log");
+  auto running = daemon::find_running(pid_path);
+  if (!running) return fail(flags, running.error());
+  if (*running) return say_running(flags, "already_running", "runs already", **running, log_path);
+  const auto started = daemon::start_in_background(
+      {.log_path = log_path, .wait = to_nanos(flags.wait_s)}, [&](daemon::ReadyPipe& ready) {
+        if (Status status = log_to_file(log_path); !status.ok()) {
+          ready.failed(status);
+          return kFailure;
+        }
+        return serve(flags, *dir, [&](const Result<std::string>& address) {
+          address ? ready.ready(*address) : ready.failed(address.error());
+        });
+      });
+  if (!started) return fail(flags, started.error());
+  running = daemon::find_running(pid_path);
+  if (!running) return fail(flags, running.error());
+  if (!*running)
+    return fail(flags, Status(Code::kUnavailable, str("it started and ended again; see ", log_path)));
+  return say_running(flags, "started", "started", **running, log_path);
+}
+
+int say_not_running(const Flags& flags) {
+  return say(flags, kNotRunning, str("slime-cache ", flags.name, " does not run here in scope ", flags.scope),
+             {{"state", "not_running"}, {"name", flags.name}, {"scope", flags.scope}});
+}
+
+std::string in_words(const StoreStats& stats) {
+  const auto mib = [](std::uint64_t bytes) { return str(bytes >> 20, " MiB"); };
+  const std::uint64_t looked = stats.hits + stats.misses;
+  return str("  ", stats.objects, " objects of ", mib(stats.object_bytes), "; ", mib(stats.free_bytes),
+             " of ", mib(stats.arena_bytes), " free, ", mib(stats.quarantined_bytes), " quarantined\n  ",
+             stats.hits, " hits of ", looked, " lookups, ", stats.evicted, " evicted, ", stats.leases,
+             " leases, ", stats.reservations, " reservations, ", stats.refused, " refused");
+}
+
+// Asks the running cache itself: that it answers is what its health means.
+Result<StoreStats> ask_stats(const Flags& flags, const std::string& address) {
+  auto token = read_token(flags);
+  if (!token) return std::move(token).error();
+  set_log_level(LogLevel::kWarning);  // the answer is the output, not how it was come by
+  PeerAgentOptions options;
+  options.scope = flags.scope;
+  options.token = std::move(*token);
+  auto agent = PeerAgent::start(std::move(options));
+  if (!agent) return std::move(agent).error();
+  CacheClient client(**agent, address, {.deadline = to_nanos(flags.timeout_s)});
+  return client.stats();
+}
+
+int run_status(const Flags& flags) {
+  const auto dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const auto running = daemon::find_running(instance_path(flags, *dir, ".pid"));
+  if (!running) return fail(flags, running.error());
+  if (!*running) return say_not_running(flags);
+  const std::string& address = (*running)->info;
+  const auto stats = ask_stats(flags, address);
+  if (!stats)
+    return fail(flags,
+                Status(stats.error().code(), str("process ", (*running)->pid, " runs but does not answer on ",
+                                                 address, ": ", stats.error().text())));
+  Json json = describe(flags, "running", (*running)->pid, address);
+  json["log"] = instance_path(flags, *dir, ".log");
+  json["stats"] = Json::parse(to_json(*stats));
+  return say(
+      flags, kOk,
+      str("slime-cache ", flags.name, " runs: ", address, ", pid ", (*running)->pid, "\n", in_words(*stats)),
+      json);
+}
+
+int run_stop(const Flags& flags) {
+  const auto dir = daemon::runtime_dir();
+  if (!dir) return fail(flags, dir.error());
+  const auto outcome =
+      daemon::stop(instance_path(flags, *dir, ".pid"), to_nanos(flags.timeout_s), flags.force);
+  if (!outcome) return fail(flags, outcome.error());
+  if (*outcome == daemon::StopOutcome::kNotRunning) return say_not_running(flags);
+  const bool killed = *outcome == daemon::StopOutcome::kKilled;
+  return say(flags, kOk, str("slime-cache ", flags.name, killed ? " killed" : " stopped"),
+             {{"state", killed ? "killed" : "stopped"}, {"name", flags.name}, {"scope", flags.scope}});
+}
+
+// A number of seconds: no negative one, and none that no clock can count.
+void add_seconds(CLI::App* command, const char* name, double& seconds, const char* help) {
+  command->add_option(name, seconds, help)->capture_default_str()->check(CLI::Range(0.001, 86400.0));
+}
+
+void add_instance_flags(CLI::App* command, Flags& flags) {
+  command->add_option("--name", flags.name, "The name of the cache, unique in its scope")
+      ->capture_default_str();
+  command->add_option("--scope", flags.scope, "Agents see the names of their own scope")
+      ->envname("SLIME_SCOPE")
+      ->capture_default_str();
+  command->add_flag("--json", flags.json, "Print one JSON object");
+}
+
+void add_token_flag(CLI::App* command, Flags& flags) {
+  command->add_option("--token-file", flags.token_file,
+                      "A file with the token that all agents of the scope share");
+}
+
+void add_server_flags(CLI::App* command, Flags& flags) {
+  add_instance_flags(command, flags);
+  add_token_flag(command, flags);
+  command->add_option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
+      ->envname("SLIME_CTRL");
+  command->add_option("--listen", flags.listen, "host:port; off loopback it takes a token or --insecure")
+      ->capture_default_str();
+  command->add_option("--advertise", flags.advertise,
+                      "What clients connect to, if not the listening address");
+  command->add_flag("--insecure", flags.insecure, "Listen off loopback without a token");
+  command->add_option("--memory-size", flags.memory_bytes, "Memory for objects")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1G");
+  command->add_option("--slab-size", flags.slab_bytes, "The largest slab, a power of two from 4K to 1G")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("256K");
+  add_seconds(command, "--reservation-ttl", flags.reservation_ttl_s,
+              "Seconds a writer has until it must seal");
+  add_seconds(command, "--lease-ttl", flags.lease_ttl_s, "Seconds a reader has");
+  command->add_flag("--verify-on-seal", flags.verify_on_seal,
+                    "Check every object's checksum as it is sealed");
+  command->add_option("--log-level", flags.log_level, "debug, info, warning, error, off")
+      ->capture_default_str();
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("slime-cache: a cache of named objects in slabs, read and written one-sidedly", "slime-cache");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  CLI::App* server = app.add_subcommand("server", "Run in the foreground until SIGINT or SIGTERM");
+  CLI::App* start = app.add_subcommand("start", "Start in the background");
+  CLI::App* status = app.add_subcommand("status", "Ask the cache started on this machine");
+  CLI::App* stop = app.add_subcommand("stop", "Stop the cache started on this machine");
+  CLI::App* version = app.add_subcommand("version", "Print the version");
+  add_server_flags(server, flags);
+  add_server_flags(start, flags);
+  add_seconds(start, "--wait", flags.wait_s, "Seconds to wait until it serves");
+  add_instance_flags(status, flags);
+  add_token_flag(status, flags);
+  add_seconds(status, "--timeout", flags.timeout_s, "Seconds to wait for the answer");
+  add_instance_flags(stop, flags);
+  add_seconds(stop, "--timeout", flags.timeout_s, "Seconds to wait until it has ended");
+  stop->add_flag("--force", flags.force, "Kill it after the timeout");
+  for (CLI::App* command : {server, start, status, stop}) command->footer(kFooter);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  if (*version) {
+    std::cout << "slime-cache " << SLIME_VERSION << std::endl;
+    return kOk;
+  }
+  if (Status level = set_log_level(flags.log_level); !level.ok()) {
+    fail(flags, level);
+    return kUsage;
+  }
+  if (*start) return run_start(flags);
+  if (*status) return run_status(flags);
+  if (*stop) return run_stop(flags);
+  return run_server(flags);
+}
+
+}  // namespace
+}  // namespace slime::cache
+
+int main(int argc, char** argv) {
+  // A background cache must not keep a pipe of whoever started it open.
+  if (argc > 1 && std::string_view(argv[1]) == "start") slime::daemon::close_inherited_fds();
+  return slime::cache::run(argc, argv);
+}

@@ -1,0 +1,54 @@
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "cache/server.h"
+
+namespace slime::cache {
+namespace {
+
+constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t mem_available() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::uint64_t kib = 0;
+  for (std::string unit; file >> name >> kib; std::getline(file, unit)) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return kUnknown;
+}
+
+// A number, or kUnknown for "max" and for a file that is not there.
+std::uint64_t read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? value : kUnknown;
+}
+
+// What the control group (version 2) of this process still allows.
+std::uint64_t cgroup_available() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string path;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("0::", 0) == 0) path = line.substr(3);
+  }
+  // Inside a container the group is often the root of what is mounted, whatever the path says.
+  for (const std::string& group : {"/sys/fs/cgroup" + path, std::string("/sys/fs/cgroup")}) {
+    const std::uint64_t most = read_number(group + "/memory.max");
+    const std::uint64_t now = read_number(group + "/memory.current");
+    if (most != kUnknown && now != kUnknown) return most > now ? most - now : 0;
+  }
+  return kUnknown;
+}
+
+}  // namespace
+
+std::uint64_t available_memory_bytes() {
+  const std::uint64_t least = std::min(mem_available(), cgroup_available());
+  return least == kUnknown ? 0 : least;
+}
+
+}  // namespace slime::cache

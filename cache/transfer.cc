@@ -1,0 +1,155 @@
+#include "cache/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cache/limits.h"
+
+namespace slime::cache {
+
+Result<StagingPool::Buffer> StagingPool::acquire(Nanos bound) {
+  std::unique_lock lock(mutex_);
+  if (free_.empty() && made_ < limit_) {
+    auto region = agent_.allocate(buffer_bytes_, Rights::kLocal);
+    if (!region) return std::move(region).error().with_context("a staging buffer of the cache client");
+    buffers_.push_back(std::move(*region));
+    return Buffer(*this, made_++);
+  }
+  if (!freed_.wait_for(lock, bound, [this] { return !free_.empty(); }))
+    return Status(Code::kResourceExhausted, "all staging buffers of the cache client are in use");
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  return Buffer(*this, index);
+}
+
+void StagingPool::give_back(std::size_t index) {
+  {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(index);
+  }
+  freed_.notify_one();
+}
+
+void Transfer::run(Direction direction, const RemoteRegion& arena, std::span<Haul> hauls) {
+  direction_ = direction;
+  arena_ = &arena;
+  rest_ = hauls;
+  while (!rest_.empty() || !in_flight_.empty()) {
+    if (rest_.empty() || in_flight_.size() >= limits::kOperationsInFlight) {
+      land();
+      continue;
+    }
+    Flight flight = load();
+    if (!flight.pieces.empty()) post(std::move(flight));
+  }
+}
+
+// The next pieces, up to one operation's worth. May be empty: no more, or a failure, or first something must
+// land to free a buffer.
+Transfer::Flight Transfer::load() {
+  Flight flight;
+  std::uint64_t room = staging_.buffer_bytes();
+  std::uint64_t staged = 0;
+  while (!rest_.empty() && room > 0) {
+    Haul& haul = rest_.front();
+    if (!error_.ok()) {
+      if (haul.status.ok()) haul.status = error_;
+    } else if (haul.length == 0) {
+      haul.checksum = checksum(haul.space, haul.key, haul.version, {});
+    }
+    if (!haul.status.ok() || at_ == haul.length) {  // done with this one
+      rest_ = rest_.subspan(1);
+      extent_ = in_extent_ = at_ = 0;
+      continue;
+    }
+    if (haul.region == nullptr && !flight.buffer && !get_buffer(flight)) break;
+    const Extent& extent = haul.extents[extent_];
+    Piece piece{&haul, at_, extent.offset + in_extent_, std::min(room, extent.length - in_extent_), {}};
+    if (haul.region == nullptr) {
+      piece.staged = staged;
+      staged += piece.length;
+    }
+    room -= piece.length;
+    at_ += piece.length;
+    in_extent_ += piece.length;
+    if (in_extent_ == extent.length) {
+      ++extent_;
+      in_extent_ = 0;
+    }
+    flight.pieces.push_back(piece);
+  }
+  return flight;
+}
+
+// True with a buffer. Waits for one only while this transfer holds none itself, so that several transfers
+// cannot wait for each other; else it lands one of its own and asks again.
+bool Transfer::get_buffer(Flight& flight) {
+  for (;;) {
+    auto buffer = staging_.acquire(in_flight_.empty() ? deadline_ : Nanos::zero());
+    if (buffer) {
+      flight.buffer.emplace(std::move(*buffer));
+      return true;
+    }
+    if (in_flight_.empty()) {
+      if (error_.ok()) error_ = std::move(buffer).error();
+      return false;
+    }
+    land();
+    if (!error_.ok()) return false;
+  }
+}
+
+void Transfer::post(Flight flight) {
+  std::vector<Copy> copies;
+  copies.reserve(flight.pieces.size());
+  for (const Piece& piece : flight.pieces) {
+    const Haul& haul = *piece.haul;
+    if (piece.staged) {
+      const MemoryRegion& region = flight.buffer->region();
+      if (direction_ == Direction::kWrite)
+        std::memcpy(region.data() + *piece.staged, haul.source + piece.at, piece.length);
+      copies.push_back({region, *piece.staged, *arena_, piece.remote, piece.length});
+    } else {
+      const std::byte* local = direction_ == Direction::kWrite ? haul.source : haul.target;
+      const auto offset = static_cast<std::uint64_t>(local - haul.region->data()) + piece.at;
+      copies.push_back({*haul.region, offset, *arena_, piece.remote, piece.length});
+    }
+  }
+  flight.done =
+      direction_ == Direction::kWrite ? peer_.write(copies, deadline_) : peer_.read(copies, deadline_);
+  in_flight_.push_back(std::move(flight));
+  if (direction_ == Direction::kRead) return;
+  // The sum is taken while the bytes are on the wire already: the seal that needs it comes later.
+  for (const Piece& piece : in_flight_.back().pieces) add_up(piece, piece.haul->source + piece.at);
+}
+
+// Waits for the oldest operation: it is over by its deadline, and only then its memory is ours again.
+void Transfer::land() {
+  Flight flight = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const Status status = flight.done.wait().status();
+  if (!status.ok()) {
+    if (error_.ok()) error_ = status;
+    for (const Piece& piece : flight.pieces) {
+      if (piece.haul->status.ok()) piece.haul->status = status;
+    }
+    return;
+  }
+  if (direction_ == Direction::kWrite) return;
+  for (const Piece& piece : flight.pieces) {
+    std::byte* target = piece.haul->target + piece.at;
+    if (piece.staged) std::memcpy(target, flight.buffer->region().data() + *piece.staged, piece.length);
+    add_up(piece, target);
+  }
+}
+
+// Pieces come here in the order of the bytes, one object after the other.
+void Transfer::add_up(const Piece& piece, const std::byte* bytes) {
+  Haul& haul = *piece.haul;
+  if (piece.at == 0) sum_.start(haul.space, haul.key, haul.version);
+  sum_.update(Bytes(bytes, piece.length));
+  if (piece.at + piece.length == haul.length) haul.checksum = sum_.value();
+}
+
+}  // namespace slime::cache

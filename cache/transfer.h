@@ -1,0 +1,124 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "cache/checksum.h"
+#include "cache/store.h"
+
+namespace slime::cache {
+
+// Registered buffers of one size, made when first needed and kept. Thread: any.
+class StagingPool {
+ public:
+  // Gives the buffer back when it goes.
+  class Buffer {
+   public:
+    Buffer(StagingPool& pool, std::size_t index) : pool_(&pool), index_(index) {}
+    Buffer(Buffer&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), index_(other.index_) {}
+    Buffer& operator=(Buffer&&) = delete;
+    ~Buffer() {
+      if (pool_ != nullptr) pool_->give_back(index_);
+    }
+    [[nodiscard]] const MemoryRegion& region() const { return pool_->buffers_[index_]; }
+
+   private:
+    StagingPool* pool_;
+    std::size_t index_;
+  };
+
+  StagingPool(PeerAgent& agent, std::size_t buffers, std::size_t buffer_bytes)
+      : agent_(agent), limit_(buffers), buffer_bytes_(buffer_bytes) {
+    buffers_.reserve(limit_);  // elements never move
+  }
+  // Waits up to `bound` for a free one; with a bound of zero, kResourceExhausted at once. One who holds a
+  // buffer must not wait for another.
+  Result<Buffer> acquire(Nanos bound);
+  [[nodiscard]] std::size_t buffer_bytes() const { return buffer_bytes_; }
+
+ private:
+  void give_back(std::size_t index);
+
+  PeerAgent& agent_;
+  const std::size_t limit_;
+  const std::size_t buffer_bytes_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<MemoryRegion> buffers_;
+  std::vector<std::size_t> free_;
+  std::size_t made_ = 0;
+};
+
+// One object on its way between our memory and the arena.
+struct Haul {
+  // In.
+  std::string_view space;
+  std::string_view key;
+  std::uint64_t version = 0;
+  const std::byte* source = nullptr;     // of a write
+  std::byte* target = nullptr;           // of a read
+  const MemoryRegion* region = nullptr;  // that source or target lies in; null: goes through staging
+  std::vector<Extent> extents;
+  std::uint64_t length = 0;
+  // Out: the checksum of the bytes that went or came, if the status is OK.
+  std::uint64_t checksum = 0;
+  Status status;
+};
+
+// Moves the bytes of many objects with few one-sided operations, some of them in flight while this thread
+// copies and sums up what comes before or after. Returns when nothing of it is in flight any more. Thread:
+// the caller's, which waits.
+class Transfer {
+ public:
+  enum class Direction : std::uint8_t { kWrite, kRead };
+  Transfer(Peer peer, StagingPool& staging, Nanos deadline)
+      : peer_(std::move(peer)), staging_(staging), deadline_(deadline) {}
+
+  void run(Direction direction, const RemoteRegion& arena, std::span<Haul> hauls);
+
+ private:
+  // A part of an object within one extent.
+  struct Piece {
+    Haul* haul = nullptr;
+    std::uint64_t at = 0;  // in the object
+    std::uint64_t remote = 0;
+    std::uint64_t length = 0;
+    std::optional<std::uint64_t> staged;  // where in the staging buffer
+  };
+  // One posted operation.
+  struct Flight {
+    std::optional<StagingPool::Buffer> buffer;
+    std::vector<Piece> pieces;
+    Future<None> done;
+  };
+
+  Flight load();
+  bool get_buffer(Flight& flight);
+  void post(Flight flight);
+  void land();
+  void add_up(const Piece& piece, const std::byte* bytes);
+
+  Peer peer_;
+  StagingPool& staging_;
+  const Nanos deadline_;
+  Direction direction_ = Direction::kWrite;
+  const RemoteRegion* arena_ = nullptr;
+  std::span<Haul> rest_;    // not, or not fully, loaded
+  std::size_t extent_ = 0;  // of the first of them
+  std::uint64_t in_extent_ = 0;
+  std::uint64_t at_ = 0;
+  std::deque<Flight> in_flight_;
+  Checksum sum_;
+  Status error_;  // the first one: nothing is posted after it
+};
+
+}  // namespace slime::cache
