@@ -1,0 +1,46 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "agent/peer_agent.h"
+#include "tests/support/process.h"
+
+namespace slime::test {
+
+inline constexpr Nanos kReady =
+    std::chrono::seconds(60);  // a process may start under a sanitizer on a busy machine
+
+// A number from the environment, or `standard`.
+inline std::uint64_t setting(const char* name, std::uint64_t standard) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? standard : std::strtoull(text, nullptr, 10);
+}
+
+// A real nanoctrl in a process of its own; kill() and start() again give an empty one at the same URL.
+class Nanoctrl {
+ public:
+  Nanoctrl();
+  void start();
+  void kill();
+  [[nodiscard]] std::string url() const;
+
+ private:
+  std::uint16_t port_ = 0;
+  std::unique_ptr<Process> process_;
+};
+
+// An e2e_peer, ready.
+Process start_peer(const std::string& name, const std::string& ctrl_url, std::uint64_t region_bytes);
+
+std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::string& ctrl_url,
+                                       Progress progress = Progress::kThread);
+
+// Waits for `done()`, looking again every few milliseconds; false after `timeout`.
+bool eventually(Nanos timeout, const std::function<bool()>& done);
+
+}  // namespace slime::test
