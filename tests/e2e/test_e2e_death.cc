@@ -82,7 +82,8 @@ TEST_CASE("a killed peer ends 64 calls and a read within a second, and its succe
     } else {
       CHECK_MESSAGE(read.error().code() == Code::kUnavailable, read.error().to_string());
     }
-    REQUIRE(slowest < seconds(1));
+    // One second in the acceptance of a release build; sanitizers on a busy machine get more.
+    REQUIRE(slowest < milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)));
     REQUIRE(victim.wait(kReady).has_value());
   }
   MESSAGE(str(rounds, " rounds; slowest end after the kill: ",
