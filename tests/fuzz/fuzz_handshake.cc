@@ -1,0 +1,148 @@
+// Both roles of the handshake against a peer's bytes. The first byte of the input picks what is tried:
+//   0, 1  acceptor, initiator: raw bytes from somebody without the token, in pieces
+//   2     acceptor: the body of AUTH, behind a right opening and with a right proof
+//   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "transport/handshake.h"
+#include "transport/limits.h"
+
+namespace {
+
+using slime::Bytes;
+using slime::ByteVector;
+using slime::ByteWriter;
+using namespace slime::transport;
+
+constexpr std::string_view kToken = "token";
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+Handshake::Config config(unsigned char fill) {
+  Handshake::Config out{{"name", {}}, std::string(kToken), "tcp", {1, 2}, {}};
+  out.self.instance.bytes.fill(std::byte{fill});
+  out.nonce.fill(std::byte{fill});
+  return out;
+}
+
+ByteVector take(Handshake& from) {
+  ByteVector out(from.output().begin(), from.output().end());
+  from.sent(out.size());
+  return out;
+}
+
+ByteVector take_hello() {
+  Handshake initiator = Handshake::initiator(config(2), {}, {});
+  return take(initiator);
+}
+
+void feed(Handshake& to, Bytes bytes, std::size_t piece) {
+  while (!bytes.empty() && to.wanted() > 0) {
+    require(to.wanted() <= limits::kHandshakeFrameBytes);
+    const std::size_t n = std::min({to.wanted(), piece, bytes.size()});
+    to.feed(bytes.first(n));
+    bytes = bytes.subspan(n);
+  }
+}
+
+// A frame with `body` and the proof that its sender would give.
+ByteVector proved(std::string_view label, Bytes transcript, HandshakeFrame type, Bytes body) {
+  body = body.first(std::min<std::size_t>(body.size(), limits::kHandshakeFrameBytes - 64));
+  HandshakeHeader header;
+  header.type = type;
+  header.body_bytes = static_cast<std::uint16_t>(body.size() + sizeof(HandshakeMac));
+  ByteVector frame;
+  ByteWriter writer(frame);
+  writer.write(header);
+  writer.append(body);
+  ByteVector text;
+  ByteWriter signed_text(text);
+  signed_text.append(slime::as_bytes(label));
+  signed_text.append(transcript);
+  signed_text.append(frame);
+  HandshakeMac mac;
+  unsigned int size = 0;
+  require(::HMAC(::EVP_sha256(), kToken.data(), static_cast<int>(kToken.size()),
+                 reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                 reinterpret_cast<unsigned char*>(mac.data()), &size) != nullptr);
+  writer.append(mac);
+  return frame;
+}
+
+void check_end(const Handshake& side) {
+  using State = Handshake::State;
+  require(side.state() == State::kReading || side.wanted() == 0);
+  require(side.state() != State::kFailed || !side.error().ok());
+  require(side.outcome().peer.name.size() <= limits::kNameBytes);
+  require(side.outcome().parameters.size() <= limits::kProviderParameterBytes);
+}
+
+void raw(bool acceptor, Bytes input) {
+  const std::size_t piece = input.empty() ? 1 : 1 + static_cast<std::size_t>(input.front());
+  Handshake side = acceptor ? Handshake::acceptor(config(1))
+                            : Handshake::initiator(config(1), {"expected", {}}, ByteVector(9));
+  feed(side, input.empty() ? input : input.subspan(1), piece);
+  check_end(side);
+  // Nobody gets in without the token.
+  require(!side.authenticated());
+  require(side.state() != Handshake::State::kDeciding && side.state() != Handshake::State::kDone);
+}
+
+void auth(Bytes body) {
+  Handshake acceptor = Handshake::acceptor(config(1));
+  ByteVector transcript = take_hello();
+  feed(acceptor, transcript, 4096);
+  const ByteVector challenge = take(acceptor);
+  transcript.insert(transcript.end(), challenge.begin(), challenge.end());
+  feed(acceptor, proved("slime handshake 1 initiator", transcript, HandshakeFrame::kAuth, body), 4096);
+  require(acceptor.authenticated());
+  check_end(acceptor);
+  if (acceptor.state() == Handshake::State::kDeciding) acceptor.accept({});
+}
+
+void answer(HandshakeFrame type, Bytes body) {
+  Handshake initiator = Handshake::initiator(config(1), {}, {});
+  Handshake other = Handshake::acceptor(config(2));
+  ByteVector transcript = take(initiator);
+  feed(other, transcript, 4096);
+  const ByteVector challenge = take(other);
+  feed(initiator, challenge, 4096);
+  transcript.insert(transcript.end(), challenge.begin(), challenge.end());
+  const ByteVector sent = take(initiator);
+  transcript.insert(transcript.end(), sent.begin(), sent.end());
+  feed(initiator, proved("slime handshake 1 acceptor", transcript, type, body), 4096);
+  check_end(initiator);
+  require(initiator.state() == Handshake::State::kDone || initiator.state() == Handshake::State::kFailed);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
+  switch (data[0] % 5) {
+    case 0:
+      raw(true, input);
+      break;
+    case 1:
+      raw(false, input);
+      break;
+    case 2:
+      auth(input);
+      break;
+    case 3:
+      answer(HandshakeFrame::kAccept, input);
+      break;
+    default:
+      answer(HandshakeFrame::kRefuse, input);
+      break;
+  }
+  return 0;
+}
