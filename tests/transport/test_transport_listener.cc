@@ -283,6 +283,13 @@ TEST_CASE("three hundred handshakes at once all succeed") {
   CHECK(server.port->endpoints() == 0);
 }
 
+// UBSan makes a pipe to find out whether an object is readable; without descriptors it reports healthy ones.
+#if defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+#define SLIME_SANITIZER_NEEDS_DESCRIPTORS
+#endif
+#endif
+
 // Lowers the limit to what is open now.
 class NoMoreDescriptors {
  public:
@@ -303,6 +310,10 @@ class NoMoreDescriptors {
 };
 
 TEST_CASE("without descriptors the listener waits instead of spinning, and goes on when there are some") {
+#ifdef SLIME_SANITIZER_NEEDS_DESCRIPTORS
+  MESSAGE("skipped: the undefined-behaviour sanitizer itself needs descriptors");
+  return;
+#endif
   ManualClock clock;
   TcpServer server({}, clock);
   RawClient client(server.listener->address());
