@@ -114,18 +114,18 @@ Helpers& helpers();
 // that it uses.
 template <class F>
 auto run_blocking(F fn) -> decltype(fn()) {
-  using R = decltype(fn());
+  using R = decltype(fn());  // may be a Status, which no Result can hold bare
   if (!on_main_thread()) {
     const nb::gil_scoped_release unlocked;
     return fn();
   }
-  auto outcome = std::make_shared<slime::detail::FutureState<R>>(nullptr);
+  auto outcome = std::make_shared<slime::detail::FutureState<std::unique_ptr<R>>>(nullptr);
   {
     const std::lock_guard lock(detail::helpers().mutex);
     ++detail::helpers().running;
   }
   std::thread([outcome, fn = std::make_unique<F>(std::move(fn))]() mutable {
-    outcome->complete(Result<R>((*fn)()));
+    outcome->complete(std::make_unique<R>((*fn)()));
     fn.reset();
     outcome.reset();
     const std::lock_guard lock(detail::helpers().mutex);
@@ -133,7 +133,7 @@ auto run_blocking(F fn) -> decltype(fn()) {
     detail::helpers().changed.notify_all();
   }).detach();
   wait_in_slices([&](Nanos slice) { return outcome->wait_done(slice); }, Nanos::max());
-  return *outcome->take();
+  return std::move(**outcome->take());
 }
 
 // An int of Python in the range of T, or InvalidArgument that names it.

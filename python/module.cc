@@ -7,4 +7,7 @@ NB_MODULE(_slime, m) {
   nanobind::set_leak_warnings(false);
   slime::python::bind_base(m);
   slime::python::bind_future(m);
+  slime::python::bind_memory(m);
+  slime::python::bind_agent(m);
+  slime::python::bind_rpc(m);
 }

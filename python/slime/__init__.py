@@ -1,4 +1,86 @@
-"""Slime: peer agents, one-sided transfers and RPC over RDMA mailboxes, or plain TCP."""
-from slime._slime import Code, Future, LogLevel, __version__, set_log_level
+"""Slime: peer agents, one-sided transfers and RPC over RDMA mailboxes, or plain TCP.
 
-__all__ = ["Code", "Future", "LogLevel", "__version__", "set_log_level"]
+    with slime.PeerAgent("worker:0", ctrl_url="http://127.0.0.1:4479") as agent:
+        agent.serve(Calc())
+        print(agent.peer("worker:1").proxy("Calc").add(1, 2))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slime import _memory
+from slime._agent import PeerAgent
+from slime._errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    Corrupt,
+    DeadlineExceeded,
+    Error,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from slime._memory import region_of
+from slime._peer import AsyncProxy, Peer, Proxy
+from slime._service import Call, current_call, method
+from slime._slime import (
+    Code,
+    Copy,
+    Future,
+    LogLevel,
+    MemoryRegion,
+    Progress,
+    RemoteRegion,
+    Rights,
+    __version__,
+    set_log_level,
+)
+
+
+def empty(shape: Any, dtype: Any = "float64", *, agent: PeerAgent, rights: Rights = Rights.LOCAL) -> Any:
+    """A NumPy array in registered memory of `agent`; as agent.empty()."""
+    return _memory.empty(agent, shape, dtype, rights)
+
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "AsyncProxy",
+    "Call",
+    "Cancelled",
+    "Code",
+    "Copy",
+    "Corrupt",
+    "DeadlineExceeded",
+    "Error",
+    "Future",
+    "Internal",
+    "InvalidArgument",
+    "LogLevel",
+    "MemoryRegion",
+    "NotFound",
+    "Peer",
+    "PeerAgent",
+    "PermissionDenied",
+    "Progress",
+    "Proxy",
+    "RemoteRegion",
+    "ResourceExhausted",
+    "Rights",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "__version__",
+    "current_call",
+    "empty",
+    "method",
+    "region_of",
+    "set_log_level",
+]

@@ -1,0 +1,241 @@
+#include "python/py_agent.h"
+#include "python/py_future.h"
+#include "python/py_memory.h"
+#include "python/py_rpc.h"
+
+namespace slime::python {
+namespace {
+
+void start(PyAgent* self, PeerAgentOptions options) {
+  const Progress progress = options.progress;
+  auto agent = unwrap(run_blocking([options = std::move(options)] { return PeerAgent::start(options); }));
+  new (self) PyAgent(std::move(agent), progress);
+}
+
+PyRegion allocate(const PyAgent& self, nb::handle bytes, Rights rights) {
+  const std::uint64_t length = unsigned_from(bytes, "bytes");
+  PeerAgent& agent = self.agent();
+  Result<MemoryRegion> region = [&] {
+    const nb::gil_scoped_release unlocked;  // the memory is touched
+    return agent.allocate(length, rights);
+  }();
+  return {unwrap(std::move(region)), PinnedMemory()};
+}
+
+PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) {
+  PinnedMemory pin = PinnedMemory::of(buffer);
+  if (pin.readonly() && transport::allows(rights, Rights::kRemoteWrite)) {
+    raise(Code::kPermissionDenied, "the memory is read-only: peers cannot have the right to write to it");
+  }
+  PeerAgent& agent = self.agent();
+  Result<MemoryRegion> region = [&] {
+    const nb::gil_scoped_release unlocked;
+    return agent.register_memory(pin.data(), pin.length_bytes(), rights);
+  }();
+  return {unwrap(std::move(region)), std::move(pin)};
+}
+
+// (peer, imm, lost before it), or None when the agent is closed.
+nb::object next_imm(nb::handle self) {
+  const std::shared_ptr<ImmQueue> imms = nb::cast<PyAgent&>(self).imms();
+  std::optional<ImmQueue::Item> item;
+  {
+    const nb::gil_scoped_release unlocked;
+    item = imms->take();
+  }
+  if (!item) return nb::none();
+  return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm, item->lost);
+}
+
+void bind_init(nb::class_<PyAgent>& agent) {
+  agent.def(
+      "__init__",
+      [](PyAgent* self, std::string name, std::string scope, std::string ctrl_url, std::string listen,
+         std::string advertise, std::string provider, std::string token, bool insecure, Progress progress,
+         double deadline, std::string kind, std::optional<double> heartbeat, std::size_t max_connections) {
+        PeerAgentOptions options;
+        options.name = std::move(name);
+        options.scope = std::move(scope);
+        options.ctrl_url = std::move(ctrl_url);
+        options.listen = std::move(listen);
+        options.advertise = std::move(advertise);
+        options.provider = std::move(provider);
+        options.token = std::move(token);
+        options.insecure = insecure;
+        options.progress = progress;
+        options.deadline = deadline_from(deadline);
+        options.kind = std::move(kind);
+        options.heartbeat = deadline_from(heartbeat);
+        options.max_connections = max_connections;
+        start(self, std::move(options));
+      },
+      nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
+      nb::arg("listen") = "127.0.0.1:0", nb::arg("advertise") = "", nb::arg("provider") = "auto",
+      nb::arg("token") = "", nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread,
+      nb::arg("deadline") = 30.0, nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(),
+      nb::arg("max_connections") = 1024);
+}
+
+void bind_regions(nb::class_<PyAgent>& agent) {
+  agent
+      .def("allocate", &allocate, nb::arg("bytes"), nb::arg("rights") = Rights::kLocal,
+           nb::sig("def allocate(self, bytes: int, rights: Rights = ...) -> MemoryRegion"),
+           "Zeroed memory of Slime's own.")
+      .def(
+          "register_memory", &register_memory, nb::arg("buffer").none(), nb::arg("rights") = Rights::kLocal,
+          nb::sig("def register_memory(self, buffer: typing.Any, rights: Rights = ...) -> MemoryRegion"),
+          "Anything contiguous with the buffer protocol, DLPack or __array_interface__, in host memory. The\n"
+          "region keeps it alive and in place until it is closed.")
+      .def(
+          "publish",
+          [](const PyAgent& self, std::string name, const PyRegion& region) {
+            PeerAgent& target = self.agent();
+            MemoryRegion& memory = region.region();
+            const Status status = [&] {
+              const nb::gil_scoped_release unlocked;
+              return target.publish(name, memory);
+            }();
+            check(status);
+          },
+          nb::arg("name"), nb::arg("region"), "Makes a region known by name: peers ask this agent for it.")
+      .def(
+          "unpublish",
+          [](const PyAgent& self, std::string name) {
+            check(run_blocking(
+                [target = self.shared(), name = std::move(name)] { return target->unpublish(name); }));
+          },
+          nb::arg("name"));
+}
+
+void bind_life(nb::class_<PyAgent>& agent) {
+  agent
+      .def(
+          "list_peers_json",
+          [](const PyAgent& self, double timeout) {
+            return unwrap(run_blocking([target = self.shared(), nanos = timeout_from(timeout)] {
+              return target->list_peers(nanos);
+            }));
+          },
+          nb::arg("timeout") = 5.0)
+      .def("info_json",
+           [](const PyAgent& self) {
+             return run_blocking([target = self.shared()] { return target->info(); });
+           })
+      .def(
+          "poll",
+          [](const PyAgent& self, double budget) {
+            PeerAgent& target = self.agent();
+            if (self.progress() != Progress::kCaller) {
+              raise(Code::kInvalidArgument, "poll() is for agents with progress=Progress.CALLER");
+            }
+            const Nanos nanos = std::min(timeout_from(budget), kSignalInterval);
+            bool ran = false;
+            {
+              const nb::gil_scoped_release unlocked;
+              ran = target.poll(nanos);
+            }
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            return ran;
+          },
+          nb::arg("budget") = 0.0,
+          "Progress.CALLER only: runs what is due, waits up to `budget` seconds (0.1 at most) if nothing "
+          "is.\n"
+          "True if anything ran.")
+      .def(
+          "drain",
+          [](const PyAgent& self, double bound) {
+            check(run_blocking(
+                [target = self.shared(), nanos = timeout_from(bound)] { return target->drain(nanos); }));
+          },
+          nb::arg("bound"), "Refuses new requests, waits for those that run.")
+      .def(
+          "next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int, int] | None"),
+          "Waits for a notification: peer, number, and how many were lost before it since nobody took them.\n"
+          "None once the agent is closed.")
+      .def(
+          "start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for next_imm from now on.")
+      .def(
+          "close_agent", [](PyAgent& self, double bound) { check(self.close(bound)); }, nb::arg("bound"));
+}
+
+}  // namespace
+
+void ImmQueue::push(Peer peer, std::uint32_t imm) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    if (items_.size() >= kLimit) {
+      ++lost_;
+      return;
+    }
+    items_.push_back({std::move(peer), imm, std::exchange(lost_, 0)});
+  }
+  changed_.notify_one();
+}
+
+std::optional<ImmQueue::Item> ImmQueue::take() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return closed_ || !items_.empty(); });
+  if (items_.empty()) return std::nullopt;
+  Item item = std::move(items_.front());
+  items_.pop_front();
+  return item;
+}
+
+void ImmQueue::close() {
+  std::deque<Item> dropped;  // peers end outside the lock
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    dropped.swap(items_);
+  }
+  changed_.notify_all();
+}
+
+PyAgent::~PyAgent() {
+  if (agent_.forked()) {
+    new std::shared_ptr<ImmQueue>(std::move(imms_));  // its lock may be held by a thread that is not here
+    return;
+  }
+  if (imms_) imms_->close();
+  const nb::gil_scoped_release unlocked;
+  agent_.reset();  // closes it, if close() did not: may wait
+}
+
+std::shared_ptr<ImmQueue> PyAgent::imms() {
+  PeerAgent& target = agent();
+  if (!imms_) {
+    imms_ = std::make_shared<ImmQueue>();
+    target.on_imm([queue = imms_](Peer peer, std::uint32_t imm) { queue->push(std::move(peer), imm); });
+  }
+  return imms_;
+}
+
+Status PyAgent::close(double bound) {
+  const Status status =
+      run_blocking([target = shared(), nanos = timeout_from(bound)] { return target->close(nanos); });
+  if (imms_) imms_->close();
+  return status;
+}
+
+void bind_agent(nb::module_& m) {
+  nb::enum_<Progress>(m, "Progress", "Who makes progress.")
+      .value("THREAD", Progress::kThread, "a thread of the agent's own")
+      .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads");
+  nb::class_<PyAgent> agent(m, "PeerAgent", "See slime.PeerAgent.");
+  bind_init(agent);
+  agent.def_prop_ro("name", [](const PyAgent& self) { return self.agent().name(); })
+      .def_prop_ro(
+          "address", [](const PyAgent& self) { return self.agent().address(); }, "What others connect to.")
+      .def_prop_ro("instance", [](const PyAgent& self) { return self.agent().instance().to_string(); })
+      .def_prop_ro("progress", &PyAgent::progress)
+      .def_prop_ro("forked", &PyAgent::forked, "Made before fork(), in the parent.");
+  bind_regions(agent);
+  bind_life(agent);
+  agent.def(
+      "serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
+      nb::arg("service"));
+  bind_peer(m);
+}
+
+}  // namespace slime::python

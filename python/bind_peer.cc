@@ -1,0 +1,169 @@
+#include "python/py_agent.h"
+#include "python/py_future.h"
+#include "python/py_memory.h"
+#include "python/py_rpc.h"
+
+namespace slime::python {
+namespace {
+
+using Seconds = std::optional<double>;
+
+PyType_Slot kPeerSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPeer::traverse)},
+                            {Py_tp_clear, reinterpret_cast<void*>(&PyPeer::clear)},
+                            {0, nullptr}};
+
+nb::object region(const PyPeer& self, std::string name, Seconds deadline) {
+  return nb::cast(
+      unwrap(run_blocking([peer = self.shared(), name = std::move(name), nanos = deadline_from(deadline)] {
+        return peer->region(name, nanos);
+      })));
+}
+
+nb::object read(const PyPeer& self, nb::handle list, Seconds deadline) {
+  nb::list keep;
+  const std::vector<Copy> copies = copies_from(list, true, keep);
+  return make_future(self.peer().read(copies, deadline_from(deadline)), self.agent());
+}
+
+nb::object write(const PyPeer& self, nb::handle list, Seconds deadline) {
+  nb::list keep;
+  const std::vector<Copy> copies = copies_from(list, false, keep);
+  return make_future(self.peer().write(copies, deadline_from(deadline)), self.agent());
+}
+
+nb::object write_with_imm(const PyPeer& self, nb::handle list, nb::handle imm, Seconds deadline) {
+  nb::list keep;
+  const std::vector<Copy> copies = copies_from(list, false, keep);
+  const std::uint64_t number = unsigned_from(imm, "imm");
+  if (number > UINT32_MAX) raise(Code::kInvalidArgument, "imm is above 2**32 - 1");
+  return make_future(
+      self.peer().write_with_imm(copies, static_cast<std::uint32_t>(number), deadline_from(deadline)),
+      self.agent());
+}
+
+nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds deadline) {
+  const std::uint64_t number = unsigned_from(tag, "tag");
+  const Nanos nanos = deadline_from(deadline);
+  const PinnedMemory memory = PinnedMemory::of(bytes);
+  Peer& peer = self.peer();
+  Future<None> future;
+  {
+    const nb::gil_scoped_release unlocked;  // the bytes are copied
+    future = peer.send(number, memory.bytes(), nanos);
+  }
+  return make_future(std::move(future), self.agent());
+}
+
+nb::object recv(const PyPeer& self, nb::handle tag, Seconds deadline) {
+  return make_future(
+      self.peer().recv(unsigned_from(tag, "tag"), deadline_from(deadline)), self.agent(),
+      [](Payload& payload) { return nb::bytes(payload.bytes().data(), payload.bytes().size()); });
+}
+
+nb::object call_raw(const PyPeer& self, std::string_view service, std::string_view method,
+                    nb::handle arguments, Seconds deadline, nb::handle decode) {
+  const PinnedMemory memory = PinnedMemory::of(arguments);
+  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  return make_future(
+      self.peer().call_raw(service, method, std::move(body), deadline_from(deadline)), self.agent(),
+      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
+        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
+        return nb::cast(PyPayload(kept));
+      },
+      decode.is_none() ? nb::object() : nb::borrow(decode));
+}
+
+void bind_operations(nb::class_<PyPeer>& peer) {
+  const char* const copies_doc =
+      "One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, "
+      "until\n"
+      "the future is done.";
+  peer.def("read", &read, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
+           nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
+                   "deadline: float | None = None) -> Future"))
+      .def("write", &write, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
+           nb::sig("def write(self, copies: Copy | collections.abc.Iterable[typing.Any], "
+                   "deadline: float | None = None) -> Future"))
+      .def("write_with_imm", &write_with_imm, nb::arg("copies").none(), nb::arg("imm"),
+           nb::arg("deadline") = nb::none(),
+           nb::sig("def write_with_imm(self, copies: Copy | collections.abc.Iterable[typing.Any], imm: int, "
+                   "deadline: float | None = None) -> Future"),
+           "The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.")
+      .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("deadline") = nb::none(),
+           nb::sig("def send(self, tag: int, bytes: typing.Any, deadline: float | None = None) -> Future"),
+           "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
+      .def("recv", &recv, nb::arg("tag"), nb::arg("deadline") = nb::none(),
+           nb::sig("def recv(self, tag: int, deadline: float | None = None) -> Future"),
+           "The next message with this tag, as bytes.")
+      .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::sig("def call_raw(self, service: str, method: str, arguments: typing.Any, "
+                   "deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
+           "Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the "
+           "Payload.");
+}
+
+}  // namespace
+
+int PyPeer::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PyPeer>(self)->agent_.ptr());
+  return 0;
+}
+
+int PyPeer::clear(PyObject* self) {
+  nb::inst_ptr<PyPeer>(self)->agent_.reset();
+  return 0;
+}
+
+void bind_peer(nb::module_& m) {
+  nb::class_<PyPeer> peer(m, "Peer", nb::type_slots(kPeerSlots),
+                          "A peer by name or address. Connects on first use, and again after a break.");
+  peer.def(
+          "__init__",
+          [](PyPeer* self, nb::handle agent, std::string_view name) {
+            new (self) PyPeer(nb::cast<PyAgent&>(agent).agent().peer(name), nb::borrow(agent));
+          },
+          nb::arg("agent"), nb::arg("name"),
+          nb::sig("def __init__(self, agent: PeerAgent, name: str) -> None"))
+      .def(
+          "__init__",
+          [](PyPeer* self, const PyPeer& other) { new (self) PyPeer(other.peer(), other.agent()); },
+          nb::arg("other"))
+      .def_prop_ro("name", [](const PyPeer& self) { return self.peer().name(); })
+      .def_prop_ro(
+          "agent", [](const PyPeer& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"))
+      .def(
+          "connect",
+          [](const PyPeer& self, Seconds deadline) {
+            return make_future(self.peer().connect(deadline_from(deadline)), self.agent());
+          },
+          nb::arg("deadline") = nb::none(),
+          nb::sig("def connect(self, deadline: float | None = None) -> Future"), "Connects now, for warm-up.")
+      .def("region", &region, nb::arg("name"), nb::arg("deadline") = nb::none(),
+           nb::sig("def region(self, name: str, deadline: float | None = None) -> RemoteRegion"),
+           "Asks the peer for a region by its published name, and waits. Cached for the connection; after a\n"
+           "reconnect ask again: the old one answers Aborted.")
+      .def(
+          "with_deadline",
+          [](const PyPeer& self, double seconds) {
+            return PyPeer(self.peer().with_deadline(deadline_from(seconds)), self.agent());
+          },
+          nb::arg("seconds"), "This peer with another default deadline.")
+      .def(
+          "wait_for_ready",
+          [](const PyPeer& self) { return PyPeer(self.peer().wait_for_ready(), self.agent()); },
+          "This peer, whose operations wait for one that is not there yet instead of failing fast.")
+      .def(
+          "disconnect",
+          [](const PyPeer& self) {
+            check(run_blocking([peer = self.shared()] { return peer->disconnect(); }));
+          },
+          "Closes the connection, if any; the next use connects again.")
+      .def("info_json",
+           [](const PyPeer& self) { return run_blocking([peer = self.shared()] { return peer->info(); }); });
+  bind_operations(peer);
+}
+
+}  // namespace slime::python

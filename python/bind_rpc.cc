@@ -1,0 +1,170 @@
+#include <nanobind/stl/vector.h>
+
+#include "python/py_memory.h"
+#include "python/py_rpc.h"
+
+namespace slime::python {
+namespace {
+
+// A request that a worker has taken. Thread: holds the GIL.
+class PyRequest {
+ public:
+  explicit PyRequest(std::shared_ptr<rpc::Request> request) : request_(std::move(request)) {}
+  [[nodiscard]] const rpc::CallInfo& info() const { return request_->info(); }
+  PyPayload take_payload() { return PyPayload(std::make_shared<Payload>(std::move(request_->payload()))); }
+  void reply(nb::handle body) {
+    answer();
+    const PinnedMemory memory = PinnedMemory::of(body);
+    rpc::Request& request = *request_;
+    const nb::gil_scoped_release unlocked;
+    request.reply(ByteVector(memory.bytes().begin(), memory.bytes().end()));
+  }
+  // `executed`: the handler ran, so that the caller may retry only what is idempotent.
+  void fail(Code code, std::string text, bool executed) {
+    answer();
+    rpc::Request& request = *request_;
+    Status status(code == Code::kOk ? Code::kInternal : code, std::move(text));
+    const nb::gil_scoped_release unlocked;
+    if (executed) {
+      request.fail(std::move(status));
+    } else {
+      request.refuse(std::move(status));
+    }
+  }
+
+ private:
+  void answer() {
+    if (std::exchange(answered_, true)) raise(Code::kInvalidArgument, "the request was answered before");
+  }
+  ForkGuarded<rpc::Request> request_;
+  bool answered_ = false;
+};
+
+std::optional<double> seconds_left(const rpc::CallInfo& info) {
+  if (info.deadline == kNever) return std::nullopt;
+  return std::chrono::duration<double>(info.deadline - steady_clock().now()).count();
+}
+
+PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
+                               {0, nullptr}};
+
+}  // namespace
+
+int PyPayload::get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const auto* payload = nb::inst_ptr<PyPayload>(self);
+  if (payload->payload_.forked()) {
+    PyErr_SetString(PyExc_BufferError, "made before fork()");
+    view->obj = nullptr;
+    return -1;
+  }
+  const Bytes bytes = payload->bytes();
+  static std::byte nothing{};  // no null pointer for empty payloads
+  auto* data = bytes.empty() ? &nothing : const_cast<std::byte*>(bytes.data());
+  return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags);
+}
+
+void RequestQueue::push(rpc::Request request) {
+  Status refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) {
+      refusal = Status(Code::kUnavailable, "the service has ended");
+    } else if (requests_.size() >= limit_) {
+      refusal = Status(Code::kResourceExhausted, "the service's queue is full");
+    } else {
+      requests_.push_back(std::move(request));
+    }
+  }
+  if (refusal.ok()) {
+    changed_.notify_one();
+  } else {
+    request.refuse(std::move(refusal));
+  }
+}
+
+std::shared_ptr<rpc::Request> RequestQueue::take() {
+  while (true) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_ || !requests_.empty(); });
+    if (requests_.empty()) return nullptr;
+    auto request = std::make_shared<rpc::Request>(std::move(requests_.front()));
+    requests_.pop_front();
+    lock.unlock();
+    if (request->info().deadline > steady_clock().now()) return request;
+    request->refuse(Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free"));
+  }
+}
+
+void RequestQueue::close() {
+  std::deque<rpc::Request> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    left.swap(requests_);
+  }
+  changed_.notify_all();
+  for (rpc::Request& request : left) request.refuse(Status(Code::kUnavailable, "the service has ended"));
+}
+
+PyService::PyService(std::string name, const std::vector<std::string>& methods, std::size_t queue_limit)
+    : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
+  for (const std::string& method : methods) {
+    // Inline: it only queues. The workers are Python's.
+    check(service_.add_raw(
+        method, [queue = queue_.shared()](rpc::Request request) { queue->push(std::move(request)); },
+        {.run = rpc::Run::kInline}));
+  }
+}
+
+void PyService::serve(PeerAgent& agent) {
+  const Status status = [&] {
+    const nb::gil_scoped_release unlocked;  // tells nanoctrl
+    return agent.serve(service_);
+  }();
+  check(status);
+}
+
+void bind_rpc(nb::module_& m) {
+  nb::class_<PyPayload>(
+      m, "Payload", nb::type_slots(kPayloadSlots),
+      "Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).")
+      .def("__len__", [](const PyPayload& self) { return self.bytes().size(); });
+
+  nb::class_<PyRequest>(m, "Request", "A request that waits for its answer.")
+      .def_prop_ro(
+          "peer", [](const PyRequest& self) { return self.info().peer; }, "The caller's name.")
+      .def_prop_ro("service", [](const PyRequest& self) { return self.info().service; })
+      .def_prop_ro("method", [](const PyRequest& self) { return self.info().method; })
+      .def(
+          "seconds_left", [](const PyRequest& self) { return seconds_left(self.info()); },
+          "Until the caller's deadline; None for no deadline.")
+      .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
+      .def("reply", &PyRequest::reply, nb::arg("body").none(),
+           nb::sig("def reply(self, body: typing.Any) -> None"))
+      .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
+
+  nb::class_<PyService>(m, "Service", "Named methods whose requests wait for Python workers.")
+      .def(nb::init<std::string, const std::vector<std::string>&, std::size_t>(), nb::arg("name"),
+           nb::arg("methods"), nb::arg("queue_limit"))
+      .def(
+          "take",
+          [](const PyService& self) -> nb::object {
+            RequestQueue& queue = self.queue();
+            std::shared_ptr<rpc::Request> request;
+            {
+              const nb::gil_scoped_release unlocked;
+              request = queue.take();
+            }
+            if (!request) return nb::none();
+            return nb::cast(PyRequest(std::move(request)));
+          },
+          nb::sig("def take(self) -> Request | None"), "Waits for a request. None once closed.")
+      .def("close", [](const PyService& self) {
+        if (self.forked()) return;
+        RequestQueue& queue = self.queue();
+        const nb::gil_scoped_release unlocked;
+        queue.close();
+      });
+}
+
+}  // namespace slime::python

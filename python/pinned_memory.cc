@@ -1,0 +1,148 @@
+#include <charconv>
+#include <cstring>
+
+#include "python/py_memory.h"
+
+namespace slime::python {
+namespace {
+
+constexpr int kDlpackCpu = 1;
+constexpr int kDlpackCudaHost = 3;  // pinned host memory
+
+std::string kind_of(nb::handle object) { return nb::type_name(object.type()).c_str(); }
+
+[[noreturn]] void raise_not_contiguous(nb::handle object) {
+  raise(Code::kInvalidArgument,
+        kind_of(object) + " is not contiguous: pass a contiguous copy, such as numpy.ascontiguousarray(it)");
+}
+
+[[noreturn]] void raise_not_host(nb::handle object) {
+  raise(Code::kUnimplemented, kind_of(object) +
+                                  " is not in host memory: only host memory can be registered "
+                                  "so far; copy it to the CPU first");
+}
+
+// The pending Python exception's text, which is cleared.
+std::string take_python_error() {
+  nb::python_error error;
+  std::string text = error.what();
+  const std::size_t end = text.find_last_not_of('\n');
+  text.resize(end == std::string::npos ? 0 : end + 1);
+  const std::size_t line = text.rfind('\n');
+  return line == std::string::npos ? text : text.substr(line + 1);
+}
+
+void refuse_device_memory(nb::handle object) {
+  if (nb::hasattr(object, "__dlpack_device__")) {
+    const nb::object device = object.attr("__dlpack_device__")();
+    const int type = nb::cast<int>(nb::int_(device[0]));
+    if (type != kDlpackCpu && type != kDlpackCudaHost) raise_not_host(object);
+  } else if (nb::hasattr(object, "__cuda_array_interface__")) {
+    raise_not_host(object);
+  }
+}
+
+}  // namespace
+
+PinnedMemory PinnedMemory::of(nb::handle object) {
+  if (PyObject_CheckBuffer(object.ptr()) != 0) return of_buffer(object);
+  refuse_device_memory(object);
+  if (nb::hasattr(object, "__dlpack__")) return of_dlpack(object);
+  if (nb::hasattr(object, "__array_interface__")) return of_array_interface(object);
+  raise(Code::kInvalidArgument,
+        kind_of(object) +
+            " has no memory to use: pass something with the buffer protocol (bytearray, memoryview, "
+            "a NumPy array), DLPack or __array_interface__");
+}
+
+PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
+  PinnedMemory out;
+  if (PyObject_GetBuffer(object.ptr(), &out.view_, PyBUF_FULL_RO) != 0) {
+    raise(Code::kInvalidArgument, kind_of(object) + ": " + take_python_error());
+  }
+  out.has_view_ = true;
+  if (PyBuffer_IsContiguous(&out.view_, 'A') == 0) raise_not_contiguous(object);
+  if (out.view_.format != nullptr && std::strchr(out.view_.format, 'O') != nullptr) {
+    raise(Code::kInvalidArgument, kind_of(object) + " holds Python objects, not bytes");
+  }
+  out.data_ = static_cast<std::byte*>(out.view_.buf);
+  out.length_bytes_ = static_cast<std::size_t>(out.view_.len);
+  out.readonly_ = out.view_.readonly != 0;
+  return out;
+}
+
+PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
+  PinnedMemory out;
+  nb::ndarray<> writable;
+  if (nb::try_cast(object, writable)) {
+    out.array_ = nb::ndarray<nb::ro>(writable);
+  } else if (nb::try_cast(object, out.array_)) {
+    out.readonly_ = true;
+  } else {
+    raise(Code::kInvalidArgument, kind_of(object) +
+                                      " gives no DLPack capsule: if it is a tensor that requires "
+                                      "gradients, pass tensor.detach()");
+  }
+  const auto& array = out.array_;
+  // Contiguous in C order, or in Fortran order.
+  std::int64_t expected = 1;
+  bool row_major = true;
+  bool column_major = true;
+  for (std::size_t i = array.ndim(); i-- > 0; expected *= static_cast<std::int64_t>(array.shape(i))) {
+    row_major = row_major && (array.shape(i) == 1 || array.stride(i) == expected);
+  }
+  expected = 1;
+  for (std::size_t i = 0; i < array.ndim(); expected *= static_cast<std::int64_t>(array.shape(i)), ++i) {
+    column_major = column_major && (array.shape(i) == 1 || array.stride(i) == expected);
+  }
+  if (array.nbytes() != 0 && !row_major && !column_major) raise_not_contiguous(object);
+  out.data_ = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
+  out.length_bytes_ = array.nbytes();
+  return out;
+}
+
+PinnedMemory PinnedMemory::of_array_interface(nb::handle object) {
+  PinnedMemory out;
+  out.owner_ = nb::borrow(object);
+  const nb::object interface = object.attr("__array_interface__");
+  if (!interface.attr("get")("strides").is_none()) {
+    // C order is None by convention; a producer that always says has to say the same.
+    raise_not_contiguous(object);
+  }
+  const nb::object data = interface["data"];
+  const auto type = nb::cast<std::string>(interface["typestr"]);  // "<f4": order, kind, bytes of an item
+  std::uint64_t length = 0;
+  if (type.size() < 3 || type[1] == 'O' ||
+      std::from_chars(type.data() + 2, type.data() + type.size(), length).ec != std::errc()) {
+    raise(Code::kInvalidArgument, kind_of(object) + " has items of type '" + type + "', which are not bytes");
+  }
+  for (const nb::handle extent : interface["shape"]) length *= unsigned_from(extent, "an extent");
+  out.data_ =
+      reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(unsigned_from(data[0], "the address")));
+  out.readonly_ = nb::cast<bool>(data[1]);
+  out.length_bytes_ = length;
+  return out;
+}
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      length_bytes_(std::exchange(other.length_bytes_, 0)),
+      readonly_(other.readonly_),
+      has_view_(std::exchange(other.has_view_, false)),
+      view_(other.view_),
+      owner_(std::move(other.owner_)),
+      array_(std::move(other.array_)) {}
+
+void PinnedMemory::release() {
+  if (std::exchange(has_view_, false)) PyBuffer_Release(&view_);
+  owner_.reset();
+  array_ = {};
+}
+
+int PinnedMemory::traverse(visitproc visit, void* arg) const {
+  if (has_view_) Py_VISIT(view_.obj);
+  Py_VISIT(owner_.ptr());
+  return 0;
+}
+
+}  // namespace slime::python

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "agent/peer_agent.h"
+#include "python/binding.h"
+
+namespace slime::python {
+
+// Notifications that came and that no handler has seen yet: the loop pushes, a Python thread takes.
+class ImmQueue {
+ public:
+  // A peer sends them without waiting for our handler: this bounds what a slow one may cost, about 100 MiB.
+  static constexpr std::size_t kLimit = 1 << 20;
+
+  struct Item {
+    Peer peer;
+    std::uint32_t imm = 0;
+    std::uint64_t lost = 0;  // notifications dropped just before this one
+  };
+  void push(Peer peer, std::uint32_t imm);
+  // Waits for one; nothing when closed. Thread: any, without the GIL.
+  std::optional<Item> take();
+  void close();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  std::uint64_t lost_ = 0;
+  bool closed_ = false;
+};
+
+// _slime.PeerAgent, from which slime.PeerAgent derives. Thread: holds the GIL.
+class PyAgent {
+ public:
+  PyAgent(std::unique_ptr<PeerAgent> agent, Progress progress)
+      : agent_(std::shared_ptr<PeerAgent>(std::move(agent))), progress_(progress) {}
+  PyAgent(PyAgent&&) = delete;
+  ~PyAgent();
+
+  [[nodiscard]] PeerAgent& agent() const { return *agent_; }
+  [[nodiscard]] const std::shared_ptr<PeerAgent>& shared() const { return agent_.shared(); }
+  [[nodiscard]] bool forked() const { return agent_.forked(); }
+  [[nodiscard]] Progress progress() const { return progress_; }
+  // Made, and connected to the agent, on first use.
+  std::shared_ptr<ImmQueue> imms();
+  Status close(double bound);
+
+ private:
+  ForkGuarded<PeerAgent> agent_;
+  Progress progress_;
+  std::shared_ptr<ImmQueue> imms_;
+};
+
+// _slime.Peer, from which slime.Peer derives. Keeps its agent alive. Thread: holds the GIL.
+class PyPeer {
+ public:
+  PyPeer(Peer peer, nb::object agent)
+      : peer_(std::make_shared<Peer>(std::move(peer))), agent_(std::move(agent)) {}
+  PyPeer(PyPeer&&) = default;
+
+  [[nodiscard]] Peer& peer() const { return *peer_; }
+  [[nodiscard]] const std::shared_ptr<Peer>& shared() const { return peer_.shared(); }
+  [[nodiscard]] const nb::object& agent() const { return agent_; }
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear(PyObject* self);
+
+ private:
+  ForkGuarded<Peer> peer_;
+  nb::object agent_;
+};
+
+void bind_peer(nb::module_& m);
+
+}  // namespace slime::python

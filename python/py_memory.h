@@ -1,0 +1,86 @@
+#pragma once
+
+#include <nanobind/ndarray.h>
+
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "python/binding.h"
+
+namespace slime::python {
+
+// Somebody's memory, kept alive and in place. Thread: holds the GIL.
+class PinnedMemory {
+ public:
+  // Whatever has the buffer protocol, DLPack or __array_interface__. InvalidArgument for what has none or is
+  // not contiguous, Unimplemented for memory that is not the host's.
+  static PinnedMemory of(nb::handle object);
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&&) = delete;
+  ~PinnedMemory() { release(); }
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t length_bytes() const { return length_bytes_; }
+  [[nodiscard]] Bytes bytes() const { return {data_, length_bytes_}; }
+  [[nodiscard]] bool readonly() const { return readonly_; }
+  void release();
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  static PinnedMemory of_buffer(nb::handle object);
+  static PinnedMemory of_dlpack(nb::handle object);
+  static PinnedMemory of_array_interface(nb::handle object);
+
+  std::byte* data_ = nullptr;
+  std::size_t length_bytes_ = 0;
+  bool readonly_ = false;
+  bool has_view_ = false;
+  Py_buffer view_{};           // pins an object with the buffer protocol
+  nb::object owner_;           // pins an object with __array_interface__
+  nb::ndarray<nb::ro> array_;  // pins an object with DLPack
+};
+
+// slime.MemoryRegion. Memory that Slime made stays mapped until this and every view of it are gone; memory of
+// somebody else is let go when the region is closed and no view is left. Thread: holds the GIL.
+class PyRegion {
+ public:
+  PyRegion(MemoryRegion region, PinnedMemory pin);
+  PyRegion(PyRegion&&) = default;
+  ~PyRegion();
+
+  [[nodiscard]] MemoryRegion& region() const { return *region_; }
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t length_bytes() const { return length_bytes_; }
+  [[nodiscard]] bool readonly() const { return readonly_; }
+  [[nodiscard]] bool closed() const { return closed_; }
+  void close(double bound);
+
+  static int get_buffer(PyObject* self, Py_buffer* view, int flags);
+  static void release_buffer(PyObject* self, Py_buffer* view);
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+
+ private:
+  ForkGuarded<MemoryRegion> region_;
+  PinnedMemory pin_;
+  std::byte* data_;
+  std::size_t length_bytes_;
+  bool readonly_;
+  bool closed_ = false;
+  std::size_t exports_ = 0;
+};
+
+// slime.Copy: holds what it names.
+struct PyCopy {
+  nb::object local;
+  std::uint64_t local_offset = 0;
+  nb::object remote;
+  std::uint64_t remote_offset = 0;
+  std::uint64_t length_bytes = 0;
+};
+
+// One Copy or a sequence of them, or of objects with its five attributes (a NamedTuple). The list borrows
+// from `keep`. `fills_local`: the local side is written to, so read-only memory is refused.
+std::vector<Copy> copies_from(nb::handle list, bool fills_local, nb::list& keep);
+
+}  // namespace slime::python

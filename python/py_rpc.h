@@ -1,0 +1,55 @@
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "python/binding.h"
+
+namespace slime::python {
+
+// A payload as Python sees it: read-only memory. Thread: holds the GIL.
+class PyPayload {
+ public:
+  explicit PyPayload(std::shared_ptr<Payload> payload) : payload_(std::move(payload)) {}
+  [[nodiscard]] Bytes bytes() const { return payload_->bytes(); }
+  static int get_buffer(PyObject* self, Py_buffer* view, int flags);
+
+ private:
+  ForkGuarded<Payload> payload_;
+};
+
+// Requests that wait for a Python worker: the loop pushes, workers take.
+class RequestQueue {
+ public:
+  explicit RequestQueue(std::size_t limit) : limit_(limit) {}
+  // Answers by itself what it refuses. Thread: the loop.
+  void push(rpc::Request request);
+  // Waits for a request whose deadline is not over; nothing when closed. Thread: any, without the GIL.
+  std::shared_ptr<rpc::Request> take();
+  // Answers what waits with kUnavailable; refuses the rest.
+  void close();
+
+ private:
+  const std::size_t limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<rpc::Request> requests_;
+  bool closed_ = false;
+};
+
+// A service whose methods queue their requests for Python. Thread: holds the GIL.
+class PyService {
+ public:
+  PyService(std::string name, const std::vector<std::string>& methods, std::size_t queue_limit);
+  void serve(PeerAgent& agent);
+  [[nodiscard]] RequestQueue& queue() const { return *queue_; }
+  [[nodiscard]] bool forked() const { return queue_.forked(); }
+
+ private:
+  ForkGuarded<RequestQueue> queue_;
+  rpc::Service service_;
+};
+
+}  // namespace slime::python

@@ -1,0 +1,247 @@
+"""PeerAgent: one process's presence among its peers."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+import weakref
+from typing import Any, Callable, Optional
+
+from slime import _completion, _memory, _slime
+from slime._errors import DeadlineExceeded
+from slime._peer import Peer
+from slime._service import AsyncRunner, Server
+
+_log = logging.getLogger("slime")
+
+_agents: weakref.WeakSet[PeerAgent] = weakref.WeakSet()
+# Agents with threads of Python: these serve whether or not anybody holds them.
+_busy: set[PeerAgent] = set()
+
+
+class PeerAgent(_slime.PeerAgent):
+    """Listens, registers with nanoctrl and keeps the lease, connects on first use, serves. Any thread.
+
+    A context manager; `close()` by hand does as well, and at the end of the process every agent is closed.
+
+    name: unique in its scope; empty for a random one.
+    scope: agents see the names of their own scope.
+    ctrl_url: nanoctrl's "http://host:port"; empty: no registry, peers by "host:port" only.
+    listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
+    provider: "auto" or "tcp"; one that cannot be had is an error.
+    token, insecure: a secret shared by all agents; required off loopback, unless insecure.
+    progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
+    deadline: seconds, for operations that name none.
+    kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        scope: str = "default",
+        ctrl_url: str = "",
+        listen: str = "127.0.0.1:0",
+        advertise: str = "",
+        provider: str = "auto",
+        token: str = "",
+        insecure: bool = False,
+        progress: _slime.Progress = _slime.Progress.THREAD,
+        deadline: float = 30.0,
+        kind: str = "",
+        heartbeat: Optional[float] = None,
+        max_connections: int = 1024,
+    ) -> None:
+        super().__init__(
+            name,
+            scope=scope,
+            ctrl_url=ctrl_url,
+            listen=listen,
+            advertise=advertise,
+            provider=provider,
+            token=token,
+            insecure=insecure,
+            progress=progress,
+            deadline=deadline,
+            kind=kind,
+            heartbeat=heartbeat,
+            max_connections=max_connections,
+        )
+        self._lock = threading.RLock()
+        self._closed = False
+        self._servers: list[Server] = []
+        self._runner: Optional[AsyncRunner] = None
+        self._driver: Optional[_completion.Driver] = None
+        self._published: dict[str, _slime.MemoryRegion] = {}
+        self._imm_handler: Optional[Callable[[Peer, int], Any]] = None
+        self._imm_thread: Optional[threading.Thread] = None
+        _agents.add(self)
+
+    def peer(self, name_or_address: str) -> Peer:
+        """ "worker:0", or "host:port" without a registry. Cannot fail: the first use does."""
+        return Peer(self, name_or_address)
+
+    # ---- memory
+
+    def empty(self, shape: Any, dtype: Any = "float64", rights: _slime.Rights = _slime.Rights.LOCAL) -> Any:
+        """A NumPy array (zeroed) in registered memory of Slime's own; `slime.region_of(array)` is its region."""
+        return _memory.empty(self, shape, dtype, rights)
+
+    def publish(self, name: str, region: Any) -> None:
+        """Makes a region (or the region of an array from empty()) known by name. The agent keeps it alive."""
+        owner = region if isinstance(region, _slime.MemoryRegion) else _memory.region_of(region)
+        super().publish(name, owner)
+        self._published[name] = owner
+
+    def unpublish(self, name: str) -> None:
+        """Peers that ask for the name find nothing from now on."""
+        super().unpublish(name)
+        self._published.pop(name, None)
+
+    # ---- services
+
+    def serve(
+        self,
+        target: Any,
+        name: Optional[str] = None,
+        *,
+        workers: int = 4,
+        queue_limit: int = 1024,
+        tracebacks: bool = False,
+    ) -> None:
+        """Serves the methods of an object that are marked with @slime.method, to every peer.
+
+        Plain methods run on `workers` threads, several at once; async ones on one asyncio loop, in a thread of
+        the agent's. At most `queue_limit` requests wait, and as many async calls run: callers of more get
+        ResourceExhausted. What a handler raises reaches the caller: a slime.Error with its code, anything else
+        as Internal, with the traceback if `tracebacks`.
+        """
+        server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
+        with self._lock:
+            self.serve_raw(server.service)
+            self._servers.append(server)
+            server.start()
+            _busy.add(self)
+
+    def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
+        """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.
+        Replaces the earlier one."""
+        with self._lock:
+            self._imm_handler = handler
+            if self._imm_thread is None:
+                self.start_imms()
+                self._imm_thread = threading.Thread(target=self._run_imms, name="slime-imm", daemon=True)
+                self._imm_thread.start()
+                _busy.add(self)
+
+    def _run_imms(self) -> None:
+        while True:
+            item = self.next_imm()
+            if item is None:
+                return
+            peer, imm, lost = item
+            if lost:
+                _log.error("%d notifications were lost: the on_imm handler is too slow", lost)
+            try:
+                self._imm_handler(Peer(peer), imm)
+            except Exception:
+                _log.exception("the on_imm handler failed")
+
+    def _async_runner(self) -> AsyncRunner:
+        with self._lock:
+            if self._runner is None:
+                self._runner = AsyncRunner()
+            return self._runner
+
+    def _drive(self, future: _slime.Future) -> None:
+        with self._lock:
+            if self._driver is None:
+                self._driver = _completion.Driver()
+                _busy.add(self)
+            self._driver.add(future)
+
+    # ---- what there is
+
+    def list_peers(self, timeout: float = 5.0) -> Any:
+        """What nanoctrl knows of this scope: peers with address, instance, kind, services, regions."""
+        return json.loads(self.list_peers_json(timeout))
+
+    def info(self) -> dict:
+        """name, address, instance, registry state and last error, every peer's info(), counters."""
+        return json.loads(self.info_json())
+
+    # ---- the end
+
+    def close(self, bound: float = 2.0) -> None:
+        """Deregisters, refuses new work, finishes what is in flight within `bound` seconds, closes every
+        connection and region: after it no peer touches our memory. DeadlineExceeded if something had to be
+        cut off: it is closed all the same. The first call closes; later ones, and those in a forked child,
+        do nothing."""
+        if self.forked:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self.close_agent(bound)
+        finally:
+            self._end_threads(bound)
+
+    def _close_and_log(self) -> None:
+        """For ends at which nobody handles what was cut off."""
+        try:
+            self.close()
+        except DeadlineExceeded as error:
+            _log.warning("%s closed: %s", self.name, error.text)
+
+    def _end_threads(self, bound: float) -> None:
+        for server in self._servers:
+            server.close(bound)
+        if self._runner is not None:
+            self._runner.close(bound)
+        if self._driver is not None:
+            self._driver.close()
+        if self._imm_thread is not None and self._imm_thread is not threading.current_thread():
+            self._imm_thread.join(bound)
+        self._published.clear()
+        _busy.discard(self)
+        _agents.discard(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> PeerAgent:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._close_and_log()
+
+    def __repr__(self) -> str:
+        if "_closed" not in self.__dict__:
+            return "<slime.PeerAgent that did not start>"
+        return "<slime.PeerAgent of the parent process>" if self.forked else f"<slime.PeerAgent {self.name!r}>"
+
+
+def _close_all() -> None:
+    # Before the interpreter ends: afterwards no thread of Python may run, and C++ must not find half of it.
+    for agent in list(_agents):
+        try:
+            agent._close_and_log()
+        except Exception:
+            _log.exception("closing %r at the end of the process", agent)
+    _completion.close()
+    _slime.wait_for_helpers(2)
+
+
+def _after_fork() -> None:
+    _agents.clear()
+    _busy.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

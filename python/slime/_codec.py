@@ -1,0 +1,46 @@
+"""Arguments and results as msgpack: an array of the arguments, one value back. Never pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from slime._errors import Internal, InvalidArgument
+
+# What msgpack raises for bytes that it cannot decode, or that make no Python value.
+_DECODE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException)
+
+
+def _extend(value: Any) -> Any:
+    """NumPy's scalars; everything else has to be made of plain values by whoever sends it."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    kind = type(value).__name__
+    if hasattr(value, "tobytes"):
+        raise TypeError(f"{kind} does not travel by itself: send its tobytes(), and dtype and shape if needed")
+    raise TypeError(f"{kind} has no msgpack form: send numbers, str, bytes, None, lists, tuples and dicts")
+
+
+def pack(value: Any) -> bytes:
+    """InvalidArgument for what msgpack cannot express."""
+    try:
+        return msgpack.packb(value, use_bin_type=True, default=_extend)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"cannot be sent: {error}") from error
+
+
+def unpack(payload: Any) -> Any:
+    """InvalidArgument for bytes that are not one msgpack value."""
+    try:
+        return msgpack.unpackb(payload, raw=False, strict_map_key=False)
+    except _DECODE_ERRORS as error:
+        raise InvalidArgument(f"not a msgpack value: {type(error).__name__}: {error}") from error
+
+
+def unpack_reply(payload: Any) -> Any:
+    """The value of a reply. Internal, and executed, when the peer's bytes make no value."""
+    try:
+        return unpack(payload)
+    except InvalidArgument as error:
+        raise Internal(f"bad reply: {error.text}", maybe_executed=True) from error

@@ -1,0 +1,44 @@
+"""Arrays in registered memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slime import _slime
+from slime._errors import InvalidArgument
+
+
+def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights) -> Any:
+    """A NumPy array in memory of Slime's own. The array, and every view of it, keeps the memory alive."""
+    import numpy  # optional: only arrays need it
+
+    item = numpy.dtype(dtype)
+    if item.hasobject:
+        raise InvalidArgument(f"arrays of {item} hold Python objects, not bytes")
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    region = agent.allocate(max(1, item.itemsize * math.prod(extents)), rights)
+    return numpy.ndarray(extents, item, buffer=region)
+
+
+def region_of(array: Any) -> _slime.MemoryRegion:
+    """The region in which an array from `agent.empty` (or a view of one) lives."""
+    base = array
+    while base is not None:
+        if isinstance(base, _slime.MemoryRegion):
+            return base
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    raise InvalidArgument(
+        f"{type(array).__name__} is neither a MemoryRegion nor an array in one: register its memory first, "
+        "or make it with agent.empty()"
+    )
+
+
+def locate(array: Any) -> tuple[_slime.MemoryRegion, int, int]:
+    """Where an array lies: its region, the offset of its first byte, its bytes."""
+    region = region_of(array)
+    if isinstance(array, memoryview):
+        raise InvalidArgument("a memoryview does not tell where it begins: pass its region and an offset")
+    if not array.flags.forc:
+        raise InvalidArgument("the array is not contiguous: each Copy names one run of bytes")
+    return region, array.__array_interface__["data"][0] - region.address, array.nbytes

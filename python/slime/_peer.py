@@ -1,0 +1,89 @@
+"""Peers, and proxies of their services."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+from slime import _codec, _slime
+
+
+class Peer(_slime.Peer):
+    """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, again after a break.
+
+    Cheap; any thread. Deadlines are in seconds; None is the agent's default.
+    """
+
+    def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+        """Calls `service`.`method`; the future's value is the result."""
+        return self.call_raw(service, method, _codec.pack(arguments), deadline, _codec.unpack_reply)
+
+    def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
+        """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
+        return Proxy(self, service, timeout)
+
+    def async_proxy(self, service: str, timeout: Optional[float] = None) -> AsyncProxy:
+        """`await peer.async_proxy("Calc").add(1, 2)`."""
+        return AsyncProxy(self, service, timeout)
+
+    def with_deadline(self, seconds: float) -> Peer:
+        """This peer with another default deadline."""
+        return Peer(super().with_deadline(seconds))
+
+    def wait_for_ready(self) -> Peer:
+        """This peer, whose operations wait for one that is not there yet instead of failing fast."""
+        return Peer(super().wait_for_ready())
+
+    def info(self) -> dict:
+        """name, address, instance, provider and why, state, error, counters."""
+        return json.loads(self.info_json())
+
+    def __repr__(self) -> str:
+        return f"<slime.Peer {self.name!r}>"
+
+
+class Proxy:
+    """A service of a peer; its methods are attributes."""
+
+    def __init__(self, peer: Peer, service: str, timeout: Optional[float]) -> None:
+        self._peer = peer
+        self._service = service
+        self._timeout = timeout
+
+    def __getattr__(self, method: str) -> _Method:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        return _Method(self, method)
+
+    def __repr__(self) -> str:
+        return f"<slime.{type(self).__name__} {self._service} of {self._peer.name!r}>"
+
+    def _call(self, method: str, arguments: tuple) -> Any:
+        return self._start(method, arguments).wait()
+
+    def _start(self, method: str, arguments: tuple) -> _slime.Future:
+        return self._peer.call(self._service, method, *arguments, deadline=self._timeout)
+
+
+class AsyncProxy(Proxy):
+    """As Proxy; calls return a future to await."""
+
+    def _call(self, method: str, arguments: tuple) -> Any:
+        return self._start(method, arguments)
+
+
+class _Method:
+    __slots__ = ("_proxy", "_name")
+
+    def __init__(self, proxy: Proxy, name: str) -> None:
+        self._proxy = proxy
+        self._name = name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if keywords:
+            given = ", ".join(keywords)
+            raise TypeError(
+                f"{self._proxy._service}.{self._name}() takes no keyword arguments ({given}): arguments travel "
+                "by position"
+            )
+        return self._proxy._call(self._name, arguments)

@@ -1,0 +1,229 @@
+"""Serving Python objects. C++ queues the requests; threads of Python take, decode, call and answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import traceback
+from typing import Any, Callable, Optional
+
+from slime import _codec, _slime
+from slime._errors import Code, Error, InvalidArgument
+
+# An error text travels up to this many bytes; the start of it says most.
+_TEXT_LIMIT = 1000
+
+
+def method(function: Optional[Callable] = None, *, name: Optional[str] = None) -> Any:
+    """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`."""
+
+    def mark(target: Callable) -> Callable:
+        target.__slime_method__ = name or target.__name__  # type: ignore[attr-defined]
+        return target
+
+    return mark if function is None else mark(function)
+
+
+class Call:
+    """Who calls what, until when: what `current_call()` gives a handler."""
+
+    def __init__(self, request: _slime.Request) -> None:
+        self._request = request
+        self.peer = request.peer
+        self.service = request.service
+        self.method = request.method
+
+    def seconds_left(self) -> Optional[float]:
+        """Until the caller stops waiting; None for no deadline."""
+        return self._request.seconds_left()
+
+
+_current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call")
+
+
+def current_call() -> Call:
+    """The call that the running handler answers."""
+    try:
+        return _current_call.get()
+    except LookupError:
+        raise InvalidArgument("current_call() works inside a handler only") from None
+
+
+class _Method:
+    """A bound method and how many arguments it takes."""
+
+    def __init__(self, function: Callable, label: str) -> None:
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = inspect.signature(function)
+        self.least = 0
+        self.most: Optional[int] = 0
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                self.most = None
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                self.least += parameter.default is parameter.empty
+                self.most = None if self.most is None else self.most + 1
+            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+                raise InvalidArgument(
+                    f"{label} needs `{parameter.name}` by keyword, but arguments travel by position"
+                )
+
+    def check(self, arguments: Any) -> None:
+        if not isinstance(arguments, list):
+            raise InvalidArgument(f"expected an array of the arguments, got {type(arguments).__name__}")
+        count = len(arguments)
+        if count < self.least or (self.most is not None and count > self.most):
+            raise InvalidArgument(f"takes {self.signature}, got {count} arguments")
+
+
+def methods_of(target: Any, service: str) -> dict[str, _Method]:
+    found: dict[str, _Method] = {}
+    for attribute in dir(type(target)):
+        static = inspect.getattr_static(type(target), attribute)
+        name = getattr(getattr(static, "__func__", static), "__slime_method__", None)
+        if isinstance(name, str):
+            if name in found:
+                raise InvalidArgument(f"{service} has two methods named {name!r}")
+            found[name] = _Method(getattr(target, attribute), f"{service}.{name}")
+    if not found:
+        raise InvalidArgument(f"{type(target).__name__} has no method marked with @slime.method")
+    return found
+
+
+class AsyncRunner:
+    """One asyncio loop in a thread, for the async handlers of an agent."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="slime-asyncio", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+    def close(self, bound: float) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            if self._thread is not threading.current_thread():
+                self._thread.join(bound)
+
+
+class Server:
+    """One served object and its worker threads."""
+
+    def __init__(
+        self,
+        target: Any,
+        name: str,
+        workers: int,
+        queue_limit: int,
+        tracebacks: bool,
+        runner: Callable[[], AsyncRunner],
+    ) -> None:
+        if workers < 1 or queue_limit < 1:
+            raise InvalidArgument("workers and queue_limit are at least 1")
+        self.name = name
+        self._methods = methods_of(target, name)
+        self.service = _slime.Service(name, list(self._methods), queue_limit)
+        self._tracebacks = tracebacks
+        self._runner = runner
+        self._async_slots = threading.BoundedSemaphore(queue_limit)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"slime-{name}-{i}", daemon=True) for i in range(workers)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self, bound: float) -> None:
+        self.service.close()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(bound)
+
+    def _work(self) -> None:
+        while True:
+            request = self.service.take()
+            if request is None:
+                return
+            self._handle(request)
+            del request  # what it holds goes before the next wait
+
+    def _handle(self, request: _slime.Request) -> None:
+        handler = self._methods[request.method]
+        try:
+            arguments = _codec.unpack(request.take_payload())
+            handler.check(arguments)
+        except InvalidArgument as error:
+            text = f"bad arguments for {self.name}.{request.method}: {error.text}"
+            request.fail(Code.INVALID_ARGUMENT, text, False)
+            return
+        token = _current_call.set(Call(request))
+        try:
+            if handler.is_async:
+                self._start_async(request, handler, arguments)
+            else:
+                self._answer(request, handler.function(*arguments))
+        except BaseException as error:  # also SystemExit: an answer, not the end of this worker
+            self._fail(request, error)
+        finally:
+            _current_call.reset(token)
+
+    def _start_async(self, request: _slime.Request, handler: _Method, arguments: list) -> None:
+        if not self._async_slots.acquire(blocking=False):
+            request.fail(Code.RESOURCE_EXHAUSTED, f"too many calls of {self.name} are under way", False)
+            return
+        try:
+            work = self._run_async(request, handler, arguments)
+            done = asyncio.run_coroutine_threadsafe(work, self._runner().loop)
+        except BaseException:
+            self._async_slots.release()
+            raise
+        done.add_done_callback(lambda _: self._async_slots.release())
+
+    async def _run_async(self, request: _slime.Request, handler: _Method, arguments: list) -> None:
+        try:
+            left = request.seconds_left()
+            value = await asyncio.wait_for(handler.function(*arguments), left)
+            self._answer(request, value)
+        except asyncio.CancelledError:
+            request.fail(Code.UNAVAILABLE, f"{self.name} ended before {request.method} did", True)
+        except BaseException as error:
+            left = request.seconds_left()
+            if isinstance(error, asyncio.TimeoutError) and left is not None and left <= 0:
+                request.fail(Code.DEADLINE_EXCEEDED, "the deadline passed while the handler ran", True)
+            else:
+                self._fail(request, error)
+
+    def _answer(self, request: _slime.Request, value: Any) -> None:
+        try:
+            body = _codec.pack(value)
+        except InvalidArgument as error:
+            text = f"the result of {self.name}.{request.method} {error.text}"
+            request.fail(Code.INTERNAL, text, True)
+            return
+        request.reply(body)
+
+    def _fail(self, request: _slime.Request, error: BaseException) -> None:
+        if isinstance(error, Error):
+            request.fail(error.code, error.text, True)
+            return
+        text = f"{type(error).__name__}: {error}"
+        if self._tracebacks:
+            # Most recent frame first: what does not fit is the least of it.
+            frames = reversed(traceback.extract_tb(error.__traceback__)[1:])
+            text += "".join(f"\n  in {f.name} ({f.filename}:{f.lineno}): {f.line}" for f in frames)
+        request.fail(Code.INTERNAL, text.encode(errors="replace")[:_TEXT_LIMIT].decode(errors="ignore"), True)

@@ -1,0 +1,382 @@
+"""The C++ side of the package slime. Use the package."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+import enum
+from typing import Any, overload
+
+
+class Code(enum.IntEnum):
+    """What the caller of something that failed does next."""
+
+    OK = 0
+
+    INVALID_ARGUMENT = 1
+    """fix the call"""
+
+    NOT_FOUND = 2
+    """branch on it"""
+
+    ALREADY_EXISTS = 3
+    """branch on it"""
+
+    PERMISSION_DENIED = 4
+    """get rights"""
+
+    UNAUTHENTICATED = 5
+    """get rights"""
+
+    RESOURCE_EXHAUSTED = 6
+    """back off, then retry"""
+
+    UNIMPLEMENTED = 7
+    """fall back"""
+
+    DEADLINE_EXCEEDED = 8
+    """outcome unknown; retry only if idempotent"""
+
+    CANCELLED = 9
+    """you asked for it"""
+
+    ABORTED = 10
+    """the peer restarted: redo from a higher level"""
+
+    UNAVAILABLE = 11
+    """retry if idempotent or if not maybe_executed"""
+
+    CORRUPT = 12
+    """drop the peer"""
+
+    INTERNAL = 13
+    """report a bug"""
+
+class LogLevel(enum.Enum):
+    DEBUG = 0
+
+    INFO = 1
+
+    WARNING = 2
+
+    ERROR = 3
+
+    OFF = 4
+
+def set_log_level(level: LogLevel) -> None:
+    """How much Slime writes to stderr."""
+
+def wait_for_helpers(timeout: float) -> bool: ...
+
+class CompletionQueue:
+    """Numbers of futures that are done."""
+
+    def __init__(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def take(self) -> list[int]:
+        """What has come so far."""
+
+    def wait(self) -> bool:
+        """Waits for something to take. False once closed."""
+
+    def close(self) -> None: ...
+
+class Future:
+    """
+    The outcome of something under way. wait() for it, or await it in asyncio.
+    """
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """
+        The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:
+        one may wait again. KeyboardInterrupt works.
+        """
+
+    def wait_done(self, timeout: float | None = None) -> bool:
+        """Waits like wait(), takes nothing; False on timeout."""
+
+    def done(self) -> bool: ...
+
+    def cancel(self) -> None:
+        """
+        Asks for an early end. The future still completes: Cancelled, or what happened before.
+        """
+
+    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
+        """Calls callback(self) once it is done, on a thread of Slime's own."""
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+    @property
+    def agent(self) -> PeerAgent:
+        """Whose operation it is."""
+
+    def notify(self, queue: CompletionQueue, number: int) -> None:
+        """Puts the number into the queue once this is done."""
+
+class Rights(enum.Flag):
+    """What peers may do with a region."""
+
+    LOCAL = 0
+    """nothing: only the local side of this process's own operations"""
+
+    REMOTE_READ = 1
+
+    REMOTE_WRITE = 2
+
+    READ_WRITE = 3
+
+class MemoryRegion:
+    """
+    One registration of memory. Has the buffer protocol: memoryview(region) is its memory.
+    """
+
+    @property
+    def length_bytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def address(self) -> int:
+        """Of the first byte, in this process."""
+
+    @property
+    def rights(self) -> Rights: ...
+
+    @property
+    def readonly(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self, bound: float = 2.0) -> None:
+        """
+        Ends the registration: once it returns no peer touches the memory. Idempotent. Memory that Slime
+        made stays mapped until the last view of it is gone.
+        """
+
+    def __enter__(self) -> MemoryRegion: ...
+
+    def __exit__(self, *args: Any) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class RemoteRegion:
+    """A peer's region as one connection sees it. Dies with it."""
+
+    @property
+    def length_bytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def rights(self) -> Rights: ...
+
+    def __repr__(self) -> str: ...
+
+class Copy:
+    """
+    One block: for read, bytes go remote -> local; for write, local -> remote.
+    """
+
+    def __init__(self, local: Any, local_offset: int, remote: RemoteRegion, remote_offset: int, length_bytes: int) -> None:
+        """
+        `local` is a MemoryRegion, or an array from agent.empty() or a view of one: the offset then counts
+        from the array's first byte.
+        """
+
+    @property
+    def local(self) -> MemoryRegion: ...
+
+    @property
+    def local_offset(self) -> int: ...
+
+    @property
+    def remote(self) -> RemoteRegion: ...
+
+    @property
+    def remote_offset(self) -> int: ...
+
+    @property
+    def length_bytes(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Progress(enum.Enum):
+    """Who makes progress."""
+
+    THREAD = 0
+    """a thread of the agent's own"""
+
+    CALLER = 1
+    """wait() and poll(), in the caller: no hand-over between threads"""
+
+class PeerAgent:
+    """See slime.PeerAgent."""
+
+    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, max_connections: int = 1024) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """What others connect to."""
+
+    @property
+    def instance(self) -> str: ...
+
+    @property
+    def progress(self) -> Progress: ...
+
+    @property
+    def forked(self) -> bool:
+        """Made before fork(), in the parent."""
+
+    def allocate(self, bytes: int, rights: Rights = ...) -> MemoryRegion:
+        """Zeroed memory of Slime's own."""
+
+    def register_memory(self, buffer: Any, rights: Rights = ...) -> MemoryRegion:
+        """
+        Anything contiguous with the buffer protocol, DLPack or __array_interface__, in host memory. The
+        region keeps it alive and in place until it is closed.
+        """
+
+    def publish(self, name: str, region: MemoryRegion) -> None:
+        """Makes a region known by name: peers ask this agent for it."""
+
+    def unpublish(self, name: str) -> None: ...
+
+    def list_peers_json(self, timeout: float = 5.0) -> str: ...
+
+    def info_json(self) -> str: ...
+
+    def poll(self, budget: float = 0.0) -> bool:
+        """
+        Progress.CALLER only: runs what is due, waits up to `budget` seconds (0.1 at most) if nothing is.
+        True if anything ran.
+        """
+
+    def drain(self, bound: float) -> None:
+        """Refuses new requests, waits for those that run."""
+
+    def next_imm(self) -> tuple[Peer, int, int] | None:
+        """
+        Waits for a notification: peer, number, and how many were lost before it since nobody took them.
+        None once the agent is closed.
+        """
+
+    def start_imms(self) -> None:
+        """Keeps notifications for next_imm from now on."""
+
+    def close_agent(self, bound: float) -> None: ...
+
+    def serve_raw(self, service: Service) -> None: ...
+
+class Peer:
+    """
+    A peer by name or address. Connects on first use, and again after a break.
+    """
+
+    @overload
+    def __init__(self, agent: PeerAgent, name: str) -> None: ...
+
+    @overload
+    def __init__(self, other: Peer) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def agent(self) -> PeerAgent: ...
+
+    def connect(self, deadline: float | None = None) -> Future:
+        """Connects now, for warm-up."""
+
+    def region(self, name: str, deadline: float | None = None) -> RemoteRegion:
+        """
+        Asks the peer for a region by its published name, and waits. Cached for the connection; after a
+        reconnect ask again: the old one answers Aborted.
+        """
+
+    def with_deadline(self, seconds: float) -> Peer:
+        """This peer with another default deadline."""
+
+    def wait_for_ready(self) -> Peer:
+        """
+        This peer, whose operations wait for one that is not there yet instead of failing fast.
+        """
+
+    def disconnect(self) -> None:
+        """Closes the connection, if any; the next use connects again."""
+
+    def info_json(self) -> str: ...
+
+    def read(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
+        """
+        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
+        the future is done.
+        """
+
+    def write(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
+        """
+        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
+        the future is done.
+        """
+
+    def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, deadline: float | None = None) -> Future:
+        """
+        The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
+        """
+
+    def send(self, tag: int, bytes: Any, deadline: float | None = None) -> Future:
+        """
+        A message of any size, in order by tag; copied. Done once the peer's agent has it.
+        """
+
+    def recv(self, tag: int, deadline: float | None = None) -> Future:
+        """The next message with this tag, as bytes."""
+
+    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
+        """
+        Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
+        """
+
+class Payload:
+    """
+    Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).
+    """
+
+    def __len__(self) -> int: ...
+
+class Request:
+    """A request that waits for its answer."""
+
+    @property
+    def peer(self) -> str:
+        """The caller's name."""
+
+    @property
+    def service(self) -> str: ...
+
+    @property
+    def method(self) -> str: ...
+
+    def seconds_left(self) -> float | None:
+        """Until the caller's deadline; None for no deadline."""
+
+    def take_payload(self) -> Payload:
+        """The encoded arguments, once."""
+
+    def reply(self, body: Any) -> None: ...
+
+    def fail(self, code: Code, text: str, executed: bool) -> None: ...
+
+class Service:
+    """Named methods whose requests wait for Python workers."""
+
+    def __init__(self, name: str, methods: Sequence[str], queue_limit: int) -> None: ...
+
+    def take(self) -> Request | None:
+        """Waits for a request. None once closed."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,108 @@
+"""What the tests share: agents that end with their test, and programs in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import slime
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release"))
+
+
+@pytest.fixture
+def make_agent():
+    """Makes agents that are closed when the test ends."""
+    with contextlib.ExitStack() as stack:
+        yield lambda name="", **options: stack.enter_context(slime.PeerAgent(name, **options))
+
+
+@pytest.fixture
+def pair(make_agent):
+    """Two agents, and the first one's peer for the second."""
+    a, b = make_agent("a"), make_agent("b")
+    return a, b, a.peer(b.address)
+
+
+def wait_until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.005)
+
+
+class Program:
+    """A process of a test: stdin and stdout are pipes, stderr is the test's. Ended with the test."""
+
+    def __init__(self, *arguments, env=None):
+        self.process = subprocess.Popen(
+            [str(a) for a in arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            bufsize=0,
+        )
+        self._buffer = b""
+
+    def line(self, seconds=30):
+        """The next line of its stdout."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"no line within {seconds} s; so far {self._buffer!r}"
+            chunk = os.read(self.process.stdout.fileno(), 65536)
+            assert chunk, f"the program ended; so far {self._buffer!r}"
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def say(self, text=""):
+        self.process.stdin.write(text.encode() + b"\n")
+
+    def finish(self, seconds=30):
+        """Closes its stdin and waits: exit status and the rest of its stdout."""
+        out, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, (self._buffer + out).decode()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(30)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start():
+    """Starts programs; those that still run at the end are killed."""
+    with contextlib.ExitStack() as stack:
+
+        def run(*arguments, **options):
+            program = Program(*arguments, **options)
+            stack.callback(program.end)
+            return program
+
+        yield run
+
+
+@pytest.fixture
+def start_python(start):
+    """Runs Python source in a process of its own."""
+    return lambda source, *arguments: start(sys.executable, "-u", "-c", textwrap.dedent(source), *arguments)
+
+
+def peer_and_region(a, b, size=256, rights=slime.Rights.READ_WRITE):
+    """The region "memory" of agent b, b's memory, and a's peer and remote region for it."""
+    region = b.allocate(size, rights)
+    b.publish("memory", region)
+    peer = a.peer(b.address)
+    return region, peer, peer.region("memory")

@@ -1,0 +1,362 @@
+import asyncio
+import threading
+
+import msgpack
+import numpy
+import pytest
+
+import slime
+from conftest import wait_until
+
+
+class Calc:
+    def __init__(self):
+        self.running = 0
+        self.most = 0
+        self.lock = threading.Lock()
+        self.gate = threading.Event()
+
+    @slime.method
+    def add(self, a, b):
+        return a + b
+
+    @slime.method
+    def scale(self, x, factor=2):
+        return x * factor
+
+    @slime.method
+    def count(self, *values):
+        return len(values)
+
+    @slime.method(name="echo")
+    def anything(self, value):
+        return value
+
+    @slime.method
+    async def later(self, value):
+        await asyncio.sleep(0)
+        return value
+
+    @slime.method
+    def fail(self):
+        raise KeyError("broken")
+
+    @slime.method
+    def refuse(self):
+        raise slime.NotFound("no such key")
+
+    @slime.method
+    async def fail_later(self):
+        raise slime.AlreadyExists("there")
+
+    @slime.method
+    def leave(self):
+        raise SystemExit(3)
+
+    @slime.method
+    def unsendable(self):
+        return object()
+
+    @slime.method
+    def who(self):
+        call = slime.current_call()
+        return [call.peer, call.service, call.method, call.seconds_left()]
+
+    @slime.method
+    async def who_later(self):
+        await asyncio.sleep(0)
+        return slime.current_call().method
+
+    @slime.method
+    def hold(self):
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self.gate.wait(30)
+        with self.lock:
+            self.running -= 1
+        return True
+
+    @slime.method
+    async def sleep(self, seconds):
+        await asyncio.sleep(seconds)
+
+    @staticmethod
+    @slime.method
+    def fixed():
+        return "static"
+
+    def hidden(self):
+        return "not served"
+
+
+@pytest.fixture
+def calc(pair):
+    _, b, peer = pair
+    target = Calc()
+    b.serve(target)
+    yield target, peer.proxy("Calc"), peer
+    target.gate.set()
+
+
+def test_methods_are_called_by_position(calc):
+    _, proxy, _ = calc
+    assert proxy.add(1, 2) == 3
+    assert proxy.scale(4) == 8 and proxy.scale(4, 3) == 12
+    assert proxy.count() == 0 and proxy.count(1, 2, 3) == 3
+    assert proxy.later("x") == "x"
+    assert proxy.fixed() == "static"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(2**63),
+        2**64 - 1,
+        1.5,
+        "täxt",
+        b"\x00\xff",
+        [1, [2, []]],
+        {"a": 1, 2: {"b": None}},
+        "x" * 100_000,
+        b"y" * 3_000_000,
+        list(range(10_000)),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{len(str(value))}",
+)
+def test_values_come_back_as_they_went(calc, value):
+    _, proxy, _ = calc
+    assert proxy.echo(value) == value
+
+
+def test_what_else_can_be_sent(calc):
+    _, proxy, _ = calc
+    assert proxy.echo((1, 2)) == [1, 2]
+    assert proxy.echo(bytearray(b"b")) == b"b"
+    assert proxy.echo(memoryview(b"m")) == b"m"
+    assert proxy.echo([numpy.float32(0.5), numpy.int64(7), numpy.bool_(True)]) == [0.5, 7, True]
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, numpy.zeros(3), 1j])
+def test_what_cannot_be_sent_is_refused_before_it_is(calc, value):
+    _, proxy, _ = calc
+    with pytest.raises(slime.InvalidArgument, match="cannot be sent"):
+        proxy.echo(value)
+
+
+def test_keyword_arguments_are_refused_at_the_client(calc):
+    _, proxy, _ = calc
+    with pytest.raises(TypeError, match=r"Calc.add\(\) takes no keyword arguments \(b\)"):
+        proxy.add(1, b=2)
+
+
+@pytest.mark.parametrize("method, arguments", [("add", (1,)), ("add", (1, 2, 3)), ("later", ()), ("fail", (1,))])
+def test_a_wrong_number_of_arguments_is_the_callers_error(calc, method, arguments):
+    _, _, peer = calc
+    with pytest.raises(slime.InvalidArgument, match="got") as caught:
+        peer.call("Calc", method, *arguments).wait()
+    assert not caught.value.maybe_executed
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x93\x01\x02", msgpack.packb([1, 2]) + b"\x00", msgpack.packb({"a": 1}), b"\x91\xa1\xff"]
+)
+def test_a_body_that_is_no_list_of_arguments_is_the_callers_error(calc, body):
+    _, proxy, peer = calc
+    with pytest.raises(slime.InvalidArgument):
+        peer.call_raw("Calc", "add", body).wait()
+    assert proxy.add(1, 2) == 3  # the worker lives
+
+
+def test_an_exception_of_a_handler_is_internal(calc):
+    _, proxy, _ = calc
+    with pytest.raises(slime.Internal, match="KeyError: 'broken'") as caught:
+        proxy.fail()
+    assert caught.value.maybe_executed
+    assert "test_services" not in caught.value.text
+    with pytest.raises(slime.Internal, match="SystemExit"):
+        proxy.leave()
+    assert proxy.add(1, 2) == 3
+
+
+def test_tracebacks_travel_only_when_asked_for(pair):
+    _, b, peer = pair
+    b.serve(Calc(), "Traced", tracebacks=True)
+    with pytest.raises(slime.Internal, match=r"in fail \(.*test_services.py:\d+\): raise KeyError"):
+        peer.proxy("Traced").fail()
+
+
+def test_an_error_of_slime_keeps_its_code(calc):
+    _, proxy, _ = calc
+    with pytest.raises(slime.NotFound, match="no such key"):
+        proxy.refuse()
+    with pytest.raises(slime.AlreadyExists, match="there"):
+        proxy.fail_later()
+
+
+def test_a_result_that_cannot_be_sent_is_internal(calc):
+    _, proxy, _ = calc
+    with pytest.raises(slime.Internal, match="result of Calc.unsendable"):
+        proxy.unsendable()
+
+
+def test_a_handler_knows_its_call(calc):
+    _, _, peer = calc
+    name, service, method, left = peer.proxy("Calc", timeout=20).who()
+    assert (name, service, method) == ("a", "Calc", "who")
+    assert 0 < left <= 20
+    assert peer.proxy("Calc").who_later() == "who_later"
+    with pytest.raises(slime.InvalidArgument):
+        slime.current_call()
+
+
+@pytest.mark.parametrize("service, method", [("Calc", "hidden"), ("Calc", "__init__"), ("Nothing", "add")])
+def test_what_is_not_served_is_not_found(calc, service, method):
+    _, _, peer = calc
+    with pytest.raises(slime.NotFound) as caught:
+        peer.call(service, method).wait()
+    assert not caught.value.maybe_executed
+
+
+def test_workers_run_several_calls_at_once_and_no_more(pair):
+    _, b, peer = pair
+    target = Calc()
+    b.serve(target, workers=3)
+    futures = [peer.call("Calc", "hold") for _ in range(6)]
+    wait_until(lambda: target.running == 3)
+    target.gate.set()
+    assert [f.wait(20) for f in futures] == [True] * 6
+    assert target.most == 3
+
+
+def test_a_full_queue_refuses_and_recovers(pair):
+    _, b, peer = pair
+    target = Calc()
+    b.serve(target, workers=1, queue_limit=2)
+    held = peer.call("Calc", "hold")
+    wait_until(lambda: target.running == 1)
+    waiting = [peer.call("Calc", "add", i, 0) for i in range(2)]
+    with pytest.raises(slime.ResourceExhausted, match="queue is full"):
+        peer.call("Calc", "add", 0, 0).wait(10)
+    target.gate.set()
+    assert held.wait(10) and [f.wait(10) for f in waiting] == [0, 1]
+    assert peer.proxy("Calc").add(2, 3) == 5
+
+
+def test_async_calls_are_bounded_too(pair):
+    _, b, peer = pair
+    b.serve(Calc(), queue_limit=2)
+    held = [peer.call("Calc", "sleep", 1.0) for _ in range(2)]
+    with pytest.raises(slime.ResourceExhausted):
+        for _ in range(20):
+            peer.call("Calc", "sleep", 0.5, deadline=5).wait()
+    for future in held:
+        assert future.wait(10) is None
+
+
+def test_an_async_handler_ends_with_its_callers_deadline(pair):
+    _, b, peer = pair
+    ended = threading.Event()
+
+    class Sleeper:
+        @slime.method
+        async def sleep(self):
+            try:
+                await asyncio.sleep(30)
+            finally:
+                ended.set()
+
+    b.serve(Sleeper())
+    with pytest.raises(slime.DeadlineExceeded):
+        peer.call("Sleeper", "sleep", deadline=0.2).wait(10)
+    assert ended.wait(10)
+
+
+def test_a_closing_agent_ends_its_async_handlers(make_agent):
+    started, ended = threading.Event(), threading.Event()
+
+    class Sleeper:
+        @slime.method
+        async def sleep(self):
+            started.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                ended.set()
+
+    a, b = make_agent("a"), make_agent("b")
+    b.serve(Sleeper())
+    future = a.peer(b.address).call("Sleeper", "sleep")
+    assert started.wait(10)
+    with pytest.raises(slime.DeadlineExceeded, match="cut off"):
+        b.close(0.2)
+    b.close()
+    assert ended.wait(10)
+    with pytest.raises(slime.Unavailable) as caught:
+        future.wait(10)
+    assert caught.value.maybe_executed
+
+
+def test_services_have_names_of_their_own(pair):
+    _, b, peer = pair
+    b.serve(Calc(), "first")
+    b.serve(Calc(), "second")
+    with pytest.raises(slime.AlreadyExists):
+        b.serve(Calc(), "first")
+    assert peer.proxy("second").add(1, 1) == 2
+
+
+def test_what_cannot_be_served_is_refused(make_agent):
+    class Nothing:
+        def plain(self):
+            pass
+
+    class NeedsKeyword:
+        @slime.method
+        def call(self, *, key):
+            pass
+
+    agent = make_agent()
+    with pytest.raises(slime.InvalidArgument, match="no method marked"):
+        agent.serve(Nothing())
+    with pytest.raises(slime.InvalidArgument, match="key"):
+        agent.serve(NeedsKeyword())
+    with pytest.raises(slime.InvalidArgument):
+        agent.serve(Calc(), workers=0)
+
+
+def test_handlers_may_call_back(pair):
+    a, b, _ = pair
+
+    class Front:
+        @slime.method
+        def ask(self, value):
+            return b.peer("a").proxy("Back").double(value)
+
+    class Back:
+        @slime.method
+        def double(self, value):
+            return 2 * value
+
+    a.serve(Back())
+    b.serve(Front())
+    assert a.peer(b.address).proxy("Front").ask(21) == 42
+
+
+def test_drain_refuses_new_requests(pair):
+    _, b, peer = pair
+    b.serve(Calc())
+    proxy = peer.proxy("Calc")
+    assert proxy.add(1, 1) == 2
+    b.drain(5)
+    with pytest.raises(slime.Unavailable):
+        proxy.add(1, 1)
+
+
+def test_a_proxy_pretends_nothing(calc):
+    _, proxy, _ = calc
+    assert repr(proxy).startswith("<slime.Proxy Calc of ")
+    with pytest.raises(AttributeError):
+        proxy.__len__
