@@ -1,0 +1,59 @@
+"""Peers that find each other by name through nanoctrl, and exchange messages, a notification and a region.
+
+    nanoctrl start --port 4479
+    named_peers.py serve  NAME CTRL_URL       e.g. named_peers.py serve worker:0 http://127.0.0.1:4479
+    named_peers.py client NAME CTRL_URL       uses the peer NAME, whoever and wherever it is
+
+Works with the C++ twin on either side.
+"""
+
+import json
+import sys
+
+import slime
+
+ANSWER = 2  # the tag of messages
+
+
+def serve(agent: slime.PeerAgent) -> int:
+    board = agent.empty(4096, "uint8", slime.Rights.READ_WRITE)
+    agent.publish("board", board)
+
+    # A notification says how much was written; by then the bytes are here. Runs on a thread of its own.
+    def on_note(peer: slime.Peer, length: int) -> None:
+        peer.send(ANSWER, b"read on the board: " + board[:length].tobytes())
+
+    agent.on_imm(on_note)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return 0
+
+
+def client(agent: slime.PeerAgent, name: str) -> int:
+    peer = agent.peer(name)
+    board = peer.region("board")
+    note = agent.allocate(4096)
+    text = f"hello from {agent.name}".encode()
+    memoryview(note)[: len(text)] = text
+    # The peer learns of the write once all of its bytes are there.
+    peer.write_with_imm(slime.Copy(note, 0, board, 0, len(text)), len(text)).wait()
+    print(f"{name}: {peer.recv(ANSWER).wait().decode()}")
+    print(json.dumps(agent.list_peers()))
+    return 0
+
+
+def main(role: str = "", *arguments: str) -> int:
+    if role not in ("serve", "client") or len(arguments) != 2:
+        print("usage: named_peers.py serve|client NAME CTRL_URL", file=sys.stderr)
+        return 2
+    name, url = arguments
+    try:
+        with slime.PeerAgent(name if role == "serve" else "", ctrl_url=url) as agent:
+            return serve(agent) if role == "serve" else client(agent, name)
+    except slime.Error as error:
+        print("named_peers.py:", error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
