@@ -25,13 +25,15 @@ int serve(slime::PeerAgent& agent) {
   if (const slime::Status status = agent.publish("board", *board); !status.ok()) return fail(status);
   // A notification says who wrote; by then the bytes are here. Runs on the agent's loop: be short.
   agent.on_imm([&board](slime::Peer peer, std::uint32_t length) {
-    const std::string text(reinterpret_cast<const char*>(board->data()), length);
+    const std::size_t size = std::min<std::size_t>(length, board->length_bytes());  // the peer's word
+    const std::string text(reinterpret_cast<const char*>(board->data()), size);
     peer.send(kAnswer, slime::as_bytes("read on the board: " + text)).then([](const auto&) {});
   });
   std::printf("ready\n");
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
   }
+  agent.close().ignore();  // before the board goes: the handler reads it
   return 0;
 }
 

@@ -1,0 +1,101 @@
+// The examples as people run them: two processes, their output and their exit status.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using slime::test::ExitState;
+using slime::test::Process;
+
+Process start(std::vector<std::string> argv) {
+  auto process = Process::spawn(std::move(argv));
+  REQUIRE_MESSAGE(process, process.status().to_string());
+  return std::move(*process);
+}
+
+std::string line_of(Process& process) {
+  auto line = process.read_line(60s);
+  REQUIRE_MESSAGE(line, line.status().to_string());
+  return *line;
+}
+
+// Everything that it prints, once it has ended well.
+std::string output_of(Process& process) {
+  std::string out;
+  while (true) {
+    auto line = process.read_line(60s);
+    if (!line) break;
+    out += *line + "\n";
+  }
+  CAPTURE(out);
+  const auto ended = process.wait(60s);
+  REQUIRE(ended);
+  CHECK(ended->success());
+  return out;
+}
+
+void check_contains(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  CHECK(text.find(part) != std::string::npos);
+}
+
+// A server ends with the end of its input, and well.
+void check_ends(Process& server) {
+  server.close_stdin();
+  const auto ended = server.wait(60s);
+  REQUIRE(ended);
+  CHECK(ended->success());
+}
+
+TEST_CASE("call: the client calls the server and sees its errors") {
+  Process server = start({SLIME_CALL, "serve"});
+  Process client = start({SLIME_CALL, "client", line_of(server)});
+  const std::string out = output_of(client);
+  for (const char* part :
+       {"40 + 2 = 42", "1 / 2 = 0.5", "total = 7", "1 / 0: invalid_argument", "power: not_found"})
+    check_contains(out, part);
+  check_ends(server);
+}
+
+TEST_CASE("copy: every byte comes, goes and comes back") {
+  Process server = start({SLIME_COPY, "serve"});
+  Process client = start({SLIME_COPY, "fetch", line_of(server)});
+  const std::string out = output_of(client);
+  check_contains(out, "read 64 MiB");
+  check_contains(out, "wrote 64 blocks and read them back, every byte right");
+  check_ends(server);
+}
+
+TEST_CASE("named_peers: the client finds the server by its name") {
+  Process registry = start({SLIME_NANOCTRL, "server", "--port", "0", "--log-level", "error"});
+  const std::string told = line_of(registry);  // "nanoctrl listens on http://127.0.0.1:PORT"
+  const std::string url = told.substr(told.rfind(' ') + 1);
+  Process server = start({SLIME_NAMED_PEERS, "serve", "worker:0", url});
+  CHECK(line_of(server) == "ready");
+  Process client = start({SLIME_NAMED_PEERS, "client", "worker:0", url});
+  const std::string out = output_of(client);
+  check_contains(out, "worker:0: read on the board: hello from agent-");
+  check_contains(out, "\"worker:0\"");
+  check_ends(server);
+}
+
+TEST_CASE("wrong use is exit status 2, a failure is 1") {
+  for (const char* program : {SLIME_COPY, SLIME_CALL, SLIME_NAMED_PEERS}) {
+    Process process = start({program, "dance"});
+    const auto ended = process.wait(60s);
+    REQUIRE(ended);
+    CHECK((!ended->signaled && ended->value == 2));
+  }
+  Process process = start({SLIME_CALL, "client", "127.0.0.1:1"});
+  const auto ended = process.wait(60s);
+  REQUIRE(ended);
+  CHECK((!ended->signaled && ended->value == 1));
+}
+
+}  // namespace
