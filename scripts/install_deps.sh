@@ -54,7 +54,7 @@ find_missing() {
   need_program make build-essential
   need_program cmake cmake
   need_program ninja ninja-build
-  need_one_of pkgconf pkg-config
+  need_program pkg-config pkg-config
   need_one_of libmsgpack-cxx-dev libmsgpack-dev
   need_package nlohmann-json3-dev
   need_package libcpp-httplib-dev
