@@ -266,7 +266,9 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
       reply.retry_after = out.holder->expires_in;
       return reply;
     }
-    return reply_error(std::move(out.status), "it is alive: use another name, or set \"takeover\"");
+    return reply_error(std::move(out.status), probed == ProbeResult::kSame
+                                                  ? "it is alive: use another name, or set \"takeover\""
+                                                  : "several want the name at once: retry");
   }
 }
 
