@@ -1,0 +1,293 @@
+// Regions and messages are used by any thread while loops with threads of their own move data.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/transport/fixture.h"
+#include "transport/provider.h"
+
+namespace slime::transport::testing {
+namespace {
+
+using std::chrono::seconds;
+
+// Two ends of a TCP connection over loopback.
+std::pair<UniqueFd, UniqueFd> socket_pair() {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(listener.get(), any, size) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), any, &size) == 0);
+  UniqueFd one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(one.get(), any, size) == 0);
+  REQUIRE(::fcntl(one.get(), F_SETFL, O_NONBLOCK) == 0);
+  UniqueFd two(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  REQUIRE(two.valid());
+  return {std::move(one), std::move(two)};
+}
+
+// True once `done()` is; false after 20 s.
+bool eventually(const std::function<bool()>& done) {
+  const TimePoint end = steady_clock().now() + seconds(20);
+  while (!done()) {
+    if (steady_clock().now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+// A port on a loop with a thread.
+struct Worker {
+  Worker(Device& device, PortOptions options) {
+    auto made = Loop::create();
+    REQUIRE(made.has_value());
+    loop = std::move(*made);
+    auto opened = device.open_port(*loop, options);
+    REQUIRE(opened.has_value());
+    port = std::move(*opened);
+    loop->start_thread();
+  }
+  ~Worker() {
+    loop->stop();
+    endpoint.reset();
+    port.reset();
+  }
+  std::shared_ptr<Loop> loop;
+  std::unique_ptr<Port> port;
+  std::unique_ptr<Endpoint> endpoint;
+  Recorder recorder;
+};
+
+std::unique_ptr<Device> open_device() {
+  auto provider = make_provider("tcp");
+  REQUIRE(provider.has_value());
+  auto device = (*provider)->open_device();
+  REQUIRE(device.has_value());
+  return std::move(*device);
+}
+
+// Each worker's endpoint is made on its own loop.
+void connect(Worker& a, Worker& b, Receiver& receiver_a, Receiver& receiver_b) {
+  auto [socket_a, socket_b] = socket_pair();
+  auto prepare = [](Worker& worker) {
+    return worker.loop->run([&] {
+      auto pending = worker.port->prepare();
+      SLIME_CHECK(pending.has_value());
+      return std::shared_ptr<PendingEndpoint>(std::move(*pending));
+    });
+  };
+  const auto pending_a = prepare(a);
+  const auto pending_b = prepare(b);
+  auto finish = [](Worker& worker, const std::shared_ptr<PendingEndpoint>& pending, PendingEndpoint& other,
+                   UniqueFd& socket, Receiver& receiver) {
+    worker.loop->run([&] {
+      auto made = pending->finish(other.parameters(), std::move(socket), {"here", "there", true});
+      SLIME_CHECK(made.has_value());
+      worker.endpoint = std::move(*made);
+      worker.endpoint->set_receiver(receiver);
+    });
+  };
+  finish(a, pending_a, *pending_b, socket_a, receiver_a);
+  finish(b, pending_b, *pending_a, socket_b, receiver_b);
+}
+
+// Writes to the peer's region over and over until it is told to stop.
+class Writer final : public Operation {
+ public:
+  Writer(Worker& worker, const MemoryRegion& source) : worker_(worker), source_(source) {}
+  void aim(const RegionDescriptor& target) {
+    worker_.loop->run([&] {
+      auto region = worker_.endpoint->import_region(target);
+      SLIME_CHECK(region.has_value());
+      next_ = *region;
+      if (!posted()) post();
+    });
+  }
+  void stop() {
+    stopping_ = true;
+    REQUIRE(eventually([&] { return worker_.loop->run([&] { return !posted(); }); }));
+  }
+  void complete(Status status) noexcept override {
+    if (status.ok()) ++written;
+    ++completed;
+    if (!stopping_) post();
+  }
+  std::atomic<std::uint64_t> completed{0};
+  std::atomic<std::uint64_t> written{0};
+
+ private:
+  void post() {
+    region_ = next_;
+    copy_ = {&source_, 0, &region_, 0, source_.length_bytes()};
+    worker_.endpoint->write(std::span(&copy_, 1), *this).ignore();
+  }
+  Worker& worker_;
+  const MemoryRegion& source_;
+  RemoteRegion region_;
+  RemoteRegion next_;
+  Copy copy_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace
+
+TEST_CASE("a region closed on one thread holds its bytes, while two loops go on writing to it") {
+  constexpr std::size_t kBytes = 512 * 1024;
+  const auto target_device = open_device();
+  const auto source_device = open_device();
+  ByteVector target(kBytes);
+  ByteVector source(kBytes, std::byte{1});
+  auto source_region = source_device->register_memory(source.data(), kBytes, Rights::kLocal);
+  REQUIRE(source_region.has_value());
+  Worker targets[2] = {{*target_device, {}}, {*target_device, {}}};
+  Worker sources[2] = {{*source_device, {}}, {*source_device, {}}};
+  for (int i = 0; i < 2; ++i) connect(sources[i], targets[i], sources[i].recorder, targets[i].recorder);
+  Writer writers[2] = {{sources[0], *source_region}, {sources[1], *source_region}};
+  for (int round = 0; round < 20; ++round) {
+    std::fill(target.begin(), target.end(), std::byte{0});
+    auto region = target_device->register_memory(target.data(), kBytes, Rights::kRemoteWrite);
+    REQUIRE(region.has_value());
+    const std::uint64_t written = writers[0].written + writers[1].written;
+    for (Writer& writer : writers) writer.aim(region->describe());
+    REQUIRE(eventually([&] { return writers[0].written + writers[1].written > written; }));
+    CHECK(region->close().ok());
+    // From here on the memory is ours: the thread sanitizer would see any access of a loop.
+    std::fill(target.begin(), target.end(), std::byte{9});
+    const std::uint64_t completed[2] = {writers[0].completed, writers[1].completed};
+    REQUIRE(eventually(
+        [&] { return writers[0].completed > completed[0] + 2 && writers[1].completed > completed[1] + 2; }));
+    CHECK(std::all_of(target.begin(), target.end(), [](std::byte value) { return value == std::byte{9}; }));
+  }
+  for (Writer& writer : writers) writer.stop();
+  CHECK(source_region->close().ok());
+}
+
+TEST_CASE(
+    "closing a local region on another thread ends the operations that use it, then the memory is ours") {
+  constexpr std::size_t kBytes = 4 << 20;
+  const auto target_device = open_device();
+  const auto source_device = open_device();
+  ByteVector target(kBytes);
+  ByteVector source(kBytes, std::byte{1});
+  auto target_region = target_device->register_memory(target.data(), kBytes, Rights::kReadWrite);
+  REQUIRE(target_region.has_value());
+  for (const Nanos bound : {Nanos(0), Nanos(seconds(10))}) {
+    Worker a(*source_device, {});
+    Worker b(*target_device, {});
+    connect(a, b, a.recorder, b.recorder);
+    auto region = source_device->register_memory(source.data(), kBytes, Rights::kLocal);
+    REQUIRE(region.has_value());
+    TestOperation operations[2];
+    RemoteRegion remote;
+    Copy copies[2];
+    a.loop->run([&] {
+      auto imported = a.endpoint->import_region(target_region->describe());
+      SLIME_CHECK(imported.has_value());
+      remote = *imported;
+      copies[0] = {&*region, 0, &remote, 0, kBytes / 2};
+      copies[1] = {&*region, kBytes / 2, &remote, 0, kBytes / 2};
+      SLIME_CHECK(a.endpoint->write(std::span(&copies[0], 1), operations[0]).ok());
+      SLIME_CHECK(a.endpoint->read(std::span(&copies[1], 1), operations[1]).ok());
+    });
+    const Status closed = region->close(bound);
+    std::fill(source.begin(), source.end(), std::byte{3});
+    CHECK((closed.ok() || closed.code() == Code::kDeadlineExceeded));
+    if (bound > Nanos(0)) CHECK(closed.ok());
+    REQUIRE(eventually(
+        [&] { return a.loop->run([&] { return operations[0].done() && operations[1].done(); }); }));
+    CHECK(std::all_of(source.begin(), source.end(), [](std::byte value) { return value == std::byte{3}; }));
+  }
+}
+
+TEST_CASE("messages released on another thread give their credits back") {
+  constexpr int kMessages = 3000;
+  // Hands messages to a consumer thread, in order.
+  class Handover final : public Receiver {
+   public:
+    void on_message(Message message) noexcept override {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(message));
+      changed_.notify_one();
+    }
+    void on_imm(std::uint32_t) noexcept override {}
+    void on_ready() noexcept override {}
+    void on_closed(const Status&) noexcept override {}
+    bool take(Message& out) {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, seconds(20), [&] { return !queue_.empty(); })) return false;
+      out = std::move(queue_.front());
+      queue_.pop_front();
+      return true;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Message> queue_;
+  };
+  // Sends its number again and again, as fast as credits allow.
+  class Sender final : public Receiver, public Operation {
+   public:
+    explicit Sender(Worker& worker) : worker_(worker) {}
+    void on_message(Message) noexcept override {}
+    void on_imm(std::uint32_t) noexcept override {}
+    void on_ready() noexcept override { more(); }
+    void on_closed(const Status&) noexcept override {}
+    void complete(Status status) noexcept override {
+      SLIME_CHECK(status.ok());
+      more();
+    }
+    void more() {
+      if (posted() || next_ == kMessages) return;
+      const Bytes part = std::as_bytes(std::span(&next_, 1));
+      if (worker_.endpoint->send(std::span(&part, 1), *this).ok()) ++next_;
+    }
+
+   private:
+    Worker& worker_;
+    int next_ = 0;
+  };
+  const auto device = open_device();
+  const PortOptions options{.pool_slots = 32, .base_credits = 4, .max_credits = 16};
+  Worker a(*device, options);
+  Worker b(*device, options);
+  Sender sender(a);
+  Handover handover;
+  connect(a, b, sender, handover);
+  std::atomic<int> in_order{0};
+  std::thread consumer([&] {
+    for (int i = 0; i < kMessages; ++i) {
+      Message message;
+      if (!handover.take(message)) return;
+      int number = -1;
+      std::memcpy(&number, message.bytes().data(), sizeof number);
+      if (number == i) ++in_order;
+    }
+  });
+  a.loop->run([&] { sender.more(); });
+  consumer.join();
+  CHECK(in_order == kMessages);
+  const bool all_back = eventually([&] {
+    return b.loop->run([&] { return b.port->free_slots() >= options.pool_slots - options.max_credits; });
+  });
+  CHECK(all_back);
+}
+
+}  // namespace slime::transport::testing
