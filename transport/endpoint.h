@@ -89,7 +89,8 @@ struct SendOptions {
 
 // One reliable connected pair. Fails as a whole: the first error sticks, and completes everything that is in
 // flight. Thread: the loop it was made on. Lifetime: destroy it on the loop, outside its own callbacks; its
-// destructor resets what is not closed. Operations and the receiver outlive it or its on_closed.
+// destructor resets what is not closed: it completes the operations in flight and calls the receiver no more.
+// Operations and the receiver outlive it or its on_closed.
 class Endpoint {
  public:
   Endpoint() = default;

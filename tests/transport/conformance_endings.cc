@@ -67,6 +67,57 @@ CONFORMANCE("close finishes what it can, tells the peer, and calls on_closed las
   CHECK(c.receiver_b.messages.size() == 1);
 }
 
+CONFORMANCE("close with a stopped peer ends at its bound, and cancels what is left") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  fixture.freeze_b(c.pair);
+  work.post(c);
+  const TimePoint begin = fixture.now();
+  c.a().close(std::chrono::milliseconds(50));
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
+  CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
+  CHECK(fixture.now() < begin + std::chrono::seconds(10));
+  work.check_each_once();
+  CHECK(c.receiver_a.close_reason.ok());
+  CHECK(work.operations[1].last.code() == Code::kCancelled);
+  fixture.thaw_b(c.pair);
+  REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
+  CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
+}
+
+CONFORMANCE("the peer can tell a close from a death") {
+  {
+    Connection c(fixture);
+    c.a().close();
+    REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
+    CHECK(c.receiver_b.close_reason.text().find("closed by peer") != std::string::npos);
+  }
+  Connection c(fixture);
+  fixture.cut(c.pair);
+  REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
+  CHECK(c.receiver_b.close_reason.text().find("closed by peer") == std::string::npos);
+}
+
+CONFORMANCE("when everything is over, every receive slot is free again") {
+  const std::uint32_t before = fixture.port(1).free_slots();
+  Message kept;
+  {
+    Connection c(fixture);
+    CHECK(fixture.port(1).free_slots() < before);
+    c.receiver_b.hold = true;
+    TestOperation operations[5];
+    for (TestOperation& operation : operations) REQUIRE(send(c.a(), as_bytes("keep"), operation).ok());
+    REQUIRE(fixture.until([&] { return c.receiver_b.held.size() == 5; }));
+    kept = std::move(c.receiver_b.held.front());
+    c.receiver_b.held.pop_front();
+  }
+  fixture.settle();
+  CHECK(fixture.port(1).free_slots() == before - 1);
+  kept.release();
+  fixture.settle();
+  CHECK(fixture.port(1).free_slots() == before);
+}
+
 CONFORMANCE("closing twice, from both sides and after the end is fine") {
   Connection c(fixture);
   c.a().close();
@@ -221,6 +272,38 @@ CONFORMANCE("more operations than the limit are refused, and taken after on_read
            std::all_of(operations.begin(), operations.end(), [](const auto& o) { return o->done(); });
   }));
   for (const auto& operation : operations) CHECK(operation->last.ok());
+}
+
+CONFORMANCE("room for operations is told although no credit is left") {
+  Connection c(fixture);
+  c.receiver_b.hold = true;
+  TestOperation first;
+  REQUIRE(send(c.a(), as_bytes("x"), first).ok());
+  REQUIRE(fixture.until([&] { return first.done(); }));
+  std::vector<std::unique_ptr<TestOperation>> operations;
+  const auto post = [&](auto fn) {
+    Status status;
+    while (status.ok()) {
+      operations.push_back(std::make_unique<TestOperation>());
+      status = fn(*operations.back());
+    }
+    operations.pop_back();
+  };
+  REQUIRE(fixture.until([&] {
+    post([&](TestOperation& o) { return send(c.a(), as_bytes("x"), o); });
+    fixture.settle();
+    return c.a().credits() == 0 && c.a().in_flight() == 0;
+  }));
+  GuardedRegion local(fixture.device(0), 64, Rights::kLocal, 1);
+  GuardedRegion target(fixture.device(1), 64, Rights::kReadWrite, 2);
+  const RemoteRegion remote = share(c.a(), target.region);
+  const Copy copies[] = {{&local.region, 0, &remote, 0, 64}};
+  const int before = c.receiver_a.ready;
+  post([&](TestOperation& o) { return c.a().write(copies, o); });
+  REQUIRE(fixture.until([&] { return c.receiver_a.ready > before; }));
+  CHECK(c.a().write(copies, first).ok());
+  REQUIRE(fixture.until([&] { return c.a().in_flight() == 0; }));
+  c.receiver_b.held.clear();
 }
 
 CONFORMANCE("a new connection between the same ports works after the old one broke") {

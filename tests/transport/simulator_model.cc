@@ -58,7 +58,7 @@ void Simulation::check_written(const Work& work, const char* when) {
   for (const Block& block : work.blocks) {
     if (std::memcmp(block.written->data() + block.written_offset, block.read->data() + block.read_offset,
                     block.length) != 0)
-      fail(str("bytes are not there ", when));
+      fail(str(work.kind == Work::Kind::kRead ? "a read's" : "a write's", " bytes are not there ", when));
   }
 }
 

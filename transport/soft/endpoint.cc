@@ -76,7 +76,7 @@ Status SoftEndpoint::refusal() {
     return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
   }
   if (in_flight() >= limits::kMaxOperations) {
-    want_ready_ = true;
+    want_room_ = true;
     return Status(Code::kResourceExhausted,
                   str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
   }
@@ -85,7 +85,7 @@ Status SoftEndpoint::refusal() {
 
 Status SoftEndpoint::need_credit() {
   if (credit_used_ < credit_limit_) return {};
-  want_ready_ = true;
+  want_credit_ = true;
   starved_ = true;
   ++counters_.credit_stalls;
   return Status(Code::kResourceExhausted,
@@ -325,6 +325,7 @@ void SoftEndpoint::end() {
 }
 
 void SoftEndpoint::complete_leftovers() {
+  SLIME_CHECK(!leftover_.ok());  // what did not happen must not look as if it had
   while (!staged_.empty()) {
     Operation* operation = staged_.pop_front().message.operation;
     if (operation == nullptr) continue;
@@ -376,6 +377,7 @@ void SoftEndpoint::run() {
 
 // The bound of a close has passed, or nothing is left to wait for.
 void SoftEndpoint::finish_close(Status leftover) {
+  SLIME_CHECK(working());
   leftover_ = std::move(leftover);
   say_goodbye_now();
   break_now(Status(Code::kCancelled, "closed"));
@@ -394,13 +396,13 @@ void SoftEndpoint::say_goodbye_now() {
 
 void SoftEndpoint::settle() {
   if (!working()) return;
-  const bool waiting = in_flight() > 0 || want_ready_;
+  const bool waiting = in_flight() > 0 || want_credit_;
   if (waiting != waiting_) wire_->set_waiting(waiting_ = waiting);
-  if (want_ready_ && receiver_ != nullptr && credit_used_ < credit_limit_ &&
-      in_flight() < limits::kMaxOperations && state_ == State::kOpen) {
-    want_ready_ = false;
-    receiver_->on_ready();
-  }
+  if (receiver_ == nullptr || state_ != State::kOpen || in_flight() >= limits::kMaxOperations) return;
+  if (!want_room_ && !(want_credit_ && credit_used_ < credit_limit_)) return;
+  want_room_ = false;
+  if (credit_used_ < credit_limit_) want_credit_ = false;
+  receiver_->on_ready();
 }
 
 // -------------------------------------------------------------------------------------------------------

@@ -209,8 +209,10 @@ class SoftEndpoint final : public Endpoint, private WireHandler {
   bool scheduled_ = false;
   bool in_burst_ = false;  // flush() follows anyhow
   bool waiting_ = false;
-  bool want_write_ = false;
-  bool want_ready_ = false;
+  bool want_write_ = false;        // the wire is full
+  bool wire_wants_write_ = false;  // what the wire was told about that
+  bool want_credit_ = false;       // a post was refused for want of a credit
+  bool want_room_ = false;         // or because of too many operations
 
   // ---- our operations
   Queue<OutMessage> messages_;

@@ -31,7 +31,7 @@ void SoftEndpoint::on_readable() noexcept {
 
 void SoftEndpoint::on_writable() noexcept {
   if (!working()) return;
-  if (std::exchange(want_write_, false)) wire_->want_write(false);
+  want_write_ = false;
   flush();
 }
 
@@ -39,6 +39,7 @@ void SoftEndpoint::on_broken(Status reason) noexcept { lost(reason); }
 
 // The stream ended. After our goodbye that is what we waited for.
 void SoftEndpoint::lost(const Status& cause) {
+  if (!working()) return;
   if (goodbye_sent_)
     finish_close({});
   else

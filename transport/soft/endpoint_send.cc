@@ -58,7 +58,6 @@ void SoftEndpoint::flush() {
     if (!working()) break;
     if (*taken < offered) {
       want_write_ = true;
-      wire_->want_write(true);
       break;
     }
     moved += *taken;
@@ -68,6 +67,7 @@ void SoftEndpoint::flush() {
     }
   }
   in_burst_ = false;
+  if (working() && wire_wants_write_ != want_write_) wire_->want_write(wire_wants_write_ = want_write_);
   settle();
 }
 
