@@ -2,7 +2,7 @@
 
 NB_MODULE(_slime, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
-  m.attr("__version__") = SLIME_VERSION;
+  m.def("version", [] { return SLIME_VERSION; });
   // Objects that live until the interpreter ends are normal in scripts; the tests count regions instead.
   nanobind::set_leak_warnings(false);
   slime::python::bind_base(m);

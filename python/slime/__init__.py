@@ -39,9 +39,11 @@ from slime._slime import (
     Progress,
     RemoteRegion,
     Rights,
-    __version__,
     set_log_level,
+    version,
 )
+
+__version__ = version()
 
 
 def empty(shape: Any, dtype: Any = "float64", *, agent: PeerAgent, rights: Rights = Rights.LOCAL) -> Any:

@@ -145,8 +145,10 @@ class PeerAgent(_slime.PeerAgent):
             peer, imm, lost = item
             if lost:
                 _log.error("%d notifications were lost: the on_imm handler is too slow", lost)
+            handler = self._imm_handler
             try:
-                self._imm_handler(Peer(peer), imm)
+                if handler is not None:
+                    handler(Peer(peer), imm)
             except Exception:
                 _log.exception("the on_imm handler failed")
 

@@ -139,7 +139,7 @@ class Driver:
 
 
 def _drive(future: _slime.Future) -> None:
-    agent = future.agent
+    agent: Any = future.agent
     if agent.progress == _slime.Progress.CALLER and not future.done():
         agent._drive(future)
 

@@ -18,7 +18,7 @@ def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights
         raise InvalidArgument(f"arrays of {item} hold Python objects, not bytes")
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     region = agent.allocate(max(1, item.itemsize * math.prod(extents)), rights)
-    return numpy.ndarray(extents, item, buffer=region)
+    return numpy.ndarray(extents, item, buffer=memoryview(region))  # type: ignore[arg-type]
 
 
 def region_of(array: Any) -> _slime.MemoryRegion:

@@ -5,6 +5,8 @@ import enum
 from typing import Any, overload
 
 
+def version() -> str: ...
+
 class Code(enum.IntEnum):
     """What the caller of something that failed does next."""
 
