@@ -111,7 +111,8 @@ void connect(Worker& a, Worker& b, Receiver& receiver_a, Receiver& receiver_b) {
 // Writes to the peer's region over and over until it is told to stop.
 class Writer final : public Operation {
  public:
-  Writer(Worker& worker, const MemoryRegion& source) : worker_(worker), source_(source) {}
+  Writer(Worker& worker, const MemoryRegion& source, std::uint64_t target_offset)
+      : worker_(worker), source_(source), target_offset_(target_offset) {}
   void aim(const RegionDescriptor& target) {
     worker_.loop->run([&] {
       auto region = worker_.endpoint->import_region(target);
@@ -135,11 +136,12 @@ class Writer final : public Operation {
  private:
   void post() {
     region_ = next_;
-    copy_ = {&source_, 0, &region_, 0, source_.length_bytes()};
+    copy_ = {&source_, 0, &region_, target_offset_, source_.length_bytes()};
     worker_.endpoint->write(std::span(&copy_, 1), *this).ignore();
   }
   Worker& worker_;
   const MemoryRegion& source_;
+  const std::uint64_t target_offset_;
   RemoteRegion region_;
   RemoteRegion next_;
   Copy copy_;
@@ -153,13 +155,14 @@ TEST_CASE("a region closed on one thread holds its bytes, while two loops go on 
   const auto target_device = open_device();
   const auto source_device = open_device();
   ByteVector target(kBytes);
-  ByteVector source(kBytes, std::byte{1});
-  auto source_region = source_device->register_memory(source.data(), kBytes, Rights::kLocal);
+  ByteVector source(kBytes / 2, std::byte{1});
+  auto source_region = source_device->register_memory(source.data(), source.size(), Rights::kLocal);
   REQUIRE(source_region.has_value());
   Worker targets[2] = {{*target_device, {}}, {*target_device, {}}};
   Worker sources[2] = {{*source_device, {}}, {*source_device, {}}};
   for (int i = 0; i < 2; ++i) connect(sources[i], targets[i], sources[i].recorder, targets[i].recorder);
-  Writer writers[2] = {{sources[0], *source_region}, {sources[1], *source_region}};
+  // Each writes a half of the target.
+  Writer writers[2] = {{sources[0], *source_region, 0}, {sources[1], *source_region, kBytes / 2}};
   for (int round = 0; round < 20; ++round) {
     std::fill(target.begin(), target.end(), std::byte{0});
     auto region = target_device->register_memory(target.data(), kBytes, Rights::kRemoteWrite);
@@ -288,6 +291,7 @@ TEST_CASE("messages released on another thread give their credits back") {
     return b.loop->run([&] { return b.port->free_slots() >= options.pool_slots - options.max_credits; });
   });
   CHECK(all_back);
+  for (Worker* worker : {&a, &b}) worker->loop->stop();  // the receivers go before the workers
 }
 
 }  // namespace slime::transport::testing
