@@ -36,8 +36,10 @@ struct Connected {
 // What a listener asks and tells its owner, on the loop.
 class Acceptor {
  public:
-  // A peer proved that it has the token. An error refuses it: code and text travel to the peer.
+  // A peer proved that it has the token. An error refuses it: code and text travel to the peer. Must not
+  // destroy the listener.
   virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
+  // May destroy the listener.
   virtual void on_connected(Connected connected) noexcept = 0;
 
  protected:
@@ -48,8 +50,9 @@ class Acceptor {
 // handshake size, time and number. Thread: the loop.
 class Listener {
  public:
-  // `address` is "host:port" or "[v6]:port"; port 0 picks a free one. kInvalidArgument, kAlreadyExists (in
-  // use). Binding to anything but loopback needs a token, or `insecure`: else kPermissionDenied.
+  // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
+  // kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a token, or `insecure`:
+  // else kPermissionDenied.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Port& port, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);

@@ -36,7 +36,7 @@ msghdr message_of(std::span<const iovec> parts) {
 }
 
 void set_number(int fd, int level, int option, int value) {
-  // Keepalive is an aid; a kernel that refuses an option leaves the engine's deadlines.
+  // All of them are aids; a kernel that refuses one leaves its own tuning and the engine's deadlines.
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -50,6 +50,10 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
   const int on = 1;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
     return from_errno("TCP_NODELAY", errno);
+  if (theirs->is_loopback()) {
+    set_number(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, limits::kLoopbackUnsentBytes);
+    set_number(socket.get(), IPPROTO_TCP, TCP_WINDOW_CLAMP, limits::kLoopbackWindowBytes);
+  }
   std::string text = str("tcp ", ours->to_string(), " -> ", theirs->to_string());
   return std::unique_ptr<TcpWire>(new TcpWire(loop, std::move(socket), std::move(text)));
 }

@@ -1,0 +1,249 @@
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "tests/transport/tcp_host.h"
+#include "transport/tcp/tcp_wire.h"
+
+namespace slime::transport::testing {
+namespace {
+
+using tcp::TcpWire;
+
+// A wire on one end of a loopback connection, a plain socket on the other, and the engine's place between.
+struct WireTest final : soft::WireHandler {
+  explicit WireTest(const Clock& clock = steady_clock()) {
+    auto made = Loop::create({.clock = &clock});
+    REQUIRE(made.has_value());
+    loop = *made;
+    auto any = SocketAddress::numeric({"127.0.0.1", 0});
+    REQUIRE(any.has_value());
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::bind(listener.get(), any->data(), any->length()) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    auto address = SocketAddress::of_socket(listener.get());
+    REQUIRE(address.has_value());
+    other = std::make_unique<RawClient>(address->to_string());
+    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    REQUIRE(socket.valid());
+    twin = UniqueFd(::dup(socket.get()));
+    auto created = TcpWire::create(*loop, std::move(socket));
+    REQUIRE_MESSAGE(created.has_value(), created.status().to_string());
+    wire = std::move(*created);
+    wire->start(*this);
+  }
+
+  void on_readable() noexcept override {
+    ++readable;
+    if (!reads || end) return;
+    std::array<char, 1000> a;
+    std::array<char, 3000> b;
+    const iovec parts[] = {{a.data(), a.size()}, {b.data(), b.size()}};
+    const auto got = wire->read(parts);
+    if (!got) {
+      end = std::make_unique<Status>(got.error());
+      return;
+    }
+    received.append(a.data(), std::min(*got, a.size()));
+    if (*got > a.size()) received.append(b.data(), *got - a.size());
+  }
+  void on_writable() noexcept override { ++writable; }
+  void on_broken(Status reason) noexcept override { broken = std::make_unique<Status>(std::move(reason)); }
+
+  template <class F>
+  bool until(F done) {
+    const TimePoint deadline = steady_clock().now() + std::chrono::seconds(20);
+    while (!done()) {
+      if (steady_clock().now() >= deadline) return false;
+      loop->poll(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+  std::size_t write(Bytes bytes) {
+    const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const auto taken = wire->write(std::span(&part, 1));
+    REQUIRE_MESSAGE(taken.has_value(), taken.status().to_string());
+    return *taken;
+  }
+  [[nodiscard]] int option(int level, int name) const {
+    int value = -1;
+    socklen_t length = sizeof value;
+    REQUIRE(::getsockopt(twin.get(), level, name, &value, &length) == 0);
+    return value;
+  }
+  // Closes the other end with a reset.
+  void reset_other() {
+    const linger now{1, 0};
+    REQUIRE(::setsockopt(other->fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+    other.reset();
+  }
+
+  std::shared_ptr<Loop> loop;
+  std::unique_ptr<RawClient> other;
+  UniqueFd twin;  // the same socket, for its options
+  std::unique_ptr<TcpWire> wire;
+  bool reads = true;
+  int readable = 0;
+  int writable = 0;
+  std::string received;
+  std::unique_ptr<Status> end;
+  std::unique_ptr<Status> broken;
+};
+
+TEST_CASE("everything that came before the end of the stream is read, then the end") {
+  WireTest t;
+  const std::string text(100'000, 'x');
+  REQUIRE(t.other->send(as_bytes(text)) == 100'000);
+  t.other.reset();
+  REQUIRE(t.until([&] { return t.end != nullptr; }));
+  CHECK(t.received == text);
+  CHECK(t.end->code() == Code::kUnavailable);
+  // The end was told once, and nothing spins on the dead socket.
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(t.loop->poll(Nanos::zero()));
+  CHECK(t.broken == nullptr);
+}
+
+TEST_CASE("a reset is told to an engine that has nothing to read") {
+  WireTest t;
+  t.reads = false;
+  t.reset_other();
+  REQUIRE(t.until([&] { return t.broken != nullptr; }));
+  CHECK(t.broken->code() == Code::kUnavailable);
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(t.loop->poll(Nanos::zero()));
+}
+
+TEST_CASE("writing to a peer that is gone does not lose what it said before") {
+  WireTest t;
+  REQUIRE(t.other->send(as_bytes("last words")) == 10);
+  t.other.reset();
+  // The first write provokes the reset, a later one meets it. Full is the answer, not an error.
+  const ByteVector data(1000);
+  const TimePoint deadline = steady_clock().now() + std::chrono::seconds(20);
+  while (t.write(data) > 0) REQUIRE(steady_clock().now() < deadline);
+  t.wire->want_write(true);
+  REQUIRE(t.until([&] { return t.end != nullptr; }));
+  CHECK(t.received == "last words");
+  CHECK(t.end->code() == Code::kUnavailable);
+}
+
+TEST_CASE("a full socket takes part, says so, and tells when there is room") {
+  WireTest t;
+  const ByteVector data = [] {
+    ByteVector out(64 << 20);
+    Rng(7).fill(out);
+    return out;
+  }();
+  std::size_t sent = 0;
+  while (const std::size_t n = t.write(Bytes(data).subspan(sent))) sent += n;
+  CHECK(sent > 0);
+  REQUIRE(sent < data.size());
+  for (int i = 0; i < 5; ++i) t.loop->poll(Nanos::zero());
+  CHECK(t.writable == 0);  // not asked for
+  t.wire->want_write(true);
+  for (int i = 0; i < 5; ++i) t.loop->poll(Nanos::zero());
+  CHECK(t.writable == 0);
+  CHECK(t.until([&] {
+    t.other->read();
+    return t.writable > 0;
+  }));
+  t.wire->want_write(false);
+  CHECK(t.until([&] {
+    if (sent < data.size()) sent += t.write(Bytes(data).subspan(sent));
+    t.other->read();
+    return t.other->received.size() == data.size();
+  }));
+  CHECK(as_bytes(t.other->received).size() == data.size());
+  CHECK(std::equal(data.begin(), data.end(), as_bytes(t.other->received).begin()));
+}
+
+TEST_CASE("more parts than one call takes are a prefix, not an error") {
+  WireTest t;
+  const std::string letters = "abcdefghij";
+  std::vector<iovec> parts;
+  for (int i = 0; i < 5000; ++i)
+    parts.push_back({const_cast<char*>(&letters[static_cast<std::size_t>(i % 10)]), 1});
+  const auto taken = t.wire->write(parts);
+  REQUIRE(taken.has_value());
+  CHECK(*taken > 0);
+  CHECK(*taken < parts.size());
+  CHECK(t.until([&] {
+    t.other->read();
+    return t.other->received.size() == *taken;
+  }));
+  CHECK(t.other->received.substr(0, 12) == "abcdefghijab");
+}
+
+TEST_CASE("nothing to read is no error, and reading into nothing is not the end") {
+  WireTest t;
+  char byte;
+  const iovec part{&byte, 1};
+  const iovec empty{&byte, 0};
+  auto got = t.wire->read(std::span(&part, 1));
+  REQUIRE(got.has_value());
+  CHECK(*got == 0);
+  got = t.wire->read(std::span(&empty, 1));
+  REQUIRE(got.has_value());
+  CHECK(*got == 0);
+  got = t.wire->read({});
+  REQUIRE(got.has_value());
+  CHECK(*got == 0);
+}
+
+TEST_CASE("memory that cannot be read or written is an error of the call, and ends the wire") {
+  WireTest t;
+  const iovec nowhere{reinterpret_cast<void*>(16), 4096};
+  CHECK_FALSE(t.wire->write(std::span(&nowhere, 1)).has_value());
+}
+
+TEST_CASE("keepalive is on while work waits, and a little longer") {
+  ManualClock clock;
+  WireTest t(clock);
+  CHECK(t.option(IPPROTO_TCP, TCP_NODELAY) == 1);
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 0);
+  t.wire->set_waiting(true);
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+  CHECK(t.option(IPPROTO_TCP, TCP_KEEPIDLE) == 3);
+  CHECK(t.option(IPPROTO_TCP, TCP_KEEPINTVL) == 2);
+  CHECK(t.option(IPPROTO_TCP, TCP_KEEPCNT) == 3);
+  CHECK(t.option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 9000);
+  t.wire->set_waiting(false);
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+  clock.advance(limits::kKeepaliveLinger / 2);
+  t.wire->set_waiting(true);
+  t.wire->set_waiting(false);
+  clock.advance(limits::kKeepaliveLinger / 2);
+  t.loop->poll(Nanos::zero());
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);  // counted from the last work
+  clock.advance(limits::kKeepaliveLinger);
+  t.loop->poll(Nanos::zero());
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 0);
+  CHECK(t.option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 0);
+  CHECK(t.loop->next_timer() == kNever);
+  t.wire->set_waiting(true);
+  CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+}
+
+TEST_CASE("a wire says which connection it is") {
+  WireTest t;
+  const auto ours = SocketAddress::of_socket(t.twin.get());
+  const auto theirs = SocketAddress::of_peer(t.twin.get());
+  REQUIRE(ours.has_value());
+  REQUIRE(theirs.has_value());
+  CHECK(t.wire->describe() == "tcp " + ours->to_string() + " -> " + theirs->to_string());
+}
+
+TEST_CASE("a socket that is not connected makes no wire") {
+  auto loop = Loop::create();
+  REQUIRE(loop.has_value());
+  CHECK_FALSE(
+      TcpWire::create(**loop, UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))).has_value());
+}
+
+}  // namespace
+}  // namespace slime::transport::testing
