@@ -131,7 +131,7 @@ def run(environment: dict) -> None:
         stack.enter_context(worker(sys.executable, str(ROOT / "examples/demo/worker.py"), PYTHON, url))
         say(PYTHON, "the same in Python")
         agent = stack.enter_context(slime.PeerAgent("demo", ctrl_url=url))
-        names = sorted(peer["name"] for peer in agent.list_peers()["peers"])
+        names = sorted(peer["name"] for peer in agent.list_peers())
         if names != ["demo", CPP, PYTHON]:
             raise Failed(f"nanoctrl lists {names}")
         print("\nOne-sided reads and writes", flush=True)
