@@ -43,7 +43,7 @@ void Link::note_state() {
 
 void Link::submit(std::shared_ptr<PeerOperation> operation) {
   if (machine_.state() == ConnectionState::kReady && waiting_.empty() && !flushing_) {
-    operation->start(*session_);
+    start(std::move(operation));
     return;
   }
   const TimePoint now = loop_.now();
@@ -67,6 +67,11 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
   }
   wait(std::move(operation));
   perform(step);
+}
+
+void Link::start(std::shared_ptr<PeerOperation> operation) {
+  session_->touch();
+  operation->start(*session_);
 }
 
 void Link::wait(std::shared_ptr<PeerOperation> operation) {
@@ -99,8 +104,7 @@ std::shared_ptr<PeerOperation> Link::withdraw(PeerOperation& operation) {
 void Link::flush() {
   if (flushing_) return;
   flushing_ = true;  // what a callback submits now goes behind those that wait
-  while (!waiting_.empty() && machine_.state() == ConnectionState::kReady)
-    withdraw(*waiting_.front())->start(*session_);
+  while (!waiting_.empty() && machine_.state() == ConnectionState::kReady) start(withdraw(*waiting_.front()));
   flushing_ = false;
 }
 

@@ -1,6 +1,7 @@
 #include "agent/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/limits.h"
 #include "agent/region.h"
@@ -14,7 +15,7 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       peer_(std::move(connected.peer)),
       address_(std::move(connected.address)),
       initiator_(connected.initiator),
-      active_at_(context.loop.now()),
+      used_at_(context.loop.now()),
       endpoint_(std::move(connected.endpoint)) {}
 
 Session::~Session() {
@@ -44,7 +45,7 @@ void Session::probe() {
                      self->context_.owner.on_session_alive(*self);
                      return;
                    }
-                   if (self->state_ == State::kClosed) return;
+                   if (self->state_ != State::kReady) return;  // it ends anyway
                    self->reset(Status(Code::kUnavailable, str(self->peer_.name,
                                                               " no longer answers on this "
                                                               "connection: ",
@@ -53,7 +54,7 @@ void Session::probe() {
 }
 
 void Session::drain(Nanos bound, bool abandoned) {
-  if (state_ == State::kClosed || state_ == State::kDraining) return;
+  if (state_ == State::kClosed) return;
   context_.loop.cancel_timer(ready_timer_);
   abandoned_ = abandoned_ || abandoned;
   state_ = State::kDraining;
@@ -83,7 +84,6 @@ void Session::revoke(std::string_view region) {
 // one-sided operations
 
 void Session::post(std::shared_ptr<OneSidedOperation> operation) {
-  active_at_ = context_.loop.now();
   if (!stalled_.empty()) {
     stall(std::move(operation));
     return;
@@ -161,6 +161,13 @@ void Session::on_region_revoked(std::string_view name) noexcept {
   if (const auto it = regions_.find(name); it != regions_.end()) regions_.erase(it);
 }
 
+void Session::on_channel_closing() noexcept {
+  if (state_ != State::kOpening && state_ != State::kReady) return;
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kDraining;
+  context_.owner.on_session_closing(*this);
+}
+
 void Session::on_channel_closed(const Status& reason) noexcept {
   context_.loop.cancel_timer(ready_timer_);
   state_ = State::kClosed;
@@ -190,12 +197,10 @@ bool Session::idle() const {
   return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && stalled_.empty();
 }
 
-TimePoint Session::look(TimePoint now) {
-  const transport::EndpointCounters counters = endpoint_counters();
-  const std::uint64_t messages = counters.messages_received + counters.bytes_received + counters.bytes_sent;
-  if (messages != messages_seen_) active_at_ = now;
-  messages_seen_ = messages;
-  return active_at_;
+TimePoint Session::last_use(TimePoint now) {
+  const std::uint64_t requests = channel_counters().requests + endpoint_counters().notifications_received;
+  if (std::exchange(requests_seen_, requests) != requests) used_at_ = now;
+  return used_at_;
 }
 
 rpc::ChannelCounters Session::channel_counters() const {

@@ -24,6 +24,8 @@ class Session;
 class SessionOwner {
  public:
   virtual void on_session_ready(Session& session) = 0;
+  // The peer closes it in good order: nothing new may be asked on it.
+  virtual void on_session_closing(Session& session) = 0;
   virtual void on_session_imm(Session& session, std::uint32_t imm) = 0;
   // Its other end still has it, after probe().
   virtual void on_session_alive(Session& session) = 0;
@@ -82,8 +84,10 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
 
   // Nothing in flight in any direction.
   [[nodiscard]] bool idle() const;
-  // When something last happened, as far as the last look: messages either way move it to `now`.
-  TimePoint look(TimePoint now);
+  // When somebody last asked something of the other side, as far as this side sees: what the peer reads and
+  // writes here does not show.
+  TimePoint last_use(TimePoint now);
+  void touch() { used_at_ = context_.loop.now(); }
   [[nodiscard]] rpc::ChannelCounters channel_counters() const;
   [[nodiscard]] transport::EndpointCounters endpoint_counters() const;
 
@@ -95,6 +99,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_writable() noexcept override;
   Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept override;
   void on_region_revoked(std::string_view name) noexcept override;
+  void on_channel_closing() noexcept override;
   void on_channel_closed(const Status& reason) noexcept override;
 
   void stall(std::shared_ptr<OneSidedOperation> operation);
@@ -110,8 +115,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   transport::TimerId ready_timer_;
   std::map<std::string, RemoteRegion, std::less<>> regions_;
   std::deque<std::shared_ptr<OneSidedOperation>> stalled_;
-  TimePoint active_at_;
-  std::uint64_t messages_seen_ = 0;
+  TimePoint used_at_;
+  std::uint64_t requests_seen_ = 0;
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
   std::unique_ptr<rpc::Channel> channel_;
 };

@@ -267,16 +267,21 @@ void Switchboard::on_session_closed(Session& session, const Status& reason) {
 void Switchboard::drain(Session& session) { drain(session, limits::kCloseBound, false); }
 
 void Switchboard::drain(Session& session, Nanos bound, bool abandoned) {
+  const Pairing::Changes changes = retire(session);
+  session.drain(bound, abandoned);
+  apply(changes);
+}
+
+void Switchboard::on_session_closing(Session& session) { apply(retire(session)); }
+
+Pairing::Changes Switchboard::retire(Session& session) {
   const auto links = session.links;
   for (Link* link : links) link->on_session_draining();
   const auto it = pairings_.find(session.peer().instance);
-  Pairing::Changes changes;
-  if (it != pairings_.end()) {
-    changes = it->second.closed(session.id());
-    if (it->second.empty()) pairings_.erase(it);
-  }
-  session.drain(bound, abandoned);
-  apply(changes);
+  if (it == pairings_.end()) return {};
+  Pairing::Changes changes = it->second.closed(session.id());
+  if (it->second.empty()) pairings_.erase(it);
+  return changes;
 }
 
 bool Switchboard::make_room() {
@@ -287,7 +292,7 @@ bool Switchboard::make_room() {
   TimePoint oldest_use = kNever;
   for (const auto& [id, session] : sessions_) {
     if (session->state() != Session::State::kDraining) ++staying;
-    const TimePoint used = session->look(now);
+    const TimePoint used = session->last_use(now);
     if (!session->ready() || !session->idle() || used >= oldest_use) continue;
     oldest = session;
     oldest_use = used;

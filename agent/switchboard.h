@@ -102,6 +102,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void release_later(std::unique_ptr<transport::Connecting> attempt) override;
   // SessionOwner.
   void on_session_ready(Session& session) override;
+  void on_session_closing(Session& session) override;
   void on_session_imm(Session& session, std::uint32_t imm) override;
   void on_session_alive(Session& session) override;
   void on_session_closed(Session& session, const Status& reason) override;
@@ -119,6 +120,8 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   SessionPtr session_by_id(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);
+  // Takes it out of the choice: what comes from now on waits for the next connection.
+  Pairing::Changes retire(Session& session);
   // Makes room for one more, if something is idle.
   bool make_room();
 

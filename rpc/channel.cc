@@ -234,7 +234,8 @@ void ChannelImpl::fail(Handle handle, Status status) {
 void ChannelImpl::leave(bool from_loop) {
   if (depth_ == 1 && !destroying_) check_drained();
   if (--depth_ > 0 || running_done_ || destroying_) return;
-  const bool work = !done_.empty() || ready_ != ready_told_ || closed_ != closed_told_;
+  const bool work =
+      !done_.empty() || ready_ != ready_told_ || closed_by_peer_ != closing_told_ || closed_ != closed_told_;
   if (!work) return;
   if (from_loop) {
     run_done();
@@ -256,6 +257,9 @@ void ChannelImpl::run_done() {
     if (ready_ && !ready_told_) {
       ready_told_ = true;
       if (!destroying_) owner_.on_channel_ready();
+    } else if (closed_by_peer_ && !closing_told_) {
+      closing_told_ = true;
+      if (!destroying_) owner_.on_channel_closing();
     } else if (!done_.empty()) {
       Done done = std::move(done_.front());
       done_.pop_front();

@@ -49,6 +49,9 @@ class ChannelOwner {
   virtual Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept = 0;
   // The peer revoked a region that it had described: forget it.
   virtual void on_region_revoked(std::string_view name) noexcept = 0;
+  // The peer closes the channel in good order: what it was asked before is still answered, new calls are
+  // refused, and no one-sided operation may be posted any more. Once, not after a close() of ours.
+  virtual void on_channel_closing() noexcept {}
   // The last call, once; everything has completed. OK: we closed it.
   virtual void on_channel_closed(const Status& reason) noexcept = 0;
 

@@ -253,9 +253,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   bool ready_ = false;  // the peer's hello has come
   bool ready_told_ = false;
-  bool closing_ = false;           // we ask for nothing more
-  bool peer_closing_ = false;      // the peer asks for nothing more
-  bool closed_by_peer_ = false;    // it began
+  bool closing_ = false;         // we ask for nothing more
+  bool peer_closing_ = false;    // the peer asks for nothing more
+  bool closed_by_peer_ = false;  // it began
+  bool closing_told_ = false;
   bool endpoint_closing_ = false;  // we called close() or reset() on the endpoint
   bool closed_ = false;
   bool destroying_ = false;

@@ -98,7 +98,9 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   operation->deadline = kNever;
   const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&frame.header, 1)), Bytes(frame.text),
                                       Bytes(frame.body)};
-  if (!endpoint_->send(parts, *operation).ok()) {
+  // The peer may close once it has our kClosing, so that one follows the one-sided operations of our owner.
+  const transport::SendOptions options{.after_writes = frame.header.type == wire::FrameType::kClosing};
+  if (!endpoint_->send(parts, *operation, options).ok()) {
     free_operations_.push_back(operation);
     return false;
   }

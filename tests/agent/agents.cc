@@ -1,4 +1,4 @@
-#include "agents.h"
+#include "tests/agent/agents.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "agents.h"
+#include "tests/agent/agents.h"
 
 namespace slime {
 namespace {

@@ -1,0 +1,202 @@
+// Peers that are not there, not yet, not any more, or not who they should be.
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <optional>
+
+#include "base/address.h"
+#include "base/unique_fd.h"
+#include "tests/agent/agents.h"
+
+namespace slime {
+namespace {
+
+using namespace test;
+
+// A loopback port that nobody listens on: bound, so that nobody else takes it.
+class ClosedPort {
+ public:
+  ClosedPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const auto any = take(SocketAddress::numeric({"127.0.0.1", 0}));
+    REQUIRE(::bind(fd_.get(), any.data(), any.length()) == 0);
+  }
+  std::string address() const { return take(SocketAddress::of_socket(fd_.get())).to_string(); }
+
+ protected:
+  UniqueFd fd_;
+};
+
+// One that takes connections and never says a word.
+class SilentPort : public ClosedPort {
+ public:
+  SilentPort() { REQUIRE(::listen(fd_.get(), 16) == 0); }
+};
+
+std::unique_ptr<PeerAgent> start_at(std::string name, const std::string& address) {
+  PeerAgentOptions options;
+  options.name = std::move(name);
+  options.listen = address;
+  std::unique_ptr<PeerAgent> out;
+  // The kernel may hold the port for a moment after the last owner.
+  REQUIRE(eventually([&] {
+    auto agent = PeerAgent::start(options);
+    if (agent) out = std::move(*agent);
+    return out != nullptr;
+  }));
+  rpc::Service service = calculator();
+  REQUIRE(out->serve(service).ok());
+  return out;
+}
+
+TEST_CASE("nobody there: kUnavailable at once, then calls fail fast with the state and the reason") {
+  const ClosedPort nobody;
+  auto agent = start("a");
+  Peer peer = agent->peer(nobody.address());
+  const auto first = peer.call<int>("calc", "add").wait(kSoon);
+  CHECK(code_of(first) == Code::kUnavailable);
+  CHECK_FALSE(first.status().maybe_executed());
+  CHECK(has_state(peer, "backoff"));
+  const auto second = peer.call<int>("calc", "add").wait(kSoon);
+  CHECK(code_of(second) == Code::kUnavailable);
+  CHECK(second.status().text().find("backoff, next attempt in ") != std::string::npos);
+}
+
+TEST_CASE("who waits for readiness is served when the peer comes, or ends at its deadline") {
+  std::optional<ClosedPort> nobody(std::in_place);
+  const std::string address = nobody->address();
+  auto agent = start("a");
+  Peer peer = agent->peer(address).wait_for_ready();
+  CHECK(code_of(peer.connect(milliseconds(100)).wait(kSoon)) == Code::kDeadlineExceeded);
+  auto call = peer.call<std::int64_t>("calc", "add", 1, 2);
+  CHECK_FALSE(call.wait_done(milliseconds(100)));
+  nobody.reset();
+  auto b = start_at("b", address);
+  CHECK(take(call.wait(kSoon)) == 3);
+}
+
+TEST_CASE("a peer that takes connections and says nothing: the deadline ends the operation") {
+  const SilentPort silent;
+  auto agent = start("a");
+  const auto before = std::chrono::steady_clock::now();
+  const auto result =
+      agent->peer(silent.address()).with_deadline(milliseconds(150)).call<int>("s", "m").wait(kSoon);
+  CHECK(code_of(result) == Code::kDeadlineExceeded);
+  CHECK(result.status().text().find("handshaking") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - before < seconds(2));
+}
+
+TEST_CASE("a wrong token is kUnauthenticated, and stays so while attempts are held back") {
+  PeerAgentOptions options;
+  options.name = "guarded";
+  options.token = "right";
+  auto guarded = start(options);
+  options.name = "stranger";
+  options.token = "wrong";
+  auto stranger = start(options);
+  Peer peer = stranger->peer(guarded->address());
+  CHECK(code_of(peer.connect().wait(kSoon)) == Code::kUnauthenticated);
+  CHECK(code_of(peer.connect().wait(kSoon)) == Code::kUnauthenticated);
+  // Waiting does not mend it.
+  CHECK(code_of(peer.wait_for_ready().connect().wait(kSoon)) == Code::kUnauthenticated);
+  options.name = "friend";
+  options.token = "right";
+  auto other = start(options);
+  CHECK(other->peer(guarded->address()).connect().wait(kSoon).has_value());
+}
+
+TEST_CASE("a name without a registry is found only when it has come to us") {
+  auto a = start("a");
+  auto b = start("b");
+  const auto nobody = b->peer("a").connect().wait(kSoon);
+  CHECK(code_of(nobody) == Code::kNotFound);
+  CHECK(nobody.status().text().find("ctrl_url") != std::string::npos);
+  REQUIRE(a->peer(b->address()).connect().wait(kSoon).has_value());
+  CHECK(b->peer("a").connect().wait(kSoon).has_value());
+}
+
+TEST_CASE("a peer that restarts at its address is used again at once; its old regions are kAborted") {
+  auto a = start("a");
+  auto b = start_at("b", "127.0.0.1:0");
+  const std::string address = b->address();
+  Peer peer = a->peer(address);
+  auto mine = take(a->allocate(4096, Rights::kLocal));
+  RemoteRegion old;
+  {
+    auto theirs = take(b->allocate(4096, Rights::kReadWrite));
+    REQUIRE(b->publish("buffer", theirs).ok());
+    old = take(peer.region("buffer"));
+    const Copy copy{mine, 0, old, 0, 64};
+    REQUIRE(peer.read({&copy, 1}).wait(kSoon).has_value());
+  }
+  std::atomic<int> ended{0};
+  a->on_disconnect([&](const std::string& name, std::uint64_t connection) {
+    if (name == "b" && connection == old.endpoint_id()) ++ended;
+  });
+  b.reset();
+  REQUIRE(eventually([&] { return ended.load() == 1; }));
+  b = start_at("b", address);
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  const Copy copy{mine, 0, old, 0, 64};
+  const auto stale = peer.read({&copy, 1}).wait(kSoon);
+  CHECK(code_of(stale) == Code::kAborted);
+  CHECK(stale.status().text().find("region()") != std::string::npos);
+  CHECK(code_of(peer.region("buffer")) == Code::kNotFound);  // not the cached one
+}
+
+TEST_CASE("calls in flight end with kUnavailable when the peer goes, and say that they may have run") {
+  auto a = start("a");
+  auto b = start("b");
+  std::atomic<bool> release{false};
+  std::atomic<int> running{0};
+  rpc::Service service("slow");
+  REQUIRE(service
+              .add("wait",
+                   [&] {
+                     ++running;
+                     while (!release) std::this_thread::sleep_for(milliseconds(1));
+                   })
+              .ok());
+  REQUIRE(b->serve(service).ok());
+  Peer peer = a->peer(b->address());
+  auto call = peer.call<void>("slow", "wait");
+  auto message = peer.recv(3);
+  REQUIRE(eventually([&] { return running.load() == 1; }));
+  CHECK(b->close(milliseconds(50)).code() == Code::kDeadlineExceeded);
+  const auto ended = call.wait(kSoon);
+  CHECK(code_of(ended) == Code::kUnavailable);
+  CHECK(ended.status().maybe_executed());
+  CHECK(code_of(message.wait(kSoon)) == Code::kUnavailable);
+  release = true;
+}
+
+TEST_CASE("disconnect lets go, and the next use connects again") {
+  auto a = start("a");
+  auto b = start_at("b", "127.0.0.1:0");
+  Peer peer = a->peer(b->address());
+  CHECK(peer.disconnect().ok());
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  CHECK(peer.disconnect().ok());
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  CHECK(number_in(a->info(), "connections_made") == 2);
+}
+
+TEST_CASE("options that cannot work are refused with their name") {
+  const auto refused = [](PeerAgentOptions options) {
+    const auto agent = PeerAgent::start(std::move(options));
+    return agent.status().to_string();
+  };
+  CHECK(refused({.name = "has blank"}).find("invalid_argument") == 0);
+  CHECK(refused({.name = "127.0.0.1:4000"}).find("address") != std::string::npos);
+  CHECK(refused({.listen = "nonsense"}).find("listen") != std::string::npos);
+  CHECK(refused({.listen = "0.0.0.0:0"}).find("permission_denied") == 0);  // no token
+  CHECK(refused({.ctrl_url = "http://127.0.0.1:1", .listen = "0.0.0.0:0"}).find("advertise") !=
+        std::string::npos);
+  CHECK(refused({.ctrl_url = "gopher://x"}).find("ctrl_url") != std::string::npos);
+  CHECK(refused({.provider = "verbs-of-the-future"}).find("not_found") == 0);
+  CHECK(refused({.deadline = Nanos(-1)}).find("deadline") != std::string::npos);
+  CHECK(refused({.max_connections = 0}).find("max_connections") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace slime

@@ -1,0 +1,157 @@
+// Many begin at once, and one connection comes out.
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "tests/agent/agents.h"
+
+namespace slime {
+namespace {
+
+using namespace test;
+
+struct Sides {
+  std::unique_ptr<PeerAgent> a = start("a");
+  std::unique_ptr<PeerAgent> b = start("b");
+  Sides() {
+    set_log_level(LogLevel::kWarning);
+    rpc::Service of_a = calculator();
+    rpc::Service of_b = calculator();
+    REQUIRE(a->serve(of_a).ok());
+    REQUIRE(b->serve(of_b).ok());
+  }
+  bool one_connection() const {
+    return number_in(a->info(), "connections") == 1 && number_in(b->info(), "connections") == 1;
+  }
+};
+
+TEST_CASE("both sides connect at the same moment: one connection survives, no call fails, every time") {
+  Sides sides;
+  const int rounds = scaled(1000);
+  for (int round = 0; round < rounds; ++round) {
+    CAPTURE(round);
+    Peer to_b = sides.a->peer(sides.b->address());
+    Peer to_a = sides.b->peer(sides.a->address());
+    auto first = to_b.call<std::int64_t>("calc", "add", round, 1);
+    auto second = to_a.call<std::int64_t>("calc", "add", round, 2);
+    const auto one = first.wait(kSoon);
+    const auto two = second.wait(kSoon);
+    REQUIRE_MESSAGE(one.has_value(), one.status().to_string());
+    REQUIRE_MESSAGE(two.has_value(), two.status().to_string());
+    REQUIRE(*one == round + 1);
+    REQUIRE(*two == round + 2);
+    REQUIRE_MESSAGE(eventually([&] { return sides.one_connection(); }),
+                    (sides.a->info() + "\n" + sides.b->info()));
+    // By name over the survivor, and nothing new is made for it.
+    REQUIRE(take(sides.a->peer("b").call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
+    REQUIRE(sides.one_connection());
+    REQUIRE(sides.a->peer("b").disconnect().ok());
+    REQUIRE(eventually([&] {
+      return number_in(sides.a->info(), "connections") == 0 && number_in(sides.b->info(), "connections") == 0;
+    }));
+  }
+}
+
+TEST_CASE("the same with many threads on each side and both drive modes of one") {
+  set_log_level(LogLevel::kWarning);
+  for (int round = 0; round < scaled(50); ++round) {
+    CAPTURE(round);
+    const Progress progress = round % 2 == 0 ? Progress::kThread : Progress::kCaller;
+    auto a = start("a", progress);
+    auto b = start("b");
+    rpc::Service of_a = calculator();
+    rpc::Service of_b = calculator();
+    REQUIRE(a->serve(of_a).ok());
+    REQUIRE(b->serve(of_b).ok());
+    std::atomic<int> good{0};
+    std::atomic<bool> done{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        if (a->peer(b->address()).call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) ++good;
+      });
+      threads.emplace_back([&] {
+        if (b->peer(a->address()).call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) ++good;
+      });
+    }
+    std::thread driver([&] {
+      while (progress == Progress::kCaller && !done) a->poll(milliseconds(5));
+    });
+    for (auto& thread : threads) thread.join();
+    const bool settled = eventually(
+        [&] { return number_in(a->info(), "connections") == 1 && number_in(b->info(), "connections") == 1; });
+    done = true;
+    driver.join();
+    CHECK(good.load() == 8);
+    CHECK_MESSAGE(settled, (a->info() + "\n" + b->info()));
+    std::thread closer([&] { b->close().ignore(); });
+    a->close().ignore();
+    closer.join();
+  }
+}
+
+TEST_CASE("a thousand threads that first use a peer make one connection") {
+  Sides sides;
+  const int count = scaled(1000);
+  std::atomic<int> good{0};
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(count));
+  std::atomic<bool> go{false};
+  Peer peer = sides.a->peer(sides.b->address());
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i, mine = peer]() mutable {
+      while (!go) std::this_thread::yield();
+      const auto sum = mine.call<std::int64_t>("calc", "add", i, 1).wait(seconds(30));
+      if (sum && *sum == i + 1) ++good;
+    });
+  }
+  go = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(good.load() == count);
+  CHECK(number_in(sides.a->info(), "connections_made") == 1);
+  CHECK(number_in(sides.b->info(), "connections_made") == 1);
+}
+
+TEST_CASE("one peer under two names is one connection") {
+  Sides sides;
+  const std::string address = sides.b->address();
+  const std::string port = address.substr(address.rfind(':'));
+  auto one = sides.a->peer(address).call<std::int64_t>("calc", "add", 1, 1);
+  auto two = sides.a->peer("localhost" + port).call<std::int64_t>("calc", "add", 1, 1);
+  auto three = sides.a->peer("tcp://" + address).call<std::int64_t>("calc", "add", 1, 1);
+  CHECK(one.wait(kSoon).has_value());
+  CHECK(two.wait(kSoon).has_value());
+  CHECK(three.wait(kSoon).has_value());
+  CHECK_MESSAGE(eventually([&] { return sides.one_connection(); }), sides.a->info());
+}
+
+TEST_CASE("above the limit the connection that was idle for longest closes, and opens again on use") {
+  set_log_level(LogLevel::kWarning);
+  PeerAgentOptions options;
+  options.name = "hub";
+  options.max_connections = 3;
+  auto hub = start(options);
+  std::vector<std::unique_ptr<PeerAgent>> spokes;
+  for (int i = 0; i < 6; ++i) {
+    spokes.push_back(start("spoke-" + std::to_string(i)));
+    rpc::Service service = calculator();
+    REQUIRE(spokes.back()->serve(service).ok());
+  }
+  for (int turn = 0; turn < 3; ++turn) {
+    for (const auto& spoke : spokes) {
+      const auto sum = hub->peer(spoke->address()).call<std::int64_t>("calc", "add", 1, 1).wait(kSoon);
+      REQUIRE_MESSAGE(sum.has_value(), sum.status().to_string());
+      // The first one is in use all the time, and stays.
+      REQUIRE(
+          hub->peer(spokes[0]->address()).call<std::int64_t>("calc", "add", 1, 1).wait(kSoon).has_value());
+    }
+  }
+  CHECK(eventually([&] { return number_in(hub->info(), "connections") <= 3; }));
+  CHECK(number_in(spokes[0]->info(), "connections_made") == 1);
+  CHECK(number_in(spokes[1]->info(), "connections_made") == 3);
+}
+
+}  // namespace
+}  // namespace slime
