@@ -44,7 +44,8 @@ class CacheClient::Impl {
   Impl(PeerAgent& agent, std::string_view server, const CacheClientOptions& options)
       : peer_(agent.peer(server).with_deadline(options.deadline)),
         options_(options),
-        staging_(agent, options.staging_buffers, options.staging_buffer_bytes) {}
+        staging_(agent, std::max<std::size_t>(options.staging_buffers, 1),
+                 std::max<std::size_t>(options.staging_buffer_bytes, limits::kMinSlabBytes)) {}
 
   std::vector<Status> put(std::string_view space, std::span<const PutItem> items, const PutOptions& options);
   // The outcome of each, and its length in `lengths`.

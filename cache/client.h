@@ -24,7 +24,8 @@ namespace slime::cache {
 
 struct CacheClientOptions {
   Nanos deadline = slime::limits::kOperationDeadline;  // of each step of a call: a request, a piece of data
-  // Memory that is registered once, as it is needed, for what comes from or goes to memory that is not.
+  // Memory that is registered once, as it is needed, for what comes from or goes to memory that is not. At
+  // least one buffer of 4 KiB, whatever is asked for; a buffer's size is also that of one operation at most.
   std::size_t staging_buffers = limits::kStagingBuffers;
   std::size_t staging_buffer_bytes = limits::kStagingBufferBytes;
 };

@@ -51,7 +51,8 @@ inline std::optional<std::vector<Extent>> unpack_extents(Bytes bytes, std::uint6
   ByteReader reader(bytes);
   for (Extent& extent : out) {
     extent = reader.read<Extent>();
-    if (extent.offset > arena_bytes || extent.length > arena_bytes - extent.offset || extent.length > length)
+    if (extent.length == 0 || extent.length > length || extent.offset > arena_bytes ||
+        extent.length > arena_bytes - extent.offset)
       return std::nullopt;
     length -= extent.length;
   }

@@ -144,5 +144,6 @@ void bind_future(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_agent(nb::module_& m);
 void bind_rpc(nb::module_& m);
+void bind_cache(nb::module_& m);
 
 }  // namespace slime::python

@@ -11,6 +11,7 @@ from typing import Any
 
 from slime import _memory
 from slime._agent import PeerAgent
+from slime._cache import CacheClient
 from slime._errors import (
     Aborted,
     AlreadyExists,
@@ -55,6 +56,7 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "AsyncProxy",
+    "CacheClient",
     "Call",
     "Cancelled",
     "Code",

@@ -382,3 +382,31 @@ class Service:
         """Waits for a request. None once closed."""
 
     def close(self) -> None: ...
+
+class CacheClient:
+    """One cache, seen from one agent."""
+
+    def __init__(self, agent: PeerAgent, server: str, deadline: float | None = None) -> None: ...
+
+    def put_places(self, namespace: str, keys: list, places: list, ttl: float | None = None, replace: bool = False) -> list: ...
+
+    def get_bytes(self, namespace: str, keys: list) -> list: ...
+
+    def get_places(self, namespace: str, keys: list, places: list) -> list: ...
+
+    def info(self, namespace: str, key: str | bytes) -> dict:
+        """version, length, checksum and pinned of an object, without reading it."""
+
+    def exists(self, namespace: str, key: str | bytes) -> bool: ...
+
+    def remove(self, namespace: str, key: str | bytes) -> None:
+        """NotFound if there is none."""
+
+    def pin(self, namespace: str, key: str | bytes) -> None:
+        """
+        A pinned object is not evicted; the pin is the object's, whoever set it.
+        """
+
+    def unpin(self, namespace: str, key: str | bytes) -> None: ...
+
+    def stats_json(self) -> str: ...

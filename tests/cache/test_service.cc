@@ -177,6 +177,7 @@ TEST_CASE("extents that do not make up the object or leave the arena are not bel
   CHECK_FALSE(unpack({{900, 101}}, 101));
   CHECK_FALSE(unpack({{UINT64_MAX, 2}}, 2));
   CHECK_FALSE(unpack({{2, UINT64_MAX}, {0, 3}}, 2));
+  CHECK_FALSE(unpack({{0, 0}}, 0));
   CHECK_FALSE(wire::unpack_extents(ByteVector(17), 0, 1000).has_value());
 }
 

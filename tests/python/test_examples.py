@@ -39,6 +39,21 @@ def test_by_address(start, name, role, expected, server, client):
     assert serving.finish() == (0, "")
 
 
+@pytest.mark.parametrize("client", LANGUAGES)
+def test_a_cache(start, client):
+    serving = start(*example("c++", "cache"), "serve")
+    status, out = start(*example(client, "cache"), "use", serving.line()).finish(60)
+    assert status == 0, out
+    assert out.splitlines() == [
+        "hello, cache",
+        "again: already_exists",
+        "farewell: not_found",
+        "16 blocks went and came back",
+    ]
+    serving.say()  # Enter
+    assert serving.finish() == (0, "")
+
+
 @pytest.fixture
 def nanoctrl(start):
     """The URL of a registry of this test's own."""

@@ -1,0 +1,97 @@
+"""CacheClient: named objects in a slime-cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional, Union
+
+from slime import _memory, _slime
+from slime._errors import Error, InvalidArgument, NotFound, from_status
+
+Key = Union[str, bytes]
+
+
+def _place(data: Any) -> Any:
+    """Where the bytes lie: in a region, which needs no copy, or just in memory."""
+    if isinstance(data, _slime.MemoryRegion):
+        return data, 0, data.length_bytes
+    if getattr(data, "base", None) is not None:
+        try:
+            return _memory.locate(data)
+        except InvalidArgument:
+            pass  # an array in memory of its own; one that is not contiguous is refused with it
+    return data
+
+
+class CacheClient(_slime.CacheClient):
+    """One cache, seen from one agent. Any thread.
+
+    Objects are bytes under a namespace and a key (str or bytes). What is put comes from, and what is got goes to,
+    anything contiguous in host memory: bytes, bytearray, NumPy arrays, MemoryRegions. Arrays from `agent.empty()`
+    and regions are read and written in place; other memory goes through a copy.
+
+    server: the cache's name or "host:port". deadline: seconds, of each step of a call.
+
+    A call that moves data ends with KeyboardInterrupt only after its memory is no longer in use.
+    """
+
+    def __init__(self, agent: _slime.PeerAgent, server: str = "cache:0", *, deadline: Optional[float] = None) -> None:
+        super().__init__(agent, server, deadline)
+
+    def put(
+        self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False
+    ) -> None:
+        """Puts an object, for `ttl` seconds or until it is evicted. AlreadyExists, unless `replace`."""
+        (outcome,) = self.put_places(namespace, [key], [_place(data)], ttl, replace)
+        if outcome is not None:
+            raise from_status(*outcome)
+
+    def put_many(
+        self,
+        namespace: str,
+        items: Union[Mapping[Key, Any], Iterable[tuple[Key, Any]]],
+        *,
+        ttl: Optional[float] = None,
+        replace: bool = False,
+    ) -> list[Optional[Error]]:
+        """Puts many with few operations. For each, in order: None, or the Error that put() would have raised."""
+        pairs = list(items.items() if isinstance(items, Mapping) else items)
+        outcomes = self.put_places(
+            namespace, [key for key, _ in pairs], [_place(data) for _, data in pairs], ttl, replace
+        )
+        return [None if outcome is None else from_status(*outcome) for outcome in outcomes]
+
+    def get(self, namespace: str, key: Key, out: Any = None) -> Union[bytes, int]:
+        """The object, or NotFound. With `out` it goes there, and the result is its length."""
+        if out is None:
+            (outcome,) = self.get_bytes(namespace, [key])
+        else:
+            (outcome,) = self.get_places(namespace, [key], [_place(out)])
+        if isinstance(outcome, tuple):
+            raise from_status(*outcome)
+        return outcome
+
+    def get_many(
+        self, namespace: str, keys: Iterable[Key], out: Optional[Iterable[Any]] = None
+    ) -> list[Union[bytes, int, None]]:
+        """Gets many with few operations: as get(), and None for what is not there. Other errors are raised."""
+        keys = list(keys)
+        if out is None:
+            outcomes = self.get_bytes(namespace, keys)
+        else:
+            outcomes = self.get_places(namespace, keys, [_place(target) for target in out])
+        return [_or_none(outcome) for outcome in outcomes]
+
+    def stats(self) -> dict:
+        """What the cache holds and did: objects, bytes, hits, misses, evicted, leases, slabs by size, ..."""
+        return json.loads(self.stats_json())
+
+
+def _or_none(outcome: Any) -> Any:
+    if not isinstance(outcome, tuple):
+        return outcome
+    error = from_status(*outcome)
+    if isinstance(error, NotFound):
+        return None
+    raise error
