@@ -82,8 +82,8 @@ inline constexpr std::size_t kResolvedAddresses = 8;
 
 // ---- tcp
 // On loopback only, where the kernel's own tuning lets megabytes pile up: a message then waits behind all of
-// them, and they leave the caches before they are read (measured: transport/tcp/README.md). What is not yet in
-// flight, and what is in flight, of one direction:
+// them, and they leave the caches before they are read (measured: transport/tcp/README.md). What is not yet
+// in flight, and what is in flight, of one direction:
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
 // While work waits: a silent peer is declared dead after 3 + 2 x 3 seconds.
