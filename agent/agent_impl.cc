@@ -354,7 +354,9 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
   if (!switchboard_) return {};  // start() failed early: nothing to end
   const TimePoint deadline = deadline_after(loop_->now(), bound);
   server_->drain(Nanos::zero()).ignore();  // refuses what is new; what runs is waited for below
+  bool busy = false;
   loop_->run([&] {
+    busy = switchboard_->busy();
     listener_.reset();
     switchboard_->close(bound);
   });
@@ -364,12 +366,14 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     if (const Status status = registrar_->close(time); !status.ok())
       SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", status.to_string());
   }
-  Status status;
-  if (!wait_for_sessions(deadline)) {
-    status = Status(Code::kDeadlineExceeded, "connections with work in flight were cut off");
+  // The channels end themselves at the deadline; what does not end even then is cut off from here.
+  if (!wait_for_sessions(deadline_after(deadline, agent::limits::kCloseGrace))) {
     loop_->run([&] { switchboard_->reset_all(); });
-    wait_for_sessions(deadline_after(loop_->now(), agent::limits::kCloseBound));
+    wait_for_sessions(deadline_after(loop_->now(), agent::limits::kCloseGrace));
   }
+  Status status;
+  if (busy && loop_->now() >= deadline)
+    status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");
   for (const agent::RegionState& region : regions_.all()) region->close(Nanos::zero()).ignore();
   loop_->stop();
   while (loop_->poll(Nanos::zero())) {

@@ -44,12 +44,15 @@ inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
 // Between attempts while the registry is away: short enough to be listed again within two heartbeats.
 inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
-// After another process took the name.
+// Between attempts to have the name again after another process took it: the shorter of the two.
 inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
+inline constexpr int kFencedBeats = 3;
 // How long publish() and serve() wait for the registry to know, and close() for it to forget.
 inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
-// Names of one peer that wait for an answer of the registry.
+// What the last turns of a close may take beyond its bound, before connections are reset.
+inline constexpr Nanos kCloseGrace = std::chrono::milliseconds(500);
+// Names that wait for an answer of the registry.
 inline constexpr std::size_t kPendingLookups = 4096;
 
 }  // namespace slime::agent::limits

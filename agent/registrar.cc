@@ -333,10 +333,15 @@ Status Registrar::send_changes(const Changes& changes) {
 // ------------------------------------------------------------------------------------------------- failures
 
 void Registrar::failed(Status status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;  // the client was stopped, which says nothing about the registry
+  }
   const TimePoint now = steady_clock().now();
   const bool fenced = status.code() == Code::kAborted || status.code() == Code::kAlreadyExists;
   if (fenced) {
-    next_beat_ = deadline_after(now, jittered(limits::kFencedRetry));
+    next_beat_ =
+        deadline_after(now, jittered(std::min(limits::kFencedRetry, limits::kFencedBeats * interval_)));
     enter(RegistryState::kFenced, std::move(status));
     return;
   }

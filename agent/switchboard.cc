@@ -348,6 +348,12 @@ void Switchboard::close(Nanos bound) {
   }
 }
 
+bool Switchboard::busy() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
+    return entry.second->state() != Session::State::kHeld && !entry.second->idle();
+  });
+}
+
 void Switchboard::reset_all() {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {

@@ -77,6 +77,8 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void close(Nanos bound);
   // Cuts off what is left.
   void reset_all();
+  // Whether something is in flight on a connection, as far as this side sees.
+  [[nodiscard]] bool busy() const;
   // Sessions that are not closed. Thread: any.
   [[nodiscard]] std::size_t live_sessions() const { return live_.load(std::memory_order_acquire); }
 

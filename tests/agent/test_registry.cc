@@ -1,0 +1,239 @@
+// With a real registry: names, leases, what happens when either side forgets the other.
+
+#include <atomic>
+#include <optional>
+
+#include "ctrl/client.h"
+#include "ctrl/server.h"
+#include "tests/agent/agents.h"
+
+namespace slime {
+namespace {
+
+using namespace test;
+
+// nanoctrl in this process; restart() gives an empty one at the same URL.
+class Registry {
+ public:
+  explicit Registry(Nanos ttl = seconds(15)) : ttl_(ttl) { start(); }
+  void start() {
+    ctrl::ServerOptions options;
+    options.port = port_;
+    options.threads = 8;
+    options.api.registry.ttl = ttl_;
+    options.api.registry.epoch = ctrl::wall_clock_epoch();
+    options.api.watchers_max = 2;
+    REQUIRE(eventually([&] {
+      auto bound = ctrl::Server::bind(options);
+      if (bound) server_ = std::move(*bound);
+      return server_ != nullptr;
+    }));
+    port_ = server_->port();
+    url_ = server_->url();
+    server_->start();
+  }
+  void stop() { server_.reset(); }
+  const std::string& url() const { return url_; }
+  std::unique_ptr<ctrl::Client> client() const {
+    ctrl::ClientOptions options;
+    options.url = url_;
+    return take(ctrl::Client::create(options));
+  }
+
+ private:
+  const Nanos ttl_;
+  std::uint16_t port_ = 0;
+  std::string url_;
+  std::unique_ptr<ctrl::Server> server_;
+};
+
+PeerAgentOptions options_for(const Registry& registry, std::string name) {
+  PeerAgentOptions options;
+  options.name = std::move(name);
+  options.ctrl_url = registry.url();
+  options.heartbeat = milliseconds(100);
+  return options;
+}
+
+std::unique_ptr<PeerAgent> start_calculator(const Registry& registry, std::string name) {
+  auto agent = test::start(options_for(registry, std::move(name)));
+  rpc::Service service = calculator();
+  REQUIRE(agent->serve(service).ok());
+  return agent;
+}
+
+bool registry_state(const PeerAgent& agent, std::string_view state) {
+  const std::string info = agent.info();
+  const auto at = info.find("\"registry\"");
+  return info.find("\"state\":\"" + std::string(state) + "\"", at) < info.find("\"error\"", at);
+}
+
+TEST_CASE("peers find each other by name, and the registry shows what they have") {
+  Registry registry;
+  PeerAgentOptions options = options_for(registry, "worker:0");
+  options.kind = "worker";
+  auto worker = test::start(options);
+  rpc::Service service = calculator();
+  REQUIRE(worker->serve(service).ok());
+  auto region = take(worker->allocate(4096, Rights::kRemoteRead));
+  REQUIRE(worker->publish("weights/0", region).ok());
+  auto client = test::start(options_for(registry, "client"));
+  CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  CHECK(take(client->peer("worker:0").region("weights/0")).length_bytes() == 4096);
+  const std::string list = take(client->list_peers());
+  CHECK(list.find("\"worker:0\"") != std::string::npos);
+  CHECK(list.find("\"client\"") != std::string::npos);
+  CHECK(list.find("\"weights/0\"") != std::string::npos);
+  CHECK(list.find("\"calc\"") != std::string::npos);
+  CHECK(list.find(worker->address()) != std::string::npos);
+  CHECK(region.close().ok());
+  CHECK(eventually([&] { return take(client->list_peers()).find("weights/0") == std::string::npos; }));
+  CHECK(worker->close().ok());
+  CHECK(take(client->list_peers()).find("worker:0") == std::string::npos);
+}
+
+TEST_CASE("start fails when the name is taken or the registry is not there") {
+  Registry registry;
+  auto first = test::start(options_for(registry, "worker:0"));
+  const auto second = PeerAgent::start(options_for(registry, "worker:0"));
+  CHECK(code_of(second) == Code::kAlreadyExists);
+  registry.stop();
+  const auto third = PeerAgent::start(options_for(registry, "worker:1"));
+  CHECK(code_of(third) == Code::kUnavailable);
+  CHECK(third.status().text().find(registry.url()) != std::string::npos);
+}
+
+TEST_CASE("an absent peer is kNotFound; who waits is served as soon as it registers") {
+  Registry registry;
+  auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  const auto absent = peer.connect().wait(kSoon);
+  CHECK(code_of(absent) == Code::kNotFound);
+  CHECK(absent.status().text().find("worker:0") != std::string::npos);
+  auto call = peer.wait_for_ready().call<std::int64_t>("calc", "add", 1, 2);
+  CHECK_FALSE(call.wait_done(milliseconds(50)));
+  auto worker = start_calculator(registry, "worker:0");
+  CHECK(take(call.wait(kSoon)) == 3);
+}
+
+TEST_CASE("a peer that restarts under its name at another address is found by the same object at once") {
+  Registry registry;
+  auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  for (int round = 0; round < 5; ++round) {
+    CAPTURE(round);
+    auto worker = start_calculator(registry, "worker:0");
+    const auto sum = peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon);
+    REQUIRE_MESSAGE(sum.has_value(), sum.status().to_string());
+    const std::string instance = worker->instance().to_string();
+    CHECK(peer.info().find(instance) != std::string::npos);
+  }
+}
+
+TEST_CASE("a caller-driven agent finds names too") {
+  Registry registry;
+  auto worker = start_calculator(registry, "worker:0");
+  PeerAgentOptions options = options_for(registry, "client");
+  options.progress = Progress::kCaller;
+  auto client = test::start(options);
+  CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+}
+
+TEST_CASE(
+    "the registry dies and comes back empty: calls go on, and everybody is listed again with all they have") {
+  Registry registry;
+  auto worker = start_calculator(registry, "worker:0");
+  auto region = take(worker->allocate(4096, Rights::kRemoteRead));
+  REQUIRE(worker->publish("weights", region).ok());
+  auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  registry.stop();
+  REQUIRE(eventually([&] { return registry_state(*client, "unreachable"); }));
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  auto late = take(worker->allocate(4096, Rights::kRemoteRead));
+  CHECK(worker->publish("late", late).ok());  // known to peers now, to the registry when it is back
+  CHECK(take(peer.region("late")).length_bytes() == 4096);
+  registry.start();
+  CHECK(eventually(
+      [&] {
+        const auto list = client->list_peers();
+        return list && list->find("weights") != std::string::npos &&
+               list->find("late") != std::string::npos && list->find("\"calc\"") != std::string::npos &&
+               list->find("\"client\"") != std::string::npos;
+      },
+      seconds(3)));
+  CHECK(registry_state(*client, "registered"));
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  CHECK(number_in(client->info(), "connections_made") == 1);
+}
+
+TEST_CASE(
+    "an agent whose name was taken says so, keeps its connections, and has the name again when it is free") {
+  Registry registry;
+  auto worker = start_calculator(registry, "worker:0");
+  auto client = test::start(options_for(registry, "client"));
+  Peer by_address = client->peer(worker->address());
+  REQUIRE(by_address.connect().wait(kSoon).has_value());
+  ctrl::Registration other;
+  other.name = "worker:0";
+  other.instance = InstanceId::random();
+  other.address = "127.0.0.1:9";
+  const auto lease = take(registry.client()->register_peer(other, true));
+  REQUIRE(eventually([&] { return registry_state(*worker, "fenced"); }));
+  CHECK(take(by_address.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  REQUIRE(registry.client()->deregister("default", "worker:0", lease.incarnation).ok());
+  CHECK(eventually([&] { return registry_state(*worker, "registered"); }));
+  CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+}
+
+TEST_CASE("a lease that ran out says little: who still answers keeps the connection") {
+  Registry registry(milliseconds(300));
+  PeerAgentOptions options = options_for(registry, "worker:0");
+  options.heartbeat = seconds(60);  // it will be declared dead
+  auto worker = test::start(options);
+  rpc::Service service = calculator();
+  REQUIRE(worker->serve(service).ok());
+  auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  REQUIRE(eventually([&] { return take(client->list_peers()).find("worker:0") == std::string::npos; }));
+  // Several of the client's heartbeats have brought the news.
+  const auto beats = [&] { return number_in(client->info(), "heartbeats"); };
+  const auto seen = beats();
+  REQUIRE(eventually([&] { return beats() >= seen + 3; }));
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  CHECK(number_in(client->info(), "connections_made") == 1);
+}
+
+TEST_CASE("when the name has a new owner, the same object reaches the new one though the old still answers") {
+  Registry registry(milliseconds(300));
+  PeerAgentOptions options = options_for(registry, "worker:0");
+  options.heartbeat = seconds(60);
+  auto old_owner = test::start(options);
+  auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  std::unique_ptr<PeerAgent> new_owner;
+  REQUIRE(eventually([&] {
+    auto agent = PeerAgent::start(options_for(registry, "worker:0"));
+    if (agent) new_owner = std::move(*agent);
+    return new_owner != nullptr;
+  }));
+  CHECK(eventually([&] {
+    return peer.connect().wait(kSoon) &&
+           peer.info().find(new_owner->instance().to_string()) != std::string::npos;
+  }));
+}
+
+TEST_CASE("close does not wait for a registry that is not there") {
+  Registry registry;
+  auto agent = test::start(options_for(registry, "agent"));
+  registry.stop();
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(agent->close().ok());
+  CHECK(std::chrono::steady_clock::now() - begin < seconds(4));
+}
+
+}  // namespace
+}  // namespace slime
