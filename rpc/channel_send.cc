@@ -117,7 +117,7 @@ bool ChannelImpl::submit(OutFrame frame) {
   if (queue_.empty() && may_leave && try_send(frame)) return true;
   if (frame.answer()) {
     // The peer lets us answer and takes no answers: it is broken, or wants our memory.
-    if (queued_answers_ >= limits::kMaxQueuedAnswers) {
+    if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls) {
       endpoint_closing_ = true;
       endpoint_->reset(Status(Code::kResourceExhausted, str(options_.peer_name, " takes no answers")));
       return false;

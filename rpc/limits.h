@@ -20,9 +20,10 @@ inline constexpr std::size_t kInboxMessages = 4096;
 inline constexpr std::size_t kInboxBytes = 64 << 20;
 // The largest request, reply or user message: what one process may sensibly hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
-// Answers (replies, acknowledgements, releases) of one channel that wait for a credit. A peer that keeps its
-// promise has at most max_requests unanswered; one that lets us queue more than this is reset.
-inline constexpr std::size_t kMaxQueuedAnswers = 256 * 1024;
+// Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each request that
+// the peer may have unanswered: at most two, and a release for each of our own. A peer that makes us queue
+// more takes no answers, and is reset.
+inline constexpr std::size_t kAnswersPerRequest = 4;
 // Method names that one channel knows by number; calls of more methods carry their names.
 inline constexpr std::size_t kMaxMethods = 4096;
 
