@@ -22,12 +22,16 @@ for argument in "$@"; do
 done
 
 # scale TREE VARIABLE: how much of the repeated tests a tree runs.
-declare -A seeds=([release]=2000 [asan]=300 [tsan]=100) scale=([release]=100 [asan]=30 [tsan]=20)
+declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [asan]=30 [tsan]=20)
+# The end-to-end tests kill real processes: how often, with how much memory, and how long an end may take there.
+declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [asan]=64 [tsan]=64)
+declare -A bound_ms=([release]=1000 [asan]=5000 [tsan]=5000)
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-60}
 test_timeout=300
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
+  rounds=([release]=100 [asan]=20 [tsan]=20)
   fuzz_seconds=${SLIME_FUZZ_SECONDS:-600}
   test_timeout=7200
 fi
@@ -87,6 +91,8 @@ run_ctest() {
   shift
   start_step "$tree-test" env SLIME_SIM_SEEDS="${SLIME_SIM_SEEDS:-${seeds[$tree]}}" \
     SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-${scale[$tree]}}" \
+    SLIME_E2E_ROUNDS="${SLIME_E2E_ROUNDS:-${rounds[$tree]}}" SLIME_E2E_REGION_MIB="${region_mib[$tree]}" \
+    SLIME_E2E_BOUND_MS="${bound_ms[$tree]}" \
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1 \
     "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$jobs" \
