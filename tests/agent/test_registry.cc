@@ -163,7 +163,8 @@ TEST_CASE(
                list->find("\"client\"") != std::string::npos;
       },
       seconds(3)));
-  CHECK(registry_state(*client, "registered"));
+  // The list may show it before the answer to its registration has come.
+  CHECK(eventually([&] { return registry_state(*client, "registered"); }));
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
   CHECK(number_in(client->info(), "connections_made") == 1);
 }
