@@ -1,0 +1,38 @@
+// Any bytes as a body: what the validator lets pass msgpack-c can unpack, the rest is refused, and
+// conversions to all kinds of types only ever fail.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/check.h"
+#include "rpc/codec.h"
+
+namespace {
+
+struct Point {
+  int x = 0;
+  std::string label;
+  std::vector<double> weights;
+  MSGPACK_DEFINE_MAP(x, label, weights)
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace slime;
+  using namespace slime::rpc;
+  const Bytes bytes(reinterpret_cast<const std::byte*>(data), size);
+  const bool valid = validate_msgpack(bytes).ok();
+  SLIME_CHECK(decode_value<None>(bytes).has_value() == valid);
+  decode_value<std::int64_t>(bytes).status().ignore();
+  decode_value<std::map<std::string, std::vector<std::string>>>(bytes).status().ignore();
+  decode_value<std::vector<std::optional<Point>>>(bytes).status().ignore();
+  decode_value<std::tuple<int, ByteVector, std::string>>(bytes).status().ignore();
+  decode_arguments<int, std::string_view, Bytes>(bytes, "fuzz").status().ignore();
+  const auto text = decode_value<std::string>(bytes);
+  if (text) SLIME_CHECK(*decode_value<std::string>(encode_value(*text)) == *text);
+  return 0;
+}

@@ -1,0 +1,167 @@
+// A peer that sends any frames to a channel with a server, calls and messages under way. The first byte: bit
+// 0, begin with a good hello. Then records: a length (u16), that many bytes of one message. An offer whose
+// lease is odd gets a region that is really there. Every handler is called once, and nothing is left in the
+// end.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "rpc/channel.h"
+#include "rpc/frame.h"
+#include "transport/sim/sim.h"
+
+namespace slime::rpc {
+namespace {
+
+class Sink final : public transport::Receiver {
+ public:
+  void on_message(transport::Message) noexcept override {}
+  void on_imm(std::uint32_t) noexcept override {}
+  void on_ready() noexcept override {}
+  void on_closed(const Status&) noexcept override {}
+};
+
+class Owner final : public ChannelOwner {
+ public:
+  void on_channel_ready() noexcept override {}
+  void on_channel_imm(std::uint32_t) noexcept override {}
+  Result<transport::RegionDescriptor> on_region_lookup(std::string_view) noexcept override {
+    return Status(Code::kNotFound, "none");
+  }
+  void on_region_revoked(std::string_view) noexcept override {}
+  void on_channel_closed(const Status&) noexcept override {
+    SLIME_CHECK(!closed);
+    closed = true;
+  }
+  bool closed = false;
+};
+
+class SendOnce final : public transport::Operation {
+ public:
+  void complete(Status) noexcept override {}
+};
+
+// The records of the input, with real regions where the input asks for one.
+std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor& region) {
+  std::vector<ByteVector> out;
+  if (input.empty()) return out;
+  if ((std::to_integer<int>(input[0]) & 1) != 0) {
+    wire::FrameHeader header;
+    header.type = wire::FrameType::kHello;
+    header.body_bytes = sizeof(wire::Hello);
+    wire::Hello hello;
+    hello.max_requests = 100;
+    hello.max_payload_bytes = 1 << 20;
+    ByteWriter writer(out.emplace_back());
+    writer.append(std::as_bytes(std::span(&header, 1)));
+    writer.append(std::as_bytes(std::span(&hello, 1)));
+  }
+  ByteReader in(input.subspan(1));
+  while (in.remaining() > 2 && out.size() < 200) {
+    const std::size_t size =
+        std::min<std::size_t>(in.read<std::uint16_t>(), std::min<std::size_t>(in.remaining(), 512));
+    const Bytes bytes = in.take(size);
+    ByteVector& message = out.emplace_back(bytes.begin(), bytes.end());
+    const auto frame = wire::decode_frame(message);
+    if (!frame || (frame->header.flags & wire::kFlagRendezvous) == 0 || frame->body.size() < 16) continue;
+    if ((std::to_integer<int>(frame->body[0]) & 1) == 0) continue;
+    wire::Offer offer;
+    std::memcpy(&offer.lease, frame->body.data(), 8);
+    std::memcpy(&offer.length_bytes, frame->body.data() + 8, 8);
+    offer.region = region;
+    wire::FrameHeader header = frame->header;
+    const ByteVector text(frame->text.begin(), frame->text.end());
+    const ByteVector body = offer.encode();
+    header.body_bytes = static_cast<std::uint32_t>(body.size());
+    message.clear();
+    ByteWriter writer(message);
+    writer.append(std::as_bytes(std::span(&header, 1)));
+    writer.append(text);
+    writer.append(body);
+    if (message.size() > 512) message.resize(512);
+  }
+  return out;
+}
+
+void run(Bytes input) {
+  transport::sim::SimFabric fabric({.seed = 1, .max_delay = std::chrono::microseconds(1), .torn = false});
+  const transport::PortOptions port{
+      .slot_bytes = 512, .pool_slots = 64, .base_credits = 8, .max_credits = 32};
+  auto forger = fabric.make_host(port);
+  auto victim = fabric.make_host(port);
+  SLIME_CHECK(forger && victim);
+  ByteVector memory(3000, std::byte{0x91});
+  auto region =
+      (*forger)->device().register_memory(memory.data(), memory.size(), transport::Rights::kRemoteRead);
+  SLIME_CHECK(region.has_value());
+  auto pair = fabric.connect(**forger, **victim);
+  SLIME_CHECK(pair.has_value());
+  Sink sink;
+  pair->a->set_receiver(sink);
+
+  Server server({}, fabric.clock());
+  Service service("s");
+  std::vector<Request> held;
+  SLIME_CHECK(service
+                  .add("m", [](int a, std::string b) { return b.size() + static_cast<std::size_t>(a); },
+                       {Run::kInline})
+                  .ok());
+  SLIME_CHECK(
+      service.add_raw("h", [&](Request request) { held.push_back(std::move(request)); }, {Run::kInline})
+          .ok());
+  SLIME_CHECK(server.add(service).ok());
+  Owner owner;
+  auto channel = Channel::create(fabric.loop(), (*victim)->device(), std::move(pair->b), &server, owner,
+                                 {.peer_name = "fuzz",
+                                  .max_calls = 20,
+                                  .inbox_messages = 10,
+                                  .inbox_bytes = 4000,
+                                  .max_payload_bytes = 1 << 16});
+  const TimePoint deadline = fabric.clock().now() + std::chrono::seconds(2);
+  int asked = 0;
+  int ended = 0;
+  const auto end = [&](const auto&) { ++ended; };
+  for (int i = 0; i < 2; ++i, asked += 5) {
+    channel->call("x", "y", ByteVector(i == 0 ? 10 : 2000), deadline, end);
+    channel->send(1, ByteVector(i == 0 ? 10 : 2000), deadline, end);
+    channel->recv(static_cast<std::uint64_t>(i), deadline, end);
+    channel->lookup_region("r", deadline, end);
+    channel->ping(deadline, end);
+  }
+
+  std::vector<std::unique_ptr<SendOnce>> operations;
+  for (const ByteVector& message : messages(input, region->describe())) {
+    operations.push_back(std::make_unique<SendOnce>());
+    const Bytes part = message;
+    for (int i = 0; i < 50 && !pair->a->send(std::span(&part, 1), *operations.back()).ok(); ++i)
+      fabric.step();
+    fabric.step();
+    SLIME_CHECK(channel->counters().queued_frames <= 300);
+    SLIME_CHECK(held.size() <= 20);
+  }
+  fabric.run_until_idle(std::chrono::seconds(1));
+  for (Request& request : held) request.reply(ByteVector(2000));
+  held.clear();
+  fabric.run_until_idle(std::chrono::seconds(5));
+  SLIME_CHECK(ended == asked);
+  channel->close(std::chrono::seconds(1));
+  fabric.run_until_idle(std::chrono::seconds(5));
+  SLIME_CHECK(owner.closed);
+  SLIME_CHECK(channel->counters().lent_buffers == 0);
+  SLIME_CHECK(channel->counters().calls_in_flight == 0);
+  channel.reset();
+  pair->a.reset();
+  fabric.run_until_idle(std::chrono::seconds(1));
+  SLIME_CHECK((*victim)->port().free_slots() == 64);
+}
+
+}  // namespace
+}  // namespace slime::rpc
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > 16 * 1024) return 0;
+  slime::rpc::run(slime::Bytes(reinterpret_cast<const std::byte*>(data), size));
+  return 0;
+}

@@ -1,0 +1,176 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "base/str.h"
+#include "tests/rpc/channel_fixture.h"
+#include "tests/transport/tcp_fixture.h"
+
+// Over real sockets, with handlers on threads.
+using namespace slime;
+using namespace slime::rpc;
+using namespace slime::rpc::testing;
+using namespace std::chrono_literals;
+using transport::testing::TcpFixture;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// `size` bytes of which every block differs.
+ByteVector large(std::size_t size) {
+  const ByteVector block = pattern(1 << 20);
+  ByteVector out(size);
+  for (std::size_t at = 0, n = 0; at < size; at += block.size(), ++n) {
+    std::memcpy(out.data() + at, block.data(), std::min(block.size(), size - at));
+    std::memcpy(out.data() + at, &n, sizeof n);
+  }
+  return out;
+}
+
+bool all_done(const std::vector<std::unique_ptr<Reply>>& replies) {
+  return std::all_of(replies.begin(), replies.end(), [](const auto& reply) { return reply->done(); });
+}
+
+}  // namespace
+
+TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and large") {
+  TcpFixture tcp;
+  Link link(tcp);
+  Service service("pool");
+  std::atomic<int> runs{0};
+  REQUIRE(service
+              .add("echo",
+                   [&](ByteVector bytes) {
+                     ++runs;
+                     return bytes;
+                   })
+              .ok());
+  REQUIRE(link.servers[0]->add(service).ok());
+  REQUIRE(link.servers[1]->add(service).ok());
+  std::vector<std::unique_ptr<Reply>> replies;
+  for (std::size_t i = 0; i < 200; ++i) {
+    replies.push_back(std::make_unique<Reply>());
+    Channel& channel = i % 2 == 0 ? link.a() : link.b();
+    channel.call("pool", "echo", encode_arguments(pattern(i * 211, i)), link.in(20s),
+                 replies.back()->handler());
+  }
+  REQUIRE(link.until([&] { return all_done(replies); }));
+  for (std::size_t i = 0; i < replies.size(); ++i)
+    CHECK(value_of<ByteVector>(*replies[i]->value) == pattern(i * 211, i));
+  CHECK(runs == 200);
+  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+}
+
+TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
+  TcpFixture tcp;
+  LinkOptions options;
+  options.server = {.workers = 1, .queue_limit = 1};
+  Link link(tcp, options);
+  Service service("pool");
+  std::atomic<bool> go{false};
+  std::atomic<bool> inside{false};
+  REQUIRE(service
+              .add("wait",
+                   [&] {
+                     inside = true;
+                     inside.notify_all();
+                     go.wait(false);
+                   })
+              .ok());
+  REQUIRE(link.servers[1]->add(service).ok());
+  std::vector<std::unique_ptr<Reply>> replies;
+  const auto call = [&] {
+    replies.push_back(std::make_unique<Reply>());
+    link.a().call("pool", "wait", encode_arguments(), link.in(20s), replies.back()->handler());
+  };
+  call();
+  REQUIRE(link.until([&] { return inside.load(); }));
+  call();
+  REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 1; }));
+  call();
+  REQUIRE(link.until([&] { return replies[2]->done(); }));
+  CHECK(replies[2]->status().code() == Code::kResourceExhausted);
+  CHECK(!replies[2]->status().maybe_executed());
+  CHECK(value_of<int>(link.call("add", 1, 2)) == 3);
+  go = true;
+  go.notify_all();
+  REQUIRE(link.until([&] { return all_done(replies); }));
+  CHECK(replies[0]->value->has_value());
+  CHECK(replies[1]->value->has_value());
+}
+
+TEST_CASE("tcp: the channel goes while handlers run on the pool") {
+  for (int round = 0; round < 10; ++round) {
+    TcpFixture tcp;
+    Link link(tcp);
+    Service service("pool");
+    std::atomic<int> inside{0};
+    REQUIRE(service
+                .add("work",
+                     [&](const ByteVector& bytes) {
+                       ++inside;
+                       return bytes;
+                     })
+                .ok());
+    REQUIRE(link.servers[1]->add(service).ok());
+    std::vector<std::unique_ptr<Reply>> replies;
+    for (std::size_t i = 0; i < 50; ++i) {
+      replies.push_back(std::make_unique<Reply>());
+      link.a().call("pool", "work", encode_arguments(pattern(i * 400, i)), link.in(20s),
+                    replies.back()->handler());
+    }
+    REQUIRE(link.until([&] { return inside > round * 3; }));
+    link.channels[1].reset();
+    REQUIRE(link.until([&] { return link.owners[0].closed == 1; }));
+    CHECK(all_done(replies));
+    for (const auto& reply : replies) CHECK(reply->calls == 1);
+  }
+}
+
+TEST_CASE("tcp: a peer that dies ends the calls at once") {
+  TcpFixture tcp;
+  Link link(tcp);
+  Reply reply;
+  link.a().call("test", "hold", encode_arguments(), link.in(20s), reply.handler());
+  REQUIRE(link.until([&] { return link.held.size() == 1; }));
+  const TimePoint start = tcp.now();
+  tcp.cut(link.pair);
+  REQUIRE(link.until([&] { return reply.done(); }));
+  CHECK(tcp.now() - start < 5s);
+  CHECK(reply.status().code() == Code::kUnavailable);
+  CHECK(reply.status().maybe_executed());
+  link.held.clear();
+}
+
+TEST_CASE("tcp: an echo of a gibibyte") {
+  TcpFixture tcp;
+  Link link(tcp);
+  const std::size_t size = kSanitized ? std::size_t{64} << 20 : std::size_t{1} << 30;
+  ByteVector sent = large(size);
+  Reply reply;
+  link.a().call("test", "raw", std::move(sent), link.in(200s), reply.handler());
+  const TimePoint end = tcp.now() + 200s;
+  while (!reply.done() && tcp.now() < end) tcp.step();
+  REQUIRE(reply.done());
+  REQUIRE_MESSAGE(reply.value->has_value(), reply.status().to_string());
+  const Bytes got = (*reply.value)->bytes();
+  REQUIRE(got.size() == size);
+  const ByteVector block = pattern(1 << 20);
+  bool same = true;
+  for (std::size_t at = 0, n = 0; at < size; at += block.size(), ++n) {
+    same = same && std::memcmp(got.data() + at, &n, sizeof n) == 0;
+    same = same &&
+           std::memcmp(got.data() + at + sizeof n, block.data() + sizeof n, block.size() - sizeof n) == 0;
+  }
+  CHECK(same);
+  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+}
