@@ -251,7 +251,7 @@ TEST_CASE("offers of memory that is not there fail their call or message, and no
 
 TEST_CASE("an announced length costs no memory before its bytes come") {
   SimFixture sim(kSeed);
-  Forger forger(sim, {.peer_name = "forger", .max_payload_bytes = std::uint64_t{1} << 45});
+  Forger forger(sim, {.peer_name = "forger", .max_payload_bytes = std::uint64_t{1} << 39});
   forger.hello();
   wire::Offer offer;
   offer.lease = {9, 9};
@@ -262,7 +262,7 @@ TEST_CASE("an announced length costs no memory before its bytes come") {
   message.flags = wire::kFlagRendezvous;
   std::size_t answers = 1;
   for (const std::uint64_t length :
-       {std::uint64_t{1} << 62, std::uint64_t{1} << 44, std::uint64_t{1} << 30}) {
+       {std::uint64_t{1} << 62, std::uint64_t{1} << 38, std::uint64_t{1} << 30}) {
     offer.length_bytes = offer.region.length_bytes = length;
     forger.send(message, {}, offer.encode());
     CHECK(forger.wait(answers++).type == FrameType::kRelease);
