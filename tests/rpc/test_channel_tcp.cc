@@ -17,14 +17,6 @@ using transport::testing::TcpFixture;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // `size` bytes of which every block differs.
 ByteVector large(std::size_t size) {
   const ByteVector block = pattern(1 << 20);
