@@ -101,7 +101,7 @@ Status PeerAgentImpl::listen() {
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);
   if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
-  server_ = std::make_unique<rpc::Server>(options_.server);
+  server_ = std::make_shared<rpc::Server>(options_.server);
   auto port = fabric_->device->open_port(*loop_);
   if (!port) return std::move(port).error();
   port_ = std::move(*port);
@@ -161,13 +161,8 @@ Status PeerAgentImpl::enroll() {
   registrar.self.kind = options_.kind;
   registrar.self.providers = {std::string(fabric_->provider->name())};
   if (options_.progress == Progress::kThread) loop_->start_thread();
-  auto started = agent::Registrar::start(
-      std::move(registrar), [weak = weak_from_this(), loop = loop_.get()](const ctrl::Event& event) {
-        // The registrar ends before the loop.
-        loop->post([weak, event] {
-          if (const auto self = weak.lock()) self->switchboard_->on_registry_event(event);
-        });
-      });
+  auto started =
+      agent::Registrar::start(std::move(registrar), [this](const ctrl::Event& event) { note_event(event); });
   if (!started) return std::move(started).error();
   registrar_ = std::move(*started);
   loop_->run([this] {
@@ -181,6 +176,25 @@ Status PeerAgentImpl::enroll() {
          }});
   });
   return {};
+}
+
+// On the registrar's thread, which ends before the rest. Where nobody drives the loop they wait here; the
+// oldest go, since each is only a hint to look again.
+void PeerAgentImpl::note_event(const ctrl::Event& event) {
+  {
+    const std::lock_guard lock(events_mutex_);
+    if (events_.size() >= agent::limits::kPendingEvents) events_.pop_front();
+    events_.push_back(event);
+    if (events_.size() > 1) return;  // somebody is about to look
+  }
+  loop_->post([this] {
+    std::deque<ctrl::Event> events;
+    {
+      const std::lock_guard lock(events_mutex_);
+      events.swap(events_);
+    }
+    for (const ctrl::Event& one : events) switchboard_->on_registry_event(one);
+  });
 }
 
 PeerAgentImpl::~PeerAgentImpl() { close(Nanos::zero()).ignore(); }
@@ -261,7 +275,7 @@ Result<MemoryRegion> PeerAgentImpl::register_memory(void* data, std::size_t byte
 Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
   SLIME_TRY(ctrl::check_name("region name", name));
   if (!region.valid()) return Status(Code::kInvalidArgument, "an empty region");
-  const agent::Gate::Pass pass(gate_);
+  agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
   if (region.state()->fabric != fabric_) return Status(Code::kInvalidArgument, "a region of another agent");
   if (region.rights() == Rights::kLocal)
@@ -273,6 +287,7 @@ Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region)
       registrar_->put_region({.name = std::string(name),
                               .length_bytes = region.length_bytes(),
                               .rights = static_cast<ctrl::RegionRights>(region.rights())});
+  pass.leave();  // a close need not wait for this
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
   return {};
 }
@@ -300,7 +315,7 @@ void PeerAgentImpl::revoke(const std::vector<std::string>& names) {
 // serving
 
 Status PeerAgentImpl::serve(rpc::Service& service) {
-  const agent::Gate::Pass pass(gate_);
+  agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
@@ -309,15 +324,18 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   SLIME_TRY(server_->add(service));
   if (!registrar_) return {};
   const std::uint64_t change = registrar_->put_service(std::move(shown));
+  pass.leave();  // a close need not wait for this
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
   return {};
 }
 
 Status PeerAgentImpl::drain(Nanos bound) {
   SLIME_TRY(check_may_wait());
-  const agent::Gate::Pass pass(gate_);
+  agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
-  return server_->drain(bound);
+  const std::shared_ptr<rpc::Server> server = server_;
+  pass.leave();
+  return server->drain(bound);
 }
 
 void PeerAgentImpl::on_imm(std::function<void(Peer, std::uint32_t)> handler) {

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   // Where the caller is neither in a child nor after the close; holds close() off while it lives.
   [[nodiscard]] Status refusal() const;
 
+  void note_event(const ctrl::Event& event);
   void closed_session(const std::string& peer, std::uint64_t connection);
   // True when no session is left.
   bool wait_for_sessions(TimePoint deadline);
@@ -88,17 +90,18 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
   std::shared_ptr<agent::Fabric> fabric_;
   std::shared_ptr<transport::Loop> loop_;
-  std::shared_ptr<Driver> driver_;  // of futures; null: a thread drives the loop
-  std::unique_ptr<rpc::Server> server_;
+  std::shared_ptr<Driver> driver_;       // of futures; null: a thread drives the loop
+  std::shared_ptr<rpc::Server> server_;  // until the close; drain() may still wait on its own
   agent::RegionTable regions_;
   std::unique_ptr<transport::Port> port_;
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;
-  std::unique_ptr<agent::Registrar> registrar_;
-
   // On the loop.
   std::function<void(Peer, std::uint32_t)> imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
+
+  std::mutex events_mutex_;
+  std::deque<ctrl::Event> events_;  // of the registry, that the loop has not seen
 
   std::mutex sessions_mutex_;  // only for the wait
   std::condition_variable sessions_changed_;
@@ -106,6 +109,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   std::mutex close_mutex_;
   bool closed_ = false;
   Status close_status_;
+
+  std::unique_ptr<agent::Registrar> registrar_;  // last: its thread touches what is above
 };
 
 template <class Operation>

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 namespace slime::agent {
 
@@ -15,8 +16,9 @@ class Gate {
     explicit Pass(Gate& gate) : gate_(gate.enter() ? &gate : nullptr) {}
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
-    ~Pass() {
-      if (gate_ != nullptr) gate_->inside_.fetch_sub(1);
+    ~Pass() { leave(); }
+    void leave() {
+      if (gate_ != nullptr) std::exchange(gate_, nullptr)->inside_.fetch_sub(1);
     }
     explicit operator bool() const { return gate_ != nullptr; }
 

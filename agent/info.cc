@@ -127,8 +127,7 @@ std::string PeerAgentImpl::peer_info(const std::string& peer) {
 
 Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
   SLIME_TRY(check_may_wait());
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
+  if (forked() || gate_.closed()) return refusal();
   if (options_.ctrl_url.empty())
     return Status(Code::kInvalidArgument,
                   "this agent has no registry: set ctrl_url to list the peers of one");

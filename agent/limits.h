@@ -52,6 +52,8 @@ inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
 // What the last turns of a close may take beyond its bound, before connections are reset.
 inline constexpr Nanos kCloseGrace = std::chrono::milliseconds(500);
+// Changes in the registry that wait for a loop that nobody drives.
+inline constexpr std::size_t kPendingEvents = 4096;
 // Names that wait for an answer of the registry.
 inline constexpr std::size_t kPendingLookups = 4096;
 
