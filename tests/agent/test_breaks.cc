@@ -116,12 +116,13 @@ TEST_CASE("a name without a registry is found only when it has come to us") {
 }
 
 TEST_CASE("a peer that restarts at its address is used again at once; its old regions are kAborted") {
+  RemoteRegion old;  // both outlive the agents, whose handler uses them
+  std::atomic<int> ended{0};
   auto a = start("a");
   auto b = start_at("b", "127.0.0.1:0");
   const std::string address = b->address();
   Peer peer = a->peer(address);
   auto mine = take(a->allocate(4096, Rights::kLocal));
-  RemoteRegion old;
   {
     auto theirs = take(b->allocate(4096, Rights::kReadWrite));
     REQUIRE(b->publish("buffer", theirs).ok());
@@ -129,7 +130,6 @@ TEST_CASE("a peer that restarts at its address is used again at once; its old re
     const Copy copy{mine, 0, old, 0, 64};
     REQUIRE(peer.read({&copy, 1}).wait(kSoon).has_value());
   }
-  std::atomic<int> ended{0};
   a->on_disconnect([&](const std::string& name, std::uint64_t connection) {
     if (name == "b" && connection == old.endpoint_id()) ++ended;
   });
@@ -145,16 +145,16 @@ TEST_CASE("a peer that restarts at its address is used again at once; its old re
 }
 
 TEST_CASE("calls in flight end with kUnavailable when the peer goes, and say that they may have run") {
+  std::atomic<bool> release{false};  // both outlive the agents, whose handler uses them
+  std::atomic<int> running{0};
   auto a = start("a");
   auto b = start("b");
-  std::atomic<bool> release{false};
-  std::atomic<int> running{0};
   rpc::Service service("slow");
   REQUIRE(service
               .add("wait",
                    [&] {
                      ++running;
-                     while (!release) std::this_thread::sleep_for(milliseconds(1));
+                     release.wait(false);
                    })
               .ok());
   REQUIRE(b->serve(service).ok());
@@ -168,6 +168,7 @@ TEST_CASE("calls in flight end with kUnavailable when the peer goes, and say tha
   CHECK(ended.status().maybe_executed());
   CHECK(code_of(message.wait(kSoon)) == Code::kUnavailable);
   release = true;
+  release.notify_all();
 }
 
 TEST_CASE("disconnect lets go, and the next use connects again") {

@@ -220,12 +220,12 @@ TEST_CASE("futures can be awaited by coroutines") {
 }
 
 TEST_CASE("cancelled calls and receives end with kCancelled, and the peer stays usable") {
+  std::atomic<bool> release{false};  // outlives the agents, whose handler uses it
   Pair pair;
   rpc::Service slow("slow");
-  std::atomic<bool> release{false};
   REQUIRE(slow.add("wait",
                    [&release] {
-                     while (!release) std::this_thread::sleep_for(milliseconds(1));
+                     release.wait(false);
                      return 1;
                    })
               .ok());
@@ -241,6 +241,7 @@ TEST_CASE("cancelled calls and receives end with kCancelled, and the peer stays 
   CHECK(code_of(recv.wait(kSoon)) == Code::kCancelled);
   CHECK(code_of(never.wait(kSoon)) == Code::kCancelled);
   release = true;
+  release.notify_all();
   CHECK(take(pair.peer.call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
 }
 
