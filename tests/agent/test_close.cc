@@ -124,8 +124,8 @@ TEST_CASE("many close at once while others use it") {
 }
 
 TEST_CASE("a handler may close its own agent: it takes the bound, not for ever") {
-  auto server = start("server");
   std::atomic<int> code{-1};
+  auto server = start("server");
   rpc::Service service("admin");
   REQUIRE(
       service.add("close", [&] { code = static_cast<int>(server->close(milliseconds(50)).code()); }).ok());
