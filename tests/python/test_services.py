@@ -247,11 +247,24 @@ def test_a_full_queue_refuses_and_recovers(pair):
 
 def test_async_calls_are_bounded_too(pair):
     _, b, peer = pair
-    b.serve(Calc(), queue_limit=2)
-    held = [peer.call("Calc", "sleep", 1.0) for _ in range(2)]
+    opened = threading.Event()
+
+    class Gate:
+        running = 0
+
+        @slime.method
+        async def hold(self):
+            self.running += 1
+            while not opened.is_set():
+                await asyncio.sleep(0.001)
+
+    gate = Gate()
+    b.serve(gate, queue_limit=2)
+    held = [peer.call("Gate", "hold") for _ in range(2)]
+    wait_until(lambda: gate.running == 2)
     with pytest.raises(slime.ResourceExhausted):
-        for _ in range(20):
-            peer.call("Calc", "sleep", 0.5, deadline=5).wait()
+        peer.call("Gate", "hold").wait(10)
+    opened.set()
     for future in held:
         assert future.wait(10) is None
 
