@@ -78,6 +78,8 @@ Child::Child(Child&& other) noexcept
 Child::~Child() {
   if (pid_ < 0) return;
   in_.reset();  // the child reads the end of its stdin
+  // It may be measuring, and then it does not read for a while: nobody waits for that figure any more.
+  if (interrupted()) kill(pid_, SIGTERM);
   const TimePoint end = steady_clock().now() + kChildEnds;
   for (;;) {
     int status = 0;

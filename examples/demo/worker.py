@@ -101,7 +101,10 @@ def main() -> int:
     with slime.PeerAgent(sys.argv[1], ctrl_url=sys.argv[2], kind="worker") as agent:
         agent.serve(Worker(agent))
         print("ready", flush=True)
-        sys.stdin.read()
+        try:
+            sys.stdin.read()
+        except KeyboardInterrupt:
+            return 130
     return 0
 
 
