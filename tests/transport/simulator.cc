@@ -83,7 +83,9 @@ void Simulation::register_memory(int side, std::size_t index) {
 void Simulation::close_memory(int side, std::size_t index) {
   Memory& memory = process(side).memories[index];
   if (memory.region == nullptr) return;
+  memory.closing = true;
   memory.region->close(rng_.chance(1, 2) ? Nanos::zero() : limits::kCloseBound).ignore();
+  memory.closing = false;
   retired_.push_back(std::move(memory.region));
   const std::set<Work*> writers(memory.writer.begin(), memory.writer.end());
   for (Work* work : writers) {

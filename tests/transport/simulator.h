@@ -42,6 +42,7 @@ class Simulation {
     std::vector<int> readers;
     std::unique_ptr<MemoryRegion> region;  // null: closed
     std::uint32_t registrations = 0;
+    bool closing = false;  // inside close(): peers are refused already, and the loop runs meanwhile
     [[nodiscard]] std::byte* data() { return actual.data() + kGuard; }
   };
   struct Process {

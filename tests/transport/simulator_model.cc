@@ -53,7 +53,8 @@ void Simulation::unlock_read(Work& work) {
 void Simulation::check_written(const Work& work, const char* when) {
   if (!work.locked || !work.legal) return;
   for (const Block& block : work.blocks) {
-    if (block.written->registrations != block.registration || block.written->region == nullptr) return;
+    const Memory& memory = *block.written;
+    if (memory.registrations != block.registration || memory.region == nullptr || memory.closing) return;
   }
   for (const Block& block : work.blocks) {
     if (std::memcmp(block.written->data() + block.written_offset, block.read->data() + block.read_offset,
