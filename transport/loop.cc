@@ -214,13 +214,18 @@ bool Loop::run_pollers() {
   return ran;
 }
 
+bool Loop::arm_pollers() {
+  return std::all_of(pollers_.begin(), pollers_.end(),
+                     [](Poller* poller) { return poller == nullptr || poller->arm(); });
+}
+
 bool Loop::wait_fds(TimePoint block_until) {
   int timeout_ms = 0;
   bool may_block = false;
   if (!manual_clock_ && block_until != TimePoint{}) {
     const TimePoint now = steady_clock().now();
     const TimePoint until = std::min(block_until, next_timer());
-    if (now - last_progress_ >= options_.spin && pollers_.empty() && until > now) {
+    if (now - last_progress_ >= options_.spin && until > now && arm_pollers()) {
       may_block = true;
       const auto wait =
           std::chrono::ceil<std::chrono::milliseconds>(until == kNever ? Nanos::max() : until - now);

@@ -31,11 +31,16 @@ class FdHandler {
   ~FdHandler() = default;
 };
 
-// Something that is polled in each turn of the loop, for sources that have no descriptor.
+// Something that is polled in each turn of the loop, for sources that are cheaper to look at than to wait
+// for.
 class Poller {
  public:
   // True if it did something, in which case the loop does not block after this turn.
   virtual bool poll_once() noexcept = 0;
+  // The loop is about to block: makes sure that a descriptor which it watches becomes readable when something
+  // comes, then looks once more. False: something came meanwhile, or there is no such descriptor, so the loop
+  // must not block.
+  virtual bool arm() noexcept { return false; }
 
  protected:
   ~Poller() = default;
@@ -119,6 +124,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool run_posted();
   bool run_timers();
   bool run_pollers();
+  bool arm_pollers();
   bool wait_fds(TimePoint block_until);
   void wake();
   void thread_main();

@@ -319,7 +319,7 @@ void SoftEndpoint::end() {
   wire_.reset();
   loop_->cancel_timer(timer_);
   complete_leftovers();
-  if (slot_ != nullptr) port_->pool->drop_slot(*std::exchange(slot_, nullptr));
+  if (slot_ != nullptr) port_->pool->recycle(*std::exchange(slot_, nullptr));
   payload_record_.reset();
   port_->pool->close(*account_);
 }

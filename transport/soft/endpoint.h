@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "transport/endpoint.h"
+#include "transport/queue.h"
 #include "transport/soft/frames.h"
 #include "transport/soft/pool.h"
 #include "transport/soft/port.h"
-#include "transport/soft/queue.h"
 #include "transport/soft/wire.h"
 
 namespace slime::transport::soft {
@@ -17,7 +17,7 @@ namespace slime::transport::soft {
 // Posting only queues; everything else happens in run(), which the port calls once for each burst, and in the
 // wire's events. So no callback ever runs inside a post, and none while a frame is half handled.
 // Sending is in endpoint_send.cc, receiving in endpoint_receive.cc, the rest in endpoint.cc.
-class SoftEndpoint final : public Endpoint, private WireHandler {
+class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHandler {
  public:
   SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
                const Parameters& peer, std::unique_ptr<Wire> wire, Introduction who);
@@ -43,7 +43,7 @@ class SoftEndpoint final : public Endpoint, private WireHandler {
 
   // ---- for the port ----
   void run();  // sends what is queued, or ends a broken endpoint
-  void on_slot_free();
+  void on_slot_free() noexcept override;
   void reset_if_using(const RegionRecord& record);
 
  private:

@@ -162,7 +162,7 @@ void SoftEndpoint::end_payload() {
   if (kind == Payload::kMessage) {
     ReceiveSlot* slot = std::exchange(slot_, nullptr);
     ++counters_.messages_received;
-    deliver({Message(Bytes(slot->bytes_.get(), frame_.payload_bytes), slot), 0, false});
+    deliver({Message(Bytes(slot->memory(), frame_.payload_bytes), slot), 0, false});
     return;
   }
   if (frame_.type == FrameType::kReadData) {
@@ -201,13 +201,13 @@ void SoftEndpoint::top_up() {
   schedule();
 }
 
-void SoftEndpoint::on_slot_free() { top_up(); }
+void SoftEndpoint::on_slot_free() noexcept { top_up(); }
 
 void SoftEndpoint::begin_message(const FrameHeader& header) {
   if (!use_credit(header)) return;
   slot_ = &port_->pool->take_slot(account_);
   payload_ = Payload::kMessage;
-  payload_to_ = slot_->bytes_.get();
+  payload_to_ = slot_->memory();
   top_up();
 }
 

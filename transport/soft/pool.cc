@@ -1,115 +1,20 @@
 #include "transport/soft/pool.h"
 
-#include <algorithm>
-
-#include "transport/soft/endpoint.h"
+#include "base/check.h"
 
 namespace slime::transport::soft {
 
-void ReceiveSlot::release() noexcept {
-  const std::shared_ptr<ReceivePool> pool = pool_;  // this slot dies with the pool
-  pool->release(*this);
-}
-
-bool ReceivePool::open(CreditAccount& account) {
-  if (unreserved_ < options_.base_credits) return false;
-  unreserved_ -= options_.base_credits;
-  account.promised = options_.base_credits;
-  return true;
-}
-
-void ReceivePool::close(CreditAccount& account) {
-  unreserved_ += std::max(account.promised, options_.base_credits) - account.held;
-  account.promised = account.held;
-  account.owner = nullptr;
-}
-
-bool ReceivePool::promise(CreditAccount& account) {
-  if (account.promised >= options_.base_credits) {
-    const std::uint32_t extra = account.promised - options_.base_credits;
-    if (extra >= unreserved_) return false;
-    --unreserved_;
-  }
-  ++account.promised;
-  return true;
-}
-
-void ReceivePool::take_back(CreditAccount& account, std::uint32_t promises) {
-  SLIME_CHECK(promises <= account.promised);
-  const std::uint32_t floor = account.owner != nullptr ? options_.base_credits : 0;
-  const std::uint32_t before = std::max(account.promised, floor);
-  account.promised -= promises;
-  unreserved_ += before - std::max(account.promised, floor);
-}
-
-ReceiveSlot& ReceivePool::take_slot(const std::shared_ptr<CreditAccount>& account) {
-  SLIME_CHECK(account->held < account->promised);
+ReceiveSlot& SoftPool::take_slot(const std::shared_ptr<CreditAccount>& account) {
   if (free_.empty()) {
-    SLIME_CHECK(slots_.size() < options_.pool_slots);
-    slots_.push_back(std::make_unique<ReceiveSlot>());
-    slots_.back()->bytes_ = std::make_unique_for_overwrite<std::byte[]>(options_.slot_bytes);
-    free_.push_back(slots_.back().get());
+    SLIME_CHECK(slots_.size() < options().pool_slots);
+    slots_.push_back(
+        std::make_unique<OwnedSlot>(static_cast<std::uint32_t>(slots_.size()), options().slot_bytes));
+    free_.push_back(&slots_.back()->slot);
   }
   ReceiveSlot& slot = *free_.back();
   free_.pop_back();
-  ++account->held;
-  slot.account_ = account;
-  slot.pool_ = shared_from_this();
+  hand_out(slot, account);
   return slot;
-}
-
-void ReceivePool::drop_slot(ReceiveSlot& slot) { recycle(slot); }
-
-void ReceivePool::recycle(ReceiveSlot& slot) {
-  const std::shared_ptr<CreditAccount> account = std::move(slot.account_);
-  slot.pool_.reset();
-  free_.push_back(&slot);
-  --account->held;
-  take_back(*account, 1);
-  if (account->owner != nullptr) account->owner->on_slot_free();
-}
-
-void ReceivePool::release(ReceiveSlot& slot) {
-  std::shared_ptr<Loop> loop;
-  {
-    const std::lock_guard lock(mutex_);
-    if (loop_ == nullptr) {
-      slot.account_.reset();
-      slot.pool_.reset();  // the caller still holds the pool
-      return;
-    }
-    if (!loop_->drives()) {
-      released_.push_back(&slot);
-      if (released_.size() > 1) return;  // somebody posted already
-      loop = loop_;
-    }
-  }
-  if (loop == nullptr) {
-    recycle(slot);
-    return;
-  }
-  loop->post([self = shared_from_this()] { self->run_released(); });
-}
-
-void ReceivePool::run_released() {
-  std::vector<ReceiveSlot*> slots;
-  {
-    const std::lock_guard lock(mutex_);
-    if (loop_ == nullptr) return;
-    slots.swap(released_);
-  }
-  for (ReceiveSlot* slot : slots) recycle(*slot);
-}
-
-void ReceivePool::shut() {
-  std::vector<ReceiveSlot*> slots;
-  const std::lock_guard lock(mutex_);
-  loop_.reset();
-  slots.swap(released_);
-  for (ReceiveSlot* slot : slots) {
-    slot->account_.reset();
-    slot->pool_.reset();
-  }
 }
 
 }  // namespace slime::transport::soft

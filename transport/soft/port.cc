@@ -45,7 +45,7 @@ class SoftPending final : public PendingEndpoint {
 
 PortState::PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> owner,
                      const PortOptions& options)
-    : device(std::move(owner)), pool(std::make_shared<ReceivePool>(loop, options)), loop_(std::move(loop)) {}
+    : device(std::move(owner)), pool(std::make_shared<SoftPool>(loop, options)), loop_(std::move(loop)) {}
 
 std::shared_ptr<Loop> PortState::loop() const {
   const std::lock_guard lock(mutex_);

@@ -19,7 +19,7 @@ class PortState : public std::enable_shared_from_this<PortState> {
   PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> device, const PortOptions& options);
 
   const std::shared_ptr<DeviceState> device;
-  const std::shared_ptr<ReceivePool> pool;
+  const std::shared_ptr<SoftPool> pool;
 
   // Any thread: the loop, or null once the port is gone.
   [[nodiscard]] std::shared_ptr<Loop> loop() const;

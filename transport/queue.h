@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace slime::transport::soft {
+namespace slime::transport {
 
 // A FIFO in one growing ring: once it has its size it never allocates (std::deque does, all the time).
 // References end with the next push_back. Thread: one.
@@ -55,4 +55,4 @@ class Queue {
   std::size_t size_ = 0;
 };
 
-}  // namespace slime::transport::soft
+}  // namespace slime::transport

@@ -1,0 +1,104 @@
+#include "transport/receive_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace slime::transport {
+
+void ReceiveSlot::release() noexcept {
+  const std::shared_ptr<ReceivePool> pool = pool_;  // this slot dies with the pool
+  pool->release(*this);
+}
+
+bool ReceivePool::open(CreditAccount& account) {
+  if (unreserved_ < floor_) return false;
+  unreserved_ -= floor_;
+  account.promised = floor_;
+  return true;
+}
+
+void ReceivePool::close(CreditAccount& account) {
+  unreserved_ += std::max(account.promised, floor_) - account.held;
+  account.promised = account.held;
+  account.owner = nullptr;
+}
+
+bool ReceivePool::promise(CreditAccount& account) {
+  if (account.promised >= floor_) {
+    const std::uint32_t extra = account.promised - floor_;
+    if (extra >= unreserved_) return false;
+    --unreserved_;
+  }
+  ++account.promised;
+  return true;
+}
+
+void ReceivePool::take_back(CreditAccount& account, std::uint32_t promises) {
+  SLIME_CHECK(promises <= account.promised);
+  const std::uint32_t floor = account.owner != nullptr ? floor_ : 0;
+  const std::uint32_t before = std::max(account.promised, floor);
+  account.promised -= promises;
+  unreserved_ += before - std::max(account.promised, floor);
+}
+
+void ReceivePool::hand_out(ReceiveSlot& slot, const std::shared_ptr<CreditAccount>& account) {
+  SLIME_CHECK(account->held < account->promised);
+  ++account->held;
+  slot.account_ = account;
+  slot.pool_ = shared_from_this();
+}
+
+void ReceivePool::recycle(ReceiveSlot& slot) {
+  const std::shared_ptr<CreditAccount> account = std::move(slot.account_);
+  const std::shared_ptr<ReceivePool> self = std::move(slot.pool_);
+  put_free(slot);
+  --account->held;
+  take_back(*account, 1);
+  if (account->owner != nullptr) account->owner->on_slot_free();
+}
+
+void ReceivePool::release(ReceiveSlot& slot) {
+  std::shared_ptr<Loop> loop;
+  {
+    const std::lock_guard lock(mutex_);
+    if (loop_ == nullptr) {
+      slot.account_.reset();
+      slot.pool_.reset();  // the caller still holds the pool
+      return;
+    }
+    if (!loop_->drives()) {
+      released_.push_back(&slot);
+      if (released_.size() > 1) return;  // somebody posted already
+      loop = loop_;
+    }
+  }
+  if (loop == nullptr) {
+    recycle(slot);
+    return;
+  }
+  loop->post([self = shared_from_this()] { self->run_released(); });
+}
+
+void ReceivePool::run_released() {
+  std::vector<ReceiveSlot*> slots;
+  {
+    const std::lock_guard lock(mutex_);
+    if (loop_ == nullptr) return;
+    slots.swap(released_);
+  }
+  for (ReceiveSlot* slot : slots) recycle(*slot);
+}
+
+void ReceivePool::shut() {
+  std::vector<ReceiveSlot*> slots;
+  const std::lock_guard lock(mutex_);
+  loop_.reset();
+  slots.swap(released_);
+  for (ReceiveSlot* slot : slots) {
+    slot->account_.reset();
+    slot->pool_.reset();
+  }
+}
+
+}  // namespace slime::transport

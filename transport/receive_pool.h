@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/endpoint.h"
+#include "transport/loop.h"
+#include "transport/provider.h"
+
+namespace slime::transport {
+
+class ReceivePool;
+
+// Hears that a slot of its account is free again. Thread: the loop.
+class CreditOwner {
+ public:
+  virtual void on_slot_free() noexcept = 0;
+
+ protected:
+  ~CreditOwner() = default;
+};
+
+// What one endpoint has promised to its peer. Lives until the endpoint is gone and the last of its messages
+// is released.
+struct CreditAccount {
+  CreditOwner* owner = nullptr;  // null once the endpoint is gone
+  std::uint32_t promised = 0;    // slots that the peer may fill, or has filled and that are not released
+  std::uint32_t held = 0;        // of these, filled
+};
+
+// One receive slot. Its memory is the pool's.
+class ReceiveSlot final : public Message::Slot {
+ public:
+  ReceiveSlot(std::uint32_t index, std::byte* memory) : index_(index), memory_(memory) {}
+  void release() noexcept override;
+  [[nodiscard]] std::uint32_t index() const { return index_; }
+  [[nodiscard]] std::byte* memory() const { return memory_; }
+
+ private:
+  friend class ReceivePool;
+  const std::uint32_t index_;
+  std::byte* const memory_;
+  std::shared_ptr<CreditAccount> account_;  // set while it is out
+  std::shared_ptr<ReceivePool> pool_;       // set while it is out: a late release finds the pool alive
+};
+
+// The receive slots that the endpoints of one port share. Invariant: what all accounts together have reserved
+// never exceeds the slots, so a message that had a credit always finds one. An account reserves at least the
+// floor while its endpoint lives. Thread: the loop, but for release().
+class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
+ public:
+  // `floor`: what each account keeps.
+  ReceivePool(std::shared_ptr<Loop> loop, const PortOptions& options, std::uint32_t floor)
+      : options_(options), floor_(floor), loop_(std::move(loop)), unreserved_(options.pool_slots) {}
+  virtual ~ReceivePool() = default;
+
+  [[nodiscard]] const PortOptions& options() const { return options_; }
+  [[nodiscard]] std::uint32_t unreserved() const { return unreserved_; }
+
+  // Reserves the floor, and promises it; false when the pool cannot.
+  bool open(CreditAccount& account);
+  // The endpoint (or the attempt to make one) is over; held messages keep their slots.
+  void close(CreditAccount& account);
+  // One more promise: the floor is always there, what exceeds it comes out of what is free, and no endpoint
+  // takes more of that than it leaves for others.
+  bool promise(CreditAccount& account);
+  void take_back(CreditAccount& account, std::uint32_t promises);
+
+  // Marks a slot as filled by the peer of `account`, which had a credit for it.
+  void hand_out(ReceiveSlot& slot, const std::shared_ptr<CreditAccount>& account);
+  // Puts back a slot that was never handed out as a message, or whose message is over.
+  void recycle(ReceiveSlot& slot);
+  // Any thread.
+  void release(ReceiveSlot& slot);
+  // The port is gone: later releases only free.
+  void shut();
+
+ protected:
+  // A slot may be filled again.
+  virtual void put_free(ReceiveSlot& slot) = 0;
+
+ private:
+  void run_released();
+
+  const PortOptions options_;
+  const std::uint32_t floor_;
+  std::shared_ptr<Loop> loop_;  // guarded by mutex_; null once shut
+  std::uint32_t unreserved_;
+
+  std::mutex mutex_;  // guards released_, and loop_
+  std::vector<ReceiveSlot*> released_;
+};
+
+}  // namespace slime::transport
