@@ -8,6 +8,7 @@
 #include "transport/soft/frames.h"
 #include "transport/soft/pool.h"
 #include "transport/soft/port.h"
+#include "transport/soft/regions.h"
 #include "transport/soft/wire.h"
 
 namespace slime::transport::soft {
@@ -167,6 +168,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_readable() noexcept override;
   void on_writable() noexcept override;
   void on_broken(Status reason) noexcept override;
+  Pin pin_payload();
   Result<std::size_t> fill();
   void parse();
   void take_payload(std::size_t bytes);

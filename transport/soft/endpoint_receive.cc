@@ -46,14 +46,9 @@ void SoftEndpoint::lost(const Status& cause) {
     break_now(peer_gone(cause));
 }
 
-// Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
-// only outstanding here when the buffer is empty.
-Result<std::size_t> SoftEndpoint::fill() {
-  if (buffer_begin_ > 0) {
-    std::memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
-    buffer_end_ -= buffer_begin_;
-    buffer_begin_ = 0;
-  }
+// Holds the region that the payload goes into, until it is placed. Where the region refuses, the rest of a
+// peer's write is thrown away, and a read of ours breaks the connection: its data has no place any more.
+Pin SoftEndpoint::pin_payload() {
   Pin pin;
   if (payload_ == Payload::kWrite) {
     pin = Pin::for_peer(*payload_record_);
@@ -63,11 +58,21 @@ Result<std::size_t> SoftEndpoint::fill() {
     }
   } else if (payload_ == Payload::kRead) {
     pin = Pin::for_own(*payload_record_);
-    if (!pin) {
-      break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
-      return std::size_t{0};
-    }
+    if (!pin) break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
   }
+  return pin;
+}
+
+// Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
+// only outstanding here when the buffer is empty.
+Result<std::size_t> SoftEndpoint::fill() {
+  if (buffer_begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  const Pin pin = pin_payload();
+  if (!working()) return std::size_t{0};
   std::array<iovec, 2> parts;
   std::size_t count = 0;
   const std::size_t direct = payload_ == Payload::kDiscard ? 0 : payload_left_;
@@ -107,20 +112,8 @@ void SoftEndpoint::parse() {
 
 // Moves payload bytes that came with the buffer.
 void SoftEndpoint::take_payload(std::size_t bytes) {
-  Pin pin;
-  if (payload_ == Payload::kWrite) {
-    pin = Pin::for_peer(*payload_record_);
-    if (!pin) {
-      current_write_code_ = Code::kNotFound;
-      payload_ = Payload::kDiscard;
-    }
-  } else if (payload_ == Payload::kRead) {
-    pin = Pin::for_own(*payload_record_);
-    if (!pin) {
-      break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
-      return;
-    }
-  }
+  const Pin pin = pin_payload();
+  if (!working()) return;
   if (payload_ != Payload::kDiscard) {
     std::memcpy(payload_to_, buffer_.get() + buffer_begin_, bytes);
     payload_to_ += bytes;
