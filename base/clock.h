@@ -11,6 +11,11 @@ using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Nanos>;
 
 inline constexpr TimePoint kNever = TimePoint::max();
 
+// For seconds that a person gave.
+constexpr Nanos to_nanos(double seconds) {
+  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
+}
+
 // Monotonic time. Passed in, never looked up, so that tests own it. Thread: any.
 class Clock {
  public:

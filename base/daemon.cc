@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/str.h"
 
 namespace slime::daemon {
@@ -197,6 +198,10 @@ namespace {
   ::close(log_fd);
   if (::chdir("/") != 0) {
     ready.failed(from_errno("chdir to /", errno));
+    ::_exit(1);
+  }
+  if (Status status = log_to_file(options.log_path); !status.ok()) {
+    ready.failed(status);
     ::_exit(1);
   }
   // exit, not _exit: what runs at exit (logs, leak checks) belongs to the child now.

@@ -74,7 +74,7 @@ class ReadyPipe {
 };
 
 struct StartOptions {
-  std::string log_path;  // stderr of the background process goes there, appended
+  std::string log_path;  // stderr and log (base/log.h) of the background process go there, appended
   Nanos wait = std::chrono::seconds(8);
 };
 

@@ -61,10 +61,6 @@ Status load(std::uint32_t inflight, Nanos span, Outcome& out, Start start, Check
   return {};
 }
 
-Nanos span_of(double seconds) {
-  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
-}
-
 Status run_rpc(Peer& peer, const Options& options, Nanos span, Outcome& out) {
   // A different payload for each slot, so that a reply to another call shows.
   std::vector<ByteVector> payloads(options.inflight, ByteVector(options.size));
@@ -136,10 +132,10 @@ class Bulk {
 };
 
 json measure_limit(const Options& options, std::uint16_t port, Status& error) {
-  const Nanos span = span_of(std::max(0.2, options.seconds / 3));
+  const Nanos span = to_nanos(std::max(0.2, options.seconds / 3));
   json out;
   const std::uint64_t buffer = options.bench == "bulk" ? region_bytes(options) : options.size;
-  out["memcpy_gb_per_s"] = memcpy_speed(options.size, buffer, span_of(0.1));
+  out["memcpy_gb_per_s"] = memcpy_speed(options.size, buffer, to_nanos(0.1));
   if (options.bench == "rpc") {
     const auto echo = raw_echo(port, options.size, options.inflight, options.mode == "caller", span);
     if (!echo) {
@@ -175,12 +171,12 @@ Status serve_driver(PeerAgent& agent, const Options& options, const std::string&
     return bulk ? bulk->run(span, out) : run_rpc(peer, options, span, out);
   };
   Outcome warm;
-  SLIME_TRY(run(span_of(options.warmup_seconds), warm));
+  SLIME_TRY(run(to_nanos(options.warmup_seconds), warm));
   answer("READY -");
   while (const auto command = read_command()) {
     if (*command == "GO") {
       Outcome out;
-      SLIME_TRY(run(span_of(options.seconds), out));
+      SLIME_TRY(run(to_nanos(options.seconds), out));
       if (bulk) {
         const auto verified = bulk->verify();
         if (!verified) return verified.error();

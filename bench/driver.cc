@@ -105,8 +105,7 @@ json make_report(const Options& options, const Totals& totals, const json& limit
 }
 
 Result<Totals> run_clients(std::vector<Child>& clients, Child& server, const Options& options) {
-  const Nanos longest =
-      std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(options.seconds)) + kAnswer;
+  const Nanos longest = to_nanos(options.seconds) + kAnswer;
   for (Child& client : clients) {
     auto ready = client.read_line(longest);
     if (!ready) return std::move(ready).error();

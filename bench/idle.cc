@@ -86,7 +86,7 @@ Result<std::string> measure_idle(const IdleOptions& options) {
 
   const double cpu_before = cpu_seconds();
   const TimePoint begin = steady_clock().now();
-  SLIME_TRY(pass(*child, std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(options.seconds))));
+  SLIME_TRY(pass(*child, to_nanos(options.seconds)));
   const double seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
   const double cpu = cpu_seconds() - cpu_before;
   return nlohmann::json{{"bench", "idle"},

@@ -14,6 +14,7 @@
 #include "agent/peer_agent.h"
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "cache/client.h"
 #include "cache/server.h"
@@ -25,15 +26,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kOk = 0;
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
-constexpr int kNotRunning = 3;
-constexpr const char* kFooter =
+constexpr const char* kNotes =
     "Sizes take K, M, G, T (powers of 1,024).\n"
-    "A token comes from --token-file or $SLIME_TOKEN, never from the command line.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
-    "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
+    "A token comes from --token-file or $SLIME_TOKEN, never from the command line.\n";
 
 struct Flags {
   std::string name = "cache:0";
@@ -55,23 +50,13 @@ struct Flags {
   bool json = false;
 };
 
-Nanos to_nanos(double seconds) {
-  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
-}
-
 // Says the outcome: some text for people, or one JSON object.
 int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
-  if (flags.json) {
-    std::cout << json.dump() << std::endl;
-  } else {
-    (exit_status == kOk ? std::cout : std::cerr) << text << std::endl;
-  }
-  return exit_status;
+  return daemon::say(flags.json, exit_status, text, json);
 }
 
 int fail(const Flags& flags, const Status& status) {
-  return say(flags, kFailure, str("slime-cache: ", status.text()),
-             {{"state", "failed"}, {"code", code_name(status.code())}, {"message", status.text()}});
+  return daemon::fail<Json>(flags.json, "slime-cache", status);
 }
 
 // A name and a scope may hold anything; a file name may not.
@@ -124,7 +109,7 @@ int serve(const Flags& flags, const std::string& dir,
   daemon::block_stop_signals();
   const auto refuse = [&](Status status) {
     started(std::move(status));
-    return kFailure;
+    return daemon::kExitFailed;
   };
   auto options = agent_options(flags);
   if (!options) return refuse(options.error());
@@ -144,7 +129,7 @@ int serve(const Flags& flags, const std::string& dir,
     SLIME_LOG(LogLevel::kWarning, "slime-cache", "closing the cache: ", status.to_string());
   if (Status status = (*agent)->close(); !status.ok())
     SLIME_LOG(LogLevel::kWarning, "slime-cache", "closing the agent: ", status.to_string());
-  return kOk;
+  return daemon::kExitOk;
 }
 
 Json describe(const Flags& flags, const char* state, pid_t pid, const std::string& address) {
@@ -159,7 +144,7 @@ int run_server(const Flags& flags) {
       fail(flags, address.error());
       return;
     }
-    say(flags, kOk, str("slime-cache ", flags.name, " serves on ", *address),
+    say(flags, daemon::kExitOk, str("slime-cache ", flags.name, " serves on ", *address),
         describe(flags, "running", ::getpid(), *address));
   });
 }
@@ -168,7 +153,7 @@ int say_running(const Flags& flags, const char* state, const std::string& text,
                 const daemon::Running& running, const std::string& log_path) {
   Json json = describe(flags, state, running.pid, running.info);
   json["log"] = log_path;
-  return say(flags, kOk,
+  return say(flags, daemon::kExitOk,
              str("slime-cache ", flags.name, " ", text, ": ", running.info, ", pid ", running.pid), json);
 }
 
@@ -182,10 +167,6 @@ int run_start(const Flags& flags) {
   if (*running) return say_running(flags, "already_running", "runs already", **running, log_path);
   const auto started = daemon::start_in_background(
       {.log_path = log_path, .wait = to_nanos(flags.wait_s)}, [&](daemon::ReadyPipe& ready) {
-        if (Status status = log_to_file(log_path); !status.ok()) {
-          ready.failed(status);
-          return kFailure;
-        }
         return serve(flags, *dir, [&](const Result<std::string>& address) {
           address ? ready.ready(*address) : ready.failed(address.error());
         });
@@ -199,7 +180,8 @@ int run_start(const Flags& flags) {
 }
 
 int say_not_running(const Flags& flags) {
-  return say(flags, kNotRunning, str("slime-cache ", flags.name, " does not run here in scope ", flags.scope),
+  return say(flags, daemon::kExitNotRunning,
+             str("slime-cache ", flags.name, " does not run here in scope ", flags.scope),
              {{"state", "not_running"}, {"name", flags.name}, {"scope", flags.scope}});
 }
 
@@ -242,7 +224,7 @@ int run_status(const Flags& flags) {
   json["log"] = instance_path(flags, *dir, ".log");
   json["stats"] = Json::parse(to_json(*stats));
   return say(
-      flags, kOk,
+      flags, daemon::kExitOk,
       str("slime-cache ", flags.name, " runs: ", address, ", pid ", (*running)->pid, "\n", in_words(*stats)),
       json);
 }
@@ -255,7 +237,7 @@ int run_stop(const Flags& flags) {
   if (!outcome) return fail(flags, outcome.error());
   if (*outcome == daemon::StopOutcome::kNotRunning) return say_not_running(flags);
   const bool killed = *outcome == daemon::StopOutcome::kKilled;
-  return say(flags, kOk, str("slime-cache ", flags.name, killed ? " killed" : " stopped"),
+  return say(flags, daemon::kExitOk, str("slime-cache ", flags.name, killed ? " killed" : " stopped"),
              {{"state", killed ? "killed" : "stopped"}, {"name", flags.name}, {"scope", flags.scope}});
 }
 
@@ -306,7 +288,8 @@ void add_server_flags(CLI::App* command, Flags& flags) {
 int run(int argc, char** argv) {
   Flags flags;
   CLI::App app("slime-cache: a cache of named objects in slabs, read and written one-sidedly", "slime-cache");
-  app.footer(kFooter);
+  const std::string footer = str(kNotes, daemon::kFooter);
+  app.footer(footer);
   app.require_subcommand(1);
   CLI::App* server = app.add_subcommand("server", "Run in the foreground until SIGINT or SIGTERM");
   CLI::App* start = app.add_subcommand("start", "Start in the background");
@@ -322,19 +305,19 @@ int run(int argc, char** argv) {
   add_instance_flags(stop, flags);
   add_seconds(stop, "--timeout", flags.timeout_s, "Seconds to wait until it has ended");
   stop->add_flag("--force", flags.force, "Kill it after the timeout");
-  for (CLI::App* command : {server, start, status, stop}) command->footer(kFooter);
+  for (CLI::App* command : {server, start, status, stop}) command->footer(footer);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    return app.exit(error) == 0 ? daemon::kExitOk : daemon::kExitUsage;
   }
   if (*version) {
     std::cout << "slime-cache " << SLIME_VERSION << std::endl;
-    return kOk;
+    return daemon::kExitOk;
   }
   if (Status level = set_log_level(flags.log_level); !level.ok()) {
     fail(flags, level);
-    return kUsage;
+    return daemon::kExitUsage;
   }
   if (*start) return run_start(flags);
   if (*status) return run_status(flags);

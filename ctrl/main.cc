@@ -9,6 +9,7 @@
 
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
@@ -18,14 +19,6 @@ namespace slime::ctrl {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kOk = 0;
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
-constexpr int kNotRunning = 3;
-constexpr const char* kFooter =
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
-    "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
 
 struct Flags {
   std::string host = "127.0.0.1";
@@ -39,23 +32,13 @@ struct Flags {
   bool json = false;
 };
 
-Nanos to_nanos(double seconds) {
-  return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
-}
-
 // Says the outcome: one line for people, or one JSON object.
 int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
-  if (flags.json) {
-    std::cout << json.dump() << std::endl;
-  } else {
-    (exit_status == kOk ? std::cout : std::cerr) << text << std::endl;
-  }
-  return exit_status;
+  return daemon::say(flags.json, exit_status, text, json);
 }
 
 int fail(const Flags& flags, const Status& status) {
-  return say(flags, kFailure, str("nanoctrl: ", status.text()),
-             {{"state", "failed"}, {"code", code_name(status.code())}, {"message", status.text()}});
+  return daemon::fail<Json>(flags.json, "nanoctrl", status);
 }
 
 std::string instance_path(const std::string& dir, std::uint16_t port, const char* suffix) {
@@ -79,7 +62,7 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
       daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
   if (!pid_file) {
     started(pid_file.error());
-    return kFailure;
+    return daemon::kExitFailed;
   }
   server.start();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", pid ", ::getpid());
@@ -87,7 +70,7 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
   server.stop();
-  return kOk;
+  return daemon::kExitOk;
 }
 
 int run_server(const Flags& flags) {
@@ -101,14 +84,14 @@ int run_server(const Flags& flags) {
       return;
     }
     const std::string url = (*server)->url();
-    say(flags, kOk, str("nanoctrl listens on ", url),
+    say(flags, daemon::kExitOk, str("nanoctrl listens on ", url),
         {{"state", "running"}, {"url", url}, {"port", (*server)->port()}, {"pid", ::getpid()}});
   });
 }
 
 int say_running(const Flags& flags, const char* state, const std::string& text, pid_t pid,
                 const std::string& url, const std::string& log_path) {
-  return say(flags, kOk, str(text, ": ", url, ", pid ", pid),
+  return say(flags, daemon::kExitOk, str(text, ": ", url, ", pid ", pid),
              {{"state", state}, {"url", url}, {"pid", pid}, {"log", log_path}});
 }
 
@@ -138,10 +121,6 @@ int run_start(const Flags& flags) {
   const std::string log_path = instance_path(*dir, port, ".log");
   const Result<std::string> started = daemon::start_in_background(
       {.log_path = log_path, .wait = to_nanos(flags.wait_s)}, [&](daemon::ReadyPipe& ready) {
-        if (Status status = log_to_file(log_path); !status.ok()) {
-          ready.failed(status);
-          return kFailure;
-        }
         return serve(**server, *dir, [&](const Status& status) {
           status.ok() ? ready.ready((*server)->url()) : ready.failed(status);
         });
@@ -153,7 +132,7 @@ int run_start(const Flags& flags) {
 }
 
 int say_not_running(const Flags& flags) {
-  return say(flags, kNotRunning, str("nanoctrl does not run on port ", flags.port),
+  return say(flags, daemon::kExitNotRunning, str("nanoctrl does not run on port ", flags.port),
              {{"state", "not_running"}, {"port", flags.port}});
 }
 
@@ -175,7 +154,7 @@ int run_status(const Flags& flags) {
                 Status(status.error().code(), str("process ", (*running)->pid,
                                                   " runs but does not answer: ", status.error().text())));
   const double uptime_s = std::chrono::duration<double>(status->uptime).count();
-  return say(flags, kOk,
+  return say(flags, daemon::kExitOk,
              str("nanoctrl ", status->version, " runs: ", url, ", pid ", (*running)->pid, ", ", status->peers,
                  " peers, up ", static_cast<std::int64_t>(uptime_s), " s"),
              {{"state", "running"},
@@ -199,12 +178,13 @@ int run_stop(const Flags& flags) {
   if (!outcome) return fail(flags, outcome.error());
   if (*outcome == daemon::StopOutcome::kNotRunning) return say_not_running(flags);
   const bool killed = *outcome == daemon::StopOutcome::kKilled;
-  return say(flags, kOk, str("nanoctrl on port ", flags.port, killed ? " was killed" : " stopped"),
+  return say(flags, daemon::kExitOk,
+             str("nanoctrl on port ", flags.port, killed ? " was killed" : " stopped"),
              {{"state", killed ? "killed" : "stopped"}, {"port", flags.port}});
 }
 
 int run_version(const Flags& flags) {
-  return say(flags, kOk, "nanoctrl " SLIME_VERSION, {{"version", SLIME_VERSION}});
+  return say(flags, daemon::kExitOk, "nanoctrl " SLIME_VERSION, {{"version", SLIME_VERSION}});
 }
 
 void add_server_flags(CLI::App& command, Flags& flags) {
@@ -223,7 +203,7 @@ int run(int argc, char** argv) {
   Flags flags;
   CLI::App app("nanoctrl: the registry where Slime's peers find each other", "nanoctrl");
   app.require_subcommand(1);
-  app.footer(kFooter);
+  app.footer(daemon::kFooter);
   CLI::App& server = *app.add_subcommand("server", "run in the foreground until SIGTERM or SIGINT");
   CLI::App& start = *app.add_subcommand("start", "run in the background; fine if it runs already");
   CLI::App& status = *app.add_subcommand("status", "whether it runs, and what it has");
@@ -244,16 +224,16 @@ int run(int argc, char** argv) {
   stop.add_flag("--force", flags.force, "SIGKILL when it has not stopped in time");
   for (CLI::App* command : {&server, &start, &status, &stop, &version}) {
     command->add_flag("--json", flags.json, "print one JSON object");
-    command->footer(kFooter);
+    command->footer(daemon::kFooter);
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kOk : kUsage;
+    return app.exit(e) == 0 ? daemon::kExitOk : daemon::kExitUsage;
   }
   if (Status valid = set_log_level(flags.log_level); !valid.ok()) {
     std::cerr << "nanoctrl: " << valid.text() << std::endl;
-    return kUsage;
+    return daemon::kExitUsage;
   }
   if (server.parsed()) return run_server(flags);
   if (start.parsed()) return run_start(flags);
