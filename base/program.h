@@ -21,10 +21,12 @@ inline constexpr const char* kFooter =
 // Prints a line: to stdout, but text about anything else than kExitOk to stderr.
 void print_outcome(bool as_json, int exit_status, std::string_view line);
 
-// Says the outcome, some text for people or one JSON object, and returns `exit_status`.
+// Says the outcome, some text for people or one JSON object, and returns `exit_status`. What is not UTF-8 is
+// shown with replacement characters in JSON: a name from the command line may hold anything.
 template <class Json>
 int say(bool as_json, int exit_status, const std::string& text, const Json& json) {
-  print_outcome(as_json, exit_status, as_json ? json.dump() : text);
+  print_outcome(as_json, exit_status,
+                as_json ? json.dump(-1, ' ', false, Json::error_handler_t::replace) : text);
   return exit_status;
 }
 

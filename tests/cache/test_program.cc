@@ -57,6 +57,13 @@ class Runtime {
   std::string dir_;
 };
 
+TEST_CASE("a name that is not UTF-8 is told with a replacement character") {
+  Runtime runtime;
+  const auto stopped = runtime.run({"stop", "--name", "a\xff", "--json"});
+  CHECK(stopped.status == 3);
+  CHECK(stopped.json.at("name") == "a\uFFFD");
+}
+
 TEST_CASE("slime-cache starts once, answers, and stops") {
   Runtime runtime;
   CHECK(runtime.run({"status", "--json"}).status == 3);
