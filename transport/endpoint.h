@@ -76,6 +76,7 @@ struct EndpointCounters {
   std::uint64_t bytes_received = 0;  // everything that came in
   std::uint64_t reads = 0;           // operations, not blocks
   std::uint64_t writes = 0;
+  std::uint64_t atomics = 0;
   std::uint64_t notifications_received = 0;
   std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
   std::uint64_t failed_operations = 0;
@@ -85,6 +86,14 @@ struct SendOptions {
   // Deliver after all one-sided operations posted before it have taken effect. An unmarked message may
   // overtake bulk data. Messages among themselves keep their order either way.
   bool after_writes = false;
+};
+
+// What a remote atomic works on: 8 bytes of the peer's region, and where the value that they had lands.
+struct AtomicTarget {
+  const MemoryRegion* local = nullptr;
+  std::uint64_t local_offset = 0;  // of 8 bytes; any alignment
+  const RemoteRegion* remote = nullptr;
+  std::uint64_t remote_offset = 0;  // of 8 bytes whose address at their owner is a multiple of 8
 };
 
 // One reliable connected pair. Fails as a whole: the first error sticks, and completes everything that is in
@@ -116,6 +125,25 @@ class Endpoint {
   // A write whose peer gets on_imm(imm) once, after all bytes. An empty batch is a bare notification. Costs a
   // credit.
   virtual Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) = 0;
+
+  // Remote atomics on an unsigned number of 8 bytes, in the byte order of its owner, in host memory.
+  // fetch_add adds modulo 2^64; compare_swap stores `desired` if the number equals `expected`, and has
+  // succeeded if the old value does. Once the operation has completed with OK, the old value is in the 8
+  // bytes of the local region; another local byte is never touched. `target` is copied; the regions that it
+  // names stay valid until completion.
+  //
+  // Needs kReadWrite. The number's address at its owner, the base of the region there plus remote_offset,
+  // must be a multiple of 8: else kInvalidArgument, from this call where the provider knows the address, else
+  // as the outcome.
+  //
+  // Atomic among the atomics of all peers that reach the memory through the same device of its owner. Not
+  // atomic against the owner's CPU, nor against reads and writes: an owner changes the number with atomics
+  // over a connection of its own, or while no peer uses it. Takes effect at most once: after an error it has
+  // or it has not, and is never repeated. Like every one-sided operation it has no order among others in
+  // flight, and one that is past its deadline on the wire resets the endpoint.
+  virtual Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) = 0;
+  virtual Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
+                              Operation& operation) = 0;
 
   // Checks a descriptor that the peer sent and binds it to this endpoint.
   virtual Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/endpoint.h"
@@ -17,7 +18,8 @@ namespace slime::transport::soft {
 //
 // Posting only queues; everything else happens in run(), which the port calls once for each burst, and in the
 // wire's events. So no callback ever runs inside a post, and none while a frame is half handled.
-// Sending is in endpoint_send.cc, receiving in endpoint_receive.cc, the rest in endpoint.cc.
+// Posting is in endpoint.cc, sending in endpoint_send.cc, receiving in endpoint_receive.cc, both sides of
+// atomics in endpoint_atomics.cc, the end in endpoint_end.cc.
 class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHandler {
  public:
   SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
@@ -29,6 +31,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Status read(std::span<const Copy> copies, Operation& operation) override;
   Status write(std::span<const Copy> copies, Operation& operation) override;
   Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
+  Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) override;
+  Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
+                      Operation& operation) override;
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
@@ -58,32 +63,44 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     FrameHeader header;
     ByteVector bytes;
   };
-  // A posted read or write.
+  enum class Kind { kWrite, kRead, kFetchAdd, kCompareSwap };
+  // A posted one-sided operation.
   struct OneSided {
     Operation* operation = nullptr;
     TimePoint deadline = kNever;
     std::uint64_t sequence = 0;
-    std::span<const Copy> copies;
+    Kind kind = Kind::kWrite;
+    std::span<const Copy> copies;   // of a read or a write
+    std::optional<Copy> number;     // of an atomic: its 8 bytes on both sides
+    std::uint64_t value = 0;        // of an atomic: what to add, or to store
+    std::uint64_t expected = 0;     // of a compare_swap
     std::size_t next_copy = 0;      // the first copy that is not wholly sent or asked for
     std::uint64_t copy_offset = 0;  // bytes of it that are
-    std::uint32_t asked_reads = 0;  // requests without their kReadDone
+    std::uint32_t asked = 0;        // requests that are not answered wholly
     std::uint32_t imm = 0;
-    bool is_read = false;
     bool has_imm = false;
     bool started = false;  // the peer may know of it
     bool sent = false;     // all frames of a write are handed over: its ack may come
     bool starved = false;
     bool expired = false;
     Code failure = Code::kOk;
+
+    [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
+    // Valid until the record moves.
+    [[nodiscard]] std::span<const Copy> blocks() const { return number ? std::span(&*number, 1) : copies; }
+    [[nodiscard]] Rights need() const {
+      if (atomic()) return Rights::kReadWrite;
+      return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
+    }
   };
-  // A read request that the peer has not answered wholly. Answers come in the order of requests.
-  struct AskedRead {
+  // A request (of a read, or an atomic) that the peer has not answered wholly. Answers come in their order.
+  struct Asked {
     std::uint64_t request = 0;
     Handle operation;
-    const Copy* copy = nullptr;
+    const Copy* copy = nullptr;  // null: an atomic
     std::uint64_t received = 0;
   };
-  // A read request of the peer.
+  // A request of the peer. An atomic has been executed when it gets here.
   struct Answer {
     std::uint64_t request = 0;
     std::shared_ptr<RegionRecord> record;
@@ -91,6 +108,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     std::uint64_t length = 0;
     std::uint64_t staged = 0;
     Code code = Code::kOk;
+    bool atomic = false;
+    std::uint64_t old_value = 0;
   };
   struct Ack {
     std::uint64_t operation = 0;
@@ -103,6 +122,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     std::size_t sent = 0;                  // header included
     std::shared_ptr<RegionRecord> record;  // what kWrite and kReadData read from
     OutMessage message;                    // kMessage
+    std::uint64_t expected = 0;            // kCompareSwap: its payload
+    [[nodiscard]] const std::byte* payload() const {
+      return header.type == FrameType::kCompareSwap ? reinterpret_cast<const std::byte*>(&expected) : data;
+    }
     [[nodiscard]] std::size_t size() const { return kHeaderBytes + header.payload_bytes; }
   };
   struct Arrived {
@@ -114,18 +137,17 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- posting (endpoint.cc)
   [[nodiscard]] bool working() const { return state_ == State::kOpen || state_ == State::kClosing; }
   Status refusal();
-  Status check_copies(std::span<const Copy> copies, Rights need) const;
   Status check_copy(const Copy& copy, Rights need) const;
-  Status post_one_sided(std::span<const Copy> copies, Operation& operation, OneSided record);
+  Status post_one_sided(OneSided record, Operation& operation);
   Status need_credit();
   TimePoint take_deadline(const Operation& operation);
   void schedule();
   void schedule_turn();
   static RegionRecord& record_of(const Copy& copy);
   static bool add_uses(std::span<const Copy> copies);
-  static void drop_uses(std::span<const Copy> copies, std::size_t count);
+  static void drop_uses(std::span<const Copy> copies);
 
-  // ---- the end (endpoint.cc)
+  // ---- the end (endpoint_end.cc)
   void break_now(Status reason);
   void end();
   void complete_leftovers();
@@ -138,12 +160,21 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void complete(Operation& operation, Status status);
   void complete_one_sided(Handle handle, Status status);
   [[nodiscard]] Status refused_by_peer(const OneSided& operation) const;
+
+  // ---- time, and the steps of an end (endpoint_end.cc)
   void arm(TimePoint when);
   void on_timer();
   bool expire(TimePoint now, TimePoint& next);
   void expire_messages(TimePoint now, TimePoint& next);
   void return_idle_credits(TimePoint now, TimePoint& next);
   void settle();  // after a burst: on_ready, keepalive, the next step of a close
+
+  // ---- atomics (endpoint_atomics.cc)
+  Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
+  void stage_atomic(Handle handle, OneSided& operation);
+  void on_atomic_request(const FrameHeader& header, std::uint64_t expected);
+  Code execute(const FrameHeader& header, std::uint64_t expected, std::uint64_t& old_value);
+  void on_atomic_reply(const FrameHeader& header);
 
   // ---- sending (endpoint_send.cc)
   void flush();
@@ -152,7 +183,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] bool burst_full(std::size_t limit) const { return staged_.size() >= limit; }
   void stage_control();
   void stage_bulk();
-  void stage_read_requests();
+  void stage_requests();
   void stage_messages();
   bool barrier_passed(std::uint64_t barrier);
   bool stage_write();
@@ -181,6 +212,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_credit_return(const FrameHeader& header);
   void on_imm_frame(const FrameHeader& header);
   void on_ack(const FrameHeader& header);
+  bool take_request(const FrameHeader& header);
   void on_read_request(const FrameHeader& header);
   void on_read_done(const FrameHeader& header);
   void on_goodbye();
@@ -221,10 +253,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::size_t messages_in_flight_ = 0;
   SlotMap<OneSided> operations_{limits::kMaxOperations};
   std::uint64_t next_sequence_ = 1;
-  Queue<Handle> writes_;      // not wholly staged, in order
-  Queue<Handle> reads_;       // not wholly asked for, in order
-  Queue<Handle> open_reads_;  // not completed, in order; stale ones are skipped
-  Queue<AskedRead> asked_;
+  Queue<Handle> writes_;         // not wholly staged, in order
+  Queue<Handle> requests_;       // reads and atomics not wholly asked for, in order
+  Queue<Handle> open_requests_;  // those not completed, in order; stale ones are skipped
+  Queue<Asked> asked_;
   std::uint64_t next_request_ = 1;
   bool completed_in_stage_ = false;
 
@@ -253,7 +285,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::vector<ByteVector> buffers_;
 
   // ---- receiving
-  enum class Payload { kNone, kMessage, kWrite, kRead, kDiscard };
+  enum class Payload { kNone, kMessage, kWrite, kRead, kExpected, kDiscard };
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
@@ -263,7 +295,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::size_t payload_left_ = 0;
   std::shared_ptr<RegionRecord> payload_record_;
   ReceiveSlot* slot_ = nullptr;
-  std::uint64_t last_request_ = 0;   // the peer's newest read request
+  std::uint64_t expected_ = 0;       // of the compare_swap that is being received
+  std::uint64_t last_request_ = 0;   // the peer's newest request
   std::uint64_t current_write_ = 0;  // the peer's write whose last frame has not come
   Code current_write_code_ = Code::kOk;
   Queue<Arrived> arrived_;  // before there was a receiver

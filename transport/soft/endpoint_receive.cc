@@ -146,6 +146,14 @@ void SoftEndpoint::begin_frame(const FrameHeader& header) {
       return on_read_done(header);
     case FrameType::kGoodbye:
       return on_goodbye();
+    case FrameType::kFetchAdd:
+      return on_atomic_request(header, 0);
+    case FrameType::kCompareSwap:
+      payload_ = Payload::kExpected;
+      payload_to_ = reinterpret_cast<std::byte*>(&expected_);
+      return;
+    case FrameType::kAtomicReply:
+      return on_atomic_reply(header);
   }
 }
 
@@ -158,6 +166,7 @@ void SoftEndpoint::end_payload() {
     deliver({Message(Bytes(slot->memory(), frame_.payload_bytes), slot), 0, false});
     return;
   }
+  if (kind == Payload::kExpected) return on_atomic_request(frame_, expected_);
   if (frame_.type == FrameType::kReadData) {
     asked_.front().received += frame_.payload_bytes;
     return;
@@ -281,16 +290,27 @@ void SoftEndpoint::begin_write(const FrameHeader& header) {
 void SoftEndpoint::on_ack(const FrameHeader& header) {
   const Handle handle = Handle::unpack(header.operation);
   OneSided* operation = operations_.find(handle);
-  if (operation == nullptr || operation->is_read || !operation->sent)
+  if (operation == nullptr || operation->kind != Kind::kWrite || !operation->sent)
     return corrupt("an answer to a write that it was not sent");
   if (header.code != 0) operation->failure = error_code_from_wire(header.code);
   complete_one_sided(handle, header.code == 0 ? Status() : refused_by_peer(*operation));
 }
 
-void SoftEndpoint::on_read_request(const FrameHeader& header) {
-  if (header.operation != last_request_ + 1) return corrupt("a read request with a wrong number");
-  if (answers_.size() >= limits::kReadWindow) return corrupt("more read requests than allowed");
+bool SoftEndpoint::take_request(const FrameHeader& header) {
+  if (header.operation != last_request_ + 1) {
+    corrupt("a request with a wrong number");
+    return false;
+  }
+  if (answers_.size() >= limits::kReadWindow) {
+    corrupt("more requests than allowed");
+    return false;
+  }
   last_request_ = header.operation;
+  return true;
+}
+
+void SoftEndpoint::on_read_request(const FrameHeader& header) {
+  if (!take_request(header)) return;
   Answer answer;
   answer.request = header.operation;
   answer.offset = header.offset;
@@ -301,9 +321,9 @@ void SoftEndpoint::on_read_request(const FrameHeader& header) {
 }
 
 void SoftEndpoint::begin_read_data(const FrameHeader& header) {
-  if (asked_.empty() || asked_.front().request != header.operation)
+  if (asked_.empty() || asked_.front().request != header.operation || asked_.front().copy == nullptr)
     return corrupt("data of a read that it was not asked for");
-  const AskedRead& asked = asked_.front();
+  const Asked& asked = asked_.front();
   if (header.offset != asked.received || header.payload_bytes > asked.copy->length_bytes - asked.received)
     return corrupt("data outside the read that it was asked for");
   payload_ = Payload::kRead;
@@ -312,17 +332,17 @@ void SoftEndpoint::begin_read_data(const FrameHeader& header) {
 }
 
 void SoftEndpoint::on_read_done(const FrameHeader& header) {
-  if (asked_.empty() || asked_.front().request != header.operation)
+  if (asked_.empty() || asked_.front().request != header.operation || asked_.front().copy == nullptr)
     return corrupt("the end of a read that it was not asked for");
   if (header.code == 0 && asked_.front().received != asked_.front().copy->length_bytes)
     return corrupt("the end of a read before its last byte");
   const Handle handle = asked_.pop_front().operation;
   OneSided* operation = operations_.find(handle);
   SLIME_CHECK(operation != nullptr);  // a read stays until all its requests are answered
-  --operation->asked_reads;
+  --operation->asked;
   if (header.code != 0 && operation->failure == Code::kOk)
     operation->failure = error_code_from_wire(header.code);
-  if (operation->asked_reads > 0) return;
+  if (operation->asked > 0) return;
   if (operation->failure != Code::kOk)
     complete_one_sided(handle, refused_by_peer(*operation));
   else if (operation->next_copy == operation->copies.size())

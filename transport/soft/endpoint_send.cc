@@ -75,7 +75,7 @@ void SoftEndpoint::flush() {
 void SoftEndpoint::stage() {
   if (goodbye_staged_) return;
   stage_control();
-  stage_read_requests();
+  stage_requests();
   stage_messages();
   stage_bulk();
   if (state_ == State::kClosing && in_flight() == 0 && acks_.empty() && !burst_full(limits::kBurstFrames)) {
@@ -116,20 +116,26 @@ void SoftEndpoint::stage_control() {
   }
 }
 
-void SoftEndpoint::stage_read_requests() {
-  while (!reads_.empty() && asked_.size() < limits::kReadWindow && !burst_full(limits::kBurstSmallFrames)) {
-    const Handle handle = reads_.front();
+void SoftEndpoint::stage_requests() {
+  while (!requests_.empty() && asked_.size() < limits::kReadWindow &&
+         !burst_full(limits::kBurstSmallFrames)) {
+    const Handle handle = requests_.front();
     OneSided* operation = operations_.find(handle);
     if (operation == nullptr || operation->failure != Code::kOk) {
-      reads_.pop_front();
+      requests_.pop_front();
+      continue;
+    }
+    if (operation->atomic()) {
+      requests_.pop_front();
+      stage_atomic(handle, *operation);
       continue;
     }
     const std::span<const Copy> copies = operation->copies;
     while (operation->next_copy < copies.size() && copies[operation->next_copy].length_bytes == 0)
       ++operation->next_copy;
     if (operation->next_copy == copies.size()) {
-      reads_.pop_front();
-      if (operation->asked_reads > 0) continue;
+      requests_.pop_front();
+      if (operation->asked > 0) continue;
       completed_in_stage_ =
           true;  // a batch without a byte, or whose last answer came before its empty copies
       complete_one_sided(handle, {});
@@ -145,7 +151,7 @@ void SoftEndpoint::stage_read_requests() {
     header.offset = copy.remote_offset;
     header.value = copy.length_bytes;
     operation->started = true;
-    ++operation->asked_reads;
+    ++operation->asked;
     asked_.push_back({header.operation, handle, &copy, 0});
     push_staged(header);
   }
@@ -160,7 +166,7 @@ bool SoftEndpoint::barrier_passed(std::uint64_t barrier) {
     }
     return true;
   };
-  return barrier == 0 || (oldest_passed(writes_) && oldest_passed(open_reads_));
+  return barrier == 0 || (oldest_passed(writes_) && oldest_passed(open_requests_));
 }
 
 void SoftEndpoint::stage_messages() {
@@ -246,6 +252,14 @@ bool SoftEndpoint::stage_answer() {
   Answer& answer = answers_.front();
   FrameHeader header;
   header.operation = answer.request;
+  if (answer.atomic) {
+    header.type = FrameType::kAtomicReply;
+    header.code = static_cast<std::uint8_t>(answer.code);
+    header.value = answer.old_value;
+    push_staged(header);
+    answers_.pop_front();
+    return true;
+  }
   if (answer.code != Code::kOk || answer.staged == answer.length) {
     header.type = FrameType::kReadDone;
     header.code = static_cast<std::uint8_t>(answer.code);
@@ -290,7 +304,7 @@ Result<std::size_t> SoftEndpoint::write_staged() {
     }
     const std::size_t data_sent = frame.sent - header_sent;
     if (data_sent < frame.header.payload_bytes) {
-      parts[count++] = {const_cast<std::byte*>(frame.data) + data_sent,
+      parts[count++] = {const_cast<std::byte*>(frame.payload()) + data_sent,
                         frame.header.payload_bytes - data_sent};
     }
   }

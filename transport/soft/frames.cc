@@ -47,6 +47,17 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
           .payload_least = 1, .payload_most = limits::kChunkBytes, .operation = true, .offset = true};
     case FrameType::kGoodbye:
       return Shape{};
+    case FrameType::kFetchAdd:
+      return Shape{.operation = true, .region = true, .offset = true, .value = true};
+    case FrameType::kCompareSwap:
+      return Shape{.payload_least = kAtomicBytes,
+                   .payload_most = kAtomicBytes,
+                   .operation = true,
+                   .region = true,
+                   .offset = true,
+                   .value = true};
+    case FrameType::kAtomicReply:
+      return Shape{.code = true, .operation = true, .value = true};
   }
   return std::nullopt;
 }
@@ -76,6 +87,8 @@ Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes) {
   if (header.type == FrameType::kImm && header.value > UINT32_MAX)
     return corrupt(header, "a notification of more than 32 bits");
   if (header.type == FrameType::kReadRequest && header.value == 0) return corrupt(header, "no length");
+  if (header.type == FrameType::kAtomicReply && header.code != 0 && header.value != 0)
+    return corrupt(header, "a value without success");
   return header;
 }
 

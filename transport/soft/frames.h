@@ -23,6 +23,9 @@ enum class FrameType : std::uint8_t {
   kReadData = 8,      // payload: the request's bytes at `offset`, counted from its start
   kReadDone = 9,      // code: how the request ended
   kGoodbye = 10,      // nothing follows: the sender closed
+  kFetchAdd = 11,     // value: what to add at (region, key, offset); operation: numbers requests with reads
+  kCompareSwap = 12,  // value: the new value, payload: the expected one; else as kFetchAdd
+  kAtomicReply = 13,  // code: how the request ended; value: what was there before
 };
 
 inline constexpr std::uint8_t kFlagLast = 1;     // kWrite: the last part, nothing but an ack follows
@@ -45,6 +48,7 @@ static_assert(std::is_trivially_copyable_v<FrameHeader> &&
               std::has_unique_object_representations_v<FrameHeader>);
 
 inline constexpr std::size_t kHeaderBytes = sizeof(FrameHeader);
+inline constexpr std::uint32_t kAtomicBytes = sizeof(std::uint64_t);
 
 // A frame that is right in itself: known type, payload within its limit, every field that the type does not
 // use zero. Else kCorrupt with what is wrong. `bytes` has kHeaderBytes.
@@ -56,7 +60,7 @@ struct Parameters {
   std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
   std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
 
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;  // 2: with atomics
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };

@@ -1,0 +1,252 @@
+// How an endpoint ends: close, reset, loss, deadlines.
+#include <algorithm>
+
+#include "base/str.h"
+#include "transport/soft/endpoint.h"
+
+namespace slime::transport::soft {
+
+void SoftEndpoint::close(Nanos bound) {
+  SLIME_CHECK(loop_->in_loop());
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  close_called_ = true;
+  close_by_ = deadline_after(loop_->now(), bound);
+  arm(close_by_);
+  schedule_turn();
+}
+
+void SoftEndpoint::reset(Status reason) {
+  SLIME_CHECK(loop_->in_loop());
+  SLIME_CHECK(!reason.ok());
+  break_now(std::move(reason));
+}
+
+void SoftEndpoint::reset_if_using(const RegionRecord& record) {
+  if (!working()) return;
+  bool uses = false;
+  operations_.for_each([&](Handle, const OneSided& operation) {
+    for (const Copy& copy : operation.blocks()) uses = uses || &record_of(copy) == &record;
+  });
+  if (!uses) return;
+  break_now(
+      Status(Code::kUnavailable, str("the connection to ", who_.peer_name,
+                                     " was reset: a local region was closed while operations used it")));
+}
+
+// Stops all traffic at once; the operations complete in a later turn. Their regions are let go here, so that
+// whoever closes one may free it as soon as close() returns.
+void SoftEndpoint::break_now(Status reason) {
+  if (!working()) return;
+  state_ = State::kBroken;
+  if (leftover_.ok()) {
+    leftover_ = reason.code() == Code::kDeadlineExceeded
+                    ? Status(Code::kUnavailable, str("reset: ", reason.text()))
+                    : reason;
+  }
+  if (!close_called_) error_ = std::move(reason);
+  operations_.for_each([](Handle, OneSided& operation) {
+    drop_uses(operation.blocks());
+    operation.copies = {};
+    operation.number.reset();
+  });
+  asked_ = {};
+  schedule_turn();
+}
+
+// In a turn of its own, so outside the wire's events and every callback.
+void SoftEndpoint::end() {
+  state_ = State::kEnded;
+  wire_.reset();
+  loop_->cancel_timer(timer_);
+  complete_leftovers();
+  if (slot_ != nullptr) port_->pool->recycle(*std::exchange(slot_, nullptr));
+  payload_record_.reset();
+  port_->pool->close(*account_);
+}
+
+void SoftEndpoint::complete_leftovers() {
+  SLIME_CHECK(!leftover_.ok());  // what did not happen must not look as if it had
+  while (!staged_.empty()) {
+    Operation* operation = staged_.pop_front().message.operation;
+    if (operation == nullptr) continue;
+    --messages_in_flight_;
+    complete(*operation, leftover_);
+  }
+  while (!messages_.empty()) {
+    Operation* operation = messages_.pop_front().operation;
+    --messages_in_flight_;
+    complete(*operation, leftover_);
+  }
+  std::vector<Handle> handles;
+  operations_.for_each([&](Handle handle, OneSided&) { handles.push_back(handle); });
+  for (const Handle handle : handles) {
+    const bool expired = operations_.find(handle)->expired;
+    complete_one_sided(handle, expired ? Status(Code::kDeadlineExceeded,
+                                                str("no end of a one-sided operation with ", who_.peer_name,
+                                                    " before its deadline; the connection was reset"))
+                                       : leftover_);
+  }
+}
+
+void SoftEndpoint::tell_closed() {
+  if (receiver_ == nullptr || told_closed_) return;
+  told_closed_ = true;
+  std::exchange(receiver_, nullptr)->on_closed(close_called_ ? Status() : error_);
+}
+
+Status SoftEndpoint::peer_gone(const Status& cause) const {
+  return Status(cause.code() == Code::kOk ? Code::kUnavailable : cause.code(),
+                str("lost the connection to ", who_.peer_name, " (", wire_text_, "): ", cause.text()));
+}
+
+// Called by the port, never inside a callback.
+void SoftEndpoint::run() {
+  scheduled_ = false;
+  if (state_ == State::kBroken) {
+    end();
+    schedule();  // on_closed comes in a turn of its own
+    return;
+  }
+  if (receiver_ != nullptr) deliver_arrived();
+  if (state_ == State::kEnded) {
+    tell_closed();
+    return;
+  }
+  flush();
+}
+
+// The bound of a close has passed, or nothing is left to wait for.
+void SoftEndpoint::finish_close(Status leftover) {
+  SLIME_CHECK(working());
+  leftover_ = std::move(leftover);
+  say_goodbye_now();
+  break_now(Status(Code::kCancelled, "closed"));
+}
+
+// One attempt, at a frame boundary only: a half sent frame cannot be followed by anything.
+void SoftEndpoint::say_goodbye_now() {
+  if (goodbye_sent_ || !working()) return;
+  if (!staged_.empty() && staged_.front().sent > 0) return;
+  FrameHeader header;
+  header.type = FrameType::kGoodbye;
+  const iovec part{&header, sizeof header};
+  goodbye_sent_ = true;
+  wire_->write(std::span(&part, 1)).status().ignore();
+}
+
+void SoftEndpoint::settle() {
+  if (!working()) return;
+  const bool waiting = in_flight() > 0 || want_credit_;
+  if (waiting != waiting_) wire_->set_waiting(waiting_ = waiting);
+  if (receiver_ == nullptr || state_ != State::kOpen || in_flight() >= limits::kMaxOperations) return;
+  if (!want_room_ && !(want_credit_ && credit_used_ < credit_limit_)) return;
+  want_room_ = false;
+  if (credit_used_ < credit_limit_) want_credit_ = false;
+  receiver_->on_ready();
+}
+
+// -------------------------------------------------------------------------------------------------------
+// time
+
+// One timer for everything; it never fires late, sometimes early.
+void SoftEndpoint::arm(TimePoint when) {
+  if (when >= timer_due_) return;
+  loop_->cancel_timer(timer_);
+  timer_due_ = when;
+  timer_ = loop_->add_timer(when, [this] { on_timer(); });
+}
+
+void SoftEndpoint::on_timer() {
+  timer_ = TimerId{};
+  timer_due_ = kNever;
+  if (!working()) return;
+  const TimePoint now = loop_->now();
+  if (state_ == State::kClosing && now >= close_by_) {
+    finish_close(Status(Code::kCancelled,
+                        str("the connection to ", who_.peer_name, " was closed before this had completed")));
+    return;
+  }
+  TimePoint next = state_ == State::kClosing ? close_by_ : kNever;
+  return_idle_credits(now, next);
+  expire_messages(now, next);
+  if (!working() || !expire(now, next)) return;
+  arm(next);
+  schedule();
+}
+
+void SoftEndpoint::return_idle_credits(TimePoint now, TimePoint& next) {
+  const std::uint64_t spare = credit_limit_ - credit_used_;
+  if (spare <= peer_.initial_credits) return;
+  const TimePoint idle = last_send_ + limits::kCreditIdle;
+  if (now < idle) {
+    next = std::min(next, idle);
+    return;
+  }
+  const std::uint64_t back = spare - peer_.initial_credits;
+  credit_used_ += back;
+  credits_to_return_ += back;
+}
+
+// A message that is not on the wire is taken back; one that is half sent completes, but its bytes must go on.
+void SoftEndpoint::expire_messages(TimePoint now, TimePoint& next) {
+  std::vector<Operation*> expired;
+  messages_.erase_if([&](const OutMessage& message) {
+    if (message.deadline > now) {
+      next = std::min(next, message.deadline);
+      return false;
+    }
+    expired.push_back(message.operation);
+    --credit_used_;
+    return true;
+  });
+  for (std::size_t i = 0; i < staged_.size(); ++i) {
+    Staged& frame = staged_[i];
+    if (frame.message.operation == nullptr) continue;
+    if (frame.message.deadline > now)
+      next = std::min(next, frame.message.deadline);
+    else
+      expired.push_back(std::exchange(frame.message.operation, nullptr));
+  }
+  messages_in_flight_ -= expired.size();
+  for (Operation* operation : expired) {
+    complete(*operation, Status(Code::kDeadlineExceeded,
+                                str("a message could not be handed to the wire before its deadline: ",
+                                    who_.peer_name, " does not read")));
+  }
+}
+
+// False when an operation that the peer knows of is past its deadline: nothing but a reset gives its memory
+// back.
+bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
+  std::vector<Handle> expired;
+  bool started = false;
+  operations_.for_each([&](Handle handle, OneSided& operation) {
+    if (operation.deadline > now) {
+      next = std::min(next, operation.deadline);
+    } else if (operation.started) {
+      operation.expired = true;
+      started = true;
+    } else {
+      expired.push_back(handle);
+    }
+  });
+  if (started) {
+    break_now(Status(Code::kDeadlineExceeded,
+                     str("a one-sided operation with ", who_.peer_name, " passed its deadline")));
+    for (const Handle handle : expired) operations_.find(handle)->expired = true;
+    return false;
+  }
+  for (const Handle handle : expired) {
+    const OneSided* operation = operations_.find(handle);
+    if (operation == nullptr) continue;
+    if (operation->has_imm) --credit_used_;
+    complete_one_sided(handle,
+                       Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
+                                                           " could not start before its deadline")));
+    if (!working()) return false;
+  }
+  return true;
+}
+
+}  // namespace slime::transport::soft
