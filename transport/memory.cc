@@ -1,5 +1,9 @@
 #include "transport/memory.h"
 
+#include <limits>
+
+#include "base/str.h"
+
 namespace slime::transport {
 
 void RegionDescriptor::encode(ByteWriter& out) const {
@@ -24,6 +28,14 @@ std::optional<RegionDescriptor> RegionDescriptor::decode(ByteReader& in) {
   for (std::size_t i = 0; i < out.key_count; ++i) out.keys[i] = in.read<std::uint64_t>();
   if (in.failed()) return std::nullopt;
   return out;
+}
+
+Status check_range(const void* data, std::size_t bytes) {
+  if (data == nullptr || bytes == 0)
+    return Status(Code::kInvalidArgument, "a region needs a non-null address and at least one byte");
+  if (bytes > std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(data))
+    return Status(Code::kInvalidArgument, str("a region of ", bytes, " bytes ends beyond the address space"));
+  return {};
 }
 
 }  // namespace slime::transport

@@ -59,6 +59,9 @@ class RemoteRegion {
   std::uint64_t endpoint_id_ = 0;
 };
 
+// kInvalidArgument for memory that no region can be: null, empty, or ending beyond the address space.
+Status check_range(const void* data, std::size_t bytes);
+
 // One registration of memory with a device. Owns the registration; owns the memory only if Device::allocate
 // made it. Movable, but not while a posted operation names it. Thread: any; one object from one thread at a
 // time.

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "transport/owned_memory.h"
 #include "transport/provider.h"
 #include "transport/soft/regions.h"
 #include "transport/soft/wire.h"
@@ -33,31 +34,24 @@ class DeviceState {
 // A registration: the provider's side of a MemoryRegion.
 class SoftRegion final : public MemoryRegion::Impl {
  public:
-  // Memory that allocate() made; empty for memory of the caller.
-  struct Owned {
-    UniqueFd fd;
-    void* address = nullptr;
-    std::size_t bytes = 0;
-  };
+  // `owned` is the memory that allocate() made; empty for memory of the caller.
   SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> registration, Handle id,
-             Owned owned);
+             OwnedMemory owned);
   ~SoftRegion() override;
 
   Status close(Nanos bound) override;
   RegionDescriptor describe() const override;
-  int memory_fd() const override { return owned_.fd.get(); }
+  int memory_fd() const override { return owned_.fd(); }
 
   [[nodiscard]] RegionRecord& record() const { return *record_; }
   [[nodiscard]] const std::shared_ptr<RegionRecord>& shared_record() const { return record_; }
   [[nodiscard]] const DeviceState* device() const { return device_.get(); }
 
  private:
-  bool wait_unused(const std::vector<std::shared_ptr<PortState>>& ports, TimePoint deadline);
-
   const std::shared_ptr<DeviceState> device_;
   const std::shared_ptr<RegionRecord> record_;
   const Handle id_;
-  const Owned owned_;
+  const OwnedMemory owned_;
   bool closed_ = false;
 };
 
@@ -73,7 +67,7 @@ class SoftDevice final : public Device {
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
 
  private:
-  Result<MemoryRegion> add(std::byte* data, std::size_t bytes, Rights rights, SoftRegion::Owned owned);
+  Result<MemoryRegion> add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned);
 
   const std::shared_ptr<DeviceState> state_;
   std::mutex mutex_;  // guards make_factory_

@@ -160,7 +160,7 @@ Status SoftEndpoint::check_copy(const Copy& copy, Rights need) const {
 bool SoftEndpoint::add_uses(std::span<const Copy> copies) {
   for (std::size_t i = 0; i < copies.size(); ++i) {
     if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    if (!record_of(copies[i]).add_use()) {
+    if (!record_of(copies[i]).uses.add_use()) {
       drop_uses(copies.first(i));
       return false;
     }
@@ -171,7 +171,7 @@ bool SoftEndpoint::add_uses(std::span<const Copy> copies) {
 void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
   for (std::size_t i = 0; i < copies.size(); ++i) {
     if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    record_of(copies[i]).drop_use();
+    record_of(copies[i]).uses.drop_use();
   }
 }
 

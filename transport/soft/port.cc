@@ -52,11 +52,6 @@ std::shared_ptr<Loop> PortState::loop() const {
   return loop_;
 }
 
-bool PortState::driving() const {
-  const std::shared_ptr<Loop> current = loop();
-  return current != nullptr && current->drives();
-}
-
 void PortState::reset_users(std::shared_ptr<RegionRecord> record) {
   const std::shared_ptr<Loop> current = loop();
   if (current == nullptr) return;

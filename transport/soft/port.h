@@ -23,7 +23,6 @@ class PortState : public std::enable_shared_from_this<PortState> {
 
   // Any thread: the loop, or null once the port is gone.
   [[nodiscard]] std::shared_ptr<Loop> loop() const;
-  [[nodiscard]] bool driving() const;
   // Any thread: resets the endpoints that have posted operations on the region; at once when called on the
   // loop.
   void reset_users(std::shared_ptr<RegionRecord> record);

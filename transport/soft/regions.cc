@@ -10,45 +10,27 @@ bool RegionRecord::pin(std::uint64_t refusing) {
   return false;
 }
 
+// Notifies under the mutex, so that a waiter cannot miss it between its check and its wait.
 void RegionRecord::unpin() {
   const std::uint64_t before = pins_.fetch_sub(1);
-  if ((before & kCount) == 1 && (before & (kRevoked | kCut)) != 0) notify();
-}
-
-bool RegionRecord::add_use() {
-  uses_.fetch_add(1);
-  if (!revoked()) return true;
-  drop_use();
-  return false;
-}
-
-void RegionRecord::drop_use() {
-  if (uses_.fetch_sub(1) == 1 && revoked()) notify();
-}
-
-// Under the mutex, so that a waiter cannot miss it between its check and its wait.
-void RegionRecord::notify() {
+  if ((before & kCount) != 1 || (before & (kRevoked | kCut)) == 0) return;
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
-void RegionRecord::revoke() { pins_.fetch_or(kRevoked); }
+void RegionRecord::revoke() {
+  uses.revoke();
+  pins_.fetch_or(kRevoked);
+}
 
-void RegionRecord::cut() { pins_.fetch_or(kRevoked | kCut); }
+void RegionRecord::cut() {
+  uses.revoke();
+  pins_.fetch_or(kRevoked | kCut);
+}
 
 void RegionRecord::wait_unpinned() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return (pins_.load() & kCount) == 0; });
-}
-
-bool RegionRecord::wait_unused(TimePoint deadline) {
-  std::unique_lock lock(mutex_);
-  const auto done = [this] { return unused(); };
-  if (deadline == kNever) {
-    changed_.wait(lock, done);
-    return true;
-  }
-  return changed_.wait_until(lock, deadline, done);
 }
 
 Result<Handle> RegionTable::add(std::shared_ptr<RegionRecord> record) {

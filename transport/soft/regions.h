@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "transport/memory.h"
+#include "transport/region_uses.h"
 
 namespace slime::transport::soft {
 
@@ -40,16 +41,12 @@ class RegionRecord {
   bool pin_for_own() { return pin(kCut); }
   void unpin();
 
-  bool add_use();  // false once revoked
-  void drop_use();
+  RegionUses uses;
 
   void revoke();
   void cut();
   void wait_unpinned();
-  // False when uses are left at `deadline` of the steady clock.
-  bool wait_unused(TimePoint deadline);
-  [[nodiscard]] bool unused() const { return uses_.load() == 0; }
-  [[nodiscard]] bool revoked() const { return (pins_.load() & kRevoked) != 0; }
+  [[nodiscard]] bool revoked() const { return uses.revoked(); }
 
  private:
   static constexpr std::uint64_t kRevoked = std::uint64_t{1} << 63;
@@ -57,10 +54,8 @@ class RegionRecord {
   static constexpr std::uint64_t kCount = kCut - 1;
 
   bool pin(std::uint64_t refusing);
-  void notify();
 
   std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
-  std::atomic<std::uint64_t> uses_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
 };

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace slime::transport {
+
+// Page-aligned zeroed memory in a memfd that can neither shrink nor grow. Movable; empty when default made.
+// Thread: one at a time.
+class OwnedMemory {
+ public:
+  OwnedMemory() = default;
+  // Every page is touched already. kInvalidArgument for no bytes or too many, else by errno.
+  static Result<OwnedMemory> create(std::size_t bytes);
+  OwnedMemory(OwnedMemory&& other) noexcept
+      : fd_(std::move(other.fd_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept;
+  ~OwnedMemory() { reset(); }
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }  // borrowed; -1 when empty
+  explicit operator bool() const { return data_ != nullptr; }
+
+  // Unmaps it.
+  void reset();
+  // Gives it up for ever without unmapping it: for memory that hardware may still write.
+  void leak();
+
+ private:
+  UniqueFd fd_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace slime::transport

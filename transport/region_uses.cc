@@ -1,0 +1,74 @@
+#include "transport/region_uses.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "transport/loop.h"
+
+namespace slime::transport {
+
+// Whoever dropped the last use may still hold the mutex.
+RegionUses::~RegionUses() { const std::lock_guard lock(mutex_); }
+
+bool RegionUses::add_use() {
+  std::uint64_t before = state_.load();
+  do {
+    if ((before & kRevoked) != 0) return false;
+  } while (!state_.compare_exchange_weak(before, before + 1));
+  return true;
+}
+
+void RegionUses::drop_use() {
+  std::uint64_t before = state_.load();
+  while ((before & kRevoked) == 0) {
+    SLIME_CHECK(before != 0);
+    if (state_.compare_exchange_weak(before, before - 1)) return;
+  }
+  // Under the mutex, so that a waiter cannot miss it between its check and its wait, and so that one that saw
+  // the count before the lock was released waits in the destructor.
+  const std::lock_guard lock(mutex_);
+  SLIME_CHECK((state_.fetch_sub(1) & ~kRevoked) != 0);
+  if (unused()) changed_.notify_all();
+}
+
+bool RegionUses::wait_unused(TimePoint deadline) {
+  SLIME_CHECK(revoked());
+  std::unique_lock lock(mutex_);
+  const auto done = [this] { return unused(); };
+  if (deadline == kNever) {
+    changed_.wait(lock, done);
+    return true;
+  }
+  return changed_.wait_until(lock, deadline, done);
+}
+
+bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline) {
+  while (!uses.unused()) {
+    const TimePoint now = steady_clock().now();
+    if (now >= deadline) return false;
+    const TimePoint turn = std::min(deadline, deadline_after(now, limits::kLoopWaitTurn));
+    bool driven = false;
+    bool may_change = false;
+    for (const std::shared_ptr<Loop>& loop : loops) {
+      if (loop == nullptr) continue;
+      if (loop->has_thread()) {
+        may_change = true;
+        continue;
+      }
+      driven = true;
+      if (loop->manual_clock()) {
+        // Its time stands still while we wait: what is not due now never will be.
+        while (!uses.unused() && loop->poll(Nanos::zero())) {
+        }
+      } else {
+        may_change = true;
+        loop->wait_until([&uses] { return uses.unused(); }, turn);
+      }
+    }
+    if (!may_change) return uses.unused();
+    if (!driven) uses.wait_unused(turn);
+  }
+  return true;
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "base/clock.h"
+
+namespace slime::transport {
+
+class Loop;
+
+// Counts the operations of ours that use a region, from their post to their end, so that whoever closes the
+// region can wait for them. Thread: any. Lifetime: may be destroyed as soon as it is unused.
+class RegionUses {
+ public:
+  RegionUses() = default;
+  RegionUses(const RegionUses&) = delete;
+  RegionUses& operator=(const RegionUses&) = delete;
+  ~RegionUses();
+
+  bool add_use();  // false once revoked
+  void drop_use();
+  // Refuses new uses.
+  void revoke() { state_.fetch_or(kRevoked); }
+  [[nodiscard]] bool revoked() const { return (state_.load() & kRevoked) != 0; }
+  [[nodiscard]] bool unused() const { return (state_.load() & ~kRevoked) == 0; }
+  // Only once revoked. False when uses are left at `deadline` of the steady clock.
+  bool wait_unused(TimePoint deadline);
+
+ private:
+  static constexpr std::uint64_t kRevoked = std::uint64_t{1} << 63;
+
+  std::atomic<std::uint64_t> state_{0};  // the count and the flag
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+// Waits until nothing uses the revoked region any more. The uses end on `loops` (null: gone); those without a
+// thread are driven by whoever waits, so by us. False when uses are left at `deadline` of the steady clock,
+// or can never end because time stands still. Not on any of the loops.
+bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline);
+
+}  // namespace slime::transport
