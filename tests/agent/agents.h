@@ -3,13 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "agent/peer_agent.h"
+#include "tests/support/eventually.h"
 
 namespace slime::test {
 
@@ -30,16 +29,6 @@ inline std::unique_ptr<PeerAgent> start(std::string name = {}, Progress progress
   options.name = std::move(name);
   options.progress = progress;
   return start(std::move(options));
-}
-
-// Asks again until it holds or the bound is over.
-inline bool eventually(const std::function<bool()>& condition, Nanos bound = kSoon) {
-  const auto end = std::chrono::steady_clock::now() + bound;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return true;
 }
 
 // The number behind "key": in a JSON text, the first of that name; -1: none.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Server {
     REQUIRE(slow.add("wait",
                      [this] {
                        ++running;
-                       while (!release) std::this_thread::sleep_for(milliseconds(1));
+                       release.wait(false);
                      })
                 .ok());
     rpc::Service calc = calculator();
@@ -31,7 +32,11 @@ struct Server {
     region = take(agent->allocate(64 << 20, Rights::kReadWrite));
     REQUIRE(agent->publish("big", region).ok());
   }
-  ~Server() { release = true; }
+  ~Server() { let_go(); }
+  void let_go() {
+    release = true;
+    release.notify_all();
+  }
   std::atomic<bool> release{false};
   std::atomic<int> running{0};
   std::unique_ptr<PeerAgent> agent;
@@ -89,7 +94,7 @@ TEST_CASE("a close in good order lets calls finish, on both sides") {
   REQUIRE(eventually([&] { return server.running.load() == 1; }));
   std::thread closer([&] { CHECK(agent->close(seconds(10)).ok()); });
   CHECK_FALSE(call.wait_done(milliseconds(30)));
-  server.release = true;
+  server.let_go();
   CHECK(call.wait(kSoon).has_value());
   closer.join();
 }
@@ -200,7 +205,7 @@ void fork_and_use(Progress progress) {
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
   const Copy copy{local, 0, remote, 0, 64};
   CHECK(peer.read({&copy, 1}).wait(kSoon).has_value());
-  server.release = true;
+  server.let_go();
   CHECK(under_way.wait(kSoon).has_value());
   CHECK(number_in(agent->info(), "connections_made") == 1);
 }

@@ -102,12 +102,13 @@ TEST_CASE("a thousand threads that first use a peer make one connection") {
   Peer peer = sides.a->peer(sides.b->address());
   for (int i = 0; i < count; ++i) {
     threads.emplace_back([&, i, mine = peer]() mutable {
-      while (!go) std::this_thread::yield();
+      go.wait(false);
       const auto sum = mine.call<std::int64_t>("calc", "add", i, 1).wait(seconds(30));
       if (sum && *sum == i + 1) ++good;
     });
   }
   go = true;
+  go.notify_all();
   for (auto& thread : threads) thread.join();
   CHECK(good.load() == count);
   CHECK(number_in(sides.a->info(), "connections_made") == 1);

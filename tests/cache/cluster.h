@@ -15,8 +15,11 @@
 #include "cache/server.h"
 #include "cache/store.h"
 #include "cache/wire.h"
+#include "tests/support/eventually.h"
 
 namespace slime::cache {
+
+using test::eventually;
 
 inline std::unique_ptr<PeerAgent> start_agent(const std::string& name,
                                               const std::string& listen = "127.0.0.1:0") {
@@ -29,17 +32,6 @@ inline ByteVector random_object(std::uint64_t seed, std::size_t length) {
   ByteVector bytes(length);
   Rng(seed).fill(bytes);
   return bytes;
-}
-
-// Polls until it is so; false after ten seconds.
-template <class F>
-bool eventually(F condition) {
-  const TimePoint end = steady_clock().now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (steady_clock().now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
 }
 
 // A cache on an agent of its own, and an agent that uses it.

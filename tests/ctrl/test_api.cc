@@ -7,11 +7,13 @@
 #include "ctrl/api.h"
 #include "ctrl/wire.h"
 #include "tests/ctrl/samples.h"
+#include "tests/support/eventually.h"
 
 namespace slime::ctrl {
 namespace {
 
 using namespace std::chrono_literals;
+using slime::test::eventually;
 using test::registration;
 
 constexpr const char* kJson = "application/json";
@@ -48,17 +50,6 @@ class Fixture {
 Code code_of(const ApiReply& reply) {
   const std::optional<wire::Error> error = wire::decode_error(reply.body);
   return error ? error->code : Code::kOk;
-}
-
-// Waits for what another thread brings about.
-template <class F>
-bool eventually(F condition) {
-  const TimePoint deadline = steady_clock().now() + 10s;
-  while (!condition()) {
-    if (steady_clock().now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 TEST_CASE("a peer is registered, read, renewed and removed") {

@@ -11,11 +11,13 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "tests/ctrl/samples.h"
+#include "tests/support/eventually.h"
 
 namespace slime::ctrl {
 namespace {
 
 using namespace std::chrono_literals;
+using slime::test::eventually;
 using test::registration;
 
 struct Fixture {
@@ -30,6 +32,14 @@ struct Fixture {
     server = std::move(*bound);
     server->start();
     client = make_client(server->url());
+  }
+  // True once the server has that many watches.
+  [[nodiscard]] bool has_watchers(std::uint64_t count) const {
+    const auto asking = make_client(server->url());
+    return eventually([&] {
+      const Result<ServerStatus> status = asking->server_status();
+      return status && status->watchers == count;
+    });
   }
   static std::unique_ptr<Client> make_client(const std::string& url, Nanos timeout = 20s) {
     ClientOptions options;
@@ -176,7 +186,7 @@ TEST_CASE("a watch wakes with the change") {
   Fixture f;
   Result<Changes> changes = Status(Code::kInternal, "not run");
   std::thread watcher([&] { changes = f.client->watch("default", 1000, 30s); });
-  while (f.client->server_status()->watchers == 0) std::this_thread::yield();
+  CHECK(f.has_watchers(1));
   REQUIRE(f.client->register_peer(registration("a", 1)));
   watcher.join();
   REQUIRE(changes);
@@ -189,7 +199,7 @@ TEST_CASE("full watches do not hold up heartbeats, and one more is refused") {
   std::vector<std::thread> watchers;
   for (int i = 0; i < 4; ++i)
     watchers.emplace_back([&] { f.client->watch("default", 1001, 30s).status().ignore(); });
-  while (f.client->server_status()->watchers < 4) std::this_thread::yield();
+  CHECK(f.has_watchers(4));
   CHECK(f.client->watch("default", 1001, 30s).error().code() == Code::kResourceExhausted);
   for (int i = 0; i < 20; ++i) CHECK(f.client->heartbeat("default", "a", incarnation));
   CHECK(f.client->deregister("default", "a", incarnation).ok());
@@ -198,10 +208,9 @@ TEST_CASE("full watches do not hold up heartbeats, and one more is refused") {
 
 TEST_CASE("stop ends a call under way and refuses later ones") {
   Fixture f;
-  const auto other = Fixture::make_client(f.server->url());
   Result<Changes> changes = Status(Code::kInternal, "not run");
   std::thread watcher([&] { changes = f.client->watch("default", 1000, 30s); });
-  while (other->server_status()->watchers == 0) std::this_thread::yield();
+  CHECK(f.has_watchers(1));
   f.client->stop();
   watcher.join();
   CHECK(changes.error().code() == Code::kCancelled);
@@ -212,7 +221,7 @@ TEST_CASE("stopping the server ends watches at once") {
   Fixture f;
   Result<Changes> changes = Status(Code::kInternal, "not run");
   std::thread watcher([&] { changes = f.client->watch("default", 1000, 30s); });
-  while (f.client->server_status()->watchers == 0) std::this_thread::yield();
+  CHECK(f.has_watchers(1));
   const TimePoint start = steady_clock().now();
   f.server->stop();
   watcher.join();

@@ -40,7 +40,7 @@ Load start_load(Peer& peer, MemoryRegion& local, Nanos deadline) {
     load.calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), deadline));
   }
   // They are in flight once the peer holds them.
-  REQUIRE(eventually(seconds(30), [&] {
+  REQUIRE(eventually([&] {
     const auto held = peer.call<std::size_t>("work", "held").wait();
     return held && *held >= kCalls;
   }));
@@ -48,8 +48,7 @@ Load start_load(Peer& peer, MemoryRegion& local, Nanos deadline) {
   const Copy copy[] = {{local, 0, *remote, 0, local.length_bytes()}};
   load.read = peer.read(copy, deadline);
   // And the read once its first bytes are here, or all of them.
-  REQUIRE(
-      eventually(seconds(30), [&] { return received_bytes(peer) > before + 65'536 || load.read.done(); }));
+  REQUIRE(eventually([&] { return received_bytes(peer) > before + 65'536 || load.read.done(); }));
   return load;
 }
 
@@ -125,9 +124,8 @@ TEST_CASE(
       (read || read.error().code() == Code::kDeadlineExceeded || read.error().code() == Code::kUnavailable));
   CHECK(steady_clock().now() - stopped < deadline + seconds(1));
   REQUIRE(sleeper.resume().ok());
-  CHECK(eventually(seconds(30), [&] {
-    return peer.call<std::string>("work", "echo", std::string("again")).wait().has_value();
-  }));
+  CHECK(eventually(
+      [&] { return peer.call<std::string>("work", "echo", std::string("again")).wait().has_value(); }));
 }
 
 TEST_CASE(
@@ -142,7 +140,7 @@ TEST_CASE(
   for (int i = 0; i < 100; ++i) REQUIRE(call().has_value());
   nanoctrl.start();
   const TimePoint restarted = steady_clock().now();
-  const bool listed = eventually(seconds(30), [&] {
+  const bool listed = eventually([&] {
     const auto again = call();
     REQUIRE_MESSAGE(again.has_value(), again.status().to_string());
     const auto peers = agent->list_peers();

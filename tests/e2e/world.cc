@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,8 +10,6 @@
 
 namespace slime::test {
 namespace {
-
-constexpr int kLookAgainMs = 5;
 
 // A port that is free now. Another program may take it before we do; the start then fails and says so.
 std::uint16_t free_port() {
@@ -43,7 +40,7 @@ void Nanoctrl::start() {
   auto process = Process::spawn({SLIME_NANOCTRL, "server", "--port", str(port_)});
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
   process_ = std::make_unique<Process>(std::move(*process));
-  REQUIRE(eventually(kReady, [this] { return listens(port_); }));
+  REQUIRE(eventually([this] { return listens(port_); }, kReady));
 }
 
 void Nanoctrl::kill() {
@@ -73,15 +70,6 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
   auto agent = PeerAgent::start(options);
   REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
   return std::move(*agent);
-}
-
-bool eventually(Nanos timeout, const std::function<bool()>& done) {
-  const TimePoint end = deadline_after(steady_clock().now(), timeout);
-  while (!done()) {
-    if (steady_clock().now() >= end) return false;
-    ::poll(nullptr, 0, kLookAgainMs);
-  }
-  return true;
 }
 
 }  // namespace slime::test

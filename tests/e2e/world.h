@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent/peer_agent.h"
+#include "tests/support/eventually.h"
 #include "tests/support/process.h"
 
 namespace slime::test {
@@ -39,8 +40,4 @@ Process start_peer(const std::string& name, const std::string& ctrl_url, std::ui
 
 std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::string& ctrl_url,
                                        Progress progress = Progress::kThread);
-
-// Waits for `done()`, looking again every few milliseconds; false after `timeout`.
-bool eventually(Nanos timeout, const std::function<bool()>& done);
-
 }  // namespace slime::test

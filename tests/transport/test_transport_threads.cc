@@ -10,12 +10,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/transport/fixture.h"
 #include "transport/provider.h"
 
@@ -23,6 +23,7 @@ namespace slime::transport::testing {
 namespace {
 
 using std::chrono::seconds;
+using test::eventually;
 
 // Two ends of a TCP connection over loopback.
 std::pair<UniqueFd, UniqueFd> socket_pair() {
@@ -41,16 +42,6 @@ std::pair<UniqueFd, UniqueFd> socket_pair() {
   UniqueFd two(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   REQUIRE(two.valid());
   return {std::move(one), std::move(two)};
-}
-
-// True once `done()` is; false after 20 s.
-bool eventually(const std::function<bool()>& done) {
-  const TimePoint end = steady_clock().now() + seconds(20);
-  while (!done()) {
-    if (steady_clock().now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return true;
 }
 
 // A port on a loop with a thread.
