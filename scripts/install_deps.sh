@@ -63,6 +63,7 @@ find_missing() {
   need_package libexpected-dev
   need_package libssl-dev
   need_package libxxhash-dev
+  need_package libibverbs-dev
   # venv and headers for the python3 that is first in PATH: a Python of one's own brings both.
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   python3 -c 'import pathlib, sys, sysconfig

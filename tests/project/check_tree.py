@@ -51,6 +51,11 @@ PRIVATE_HEADERS = {
     "ctrl/json_fields.h": ("nlohmann/",),
 }
 
+# Headers of one part of a layer may show what that part is made of; no public header may include them.
+PART_HEADERS = {
+    "transport/verbs/": ("infiniband/",),
+}
+
 SOURCE_SUFFIXES = {".h", ".cc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".py", ".pyi", ".sh", ".cmake", ".txt", ".md", ".toml", ".json", ".yml"}
 SKIPPED_FOLDERS = {"build", "dist", "__pycache__", ".git", ".venv", ".cache", ".pytest_cache"}
@@ -96,6 +101,10 @@ def check_own_include(name, target, root):
         return "a public header of transport may not know one of its parts"
     if name.endswith(".h") and target in PRIVATE_HEADERS and name not in PRIVATE_HEADERS:
         return "that header is private to its layer's sources"
+    if room in LAYERS and name.endswith(".h"):
+        for folder in PART_HEADERS:
+            if target.startswith(folder) and not name.startswith(folder):
+                return "a header that shows what its part is made of: include it in the source that needs it"
     if room in LAYERS and room != other and target in PRIVATE_HEADERS:
         return "that header is private to its layer"
     return ""
@@ -109,6 +118,9 @@ def check_foreign_include(name, target):
         return ""
     if any(target.startswith(allowed) for allowed in PRIVATE_HEADERS.get(name, ())):
         return ""
+    for folder, allowed in PART_HEADERS.items():
+        if name.startswith(folder) and target.startswith(allowed):
+            return ""
     return "not in a header: include it in the source that needs it"
 
 

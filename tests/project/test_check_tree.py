@@ -52,6 +52,16 @@ class CheckTree(unittest.TestCase):
         self.assertEqual(len(self.arrows("base/b.cc", '#include "a.h"')), 1)
         self.assertEqual(len(self.arrows("base/b.cc", '#include "../base/a.h"')), 1)
 
+    def test_what_a_part_is_made_of_stays_inside_it(self):
+        self.write("transport/verbs/a.h", "#pragma once\n")
+        self.assertEqual(self.arrows("transport/verbs/b.h", "#include <infiniband/verbs.h>"), [])
+        self.assertEqual(len(self.arrows("transport/verbs/c.h", "#include <httplib.h>")), 1)
+        (self.root / "transport/verbs/c.h").unlink()
+        self.assertEqual(self.arrows("cli/b.cc", '#include "transport/verbs/a.h"'), [])
+        for name in ("agent/b.h", "transport/b.h"):
+            self.assertEqual(len(self.arrows(name, '#include "transport/verbs/a.h"')), 1, name)
+            (self.root / name).unlink()
+
     def test_heavy_headers_stay_in_sources(self):
         for header in ("nlohmann/json.hpp", "httplib.h", "infiniband/verbs.h", "spdlog/spdlog.h", "Python.h",
                        "msgpack.hpp"):

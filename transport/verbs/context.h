@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/verbs/functions.h"
@@ -34,6 +36,16 @@ struct PortInfo {
   [[nodiscard]] bool ethernet() const { return attributes.link_layer == IBV_LINK_LAYER_ETHERNET; }
 };
 
+// One device as it is now. What could not be opened or cannot serve has `usable` say why, and no ports.
+struct DeviceInfo {
+  std::string name;
+  Status usable;
+  ibv_device_attr attributes{};
+  std::vector<PortInfo> ports;
+  int numa_node = -1;
+  std::string pci_path;
+};
+
 // Which port and GID to use, and why: for logs and `slime doctor`.
 struct Selection {
   std::string device;
@@ -42,18 +54,30 @@ struct Selection {
   std::string reason;
 };
 
-// All ports of all devices that can be opened. kUnavailable with what to do when there is none.
+// All devices that libibverbs knows. kUnavailable with what to do when there is none.
+Result<std::vector<DeviceInfo>> list_devices(const Functions& functions);
+// All ports of all devices that can be used. When there are none: kUnavailable with what to do, or
+// kPermissionDenied when only rights are missing.
 Result<std::vector<PortInfo>> list_ports(const Functions& functions);
 // Picks a port: the named one, else the active one that is nearest to `numa_node` (-1: no preference); and a
-// GID: RoCE v2 with an IPv4-mapped address whose netdev is up, then RoCE v2 with a routable IPv6 address, then
-// a link-local one; on InfiniBand index 0. kUnavailable (nothing active), kInvalidArgument (what `options`
-// names is not there).
+// GID: RoCE v2 with an IPv4-mapped address whose netdev is up, then RoCE v2 with a routable IPv6 address,
+// then a link-local one; on InfiniBand index 0. kUnavailable (nothing active), kInvalidArgument (what
+// `options` names is not there).
 Result<Selection> select_port(const std::vector<PortInfo>& ports, const Options& options, int numa_node = -1);
 // The GID table of one port, and a choice in it again after it changed.
 Result<std::vector<GidInfo>> read_gids(const Functions& functions, ibv_context* context, int port,
                                        int table_length);
 Result<GidInfo> select_gid(const PortInfo& port, const Options& options, std::string& reason);
-std::string gid_text(const ibv_gid& gid);  // "::ffff:10.9.0.1"
+std::string gid_text(const ibv_gid& gid);       // "::ffff:10.9.0.1"
+std::string gid_type_text(const GidInfo& gid);  // "RoCE v2 on eth0"
+int mtu_bytes(ibv_mtu mtu);                     // 4096; 0 for what is no MTU
+std::string_view port_state_name(ibv_port_state state);
+std::string_view link_layer_name(std::uint8_t link_layer);
+// Why a machine has no device that libibverbs knows, and what to do, as told by the kernel's files below
+// `root`.
+Status no_device(const std::filesystem::path& root = "/");
+// The NUMA node that this thread may run on, -1 when there are several or none.
+int bound_numa_node();
 
 // One opened device and one port of it: the protection domain that its regions and queue pairs live in.
 // Shared by everything that was made from it; the last one closes it. Thread: any, but for what says loop.
@@ -78,7 +102,8 @@ class Context {
   [[nodiscard]] ibv_port_attr port_attributes() const;
   [[nodiscard]] GidInfo gid() const;
   // Reads port and GID again, after an event said that they changed; logs a change. Connections that exist
-  // keep their address; new ones get the new one.
+  // keep their address; new ones get the new one. kUnavailable while the port is not active or has no GID:
+  // gid() stays what it was.
   Status probe_again();
   // "rxe0 port 1, GID 1 ::ffff:10.9.0.1 (RoCE v2 on eth0)": for texts.
   [[nodiscard]] std::string describe() const;

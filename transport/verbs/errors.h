@@ -12,8 +12,8 @@ enum class Blame {
   kVictim,  // flushed, because the queue pair had failed already: look for the first error
   kLocal,   // a bug of ours, or memory of ours that is gone
   kRemote,  // the peer refused: key, rights, bounds, or a region that is gone
-  kPath,    // nobody answered: dead peer, wrong GID, MTU, partition, cable
-  kPeer,    // the peer answered, but had no receive posted
+  kPath,    // no proper answer: dead peer, wrong GID, MTU, partition, cable
+  kPeer,    // the peer answered, but could not take it: no receive posted, or a fault of its adapter
   kDevice,  // our adapter or driver
 };
 Blame blame_for(ibv_wc_status status);

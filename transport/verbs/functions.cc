@@ -1,0 +1,170 @@
+#include "transport/verbs/functions.h"
+
+#include <dlfcn.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/log.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+// What verbs.h defines inline, or as a macro around a function of another signature: those bodies name
+// symbols of libibverbs, so this file has its own, and no object of Slime refers to the library.
+
+using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_attr*);
+using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
+                           std::size_t);
+
+// Written while the table is made, before anybody has it.
+CompatQueryPort compat_query_port = nullptr;
+QueryGidEx query_gid_ex = nullptr;
+
+// Drivers newer than the first ABI put a verbs_context around the ibv_context; how much of it there is, `sz`
+// tells.
+verbs_context* extended(ibv_context* context) {
+  if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return nullptr;
+  return reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) -
+                                          offsetof(verbs_context, context));
+}
+
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
+  *out = {};
+  verbs_context* const more = extended(context);
+  // Fields count from the end of the struct, so that old fields keep their place when new ones come in front.
+  if (more != nullptr && more->sz >= sizeof(verbs_context) - offsetof(verbs_context, query_port) &&
+      more->query_port != nullptr) {
+    return more->query_port(context, port, out, sizeof *out);
+  }
+  // The older call fills the older, shorter struct, which is how this one begins.
+  return compat_query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(out));
+}
+
+int query_gid(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out) {
+  return query_gid_ex(context, port, index, out, 0, sizeof *out);
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  return cq->context->ops.req_notify_cq(cq, solicited_only);
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* out) { return cq->context->ops.poll_cq(cq, count, out); }
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  return srq->context->ops.post_srq_recv(srq, first, bad);
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+  return qp->context->ops.post_send(qp, first, bad);
+}
+
+constexpr const char* kLibrary = "libibverbs.so.1";
+constexpr const char* kInstall =
+    "install it: apt-get install libibverbs1 ibverbs-providers (Debian, Ubuntu), "
+    "or dnf install libibverbs (Fedora, RHEL)";
+
+class Loader {
+ public:
+  explicit Loader(void* library) : library_(library) {}
+
+  // dlsym gives the default version of a symbol, the newest one.
+  template <class Function>
+  void optional(const char* name, Function& out) {
+    out = reinterpret_cast<Function>(dlsym(library_, name));
+  }
+  template <class Function>
+  void required(const char* name, Function& out) {
+    optional(name, out);
+    if (out == nullptr) missing_.append(missing_.empty() ? "" : ", ").append(name);
+  }
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  void* const library_;
+  std::string missing_;
+};
+
+void find_functions(Loader& loader, Functions& out) {
+  loader.required("ibv_fork_init", out.fork_init);
+  loader.required("ibv_wc_status_str", out.wc_status_str);
+  loader.required("ibv_get_device_list", out.get_device_list);
+  loader.required("ibv_free_device_list", out.free_device_list);
+  loader.required("ibv_get_device_name", out.get_device_name);
+  loader.required("ibv_open_device", out.open_device);
+  loader.required("ibv_close_device", out.close_device);
+  loader.required("ibv_query_device", out.query_device);
+  loader.required("ibv_query_port", compat_query_port);
+  loader.required("_ibv_query_gid_ex", query_gid_ex);
+  loader.required("ibv_get_async_event", out.get_async_event);
+  loader.required("ibv_ack_async_event", out.ack_async_event);
+  loader.required("ibv_alloc_pd", out.alloc_pd);
+  loader.required("ibv_dealloc_pd", out.dealloc_pd);
+  loader.required("ibv_reg_mr", out.reg_mr);
+  loader.optional("ibv_reg_mr_iova2", out.reg_mr_iova2);
+  loader.optional("ibv_reg_dmabuf_mr", out.reg_dmabuf_mr);
+  loader.required("ibv_dereg_mr", out.dereg_mr);
+  loader.required("ibv_create_comp_channel", out.create_comp_channel);
+  loader.required("ibv_destroy_comp_channel", out.destroy_comp_channel);
+  loader.required("ibv_create_cq", out.create_cq);
+  loader.required("ibv_destroy_cq", out.destroy_cq);
+  loader.required("ibv_get_cq_event", out.get_cq_event);
+  loader.required("ibv_ack_cq_events", out.ack_cq_events);
+  loader.required("ibv_create_srq", out.create_srq);
+  loader.required("ibv_destroy_srq", out.destroy_srq);
+  loader.required("ibv_create_qp", out.create_qp);
+  loader.required("ibv_modify_qp", out.modify_qp);
+  loader.required("ibv_query_qp", out.query_qp);
+  loader.required("ibv_destroy_qp", out.destroy_qp);
+  out.query_port = &query_port;
+  out.query_gid = &query_gid;
+  out.req_notify_cq = &req_notify_cq;
+  out.poll_cq = &poll_cq;
+  out.post_srq_recv = &post_srq_recv;
+  out.post_send = &post_send;
+}
+
+// Without it a child of fork() that touches a page of registered memory could leave the parent with another
+// page than the adapter writes to. Kernels from 5.12 on copy such pages at once, and the call does nothing.
+void protect_forks(const Functions& functions) {
+  const int error = functions.fork_init();
+  if (error == 0) return;
+  if (error == EINVAL) {
+    log(LogLevel::kWarning, "verbs",
+        "ibv_fork_init: too late, something else in this process has registered RDMA memory already. A child "
+        "of fork() may disturb transfers on kernels before 5.12: load Slime first, or use spawn");
+    return;
+  }
+  SLIME_LOG(LogLevel::kWarning, "verbs", from_errno("ibv_fork_init", error).text(),
+            ". A child of fork() may disturb transfers on kernels before 5.12");
+}
+
+Result<Functions> load(const char* library_name) {
+  // Kept for ever: drivers of the library start threads and exit handlers of their own.
+  void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return Status(Code::kUnimplemented, str("RDMA verbs need ", library_name, ", which cannot be loaded (",
+                                            why != nullptr ? why : "no reason given", "): ", kInstall));
+  }
+  Loader loader(library);
+  Functions functions;
+  find_functions(loader, functions);
+  if (!loader.missing().empty()) {
+    return Status(Code::kUnimplemented,
+                  str(library_name, " is too old or incomplete, it has no ", loader.missing(),
+                      ": rdma-core 32 or newer is needed; ", kInstall));
+  }
+  protect_forks(functions);
+  return functions;
+}
+
+}  // namespace
+
+Result<const Functions*> load_functions() {
+  static const Result<Functions> loaded = load(kLibrary);
+  if (!loaded) return loaded.error();
+  return &*loaded;
+}
+
+}  // namespace slime::transport::verbs
