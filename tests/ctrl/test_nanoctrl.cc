@@ -62,6 +62,20 @@ class Fixture {
     ports.push_back(std::stoi(url.substr(url.rfind(':') + 1)));
     return out;
   }
+  struct Foreground {
+    Process process;
+    std::string port;
+  };
+  // A server in the foreground, which has said where it listens.
+  Foreground serve(std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {NANOCTRL_PATH, "server", "--port", "0", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Result<Process> process = Process::spawn(std::move(arguments), environment());
+    REQUIRE(process);
+    const Result<std::string> line = process->read_line(60s);
+    REQUIRE(line);
+    return {std::move(*process), std::to_string(Json::parse(*line).at("port").get<int>())};
+  }
   std::string port() const { return std::to_string(ports.back()); }
 
   std::string dir;
@@ -162,15 +176,10 @@ TEST_CASE("a runtime directory that others may write is refused") {
 TEST_CASE("in the foreground it prints where it listens, and ends well on SIGTERM and SIGINT") {
   for (const bool interrupt : {false, true}) {
     Fixture f;
-    Result<Process> server =
-        Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--json"}, f.environment());
-    REQUIRE(server);
-    const Result<std::string> line = server->read_line(60s);
-    REQUIRE(line);
-    const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
+    auto [server, port] = f.serve();
     CHECK(f.run({"status", "--port", port}).exit_status == 0);
-    REQUIRE((interrupt ? server->interrupt() : server->terminate()).ok());
-    const Result<test::ExitState> exit = server->wait(30s);
+    REQUIRE((interrupt ? server.interrupt() : server.terminate()).ok());
+    const Result<test::ExitState> exit = server.wait(30s);
     REQUIRE(exit);
     CHECK(exit->success());
   }
@@ -178,21 +187,16 @@ TEST_CASE("in the foreground it prints where it listens, and ends well on SIGTER
 
 TEST_CASE("stop gives up on a frozen one in time, and --force ends it") {
   Fixture f;
-  Result<Process> server =
-      Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--json"}, f.environment());
-  REQUIRE(server);
-  const Result<std::string> line = server->read_line(60s);
-  REQUIRE(line);
-  const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
+  auto [server, port] = f.serve();
   f.ports.push_back(std::stoi(port));
-  REQUIRE(server->stop().ok());
+  REQUIRE(server.stop().ok());
   CHECK(f.run({"status", "--port", port, "--timeout", "0.2", "--json"}).exit_status == 1);
   const Output gave_up = f.run({"stop", "--port", port, "--timeout", "0.2", "--json"});
   CHECK(gave_up.exit_status == 1);
   CHECK(gave_up.json.at("code") == "deadline_exceeded");
   CHECK(f.run({"stop", "--port", port, "--timeout", "0.2", "--force", "--json"}).json.at("state") ==
         "killed");
-  CHECK(server->wait(30s)->signaled);
+  CHECK(server.wait(30s)->signaled);
 }
 
 TEST_CASE("a log on a full disk does not end it") {
@@ -202,16 +206,11 @@ TEST_CASE("a log on a full disk does not end it") {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   const UniqueFd saved(::dup(STDERR_FILENO));
   ::dup2(full.get(), STDERR_FILENO);
-  Result<Process> server = Process::spawn(
-      {NANOCTRL_PATH, "server", "--port", "0", "--json", "--log-level", "debug"}, f.environment());
+  auto [server, port] = f.serve({"--log-level", "debug"});
   ::dup2(saved.get(), STDERR_FILENO);
-  REQUIRE(server);
-  const Result<std::string> line = server->read_line(60s);
-  REQUIRE(line);
-  const std::string port = std::to_string(Json::parse(*line).at("port").get<int>());
   for (int i = 0; i < 3; ++i) CHECK(f.run({"status", "--port", port}).exit_status == 0);
-  REQUIRE(server->terminate().ok());
-  CHECK(server->wait(30s)->success());
+  REQUIRE(server.terminate().ok());
+  CHECK(server.wait(30s)->success());
 }
 
 }  // namespace

@@ -106,6 +106,13 @@ struct LinkOptions {
   ServerOptions server;
   bool serve = true;  // false: the channels have no server
 };
+// Few credits, so that frames queue.
+inline LinkOptions with_credits(std::uint32_t base, std::uint32_t max) {
+  LinkOptions options;
+  options.port.base_credits = base;
+  options.port.max_credits = max;
+  return options;
+}
 
 // Two processes with a server each, connected by a channel. Both serve "test", with inline methods.
 class Link {

@@ -198,10 +198,7 @@ TEST_CASE("a cancelled call ends once, and never inside cancel()") {
 
 TEST_CASE("many more calls than credits all get through, each once") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 2;
-  options.port.max_credits = 4;
-  Link link(sim, options);
+  Link link(sim, with_credits(2, 4));
   constexpr int kCalls = 500;
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < kCalls; ++i) {
@@ -220,10 +217,7 @@ TEST_CASE("many more calls than credits all get through, each once") {
 
 TEST_CASE("replies that nobody has looked at hold no credits of the peer") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 2;
-  options.port.max_credits = 4;
-  Link link(sim, options);
+  Link link(sim, with_credits(2, 4));
   std::vector<Result<Payload>> kept;
   for (int i = 0; i < 50; ++i) kept.push_back(link.call("add", i, 1));
   for (int i = 0; i < 50; ++i) CHECK(value_of<int>(kept[static_cast<std::size_t>(i)]) == i + 1);
@@ -231,10 +225,7 @@ TEST_CASE("replies that nobody has looked at hold no credits of the peer") {
 
 TEST_CASE("requests that handlers hold, hold no credits: two peers can call each other from their handlers") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 2;
-  options.port.max_credits = 2;
-  Link link(sim, options);
+  Link link(sim, with_credits(2, 2));
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < 40; ++i) {
     replies.push_back(std::make_unique<Reply>());
@@ -317,10 +308,7 @@ TEST_CASE("a full queue refuses calls, and what it held goes out when the peer i
 
 TEST_CASE("a call whose deadline passes in our queue was not executed") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 1;
-  options.port.max_credits = 1;
-  Link link(sim, options);
+  Link link(sim, with_credits(1, 1));
   sim.freeze_b(link.pair);
   Reply sent, queued;
   link.a().call("test", "add", encode_arguments(1, 2), link.in(1s), sent.handler());

@@ -78,10 +78,7 @@ TEST_CASE("a lost connection ends everything once, with the peer's name and the 
 
 TEST_CASE("calls that never left are not executed when the connection is lost") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 1;
-  options.port.max_credits = 1;
-  Link link(sim, options);
+  Link link(sim, with_credits(1, 1));
   sim.freeze_b(link.pair);
   Reply sent, queued;
   link.a().call("test", "add", encode_arguments(1, 2), link.in(20s), sent.handler());

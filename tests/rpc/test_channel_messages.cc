@@ -151,10 +151,7 @@ TEST_CASE("a full inbox refuses, by number and by bytes, and takes more once the
 
 TEST_CASE("messages that nobody takes hold no credits") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 2;
-  options.port.max_credits = 2;
-  Link link(sim, options);
+  Link link(sim, with_credits(2, 2));
   std::vector<std::unique_ptr<Done>> sent;
   for (int i = 0; i < 50; ++i) {
     sent.push_back(std::make_unique<Done>());

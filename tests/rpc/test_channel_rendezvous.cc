@@ -170,10 +170,7 @@ TEST_CASE("a deadline in the middle of reading a large reply ends the call, and 
 
 TEST_CASE("a call that is cancelled in our queue takes its memory along") {
   SimFixture sim(kSeed);
-  LinkOptions options;
-  options.port.base_credits = 1;
-  options.port.max_credits = 1;
-  Link link(sim, options);
+  Link link(sim, with_credits(1, 1));
   sim.freeze_b(link.pair);
   Done ping;
   Reply reply;
