@@ -7,52 +7,105 @@
 #include <vector>
 
 #include "transport/memory.h"
+#include "transport/owned_memory.h"
 #include "transport/region_uses.h"
 #include "transport/verbs/context.h"
+#include "transport/verbs/device.h"
 
 namespace slime::transport::verbs {
 
 // A region is registered in equal parts when it is larger than the device takes at once; part i has key i.
-// Both sides compute the size of a part from the descriptor alone: a multiple of 2 MiB but for the last.
+// Both sides compute the size of a part from the descriptor alone: a multiple of 2 MiB but for the last. Any
+// arguments will do: a peer chose them.
 std::uint64_t part_bytes(std::uint64_t length_bytes, std::uint8_t key_count);
 
-// One memory registration of part of a region, or of memory that several regions share. Deregistered with the
-// last reference.
-struct Registration {
-  Registration(std::shared_ptr<Context> owner, ibv_mr* registered) : context(std::move(owner)), mr(registered) {}
+// Memory as the adapter knows it: one registration for each part. Several regions may share one. Thread: any.
+class Registration {
+ public:
+  // kInvalidArgument for more than 8 parts, kUnimplemented for memory that this machine cannot register, else
+  // by errno; ENOMEM comes with the advice on `ulimit -l`.
+  static Result<std::shared_ptr<Registration>> create(DeviceState& device, std::byte* data,
+                                                      std::uint64_t bytes, Rights rights, MemoryKind kind);
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
   ~Registration();
-  const std::shared_ptr<Context> context;
-  ibv_mr* const mr;
-};
 
-// What the ports of a device do for its regions. Thread: any.
-class RegionUsers {
- public:
-  virtual ~RegionUsers() = default;
-  // Resets the endpoints that have posted operations on the region, or (all) every endpoint.
-  virtual void reset_users(const RegionUses* uses) = 0;
-  [[nodiscard]] virtual std::shared_ptr<Loop> users_loop() const = 0;  // null: gone
+  // Nothing moves through it once this returned 0. Else an errno value, and some of it is left: try again.
+  int deregister();
+  // Gives up what is left: the destructor does not try again.
+  void abandon();
+
+  struct LocalKey {
+    std::uint32_t lkey = 0;
+    std::uint64_t bytes = 0;
+  };
+  // Also of a registration that has ended: the adapter refuses its keys.
+  [[nodiscard]] LocalKey local_key(std::uint64_t offset) const;
+  [[nodiscard]] std::uint8_t parts() const { return parts_; }
+  [[nodiscard]] std::uint32_t remote_key(std::uint8_t part) const { return remote_keys_[part]; }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+
+ private:
+  Registration(std::shared_ptr<Context> context, const std::byte* data, std::uint64_t bytes,
+               std::uint8_t parts)
+      : context_(std::move(context)),
+        data_(data),
+        bytes_(bytes),
+        part_bytes_(part_bytes(bytes, parts)),
+        parts_(parts) {}
+
+  const std::shared_ptr<Context> context_;
+  const std::byte* const data_;
+  const std::uint64_t bytes_;
+  const std::uint64_t part_bytes_;
+  const std::uint8_t parts_;
+  std::array<std::uint32_t, kMaxRegionKeys> local_keys_{};
+  std::array<std::uint32_t, kMaxRegionKeys> remote_keys_{};
+  std::mutex mutex_;
+  std::vector<ibv_mr*> mrs_;  // those that are not deregistered
 };
 
 // The provider's side of a MemoryRegion.
 class VerbsRegion final : public MemoryRegion::Impl {
  public:
+  // A region with a registration of its own. `owned` is the memory that allocate() made; empty for memory of
+  // the caller.
+  static Result<std::unique_ptr<VerbsRegion>> create(std::shared_ptr<DeviceState> device, std::byte* data,
+                                                     std::uint64_t bytes, Rights rights, MemoryKind kind,
+                                                     OwnedMemory owned);
   ~VerbsRegion() override;
+
   Status close(Nanos bound) override;
   RegionDescriptor describe() const override;
-  int memory_fd() const override;
+  int memory_fd() const override { return owned_.fd(); }
 
-  [[nodiscard]] const Context* context() const;
-  [[nodiscard]] RegionUses& uses() const;
+  [[nodiscard]] const Context* context() const { return device_->context.get(); }
+  [[nodiscard]] RegionUses& uses() const { return uses_; }
   // The local key for the byte at `offset`, and how many bytes from there it covers. Thread: the loop that
   // posts, while it holds a use.
-  struct LocalKey {
-    std::uint32_t lkey = 0;
-    std::uint64_t bytes = 0;
-  };
-  [[nodiscard]] LocalKey local_key(std::uint64_t offset) const;
+  using LocalKey = Registration::LocalKey;
+  [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
+    LocalKey key = registration_->local_key(first_ + offset);
+    if (key.bytes > length_bytes - offset) key.bytes = length_bytes - offset;
+    return key;
+  }
+
+ private:
+  struct Closing;
+  VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Registration> registration, Handle id,
+              OwnedMemory owned);
+  bool end_registration(const Closing& closing, int& error, bool& reset_all);
+
+  const std::shared_ptr<DeviceState> device_;
+  const Handle id_;
+  OwnedMemory owned_;
+  const std::shared_ptr<Registration> registration_;  // ends before owned_ does
+  std::uint64_t first_ = 0;                           // of the region's bytes within the registration
+  bool shares_ = false;                               // the registration is that of an allocation
+  std::uint32_t useless_key_ = 0;                     // where it is shared
+  mutable RegionUses uses_;
+  bool closed_ = false;
+  Status outcome_;
 };
 
 }  // namespace slime::transport::verbs

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/ids.h"
+#include "transport/provider.h"
+#include "transport/region_uses.h"
+#include "transport/verbs/context.h"
+#include "transport/verbs/dmabuf.h"
+
+namespace slime::transport::verbs {
+
+class Registration;
+
+// What the ports of a device do for its regions, and hear from it. Thread: any.
+class RegionUsers {
+ public:
+  virtual ~RegionUsers() = default;
+  // Resets the endpoints that have posted operations on the region (null: every endpoint). Their uses are
+  // dropped only once their queue pairs are destroyed, so that no byte moves for them any more. Called on the
+  // users' loop, all that has happened when it returns; else it happens there later.
+  virtual void reset_users(const RegionUses* uses) = 0;
+  [[nodiscard]] virtual std::shared_ptr<Loop> users_loop() const = 0;  // null: gone
+  // Something happened to the device; `queue_pair` is the number of the queue pair that it concerns, or 0.
+  virtual void on_device_event(ibv_event_type type, std::uint32_t queue_pair) = 0;
+};
+
+// What a device, its regions and its ports share. Thread: any.
+class DeviceState {
+ public:
+  // `exporter` outlives it.
+  explicit DeviceState(std::shared_ptr<Context> context,
+                       const DmabufExporter& exporter = cuda_dmabuf_exporter());
+  DeviceState(const DeviceState&) = delete;
+  DeviceState& operator=(const DeviceState&) = delete;
+  ~DeviceState();
+
+  const std::shared_ptr<Context> context;
+  const DmabufExporter& exporter;
+
+  // ---- for ports
+  void add_users(const std::shared_ptr<RegionUsers>& users);
+  // An event of the device, as some port read it: probes the port and its GIDs again if they may have
+  // changed, then tells every port.
+  void tell_event(ibv_event_type type, std::uint32_t queue_pair);
+  // OK, or why this device must make no more connections: memory that peers may still reach was given back.
+  [[nodiscard]] Status usable() const;
+
+  // ---- for regions
+  [[nodiscard]] std::vector<std::shared_ptr<RegionUsers>> users();
+  void set_unusable(const Status& reason);
+  // kResourceExhausted when the device has too many.
+  Result<Handle> new_region_id();
+  void drop_region_id(Handle id);
+
+  // Memory that allocate() made, by address, so that parts of it need no registration of their own.
+  void add_allocation(const std::byte* data, std::uint64_t bytes, std::shared_ptr<Registration> registration);
+  void remove_allocation(const std::byte* data);
+  // The registration of the allocation that holds the whole range; null when there is none.
+  std::shared_ptr<Registration> find_allocation(const std::byte* data, std::uint64_t bytes) const;
+  // A key of this device that gives access to nothing, for regions that peers may not use.
+  Result<std::uint32_t> useless_key();
+
+  // Whether registrations still ask for relaxed ordering. A driver that refuses it is asked once.
+  [[nodiscard]] bool relaxed_ordering() const { return relaxed_ordering_.load(std::memory_order_relaxed); }
+  void no_relaxed_ordering();
+
+ private:
+  struct Allocation {
+    std::uint64_t bytes = 0;
+    std::shared_ptr<Registration> registration;
+  };
+
+  std::atomic<bool> relaxed_ordering_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::weak_ptr<RegionUsers>> users_;
+  SlotMap<None> region_ids_{limits::kMaxRegions};
+  std::map<const std::byte*, Allocation> allocations_;
+  std::unique_ptr<std::byte[]> useless_bytes_;  // what useless_ covers; destroyed after it
+  std::shared_ptr<Registration> useless_;
+  Status unusable_;
+};
+
+// The ports' side of it: transport/verbs/port.h.
+Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
+                                              PortOptions options);
+
+// The device of the verbs provider: one adapter and one port of it.
+class VerbsDevice final : public Device {
+ public:
+  explicit VerbsDevice(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
+
+  Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
+                                       MemoryKind kind) override;
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind) override;
+  Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
+
+  [[nodiscard]] const std::shared_ptr<DeviceState>& state() const { return state_; }
+
+ private:
+  const std::shared_ptr<DeviceState> state_;
+};
+
+}  // namespace slime::transport::verbs
