@@ -69,6 +69,11 @@ class SlotMap {
     return slot.value && slot.generation == handle.generation ? &*slot.value : nullptr;
   }
   const T* find(Handle handle) const { return const_cast<SlotMap*>(this)->find(handle); }
+  // The handle of the value at `index` now, for those that carry only part of a handle.
+  [[nodiscard]] std::optional<Handle> handle_at(std::uint32_t index) const {
+    if (index >= slots_.size() || !slots_[index].value) return std::nullopt;
+    return Handle{index, slots_[index].generation};
+  }
   // Takes the value out; nothing for a stale handle.
   std::optional<T> take(Handle handle) {
     if (find(handle) == nullptr) return std::nullopt;

@@ -80,6 +80,12 @@ struct EndpointCounters {
   std::uint64_t notifications_received = 0;
   std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
   std::uint64_t failed_operations = 0;
+  // Of providers that post to a device; zero elsewhere.
+  std::uint64_t work_requests = 0;
+  std::uint64_t doorbells = 0;    // posts, of one work request or a chain
+  std::uint64_t completions = 0;  // of our work requests
+  std::uint64_t coalesced = 0;    // blocks that joined the work request of the block before
+  std::uint64_t error_completions = 0;
 };
 
 struct SendOptions {

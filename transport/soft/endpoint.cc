@@ -1,20 +1,11 @@
 #include "transport/soft/endpoint.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/str.h"
+#include "transport/copy_checks.h"
 
 namespace slime::transport::soft {
-namespace {
-
-std::uint64_t next_endpoint_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
-
-}  // namespace
-
 SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
                            const Parameters& peer, std::unique_ptr<Wire> wire, Introduction who)
     : port_(std::move(port)),
@@ -22,7 +13,7 @@ SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<Cred
       account_(std::move(account)),
       peer_(peer),
       who_(std::move(who)),
-      id_(next_endpoint_id()),
+      id_(new_endpoint_id()),
       wire_(std::move(wire)),
       wire_text_(wire_->describe()),
       credit_limit_(peer.initial_credits),
@@ -130,29 +121,11 @@ RegionRecord& SoftEndpoint::record_of(const Copy& copy) {
   return static_cast<SoftRegion*>(copy.local->impl())->record();
 }
 
-Status SoftEndpoint::check_copy(const Copy& copy, Rights need) const {
-  if (copy.local == nullptr || !copy.local->valid() || copy.remote == nullptr)
-    return Status(Code::kInvalidArgument, "a copy names no region");
+Status SoftEndpoint::check_local(const Copy& copy) const {
   const auto* region = dynamic_cast<const SoftRegion*>(copy.local->impl());
   if (region == nullptr || region->device() != port_->device.get())
     return Status(Code::kInvalidArgument, "the local region is registered with another device");
-  if (region->record().revoked()) return Status(Code::kInvalidArgument, "the local region is closed");
-  if (copy.remote->endpoint_id() != id_)
-    return Status(Code::kAborted, str("the remote region was asked for over another connection; ask ",
-                                      who_.peer_name, " again"));
-  if (!in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()))
-    return Status(Code::kInvalidArgument, str("local offset ", copy.local_offset, " + ", copy.length_bytes,
-                                              " bytes is outside a region of ", copy.local->length_bytes()));
-  if (!in_bounds(copy.remote_offset, copy.length_bytes, copy.remote->length_bytes()))
-    return Status(Code::kInvalidArgument, str("remote offset ", copy.remote_offset, " + ", copy.length_bytes,
-                                              " bytes is outside a region of ", copy.remote->length_bytes()));
-  if (!allows(copy.remote->rights(), need))
-    return Status(Code::kPermissionDenied,
-                  str(who_.peer_name, " does not allow ",
-                      need == Rights::kReadWrite    ? "both reading and writing, which atomics need, on"
-                      : need == Rights::kRemoteRead ? "reading"
-                                                    : "writing",
-                      " this region"));
+  if (region->record().uses.revoked()) return Status(Code::kInvalidArgument, "the local region is closed");
   return {};
 }
 
@@ -177,7 +150,10 @@ void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
 
 Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
   SLIME_TRY(refusal());
-  for (const Copy& copy : record.blocks()) SLIME_TRY(check_copy(copy, record.need()));
+  for (const Copy& copy : record.blocks()) {
+    SLIME_TRY(check_copy(copy, record.need(), id_, who_.peer_name));
+    SLIME_TRY(check_local(copy));
+  }
   if (record.has_imm) SLIME_TRY(need_credit());
   if (!add_uses(record.blocks())) return Status(Code::kInvalidArgument, "the local region is closed");
   operation.mark_posted();

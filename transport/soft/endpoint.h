@@ -137,7 +137,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- posting (endpoint.cc)
   [[nodiscard]] bool working() const { return state_ == State::kOpen || state_ == State::kClosing; }
   Status refusal();
-  Status check_copy(const Copy& copy, Rights need) const;
+  Status check_local(const Copy& copy) const;
   Status post_one_sided(OneSided record, Operation& operation);
   Status need_credit();
   TimePoint take_deadline(const Operation& operation);

@@ -10,15 +10,11 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "transport/copy_checks.h"
 #include "transport/memory.h"
 #include "transport/region_uses.h"
 
 namespace slime::transport::soft {
-
-// True when [offset, offset + length) lies inside `size` bytes; no sum can overflow.
-inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
-  return offset <= size && length <= size - offset;
-}
 
 // One registration as the engine sees it. Thread: any.
 //

@@ -1,0 +1,42 @@
+#include "transport/copy_checks.h"
+
+#include <atomic>
+
+#include "base/str.h"
+
+namespace slime::transport {
+namespace {
+
+Status outside(std::string_view side, std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
+  return {Code::kInvalidArgument,
+          str(side, " offset ", offset, " + ", length, " bytes is outside a region of ", size)};
+}
+
+}  // namespace
+
+Status check_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id, std::string_view peer_name) {
+  if (copy.local == nullptr || !copy.local->valid() || copy.remote == nullptr)
+    return {Code::kInvalidArgument, "a copy names no region"};
+  if (copy.remote->endpoint_id() != endpoint_id)
+    return {Code::kAborted,
+            str("the remote region was asked for over another connection; ask ", peer_name, " again")};
+  if (!in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()))
+    return outside("local", copy.local_offset, copy.length_bytes, copy.local->length_bytes());
+  if (!in_bounds(copy.remote_offset, copy.length_bytes, copy.remote->length_bytes()))
+    return outside("remote", copy.remote_offset, copy.length_bytes, copy.remote->length_bytes());
+  if (!allows(copy.remote->rights(), need)) {
+    const std::string_view what = need == Rights::kReadWrite
+                                      ? "both reading and writing, which atomics need, on"
+                                  : need == Rights::kRemoteRead ? "reading"
+                                                                : "writing";
+    return {Code::kPermissionDenied, str(peer_name, " does not allow ", what, " this region")};
+  }
+  return {};
+}
+
+std::uint64_t new_endpoint_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace slime::transport

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "transport/receive_pool.h"
+#include "transport/verbs/context.h"
+
+namespace slime::transport::verbs {
+
+// Page-aligned, zeroed memory of our own, registered. Thread: one.
+class RegisteredPages {
+ public:
+  // `remote_write`: a peer may write into it, without relaxed ordering, so in order.
+  static Result<std::unique_ptr<RegisteredPages>> create(std::shared_ptr<Context> context, std::size_t bytes,
+                                                         bool remote_write);
+  RegisteredPages(const RegisteredPages&) = delete;
+  RegisteredPages& operator=(const RegisteredPages&) = delete;
+  ~RegisteredPages();
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::uint32_t lkey() const { return mr_->lkey; }
+  [[nodiscard]] std::uint32_t rkey() const { return mr_->rkey; }
+
+ private:
+  RegisteredPages(std::shared_ptr<Context> context, std::byte* data, std::size_t bytes)
+      : context_(std::move(context)), data_(data), bytes_(bytes) {}
+  const std::shared_ptr<Context> context_;
+  std::byte* const data_;
+  const std::size_t bytes_;
+  ibv_mr* mr_ = nullptr;
+};
+
+// The receive slots of a port, all of them posted to its shared receive queue whenever they are not filled.
+// Outlives the port while messages are held, and then only keeps their memory.
+class PostedPool final : public ReceivePool {
+ public:
+  // Each account keeps base_credits slots and one more for a control message.
+  static Result<std::shared_ptr<PostedPool>> create(std::shared_ptr<Loop> loop,
+                                                    std::shared_ptr<Context> context, ibv_srq* srq,
+                                                    const PortOptions& options);
+  PostedPool(std::shared_ptr<Loop> loop, std::shared_ptr<Context> context, ibv_srq* srq,
+             const PortOptions& options, std::unique_ptr<RegisteredPages> pages);
+
+  // Posts what was freed since the last call; what it freed may be promised only afterwards.
+  Status post_freed();
+  // A slot that the device gave back; null for a number that names none.
+  ReceiveSlot* slot(std::uint32_t index) { return index < slots_.size() ? &slots_[index] : nullptr; }
+  // A filled or flushed slot that belongs to nobody any more.
+  void put_back(ReceiveSlot& slot) { put_free(slot); }
+  [[nodiscard]] std::uint64_t posts() const { return posts_; }
+
+ private:
+  void put_free(ReceiveSlot& slot) override { freed_.push_back(&slot); }
+
+  const std::shared_ptr<Context> context_;
+  ibv_srq* const srq_;
+  const std::unique_ptr<RegisteredPages> pages_;
+  std::deque<ReceiveSlot> slots_;
+  std::vector<ReceiveSlot*> freed_;
+  std::uint64_t posts_ = 0;
+};
+
+// Where messages that are too long to go inline wait until the device has sent them. Grows as needed, to a
+// bound; shared by the endpoints of a port. Thread: the loop.
+class StagingPool {
+ public:
+  struct Buffer {
+    std::uint32_t index = 0;
+    std::byte* data = nullptr;
+    std::uint32_t lkey = 0;
+  };
+  StagingPool(std::shared_ptr<Context> context, std::uint32_t buffer_bytes, std::uint32_t limit)
+      : context_(std::move(context)), buffer_bytes_(buffer_bytes), limit_(limit) {}
+  // kResourceExhausted when all are out (waiting()), or memory cannot be registered.
+  Result<Buffer> take();
+  void give(std::uint32_t index) { free_.push_back(index); }
+  [[nodiscard]] Buffer buffer(std::uint32_t index) const;
+  [[nodiscard]] std::uint32_t buffer_bytes() const { return buffer_bytes_; }
+  [[nodiscard]] std::size_t in_use() const { return slabs_.size() * kSlabBuffers - free_.size(); }
+
+ private:
+  static constexpr std::uint32_t kSlabBuffers = 32;
+  const std::shared_ptr<Context> context_;
+  const std::uint32_t buffer_bytes_;
+  const std::uint32_t limit_;
+  std::vector<std::unique_ptr<RegisteredPages>> slabs_;
+  std::vector<std::uint32_t> free_;
+};
+
+// For each endpoint of a port: a word that its peer writes grants into, and the source of those that we
+// write. Thread: the loop; the device writes the first kind at any time.
+class CreditWords {
+ public:
+  static Result<std::unique_ptr<CreditWords>> create(std::shared_ptr<Context> context, std::uint32_t count);
+  void clear(std::uint32_t index);
+  [[nodiscard]] std::uint64_t address(std::uint32_t index) const;
+  [[nodiscard]] std::uint32_t rkey() const { return pages_->rkey(); }
+  [[nodiscard]] std::uint64_t read(std::uint32_t index) const;
+  // Where bytes land that nobody looks at.
+  [[nodiscard]] ibv_sge scratch() const;
+  // Sets what the next grant is written from.
+  ibv_sge source(std::uint32_t index, std::uint64_t value);
+
+ private:
+  struct Pair {
+    std::uint64_t theirs = 0;
+    std::uint64_t ours = 0;
+  };
+  CreditWords(std::unique_ptr<RegisteredPages> pages, std::uint32_t count)
+      : pages_(std::move(pages)), count_(count) {}
+  [[nodiscard]] Pair& pair(std::uint32_t index) const {
+    return reinterpret_cast<Pair*>(pages_->data())[index];
+  }
+  const std::unique_ptr<RegisteredPages> pages_;
+  const std::uint32_t count_;  // one more pair is the scratch
+};
+
+}  // namespace slime::transport::verbs

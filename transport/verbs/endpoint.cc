@@ -1,0 +1,319 @@
+#include "transport/verbs/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/str.h"
+#include "transport/copy_checks.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+constexpr std::string_view kClosedHere = "the local region is closed";
+
+bool worth_striping(std::span<const Copy> copies) {
+  std::uint64_t total = 0;
+  for (const Copy& copy : copies) total += copy.length_bytes;
+  return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
+}
+
+}  // namespace
+
+VerbsEndpoint::VerbsEndpoint(Parts parts)
+    : port_(std::move(parts.port)),
+      loop_(port_->users_loop()),
+      place_(parts.place),
+      account_(std::move(parts.account)),
+      ours_(parts.ours),
+      peer_(parts.peer),
+      mtu_(parts.mtu),
+      who_(std::move(parts.who)),
+      id_(new_endpoint_id()),
+      max_message_bytes_(std::min(peer_.slot_bytes, port_->staging().buffer_bytes())),
+      credit_limit_(peer_.initial_credits),
+      granted_(account_->promised - 1),
+      announced_(granted_),
+      target_(account_->promised - 1) {
+  account_->owner = this;
+  messages_pair_ = std::move(parts.queue_pairs.front());
+  port_->attach(place_, *this, 0, messages_pair_->address().number);
+  for (std::size_t i = 1; i < parts.queue_pairs.size(); ++i) {
+    port_->attach(place_, *this, static_cast<std::uint32_t>(i), parts.queue_pairs[i]->address().number);
+    lanes_.push_back({std::move(parts.queue_pairs[i]), {}});
+  }
+  side_.reset(new SideChannel(std::move(parts.side), *this));  // a private base of ours
+  side_text_ = side_->describe();
+  // The peer may send from here on, so what it was promised must be posted.
+  port_->post_receives();
+  side_->send(SideFrameType::kReady);
+  side_->set_waiting(true);
+  waiting_ = true;
+  open_by_ = deadline_after(loop_->now(), limits::kHandshakeTimeout);
+  arm(open_by_);
+}
+
+VerbsEndpoint::~VerbsEndpoint() {
+  SLIME_CHECK(loop_->in_loop());
+  receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
+  if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
+  if (state_ == State::kBroken) end();
+  port_->forget(*this);
+}
+
+void VerbsEndpoint::set_receiver(Receiver& receiver) {
+  SLIME_CHECK(receiver_ == nullptr);
+  receiver_ = &receiver;
+  schedule();
+}
+
+std::string VerbsEndpoint::describe() const {
+  return str(who_.local_name, who_.initiator ? " -> " : " <- ", who_.peer_name, " over verbs ", path());
+}
+
+void VerbsEndpoint::schedule() {
+  if (in_burst_ || std::exchange(scheduled_, true)) return;
+  port_->schedule(*this);
+}
+
+// ------------------------------------------------------------------------------------------------- posting
+
+Status VerbsEndpoint::refusal() {
+  SLIME_CHECK(loop_->in_loop());
+  if (state_ != State::kConnecting && state_ != State::kOpen) {
+    if (!close_called_ && !error_.ok()) return error_;
+    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
+  }
+  if (in_flight() >= limits::kMaxOperations) {
+    want_room_ = true;
+    return Status(Code::kResourceExhausted,
+                  str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
+  }
+  return {};
+}
+
+Status VerbsEndpoint::need_credit() {
+  if (credit_used_ == credit_limit_) look_for_grants();
+  if (credit_used_ < credit_limit_) return {};
+  want_credit_ = true;
+  ++counters_.credit_stalls;
+  // A message that took the last credit says so itself.
+  if (!awaiting_wake_ && messages_.empty() && state_ == State::kOpen) {
+    awaiting_wake_ = true;
+    side_->send(SideFrameType::kStarved);
+  }
+  return Status(Code::kResourceExhausted,
+                str(who_.peer_name, " has no free receive slot for us now: its credits are used up"));
+}
+
+std::uint64_t VerbsEndpoint::credits() const {
+  if (state_ != State::kConnecting && state_ != State::kOpen) return 0;
+  // Looking changes only what this side knows, never what it is.
+  const_cast<VerbsEndpoint*>(this)->look_for_grants();
+  return std::min<std::uint64_t>(credit_limit_ - credit_used_, limits::kMaxOperations - in_flight());
+}
+
+TimePoint VerbsEndpoint::take_deadline(const Operation& operation) {
+  last_send_ = loop_->now();
+  const TimePoint deadline = operation.deadline != kNever
+                                 ? operation.deadline
+                                 : deadline_after(last_send_, limits::kOperationDeadline);
+  arm(deadline);
+  return deadline;
+}
+
+Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
+  std::uint64_t total = 0;
+  for (const Bytes part : parts) total += part.size();
+  if (total > max_message_bytes_)
+    return Status(Code::kInvalidArgument, str("a message of ", total, " bytes; ", who_.peer_name,
+                                              " takes at most ", max_message_bytes_));
+  SLIME_TRY(refusal());
+  SLIME_TRY(need_credit());
+  const Result<StagingPool::Buffer> buffer = port_->staging().take();
+  if (!buffer) {
+    want_room_ = true;
+    port_->wait_for_buffer(*this);
+    return buffer.status();
+  }
+  std::byte* to = buffer->data;
+  for (const Bytes part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+  operation.mark_posted();
+  ++credit_used_;
+  ++counters_.messages_sent;
+  OutMessage message;
+  message.operation = &operation;
+  message.deadline = take_deadline(operation);
+  message.barrier = options.after_writes ? next_sequence_ : 0;
+  message.buffer = buffer->index;
+  message.bytes = static_cast<std::uint32_t>(total);
+  messages_.push_back(message);
+  schedule();
+  return {};
+}
+
+VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
+  return *static_cast<VerbsRegion*>(copy.local->impl());
+}
+
+Status VerbsEndpoint::check_local(const Copy& copy) const {
+  const auto* region = dynamic_cast<const VerbsRegion*>(copy.local->impl());
+  if (region == nullptr || region->context() != port_->context().get())
+    return Status(Code::kInvalidArgument, "the local region is registered with another device");
+  if (region->uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  return {};
+}
+
+Status VerbsEndpoint::check_copies(std::span<const Copy> copies, Rights need) const {
+  for (const Copy& copy : copies) {
+    SLIME_TRY(check_copy(copy, need, id_, who_.peer_name));
+    SLIME_TRY(check_local(copy));
+  }
+  return {};
+}
+
+// A run of copies with one region counts as one use: batches mostly name few regions.
+bool VerbsEndpoint::add_uses(std::span<const Copy> copies) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+    if (!region_of(copies[i]).uses().add_use()) {
+      drop_uses(copies, i);
+      return false;
+    }
+  }
+  return true;
+}
+
+void VerbsEndpoint::drop_uses(std::span<const Copy> copies, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+    region_of(copies[i]).uses().drop_use();
+  }
+}
+
+Status VerbsEndpoint::post_one_sided(OneSided record, Operation& operation) {
+  SLIME_TRY(refusal());
+  const Rights need = record.atomic()              ? Rights::kReadWrite
+                      : record.kind == Kind::kRead ? Rights::kRemoteRead
+                                                   : Rights::kRemoteWrite;
+  SLIME_TRY(check_copies(record.copies(), need));
+  if (record.has_imm) SLIME_TRY(need_credit());
+  if (!add_uses(record.copies())) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  operation.mark_posted();
+  if (record.has_imm) ++credit_used_;
+  record.operation = &operation;
+  record.deadline = take_deadline(operation);
+  record.posted_at = last_send_;
+  arm(deadline_after(last_send_, limits::kStuckAfter));
+  record.sequence = next_sequence_++;
+  // A batch with a notification goes through one queue pair, which keeps it behind the data.
+  record.striped = lanes_.size() > 1 && !record.has_imm && !record.atomic() && worth_striping(record.batch);
+  record.flush_read = record.kind == Kind::kWrite && port_->context()->options.flush_read &&
+                      !record.batch.empty() &&
+                      allows(record.batch.back().remote->rights(), Rights::kRemoteRead);
+  switch (record.kind) {
+    case Kind::kRead:
+      ++counters_.reads;
+      break;
+    case Kind::kWrite:
+      ++counters_.writes;
+      break;
+    default:
+      ++counters_.atomics;
+      break;
+  }
+  const bool striped = record.striped;
+  const std::optional<Handle> handle = operations_.insert(std::move(record));
+  SLIME_CHECK(handle.has_value());
+  if (striped) {
+    for (Lane& lane : lanes_) lane.backlog.push_back(*handle);
+  } else {
+    lanes_[next_lane_++ % lanes_.size()].backlog.push_back(*handle);
+  }
+  schedule();
+  return {};
+}
+
+Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
+  if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
+  OneSided record;
+  record.kind = Kind::kRead;
+  record.batch = copies;
+  return post_one_sided(std::move(record), operation);
+}
+
+Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) {
+  if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
+  OneSided record;
+  record.batch = copies;
+  return post_one_sided(std::move(record), operation);
+}
+
+Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
+  OneSided record;
+  record.batch = copies;
+  record.has_imm = true;
+  record.imm = imm;
+  return post_one_sided(std::move(record), operation);
+}
+
+Status VerbsEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
+  record.single = {target.local, target.local_offset, target.remote, target.remote_offset,
+                   sizeof(std::uint64_t)};
+  if (target.remote != nullptr &&
+      (target.remote->descriptor().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
+    return Status(Code::kInvalidArgument,
+                  str("remote offset ", target.remote_offset, " is not at a multiple of 8 in the memory of ",
+                      who_.peer_name));
+  if (peer_.atomics == 0)
+    return Status(Code::kUnimplemented, str("the device of ", who_.peer_name, " does no atomics"));
+  if (target.local != nullptr && target.local->valid() && target.local->kind() != MemoryKind::kHost)
+    return Status(Code::kUnimplemented, "atomics are for host memory");
+  return post_one_sided(std::move(record), operation);
+}
+
+Status VerbsEndpoint::fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) {
+  OneSided record;
+  record.kind = Kind::kFetchAdd;
+  record.compare_add = add;
+  return post_atomic(target, std::move(record), operation);
+}
+
+Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
+                                   Operation& operation) {
+  OneSided record;
+  record.kind = Kind::kCompareSwap;
+  record.compare_add = expected;
+  record.swap = desired;
+  return post_atomic(target, std::move(record), operation);
+}
+
+Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
+  if (!working()) {
+    if (!error_.ok()) return error_;
+    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
+  }
+  if (descriptor.id.generation == 0 || descriptor.key_count < 1 || descriptor.key_count > kMaxRegionKeys ||
+      descriptor.base == 0 || descriptor.length_bytes == 0 ||
+      descriptor.length_bytes > UINT64_MAX - descriptor.base ||
+      static_cast<std::uint8_t>(descriptor.rights) > static_cast<std::uint8_t>(Rights::kReadWrite))
+    return Status(Code::kInvalidArgument,
+                  str("not a region of ", who_.peer_name, " on this transport: wrong provider, or damaged"));
+  return RemoteRegion(descriptor, id_);
+}
+
+void VerbsEndpoint::complete(Operation& operation, Status status) {
+  if (!status.ok()) ++counters_.failed_operations;
+  operation.finish(std::move(status));
+}
+
+void VerbsEndpoint::complete_one_sided(Handle handle, Status status) {
+  const std::optional<OneSided> done = operations_.take(handle);
+  SLIME_CHECK(done.has_value());
+  drop_uses(done->copies(), done->copies().size());
+  complete(*done->operation, std::move(status));
+}
+
+}  // namespace slime::transport::verbs

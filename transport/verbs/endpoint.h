@@ -1,0 +1,272 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "transport/endpoint.h"
+#include "transport/queue.h"
+#include "transport/receive_pool.h"
+#include "transport/verbs/parameters.h"
+#include "transport/verbs/port.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/side_channel.h"
+
+namespace slime::transport::verbs {
+
+// One connected pair: a message queue pair, data queue pairs, and the handshake's TCP connection as a side
+// channel. Thread: the loop.
+//
+// Posting only queues; run(), which the port calls once for each burst of completions or posts, hands chains
+// to the device. No callback runs inside a post.
+// Posting, closing and time are in endpoint.cc, sending in endpoint_send.cc, what comes in, and credits, in
+// endpoint_receive.cc.
+class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideChannelHandler {
+ public:
+  struct Parts {
+    std::shared_ptr<PortState> port;
+    Handle place;
+    std::shared_ptr<CreditAccount> account;
+    std::vector<std::unique_ptr<QueuePair>> queue_pairs;  // connected
+    Parameters ours;
+    Parameters peer;
+    ibv_mtu mtu{};
+    std::unique_ptr<soft::Wire> side;
+    Introduction who;
+  };
+  explicit VerbsEndpoint(Parts parts);
+  ~VerbsEndpoint() override;
+
+  void set_receiver(Receiver& receiver) override;
+  Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options) override;
+  Status read(std::span<const Copy> copies, Operation& operation) override;
+  Status write(std::span<const Copy> copies, Operation& operation) override;
+  Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
+  Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) override;
+  Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
+                      Operation& operation) override;
+  Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
+  void close(Nanos bound) override;
+  void reset(Status reason) override;
+  [[nodiscard]] bool closed() const override { return told_closed_; }
+  [[nodiscard]] Status error() const override { return close_called_ ? Status() : error_; }
+  [[nodiscard]] std::uint32_t max_message_bytes() const override { return max_message_bytes_; }
+  [[nodiscard]] std::uint64_t id() const override { return id_; }
+  [[nodiscard]] std::size_t in_flight() const override { return messages_.size() + operations_.size(); }
+  [[nodiscard]] std::uint64_t credits() const override;
+  [[nodiscard]] EndpointCounters counters() const override { return counters_; }
+  [[nodiscard]] std::string describe() const override;
+
+  // ---- for the port
+  void run();
+  void schedule();
+  void on_slot_free() noexcept override;
+  // False for a completion that fits nothing that is in flight.
+  bool on_sent(const WorkId& id, const ibv_wc& completion);
+  void on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
+  void reset_if_using(const RegionUses* uses);  // null: any
+
+ private:
+  // Connecting: what is posted waits for the peer's hello. Broken: what was posted is being flushed.
+  enum class State { kConnecting, kOpen, kClosing, kBroken, kEnded };
+  enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
+
+  struct OutMessage {
+    Operation* operation = nullptr;
+    TimePoint deadline = kNever;
+    std::uint64_t barrier = 0;  // goes after all one-sided operations with a smaller sequence
+    std::uint32_t buffer = 0;
+    std::uint32_t bytes = 0;
+  };
+  struct OneSided {
+    Operation* operation = nullptr;
+    TimePoint deadline = kNever;
+    TimePoint posted_at{};
+    std::uint64_t sequence = 0;
+    std::span<const Copy> batch;
+    Copy single;  // of an atomic, which is a batch of one
+    std::uint64_t compare_add = 0;
+    std::uint64_t swap = 0;
+    std::size_t next_copy = 0;      // the first copy that is not wholly posted
+    std::uint64_t copy_offset = 0;  // bytes of it that are
+    std::uint32_t in_flight = 0;    // work requests
+    std::uint32_t imm = 0;
+    Kind kind = Kind::kWrite;
+    bool has_imm = false;
+    bool striped = false;
+    bool flush_read = false;  // still to be posted
+    bool has_imm_posted = false;
+    bool moved = false;    // a byte was posted
+    bool started = false;  // the device knows of it
+    bool posted = false;   // wholly
+    bool expired = false;
+    bool reported = false;  // as stuck
+    bool left = false;      // the device is done with it, and its regions are free
+    Status failure;
+    [[nodiscard]] bool atomic() const { return kind >= Kind::kFetchAdd; }
+    [[nodiscard]] std::span<const Copy> copies() const {
+      if (left) return {};
+      return atomic() ? std::span(&single, 1) : batch;
+    }
+  };
+  struct Lane {  // a data queue pair and what waits for it
+    std::unique_ptr<QueuePair> pair;
+    Queue<Handle> backlog;
+  };
+  struct Arrived {
+    Message message;
+    std::uint32_t imm = 0;
+    bool is_imm = false;
+  };
+  struct Goodbye {
+    std::uint64_t messages = 0;
+    std::uint64_t notifications = 0;
+  };
+
+  // ---- posting (endpoint.cc)
+  [[nodiscard]] bool working() const { return state_ <= State::kClosing; }
+  Status refusal();
+  Status need_credit();
+  Status check_local(const Copy& copy) const;
+  Status check_copies(std::span<const Copy> copies, Rights need) const;
+  Status post_one_sided(OneSided record, Operation& operation);
+  Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
+  TimePoint take_deadline(const Operation& operation);
+  static VerbsRegion& region_of(const Copy& copy);
+  static bool add_uses(std::span<const Copy> copies);
+  static void drop_uses(std::span<const Copy> copies, std::size_t count);
+  void complete(Operation& operation, Status status);
+  void complete_one_sided(Handle handle, Status status);
+
+  // ---- the end (endpoint_end.cc)
+  void break_now(Status reason);
+  void wait_for_flush();
+  void leave_device();
+  void end();
+  void tell_closed();
+  void finish_close(Status leftover);
+  void advance_close();
+  [[nodiscard]] bool drained() const;
+  [[nodiscard]] std::string path() const;
+  [[nodiscard]] Status peer_gone(const Status& cause) const;
+  void arm(TimePoint when);
+  void on_timer();
+  bool expire(TimePoint now, TimePoint& next);
+  void expire_messages(TimePoint now, TimePoint& next);
+  void report_stuck(OneSided& operation) const;
+
+  // ---- sending (endpoint_send.cc)
+  struct Chain;
+  void flush();
+  void send_messages();
+  void add_message(const OutMessage& message, Chain& chain);
+  void send_grant();
+  bool send_control();
+  void send_nothing();
+  bool barrier_passed(std::uint64_t barrier);
+  void post_data();
+  bool post_lane(std::uint32_t number);
+  std::uint32_t fill_chain(Lane& lane, Chain& chain, std::uint32_t most);
+  bool next_request(OneSided& operation, Chain& chain);
+  std::uint64_t gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most);
+  void add_atomic(OneSided& operation, Chain& chain);
+  bool next_tail(OneSided& operation, Chain& chain);
+  bool post_one(ibv_send_wr& request, bool signaled);
+  std::uint32_t post_chain(QueuePair& pair, std::uint32_t number, Chain& chain);
+  void account(QueuePair& pair, const QueuePair::Owner& owner);
+  void complete_sent();
+  void settle();
+
+  // ---- receiving (endpoint_receive.cc)
+  void on_side_frame(const SideFrame& frame) noexcept override;
+  void on_side_broken(Status reason) noexcept override;
+  void on_message_slot(const ibv_wc& completion, ReceiveSlot& slot);
+  void on_grant(std::uint64_t limit);
+  void look_for_grants();
+  void on_starved();
+  void on_credit_return(std::uint64_t count);
+  void return_idle_credits(TimePoint now, TimePoint& next);
+  void top_up();
+  void corrupt(std::string_view what);
+  void deliver(Arrived arrived);
+  void deliver_arrived();
+  void check_goodbye();
+  void fail_work(const WorkId& id, const ibv_wc& completion);
+  void complete_finished(bool succeeded, bool all);
+
+  const std::shared_ptr<PortState> port_;
+  const std::shared_ptr<Loop> loop_;
+  const Handle place_;
+  const std::shared_ptr<CreditAccount> account_;
+  const Parameters ours_;
+  const Parameters peer_;
+  const ibv_mtu mtu_;
+  const Introduction who_;
+  const std::uint64_t id_;
+  const std::uint32_t max_message_bytes_;
+  std::unique_ptr<SideChannel> side_;
+  std::string side_text_;
+  std::unique_ptr<QueuePair> messages_pair_;
+  std::vector<Lane> lanes_;
+  Receiver* receiver_ = nullptr;
+  EndpointCounters counters_;
+
+  State state_ = State::kConnecting;
+  Status error_;     // the first error; OK when we closed it
+  Status leftover_;  // what the operations in flight complete with
+  bool close_called_ = false;
+  bool told_closed_ = false;
+  bool scheduled_ = false;
+  bool in_burst_ = false;
+  bool waiting_ = false;
+  bool want_credit_ = false;
+  bool want_room_ = false;
+  bool hello_due_ = false;
+  bool got_ready_ = false;
+  bool got_hello_ = false;
+  std::optional<Goodbye> goodbye_;  // the peer closed
+  Status lost_;                     // the side channel broke
+  std::uint64_t lost_at_poll_ = 0;
+
+  // ---- our operations
+  Queue<OutMessage> messages_;
+  struct Sent {
+    Operation* operation = nullptr;
+    bool accepted = false;
+  };
+  std::vector<Sent> sent_;  // messages that the device has, to be completed outside the flush
+  std::vector<Sent> completing_;
+  std::vector<Handle> without_work_;  // batches without a byte, likewise
+  SlotMap<OneSided> operations_{limits::kMaxOperations};
+  std::uint64_t next_sequence_ = 1;
+  std::uint32_t next_lane_ = 0;
+  std::uint32_t work_in_flight_ = 0;  // of all queue pairs
+  std::vector<Handle> finished_;      // whose requests the completion at hand ends
+  std::uint64_t notifications_sent_ = 0;
+
+  // ---- credits we have
+  std::uint64_t credit_limit_;
+  std::uint64_t credit_used_ = 0;
+  bool awaiting_wake_ =
+      false;  // we said that we are starved: until the peer answers, the word is not looked at
+  TimePoint last_send_{};
+
+  // ---- credits we gave; the control slot is not among them
+  std::uint64_t granted_;
+  std::uint64_t announced_;
+  std::uint64_t received_ = 0;
+  std::uint32_t target_;
+  bool peer_starved_ = false;
+
+  Queue<Arrived> arrived_;  // before there was a receiver
+
+  // ---- time
+  TimerId timer_;
+  TimePoint timer_due_ = kNever;
+  TimePoint open_by_ = kNever;
+  TimePoint close_by_ = kNever;
+  TimePoint goodbye_by_ = kNever;
+  TimePoint flush_by_ = kNever;
+};
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,287 @@
+// How an endpoint closes, breaks and ends, and what happens in time.
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "transport/verbs/endpoint.h"
+
+namespace slime::transport::verbs {
+
+std::string VerbsEndpoint::path() const {
+  const Options& options = port_->context()->options;
+  const Selection& at = port_->context()->selection;
+  return str(at.device, " port ", at.port, ", GID ", gid_text(ours_.gid), " -> ", gid_text(peer_.gid),
+             ", QP ", ours_.queue_pairs[0].number, " -> ", peer_.queue_pairs[0].number, ", MTU ", 128 << mtu_,
+             ", SL ", options.service_level, ", traffic class ", options.traffic_class, ", timeout ",
+             options.timeout, ", retries ", options.retry_count);
+}
+
+Status VerbsEndpoint::peer_gone(const Status& cause) const {
+  return Status(
+      cause.code() == Code::kOk ? Code::kUnavailable : cause.code(),
+      str("lost the connection to ", who_.peer_name, " (", path(), "; ", side_text_, "): ", cause.text()));
+}
+
+void VerbsEndpoint::close(Nanos bound) {
+  SLIME_CHECK(loop_->in_loop());
+  if (state_ != State::kConnecting && state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  close_called_ = true;
+  close_by_ = deadline_after(loop_->now(), bound);
+  arm(close_by_);
+  schedule();
+}
+
+void VerbsEndpoint::reset(Status reason) {
+  SLIME_CHECK(loop_->in_loop());
+  SLIME_CHECK(!reason.ok());
+  break_now(std::move(reason));
+}
+
+void VerbsEndpoint::reset_if_using(const RegionUses* uses) {
+  if (!working()) return;
+  bool found = uses == nullptr;
+  operations_.for_each([&](Handle, const OneSided& operation) {
+    for (const Copy& copy : operation.copies()) found = found || &region_of(copy).uses() == uses;
+  });
+  if (!found) return;
+  break_now(Status(Code::kUnavailable, str("the connection to ", who_.peer_name,
+                                           " was reset: a local region was closed while it was in use")));
+  // Whoever closes the region counts on it when this returns.
+  leave_device();
+}
+
+// The device stops at once; the operations complete when it has given back what it was given.
+void VerbsEndpoint::break_now(Status reason) {
+  if (!working()) return;
+  state_ = State::kBroken;
+  if (leftover_.ok()) {
+    leftover_ = reason.code() == Code::kDeadlineExceeded
+                    ? Status(Code::kUnavailable, str("reset: ", reason.text()))
+                    : reason;
+  }
+  if (!close_called_) error_ = std::move(reason);
+  messages_pair_->fail();
+  for (Lane& lane : lanes_) lane.pair->fail();
+  flush_by_ = deadline_after(loop_->now(), limits::kFlushBound);
+  arm(flush_by_);
+  in_burst_ = false;
+  schedule();
+}
+
+bool VerbsEndpoint::drained() const { return work_in_flight_ == 0; }
+
+void VerbsEndpoint::wait_for_flush() {
+  side_.reset();  // the peer learns of it at once
+  if (!drained() && loop_->now() < flush_by_) return;
+  end();
+  schedule();  // on_closed comes in a turn of its own
+}
+
+// Ends what the device does for this endpoint: from here on it touches no buffer of ours.
+void VerbsEndpoint::leave_device() {
+  if (messages_pair_ == nullptr) return;
+  std::vector<std::uint32_t> buffers;
+  messages_pair_->abandon([&](const QueuePair::Owner& owner) {
+    if (owner.buffer != QueuePair::Owner::kNone) buffers.push_back(owner.buffer);
+  });
+  messages_pair_.reset();
+  lanes_.clear();
+  port_->detach(place_, std::exchange(work_in_flight_, 0));
+  for (const std::uint32_t buffer : buffers) port_->give_buffer(buffer);
+  account_->owner = nullptr;
+  port_->pool().close(*account_);
+  // So that whoever closes a region of theirs may free it before they complete.
+  operations_.for_each([](Handle, OneSided& operation) {
+    drop_uses(operation.copies(), operation.copies().size());
+    operation.batch = {};
+    operation.left = true;
+  });
+}
+
+void VerbsEndpoint::end() {
+  leave_device();
+  state_ = State::kEnded;
+  side_.reset();
+  loop_->cancel_timer(timer_);
+  timer_due_ = kNever;
+  SLIME_CHECK(!leftover_.ok());  // what did not happen must not look as if it had
+  complete_sent();
+  while (!messages_.empty()) {
+    const OutMessage message = messages_.pop_front();
+    port_->give_buffer(message.buffer);
+    complete(*message.operation, leftover_);
+  }
+  std::vector<Handle> handles;
+  operations_.for_each([&](Handle handle, OneSided&) { handles.push_back(handle); });
+  for (const Handle handle : handles) {
+    OneSided& operation = *operations_.find(handle);
+    Status status = leftover_;
+    if (!operation.failure.ok()) {
+      status = std::move(operation.failure);
+    } else if (operation.expired) {
+      status = Status(Code::kDeadlineExceeded, str("no end of a one-sided operation with ", who_.peer_name,
+                                                   " before its deadline; the connection was reset"));
+    }
+    complete_one_sided(handle, std::move(status));
+  }
+}
+
+void VerbsEndpoint::tell_closed() {
+  if (receiver_ == nullptr || told_closed_) return;
+  told_closed_ = true;
+  std::exchange(receiver_, nullptr)->on_closed(close_called_ ? Status() : error_);
+}
+
+void VerbsEndpoint::finish_close(Status leftover) {
+  SLIME_CHECK(working());
+  leftover_ = std::move(leftover);
+  side_->send(SideFrameType::kGoodbye, counters_.messages_sent - messages_.size(), notifications_sent_);
+  break_now(Status(Code::kCancelled, "closed"));
+}
+
+// A close goes on once everything that was taken has been acknowledged by the peer's device.
+void VerbsEndpoint::advance_close() {
+  if (state_ != State::kClosing || in_flight() > 0) return;
+  if (messages_pair_->in_flight() == 0) return finish_close(Status(Code::kCancelled, "closed"));
+  if (messages_pair_->unsignaled() > 0) send_nothing();
+}
+
+// Called by the port, never inside a callback.
+void VerbsEndpoint::run() {
+  scheduled_ = false;
+  if (state_ == State::kBroken) return wait_for_flush();
+  if (receiver_ != nullptr) deliver_arrived();
+  if (state_ == State::kEnded) return tell_closed();
+  if (!lost_.ok()) {
+    // What arrived before the loss is in the completion queue by now; it is seen first.
+    if (port_->polls() == lost_at_poll_) return schedule();
+    return break_now(std::exchange(lost_, Status()));
+  }
+  check_goodbye();
+  flush();
+}
+
+// ----------------------------------------------------------------------------------------------------- time
+
+// One timer for everything; it never fires late, sometimes early.
+void VerbsEndpoint::arm(TimePoint when) {
+  if (when >= timer_due_) return;
+  loop_->cancel_timer(timer_);
+  timer_due_ = when;
+  timer_ = loop_->add_timer(when, [this] { on_timer(); });
+}
+
+void VerbsEndpoint::on_timer() {
+  timer_ = TimerId{};
+  timer_due_ = kNever;
+  const TimePoint now = loop_->now();
+  if (state_ == State::kBroken) {
+    if (now < flush_by_) return arm(flush_by_);
+    return schedule();
+  }
+  if (!working()) return;
+  TimePoint next = kNever;
+  if (state_ == State::kClosing) {
+    if (now >= close_by_)
+      return finish_close(Status(Code::kCancelled, str("the connection to ", who_.peer_name,
+                                                       " was closed before this had completed")));
+    next = close_by_;
+  }
+  if (!got_hello_) {
+    if (now >= open_by_)
+      return break_now(peer_gone(
+          Status(Code::kUnavailable, "no message came over the queue pair within the handshake's time")));
+    next = std::min(next, open_by_);
+  }
+  if (goodbye_) next = std::min(next, goodbye_by_);
+  return_idle_credits(now, next);
+  expire_messages(now, next);
+  if (!working() || !expire(now, next)) return;
+  arm(next);
+  schedule();
+}
+
+void VerbsEndpoint::return_idle_credits(TimePoint now, TimePoint& next) {
+  const std::uint64_t spare = credit_limit_ - credit_used_;
+  if (spare <= peer_.initial_credits) return;
+  const TimePoint idle = last_send_ + limits::kCreditIdle;
+  if (now < idle) {
+    next = std::min(next, idle);
+    return;
+  }
+  const std::uint64_t back = spare - peer_.initial_credits;
+  credit_used_ += back;
+  side_->send(SideFrameType::kReturn, back);
+}
+
+// Messages wait here for credits of the device only: for room in its send queue, or behind a barrier.
+void VerbsEndpoint::expire_messages(TimePoint now, TimePoint& next) {
+  std::vector<Operation*> expired;
+  messages_.erase_if([&](const OutMessage& message) {
+    if (message.deadline > now) {
+      next = std::min(next, message.deadline);
+      return false;
+    }
+    expired.push_back(message.operation);
+    port_->give_buffer(message.buffer);
+    --credit_used_;
+    --counters_.messages_sent;
+    return true;
+  });
+  for (Operation* operation : expired) {
+    complete(*operation,
+             Status(Code::kDeadlineExceeded, str("a message to ", who_.peer_name,
+                                                 " could not be handed to the device before its deadline")));
+  }
+}
+
+// False when an operation that the device knows of is past its deadline: nothing but a reset gives its memory
+// back.
+bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
+  std::vector<Handle> expired;
+  bool started = false;
+  operations_.for_each([&](Handle handle, OneSided& operation) {
+    if (operation.deadline > now) {
+      next = std::min(next, operation.deadline);
+      const TimePoint stuck = deadline_after(operation.posted_at, limits::kStuckAfter);
+      if (operation.reported) return;
+      if (stuck > now)
+        next = std::min(next, stuck);
+      else
+        report_stuck(operation);
+    } else if (operation.started) {
+      operation.expired = true;
+      started = true;
+    } else {
+      expired.push_back(handle);
+    }
+  });
+  if (started) {
+    for (const Handle handle : expired) operations_.find(handle)->expired = true;
+    break_now(Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
+                                                  " passed its deadline (", path(), ")")));
+    return false;
+  }
+  for (const Handle handle : expired) {
+    const OneSided* operation = operations_.find(handle);
+    if (operation == nullptr) continue;
+    if (operation->has_imm) --credit_used_;
+    complete_one_sided(handle,
+                       Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
+                                                           " could not start before its deadline")));
+    if (!working()) return false;
+  }
+  return true;
+}
+
+void VerbsEndpoint::report_stuck(OneSided& operation) const {
+  operation.reported = true;
+  SLIME_LOG(LogLevel::kWarning, "verbs", operation.kind == Kind::kRead ? "a read" : "a write or atomic",
+            " of ", operation.copies().size(), " blocks with ", who_.peer_name, " has been under way for ",
+            limits::kStuckAfter.count() / 1'000'000'000, " s: ", operation.next_copy, " blocks posted, ",
+            operation.in_flight, " work requests in flight, ", work_in_flight_, " of the endpoint, ",
+            got_hello_ ? "open" : "no hello yet", "; ", path());
+}
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,229 @@
+// What an endpoint learns from completions and from the side channel: messages, notifications, credits, ends.
+#include <algorithm>
+
+#include "base/str.h"
+#include "transport/verbs/endpoint.h"
+#include "transport/verbs/errors.h"
+
+namespace slime::transport::verbs {
+
+// ------------------------------------------------------------------------------------------- our own work
+
+bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
+  if (messages_pair_ == nullptr || id.queue_pair > lanes_.size()) return false;
+  QueuePair& pair = id.queue_pair == 0 ? *messages_pair_ : *lanes_[id.queue_pair - 1].pair;
+  if (!pair.in_window(id.place)) return false;
+  ++counters_.completions;
+  const bool good = completion.status == IBV_WC_SUCCESS;
+  // Requests complete in order: with an error, all before it have succeeded.
+  const bool succeeded = good || completion.status != IBV_WC_WR_FLUSH_ERR;
+  finished_.clear();
+  const std::uint32_t before = work_in_flight_;
+  const std::uint32_t count = pair.reap(id.place, [&](const QueuePair::Owner& owner, bool) {
+    if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
+    OneSided* operation = operations_.find(owner.operation);
+    if (operation == nullptr) return;
+    operation->in_flight -= owner.work_requests;
+    finished_.push_back(owner.operation);
+  });
+  work_in_flight_ -= count;
+  port_->gave_back(before, count);
+  if (!good) fail_work(id, completion);
+  complete_finished(succeeded, good);
+  schedule();
+  return true;
+}
+
+// Those whose last request this was. The newest owner is the one that failed.
+void VerbsEndpoint::complete_finished(bool succeeded, bool all) {
+  const std::size_t good =
+      all ? finished_.size() : finished_.size() - std::min<std::size_t>(1, finished_.size());
+  if (!succeeded) return;
+  const std::vector<Handle> finished(finished_.begin(),
+                                     finished_.begin() + static_cast<std::ptrdiff_t>(good));
+  for (const Handle handle : finished) {
+    const OneSided* operation = operations_.find(handle);
+    if (operation == nullptr || !operation->posted || operation->in_flight > 0 || !operation->failure.ok())
+      continue;
+    complete_one_sided(handle, Status());
+  }
+}
+
+// The first error breaks the endpoint, and is what its operation ends with; those that were flushed behind it
+// are its victims.
+void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
+  ++counters_.error_completions;
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) {
+    // Without an error before it: the device moved the queue pair by itself, and an event says why.
+    if (working())
+      break_now(
+          peer_gone(Status(Code::kUnavailable, "its queue pair was flushed; the device gave no reason")));
+    return;
+  }
+  if (!working()) return;
+  OneSided* failed = finished_.empty() ? nullptr : operations_.find(finished_.back());
+  if (id.queue_pair == 0) failed = nullptr;
+  std::string_view what = "message";
+  if (failed != nullptr) {
+    constexpr std::array<std::string_view, 4> kNames{"read", "write", "fetch_add", "compare_swap"};
+    what = kNames[static_cast<std::size_t>(failed->kind)];
+  }
+  Status error = completion_error(port_->context()->functions, completion, {what, who_.peer_name, path()});
+  if (failed != nullptr) failed->failure = error;
+  break_now(peer_gone(Status(Code::kUnavailable, error.text())));
+}
+
+// ------------------------------------------------------------------------------------------ what the peer
+// sent
+
+void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
+  const bool usable = completion.status == IBV_WC_SUCCESS && state_ != State::kEnded;
+  if (!usable) {
+    port_->pool().put_back(slot);
+    if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
+      ++counters_.error_completions;
+      break_now(peer_gone(
+          completion_error(port_->context()->functions, completion, {"receive", who_.peer_name, path()})));
+    }
+    return;
+  }
+  schedule();
+  if (queue_pair == 0) return on_message_slot(completion, slot);
+  port_->pool().put_back(slot);
+  if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) return corrupt("a message on a data queue pair");
+  if (received_ == granted_) return corrupt("a notification without a credit");
+  ++received_;
+  ++counters_.notifications_received;
+  deliver({Message(), be32toh(completion.imm_data), true});
+}
+
+void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot) {
+  const std::optional<MessageNote> note = (completion.wc_flags & IBV_WC_WITH_IMM) != 0
+                                              ? MessageNote::decode(be32toh(completion.imm_data))
+                                              : std::nullopt;
+  const bool right = note && completion.opcode == IBV_WC_RECV &&
+                     completion.byte_len <= port_->pool().options().slot_bytes &&
+                     (!note->control || completion.byte_len == 0);
+  if (!right || (!note->control && received_ == granted_)) {
+    port_->pool().put_back(slot);
+    return corrupt(right ? "a message without a credit" : "a message of an unknown kind");
+  }
+  const std::int32_t ahead = note->ahead_of(credit_limit_);
+  if (note->control) {
+    port_->pool().put_back(slot);
+    if (!got_hello_) {
+      got_hello_ = true;
+      if (state_ == State::kConnecting) state_ = State::kOpen;
+    }
+  }
+  // An older one than what the word said already is nothing new.
+  if (ahead > 0) on_grant(credit_limit_ + static_cast<std::uint64_t>(ahead));
+  if (credit_used_ < credit_limit_) awaiting_wake_ = false;
+  if (note->control) return;
+  ++received_;
+  ++counters_.messages_received;
+  counters_.bytes_received += completion.byte_len;
+  if (note->starved) on_starved();
+  port_->pool().hand_out(slot, account_);
+  deliver({Message(Bytes(slot.memory(), completion.byte_len), &slot), 0, false});
+}
+
+void VerbsEndpoint::deliver(Arrived arrived) {
+  if (receiver_ == nullptr || !arrived_.empty()) {
+    arrived_.push_back(std::move(arrived));
+    return;
+  }
+  if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
+  if (state_ != State::kEnded) port_->pool().take_back(*account_, 1);
+  receiver_->on_imm(arrived.imm);
+}
+
+void VerbsEndpoint::deliver_arrived() {
+  Queue<Arrived> arrived = std::exchange(arrived_, {});
+  while (!arrived.empty()) deliver(arrived.pop_front());
+}
+
+void VerbsEndpoint::corrupt(std::string_view what) {
+  break_now(peer_gone(Status(Code::kCorrupt, str("it broke the protocol: ", what))));
+}
+
+// ------------------------------------------------------------------------------------------------- credits
+
+void VerbsEndpoint::on_grant(std::uint64_t limit) {
+  if (limit <= credit_limit_) return;
+  if (limit - credit_limit_ > limits::kMaxPoolSlots)
+    return corrupt(str("it granted ", limit, " messages after ", credit_limit_));
+  credit_limit_ = limit;
+  if (credit_limit_ - credit_used_ > peer_.initial_credits) arm(last_send_ + limits::kCreditIdle);
+}
+
+// The peer writes its grants into our word; while it is to wake us, what it writes is left alone, so that at
+// most one wake-up is ever under way.
+void VerbsEndpoint::look_for_grants() {
+  if (!awaiting_wake_ && working()) on_grant(port_->words().read(place_.index));
+}
+
+void VerbsEndpoint::on_starved() {
+  peer_starved_ = true;
+  target_ = std::min(port_->pool().options().max_credits, target_ * 2);
+}
+
+void VerbsEndpoint::on_credit_return(std::uint64_t count) {
+  if (count > announced_ - received_) return corrupt(str("it gave back ", count, " credits"));
+  received_ += count;
+  target_ = port_->pool().options().base_credits;
+  port_->pool().take_back(*account_, static_cast<std::uint32_t>(count));
+}
+
+void VerbsEndpoint::on_slot_free() noexcept { schedule(); }
+
+// One of the promises is the control slot's.
+void VerbsEndpoint::top_up() {
+  if (!working()) return;
+  while (account_->promised < target_ + 1 && port_->pool().promise(*account_)) ++granted_;
+}
+
+// -------------------------------------------------------------------------------------------- side channel
+
+void VerbsEndpoint::on_side_frame(const SideFrame& frame) noexcept {
+  if (!working()) return;
+  switch (frame.type) {
+    case SideFrameType::kReady:
+      if (got_ready_) return corrupt("ready twice");
+      got_ready_ = true;
+      hello_due_ = true;
+      break;
+    case SideFrameType::kGoodbye:
+      if (goodbye_) return corrupt("goodbye twice");
+      goodbye_ = Goodbye{frame.a, frame.b};
+      goodbye_by_ = deadline_after(loop_->now(), limits::kGoodbyeBound);
+      arm(goodbye_by_);
+      break;
+    case SideFrameType::kStarved:
+      on_starved();
+      break;
+    case SideFrameType::kReturn:
+      on_credit_return(frame.a);
+      break;
+  }
+  schedule();
+}
+
+void VerbsEndpoint::on_side_broken(Status reason) noexcept {
+  if (!working() || !lost_.ok()) return;
+  if (goodbye_) return schedule();  // it closed; what it sent before still counts
+  lost_ = peer_gone(reason);
+  lost_at_poll_ = port_->polls();
+  schedule();
+}
+
+// The peer closed. All that it sent has been acknowledged by our device, so it comes out of the queue soon.
+void VerbsEndpoint::check_goodbye() {
+  if (!goodbye_ || !working()) return;
+  const bool all = counters_.messages_received >= goodbye_->messages &&
+                   counters_.notifications_received >= goodbye_->notifications;
+  if (!all && loop_->now() < goodbye_by_) return;
+  break_now(Status(Code::kUnavailable, str("closed by peer: ", who_.peer_name, " closed the connection")));
+}
+
+}  // namespace slime::transport::verbs

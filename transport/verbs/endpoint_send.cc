@@ -1,0 +1,400 @@
+// How an endpoint hands work to the device.
+#include <algorithm>
+
+#include "base/str.h"
+#include "transport/verbs/endpoint.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
+}  // namespace
+
+// Work requests that go to the device with one doorbell.
+struct VerbsEndpoint::Chain {
+  std::array<ibv_send_wr, limits::kChainRequests> requests;
+  std::array<std::array<ibv_sge, limits::kGatherParts>, limits::kChainRequests> parts;
+  std::array<QueuePair::Owner, limits::kChainRequests> owners;
+  std::uint32_t count = 0;
+  std::uint32_t owner_count = 0;
+
+  ibv_send_wr& add(ibv_wr_opcode opcode) {
+    ibv_send_wr& request = requests[count];
+    request = {};
+    request.opcode = opcode;
+    request.sg_list = parts[count].data();
+    ++count;
+    return request;
+  }
+  void own(Handle operation) {
+    if (owner_count > 0 && owners[owner_count - 1].operation == operation)
+      ++owners[owner_count - 1].work_requests;
+    else
+      owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
+  }
+};
+
+void VerbsEndpoint::flush() {
+  if (!working()) return;
+  in_burst_ = true;
+  // What was freed is posted before it is promised.
+  if (port_->post_receives()) top_up();
+  if (hello_due_) hello_due_ = !send_control();
+  if (got_hello_) {
+    send_messages();
+    send_grant();
+    post_data();
+  }
+  in_burst_ = false;
+  complete_sent();
+  if (!working()) return;
+  advance_close();
+  settle();
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+// A message without bytes: a hello, or grants that a starved peer waits for. It fills the peer's control
+// slot.
+bool VerbsEndpoint::send_control() {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND_WITH_IMM;
+  const MessageNote note{static_cast<std::uint32_t>(granted_), true, false};
+  request.imm_data = htobe32(note.encode());
+  if (!post_one(request, true)) return false;
+  announced_ = granted_;
+  return true;
+}
+
+// Asks for a completion after everything that was sent without one.
+void VerbsEndpoint::send_nothing() {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  post_one(request, true);
+}
+
+bool VerbsEndpoint::post_one(ibv_send_wr& request, bool signaled) {
+  QueuePair& pair = *messages_pair_;
+  if (pair.room() == 0 || port_->may_post(*this, work_in_flight_, 1) == 0) return false;
+  request.wr_id = WorkId{place_.index, place_.generation, 0, pair.next_place()}.pack();
+  if (signaled) request.send_flags |= IBV_SEND_SIGNALED;
+  std::uint32_t accepted = 0;
+  Status posted = pair.post(&request, 1, signaled ? 1 : 0, accepted);
+  account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
+  ++counters_.doorbells;
+  if (!posted.ok()) break_now(peer_gone(posted));
+  return posted.ok();
+}
+
+// Work that the device has taken.
+void VerbsEndpoint::account(QueuePair& pair, const QueuePair::Owner& owner) {
+  if (owner.work_requests == 0) return;
+  pair.own(owner);
+  port_->took(work_in_flight_, owner.work_requests);
+  work_in_flight_ += owner.work_requests;
+  counters_.work_requests += owner.work_requests;
+}
+
+bool VerbsEndpoint::barrier_passed(std::uint64_t barrier) {
+  if (barrier == 0) return true;
+  bool passed = true;
+  operations_.for_each(
+      [&](Handle, const OneSided& operation) { passed = passed && operation.sequence >= barrier; });
+  return passed;
+}
+
+void VerbsEndpoint::send_messages() {
+  while (!messages_.empty() && working() && barrier_passed(messages_.front().barrier)) {
+    const auto queued =
+        static_cast<std::uint32_t>(std::min<std::size_t>(messages_.size(), limits::kChainRequests));
+    const std::uint32_t most =
+        port_->may_post(*this, work_in_flight_, std::min(queued, messages_pair_->room()));
+    if (most == 0) return;
+    Chain chain;
+    std::array<OutMessage, limits::kChainRequests> taken;
+    while (chain.count < most && barrier_passed(messages_.front().barrier)) {
+      taken[chain.count] = messages_.pop_front();
+      add_message(taken[chain.count], chain);
+    }
+    announced_ = granted_;
+    peer_starved_ = peer_starved_ && granted_ == received_;
+    const std::uint32_t accepted = post_chain(*messages_pair_, 0, chain);
+    for (std::uint32_t i = 0; i < chain.count; ++i) {
+      // An inline message is with the device already, a refused one never comes back from it.
+      if (i >= accepted || chain.owners[i].buffer == QueuePair::Owner::kNone)
+        port_->give_buffer(taken[i].buffer);
+      sent_.push_back({taken[i].operation, i < accepted});
+    }
+  }
+}
+
+void VerbsEndpoint::add_message(const OutMessage& message, Chain& chain) {
+  const std::uint32_t place = chain.count;
+  const StagingPool::Buffer buffer = port_->staging().buffer(message.buffer);
+  ibv_send_wr& request = chain.add(IBV_WR_SEND_WITH_IMM);
+  request.sg_list[0] = {address_of(buffer.data), message.bytes, buffer.lkey};
+  request.num_sge = message.bytes > 0 ? 1 : 0;
+  const bool last_credit = credit_used_ == credit_limit_ && messages_.empty();
+  awaiting_wake_ = awaiting_wake_ || last_credit;
+  const MessageNote note{static_cast<std::uint32_t>(granted_), false, last_credit};
+  request.imm_data = htobe32(note.encode());
+  counters_.bytes_sent += message.bytes;
+  const bool fits = message.bytes <= messages_pair_->max_inline();
+  if (fits) request.send_flags = IBV_SEND_INLINE;
+  // A buffer comes back with a completion; without one, some messages go by before any is asked for.
+  if (!fits || messages_pair_->unsignaled() + chain.count >= limits::kMessageSignalInterval)
+    request.send_flags |= IBV_SEND_SIGNALED;
+  chain.owners[place] = {Handle{}, 1, fits ? QueuePair::Owner::kNone : message.buffer};
+  chain.owner_count = chain.count;
+}
+
+// Tells the peer what it may send, when no message of ours has.
+void VerbsEndpoint::send_grant() {
+  if (!working()) return;
+  if (peer_starved_) {
+    if (granted_ > received_ && send_control()) peer_starved_ = false;
+    return;
+  }
+  if (granted_ == announced_ || announced_ - received_ > target_ / 2) return;
+  ibv_sge source = port_->words().source(place_.index, granted_);
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.sg_list = &source;
+  request.num_sge = 1;
+  request.wr.rdma.remote_addr = peer_.credit_word;
+  request.wr.rdma.rkey = peer_.credit_key;
+  if (messages_pair_->max_inline() >= source.length) request.send_flags = IBV_SEND_INLINE;
+  const bool signaled = messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval;
+  if (post_one(request, signaled)) announced_ = granted_;
+}
+
+// Outside the flush: completions call whoever posted.
+void VerbsEndpoint::complete_sent() {
+  completing_.swap(sent_);
+  for (const Sent& sent : completing_) complete(*sent.operation, sent.accepted ? Status() : leftover_);
+  completing_.clear();
+  const std::vector<Handle> handles = std::exchange(without_work_, {});
+  for (const Handle handle : handles) complete_one_sided(handle, Status());
+}
+
+// ---------------------------------------------------------------------------------------------- one-sided
+// work
+
+void VerbsEndpoint::post_data() {
+  bool again = true;
+  while (again && working()) {
+    again = false;
+    for (std::uint32_t i = 0; i < lanes_.size() && working(); ++i) again = post_lane(i) || again;
+  }
+}
+
+// One chain; true when there may be more.
+bool VerbsEndpoint::post_lane(std::uint32_t number) {
+  Lane& lane = lanes_[number];
+  if (lane.backlog.empty() || lane.pair->room() == 0) return false;
+  const std::uint32_t most =
+      port_->may_post(*this, work_in_flight_, std::min(limits::kChainRequests, lane.pair->room()));
+  if (most == 0) return false;
+  Chain chain;
+  fill_chain(lane, chain, most);
+  if (chain.count == 0) return !lane.backlog.empty();
+  return post_chain(*lane.pair, number + 1, chain) == chain.count && !lane.backlog.empty();
+}
+
+std::uint32_t VerbsEndpoint::fill_chain(Lane& lane, Chain& chain, std::uint32_t most) {
+  const std::uint32_t interval = std::min(limits::kSignalInterval, std::max(lane.pair->depth() / 4, 1U));
+  std::uint32_t since_signal = lane.pair->unsignaled();
+  while (chain.count < most && !lane.backlog.empty()) {
+    const Handle handle = lane.backlog.front();
+    OneSided* operation = operations_.find(handle);
+    if (operation == nullptr || operation->posted) {
+      lane.backlog.pop_front();
+      continue;
+    }
+    const std::uint32_t before = chain.count;
+    // A striped one takes turns with the other lanes.
+    const std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
+    bool more = true;
+    while (chain.count < until && more) more = next_request(*operation, chain);
+    for (std::uint32_t i = before; i < chain.count; ++i) {
+      chain.own(handle);
+      ++operation->in_flight;
+      ++since_signal;
+      const bool last = i + 1 == chain.count && !more;
+      if (last || operation->striped || since_signal >= interval) {
+        chain.requests[i].send_flags |= IBV_SEND_SIGNALED;
+        since_signal = 0;
+      }
+    }
+    if (chain.count > before) operation->started = true;
+    if (more) return chain.count;  // the chain is full, or it is the turn of another lane
+    operation->posted = true;
+    lane.backlog.pop_front();
+    if (operation->in_flight == 0) without_work_.push_back(handle);  // a batch without a byte
+  }
+  return chain.count;
+}
+
+// Adds the next work request of `operation`; false when that was the last.
+bool VerbsEndpoint::next_request(OneSided& operation, Chain& chain) {
+  const std::span<const Copy> copies = operation.copies();
+  while (operation.next_copy < copies.size() && copies[operation.next_copy].length_bytes == 0)
+    ++operation.next_copy;
+  if (operation.next_copy == copies.size()) return next_tail(operation, chain);
+  if (operation.atomic()) {
+    add_atomic(operation, chain);
+    return false;
+  }
+  const bool is_read = operation.kind == Kind::kRead;
+  ibv_send_wr& request = chain.add(is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
+  const std::uint64_t most = operation.striped ? limits::kWorkRequestBytes / 2 : limits::kWorkRequestBytes;
+  const std::uint64_t total = gather(operation, request, most);
+  operation.moved = true;
+  (is_read ? counters_.bytes_received : counters_.bytes_sent) += total;
+  while (operation.next_copy < copies.size() && copies[operation.next_copy].length_bytes == 0)
+    ++operation.next_copy;
+  if (operation.next_copy < copies.size()) return true;
+  if (operation.flush_read) return true;
+  if (operation.has_imm) {
+    operation.has_imm_posted = true;
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.imm_data = htobe32(operation.imm);
+    ++notifications_sent_;
+  }
+  return false;
+}
+
+// Joins blocks that lie one behind the other at the peer into one work request; here they may lie anywhere,
+// as long as the device takes the pieces.
+std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most) {
+  const std::span<const Copy> copies = operation.copies();
+  std::uint64_t total = 0;
+  std::uint64_t remote_end = 0;
+  while (operation.next_copy < copies.size() && total < most) {
+    const Copy& copy = copies[operation.next_copy];
+    if (copy.length_bytes == 0) {
+      ++operation.next_copy;
+      continue;
+    }
+    const RegionDescriptor& remote = copy.remote->descriptor();
+    const std::uint64_t remote_offset = copy.remote_offset + operation.copy_offset;
+    const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
+    const auto rkey = static_cast<std::uint32_t>(remote.keys[remote_offset / part]);
+    const std::uint64_t remote_address = remote.base + remote_offset;
+    if (total > 0 && (rkey != request.wr.rdma.rkey || remote_address != remote_end)) break;
+    const std::uint64_t local_offset = copy.local_offset + operation.copy_offset;
+    const VerbsRegion::LocalKey local = region_of(copy).local_key(local_offset);
+    const std::uint64_t bytes = std::min(
+        {copy.length_bytes - operation.copy_offset, most - total, part - remote_offset % part, local.bytes});
+    const std::uint64_t local_address = address_of(copy.local->data()) + local_offset;
+    ibv_sge* const last = request.num_sge > 0 ? &request.sg_list[request.num_sge - 1] : nullptr;
+    if (last != nullptr && last->lkey == local.lkey && last->addr + last->length == local_address) {
+      last->length += static_cast<std::uint32_t>(bytes);
+    } else {
+      if (static_cast<std::uint32_t>(request.num_sge) == port_->max_gather()) break;
+      request.sg_list[request.num_sge++] = {local_address, static_cast<std::uint32_t>(bytes), local.lkey};
+    }
+    if (total == 0) {
+      request.wr.rdma.remote_addr = remote_address;
+      request.wr.rdma.rkey = rkey;
+    } else if (operation.copy_offset == 0) {
+      ++counters_.coalesced;
+    }
+    total += bytes;
+    remote_end = remote_address + bytes;
+    operation.copy_offset += bytes;
+    if (operation.copy_offset == copy.length_bytes) {
+      ++operation.next_copy;
+      operation.copy_offset = 0;
+    }
+  }
+  return total;
+}
+
+void VerbsEndpoint::add_atomic(OneSided& operation, Chain& chain) {
+  const Copy& copy = operation.single;
+  const bool is_add = operation.kind == Kind::kFetchAdd;
+  ibv_send_wr& request = chain.add(is_add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP);
+  const RegionDescriptor& remote = copy.remote->descriptor();
+  const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
+  request.wr.atomic.remote_addr = remote.base + copy.remote_offset;
+  request.wr.atomic.rkey = static_cast<std::uint32_t>(remote.keys[copy.remote_offset / part]);
+  request.wr.atomic.compare_add = operation.compare_add;
+  request.wr.atomic.swap = operation.swap;
+  request.sg_list[0] = {address_of(copy.local->data()) + copy.local_offset, sizeof(std::uint64_t),
+                        region_of(copy).local_key(copy.local_offset).lkey};
+  request.num_sge = 1;
+  operation.next_copy = 1;
+}
+
+// What follows the data of a batch: the read that flushes it, a notification of its own. False: nothing more.
+bool VerbsEndpoint::next_tail(OneSided& operation, Chain& chain) {
+  if (operation.flush_read && operation.moved) {
+    operation.flush_read = false;
+    const Copy& copy = operation.copies().back();
+    ibv_send_wr& request = chain.add(IBV_WR_RDMA_READ);
+    const RegionDescriptor& remote = copy.remote->descriptor();
+    const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
+    const std::uint64_t offset = copy.remote_offset - (copy.remote_offset == remote.length_bytes ? 1 : 0);
+    request.wr.rdma.remote_addr = remote.base + offset;
+    request.wr.rdma.rkey = static_cast<std::uint32_t>(remote.keys[offset / part]);
+    request.sg_list[0] = port_->words().scratch();
+    request.num_sge = 1;
+    return operation.has_imm;
+  }
+  if (operation.has_imm && !operation.has_imm_posted) {
+    operation.has_imm_posted = true;
+    ibv_send_wr& request = chain.add(IBV_WR_RDMA_WRITE_WITH_IMM);
+    request.imm_data = htobe32(operation.imm);
+    // Behind the answer of a flushing read, if there was one.
+    if (port_->context()->options.flush_read) request.send_flags |= IBV_SEND_FENCE;
+    ++notifications_sent_;
+  }
+  return false;
+}
+
+// Returns how many the device took; fewer than all break the endpoint.
+std::uint32_t VerbsEndpoint::post_chain(QueuePair& pair, std::uint32_t number, Chain& chain) {
+  std::uint32_t signaled_end = 0;
+  for (std::uint32_t i = 0; i < chain.count; ++i) {
+    ibv_send_wr& request = chain.requests[i];
+    request.wr_id = WorkId{place_.index, place_.generation, number, pair.next_place() + i}.pack();
+    request.next = i + 1 < chain.count ? &chain.requests[i + 1] : nullptr;
+    if ((request.send_flags & IBV_SEND_SIGNALED) != 0) signaled_end = i + 1;
+  }
+  std::uint32_t accepted = 0;
+  Status posted = pair.post(chain.requests.data(), chain.count, signaled_end, accepted);
+  ++counters_.doorbells;
+  std::uint32_t left = accepted;
+  for (std::uint32_t i = 0; i < chain.owner_count; ++i) {
+    QueuePair::Owner owner = chain.owners[i];
+    const std::uint32_t refused = owner.work_requests - std::min(owner.work_requests, left);
+    owner.work_requests -= refused;
+    left -= owner.work_requests;
+    account(pair, owner);
+    if (OneSided* operation = refused > 0 ? operations_.find(owner.operation) : nullptr)
+      operation->in_flight -= refused;
+  }
+  if (!posted.ok()) break_now(peer_gone(posted));
+  return accepted;
+}
+
+// ----------------------------------------------------------------------------------------------- afterwards
+
+void VerbsEndpoint::settle() {
+  if (!working()) return;
+  const bool waiting = in_flight() > 0 || want_credit_ || !got_hello_ || work_in_flight_ > 0;
+  if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
+  if (receiver_ == nullptr || (state_ != State::kOpen && state_ != State::kConnecting) ||
+      in_flight() >= limits::kMaxOperations)
+    return;
+  if (want_credit_ && credit_used_ == credit_limit_) look_for_grants();
+  const bool credit = credit_used_ < credit_limit_;
+  if (!want_room_ && !(want_credit_ && credit)) return;
+  want_room_ = false;
+  if (credit) want_credit_ = false;
+  receiver_->on_ready();
+}
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "transport/verbs/functions.h"
+
+namespace slime::transport::verbs {
+
+// The message queue pair is the first, the data queue pairs follow.
+inline constexpr std::size_t kMaxQueuePairs = 9;
+
+struct QueuePairAddress {
+  std::uint32_t number = 0;  // 24 bits
+  std::uint32_t psn = 0;     // 24 bits: of the first packet that its sender sends
+};
+
+// What the two sides tell each other through the handshake: where the queue pairs are, and what they take.
+struct Parameters {
+  std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
+  std::uint32_t initial_credits = 0;  // what the peer may send before the first grant
+  ibv_gid gid{};
+  std::uint16_t lid = 0;
+  std::uint8_t link_layer = 0;      // IBV_LINK_LAYER_*: both have the same
+  std::uint8_t mtu = 0;             // ibv_mtu; the pair uses the smaller
+  std::uint8_t read_responses = 0;  // reads and atomics that the teller answers at once, for each queue pair
+  std::uint8_t read_requests = 0;   // and those that it would like to have under way
+  std::uint8_t atomics = 0;         // 1: the teller's device does them
+  std::uint8_t queue_pair_count = 0;
+  std::array<QueuePairAddress, kMaxQueuePairs> queue_pairs{};
+  std::uint64_t credit_word = 0;  // where the peer writes its grants: 8 bytes, with this key
+  std::uint32_t credit_key = 0;
+
+  static constexpr std::uint32_t kVersion = 1;
+  [[nodiscard]] ByteVector encode() const;
+  // kCorrupt for anything out of range; a peer's bytes.
+  static Result<Parameters> decode(Bytes bytes);
+};
+
+// What a message carries in its immediate: the grant, so that an answer brings the credits with it.
+struct MessageNote {
+  std::uint32_t granted =
+      0;                 // the low 24 bits of the messages that the peer may have sent since the beginning
+  bool control = false;  // no message: a hello, or a wake-up
+  bool starved = false;  // the sender used its last credit: wake it when there are more
+
+  [[nodiscard]] std::uint32_t encode() const;
+  // Nothing for bits that are not in use.
+  static std::optional<MessageNote> decode(std::uint32_t immediate);
+  // How far `granted` is ahead of the whole counter `known`; negative for an older grant.
+  [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;
+  static constexpr std::uint32_t kMask = (1U << 24) - 1;
+};
+
+}  // namespace slime::transport::verbs

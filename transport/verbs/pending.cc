@@ -1,0 +1,144 @@
+// A connection in the making: what it reserves, what it tells the peer, what it makes of the answer.
+#include <algorithm>
+
+#include "base/str.h"
+#include "transport/tcp/tcp_wire.h"
+#include "transport/verbs/endpoint.h"
+#include "transport/verbs/errors.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+std::uint8_t narrow(int value) { return static_cast<std::uint8_t>(std::clamp(value, 0, 255)); }
+
+ibv_mtu mtu_of(const Context& context) {
+  const ibv_mtu active = context.port_attributes().active_mtu;
+  if (context.options.mtu < 0) return active;
+  ibv_mtu wanted = IBV_MTU_256;
+  for (int bytes = 256; bytes < context.options.mtu; bytes *= 2) wanted = static_cast<ibv_mtu>(wanted + 1);
+  return std::min(wanted, active);
+}
+
+class VerbsPending final : public PendingEndpoint {
+ public:
+  VerbsPending(std::shared_ptr<PortState> port, Handle place) : port_(std::move(port)), place_(place) {}
+  ~VerbsPending() override {
+    if (over_) return;
+    queue_pairs_.clear();
+    if (account_ != nullptr) port_->pool().close(*account_);
+    port_->unreserve(place_);
+  }
+
+  Status open() {
+    auto account = std::make_shared<CreditAccount>();
+    if (!port_->pool().open(*account)) {
+      const PortOptions& options = port_->pool().options();
+      return {Code::kResourceExhausted,
+              str("the receive pool of ", options.pool_slots, " slots has ", port_->pool().unreserved(),
+                  " free, another peer needs ", options.base_credits + 1,
+                  "; raise pool_slots or close connections")};
+    }
+    account_ = std::move(account);
+    const int count = 1 + port_->context()->options.data_queue_pairs;
+    for (int i = 0; i < count; ++i) {
+      auto pair = port_->make_queue_pair(i > 0);
+      if (!pair) return std::move(pair).error();
+      queue_pairs_.push_back(std::move(*pair));
+    }
+    describe();
+    return {};
+  }
+
+  [[nodiscard]] ByteVector parameters() const override { return ours_.encode(); }
+
+  Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
+                                           Introduction who) override {
+    if (over_) return Status(Code::kInvalidArgument, "this endpoint was made already");
+    Result<Parameters> peer = Parameters::decode(peer_parameters);
+    if (!peer) return std::move(peer).error();
+    const std::shared_ptr<Loop> loop = port_->users_loop();
+    if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
+    SLIME_TRY(connect(*peer, who.peer_name));
+    auto wire = tcp::TcpWire::create(*loop, std::move(socket));
+    if (!wire) return std::move(wire).error();
+    over_ = true;
+    VerbsEndpoint::Parts parts;
+    parts.port = port_;
+    parts.place = place_;
+    parts.account = std::move(account_);
+    parts.queue_pairs = std::move(queue_pairs_);
+    parts.ours = ours_;
+    parts.peer = *peer;
+    parts.mtu = mtu(*peer);
+    parts.side = std::move(*wire);
+    parts.who = std::move(who);
+    return std::unique_ptr<Endpoint>(std::make_unique<VerbsEndpoint>(std::move(parts)));
+  }
+
+ private:
+  void describe() {
+    const Context& context = *port_->context();
+    const ibv_port_attr port = context.port_attributes();
+    ours_.slot_bytes = port_->pool().options().slot_bytes;
+    ours_.initial_credits = port_->pool().options().base_credits;
+    gid_ = context.gid();
+    ours_.gid = gid_.gid;
+    ours_.lid = port.lid;
+    ours_.link_layer =
+        port.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+    ours_.mtu = static_cast<std::uint8_t>(mtu_of(context));
+    ours_.read_responses = narrow(std::min(context.options.rd_atomic, context.device.max_qp_rd_atom));
+    ours_.read_requests = narrow(std::min(context.options.rd_atomic, context.device.max_qp_init_rd_atom));
+    ours_.atomics = context.device.atomic_cap != IBV_ATOMIC_NONE ? 1 : 0;
+    ours_.queue_pair_count = static_cast<std::uint8_t>(queue_pairs_.size());
+    for (std::size_t i = 0; i < queue_pairs_.size(); ++i) ours_.queue_pairs[i] = queue_pairs_[i]->address();
+    ours_.credit_word = port_->words().address(place_.index);
+    ours_.credit_key = port_->words().rkey();
+  }
+
+  [[nodiscard]] ibv_mtu mtu(const Parameters& peer) const {
+    return static_cast<ibv_mtu>(std::min(ours_.mtu, peer.mtu));
+  }
+
+  Status connect(const Parameters& peer, const std::string& name) {
+    if (peer.link_layer != ours_.link_layer)
+      return {Code::kUnavailable, str(name,
+                                      " is on another kind of network: one of us on Ethernet (RoCE), the "
+                                      "other on InfiniBand")};
+    queue_pairs_.resize(std::min<std::size_t>(queue_pairs_.size(), peer.queue_pair_count));
+    QueuePairRoute route;
+    route.local_gid = ours_.gid;
+    route.local_gid_index = gid_.index;
+    route.mtu = mtu(peer);
+    route.read_requests = std::min(ours_.read_requests, peer.read_responses);
+    route.read_responses = ours_.read_responses;
+    route.remote_gid = peer.gid;
+    route.remote_lid = peer.lid;
+    route.ethernet = ours_.link_layer == IBV_LINK_LAYER_ETHERNET;
+    for (std::size_t i = 0; i < queue_pairs_.size(); ++i) {
+      route.remote = peer.queue_pairs[i];
+      SLIME_TRY(queue_pairs_[i]->connect(route).with_context(str("connecting to ", name)));
+    }
+    return {};
+  }
+
+  const std::shared_ptr<PortState> port_;
+  const Handle place_;
+  std::shared_ptr<CreditAccount> account_;
+  std::vector<std::unique_ptr<QueuePair>> queue_pairs_;
+  Parameters ours_;
+  GidInfo gid_;
+  bool over_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PendingEndpoint>> PortState::prepare(std::shared_ptr<PortState> self) {
+  Result<Handle> place = reserve();
+  if (!place) return std::move(place).error();
+  auto pending = std::make_unique<VerbsPending>(std::move(self), *place);
+  SLIME_TRY(pending->open());
+  return std::unique_ptr<PendingEndpoint>(std::move(pending));
+}
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,447 @@
+#include "transport/verbs/port.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "transport/verbs/endpoint.h"
+#include "transport/verbs/errors.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+Status make_nonblocking(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return from_errno("O_NONBLOCK on a verbs descriptor", errno);
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t WorkId::pack() const {
+  return std::uint64_t{generation & kGenerationMask} << 48 | std::uint64_t{index} << 28 |
+         std::uint64_t{queue_pair} << 24 | (place & MessageNote::kMask);
+}
+
+WorkId WorkId::unpack(std::uint64_t id) {
+  return {static_cast<std::uint32_t>(id >> 28) & 0xfffff,
+          static_cast<std::uint32_t>(id >> 48) & kGenerationMask, static_cast<std::uint32_t>(id >> 24) & 0xf,
+          static_cast<std::uint32_t>(id) & MessageNote::kMask};
+}
+
+// ---------------------------------------------------------------------------------------- opening and the
+// end
+
+Result<std::shared_ptr<PortState>> PortState::create(std::shared_ptr<DeviceState> device, Loop& loop,
+                                                     const PortOptions& options) {
+  SLIME_TRY(options.validate());
+  std::shared_ptr<PortState> state(new PortState(std::move(device), loop.shared_from_this(), options));
+  Status opened = loop.run([&] { return state->open(); });
+  if (!opened.ok()) {
+    loop.run([&] { state->shut(); });
+    return opened;
+  }
+  return state;
+}
+
+PortState::PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop,
+                     const PortOptions& options)
+    : device_(std::move(device)),
+      context_(device_->context),
+      options_(options),
+      loop_(std::move(loop)),
+      places_(limits::kMaxPortEndpoints) {}
+
+Status PortState::open() {
+  SLIME_TRY(open_queues());
+  auto pool = PostedPool::create(loop_, context_, srq_, options_);
+  if (!pool) return std::move(pool).error();
+  pool_ = std::move(*pool);
+  auto words = CreditWords::create(context_, limits::kMaxPortEndpoints);
+  if (!words) return std::move(words).error();
+  words_ = std::move(*words);
+  staging_ = std::make_unique<StagingPool>(context_, std::max(options_.slot_bytes, limits::kSlotBytes),
+                                           limits::kSendBuffers);
+  SLIME_TRY(make_nonblocking(channel_->fd));
+  SLIME_TRY(make_nonblocking(context_->handle->async_fd));
+  SLIME_TRY(loop_->watch(channel_->fd, EPOLLIN, *this));
+  watching_ = true;
+  // Every port of the device watches; whoever reads an event tells all.
+  watching_device_ = loop_->watch(context_->handle->async_fd, EPOLLIN, *this).ok();
+  loop_->add_poller(*this);
+  polled_ = true;
+  return {};
+}
+
+Status PortState::open_queues() {
+  const Functions& f = context_->functions;
+  const ibv_device_attr& device = context_->device;
+  if (options_.pool_slots > static_cast<std::uint32_t>(device.max_srq_wr))
+    return {Code::kInvalidArgument, str("pool_slots is ", options_.pool_slots, ", ",
+                                        context_->selection.device, " takes at most ", device.max_srq_wr)};
+  const auto entries = std::min<std::uint64_t>(std::uint64_t{options_.pool_slots} + limits::kPortWorkRequests,
+                                               static_cast<std::uint64_t>(device.max_cqe));
+  if (entries < options_.pool_slots + 4 * limits::kReservedWorkRequests)
+    return {Code::kInvalidArgument, str("pool_slots is ", options_.pool_slots, ", a completion queue of ",
+                                        context_->selection.device, " has at most ", device.max_cqe)};
+  shared_free_ = static_cast<std::uint32_t>(entries - options_.pool_slots);
+  channel_ = f.create_comp_channel(context_->handle);
+  if (channel_ == nullptr) return call_error("ibv_create_comp_channel", errno);
+  cq_ = f.create_cq(context_->handle, static_cast<int>(entries), nullptr, channel_, 0);
+  if (cq_ == nullptr) return call_error(str("ibv_create_cq of ", entries, " entries"), errno, true);
+  ibv_srq_init_attr attributes{};
+  attributes.attr.max_wr = options_.pool_slots;
+  attributes.attr.max_sge = 1;
+  srq_ = f.create_srq(context_->pd, &attributes);
+  if (srq_ == nullptr)
+    return call_error(str("ibv_create_srq of ", options_.pool_slots, " slots"), errno, true);
+  data_depth_ = std::min({static_cast<std::uint32_t>(context_->options.send_queue_depth),
+                          static_cast<std::uint32_t>(device.max_qp_wr), shared_free_ / 2});
+  max_sge_ = std::min(limits::kGatherParts, static_cast<std::uint32_t>(device.max_sge));
+  return {};
+}
+
+void PortState::shut() {
+  SLIME_CHECK(endpoints_ == 0);  // the port outlives its endpoints
+  const std::shared_ptr<Loop> loop = users_loop();
+  if (loop == nullptr) return;
+  if (polled_) loop->remove_poller(*this);
+  if (watching_) loop->unwatch(channel_->fd);
+  if (watching_device_) loop->unwatch(context_->handle->async_fd);
+  loop->cancel_timer(receive_retry_);
+  if (pool_ != nullptr) pool_->shut();
+  const std::lock_guard lock(mutex_);
+  loop_.reset();
+}
+
+// Messages that are still held keep the pool's memory, nothing else.
+PortState::~PortState() {
+  const Functions& f = context_->functions;
+  staging_.reset();
+  words_.reset();
+  if (srq_ != nullptr) f.destroy_srq(srq_);
+  if (cq_ != nullptr) f.destroy_cq(cq_);
+  if (channel_ != nullptr) f.destroy_comp_channel(channel_);
+}
+
+std::shared_ptr<Loop> PortState::users_loop() const {
+  const std::lock_guard lock(mutex_);
+  return loop_;
+}
+
+Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(bool for_data) {
+  QueuePairShape shape;
+  shape.cq = cq_;
+  shape.srq = srq_;
+  shape.depth = for_data ? data_depth_ : std::min(limits::kMessageDepth, data_depth_);
+  shape.max_sge = for_data ? max_sge_ : 1;
+  shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
+  return QueuePair::create(context_, shape);
+}
+
+// ------------------------------------------------------------------------------------------------- places
+
+Result<Handle> PortState::reserve() {
+  if (shared_free_ < limits::kReservedWorkRequests) {
+    ++counters_.refused_endpoints;
+    return Status(Code::kResourceExhausted,
+                  str("the completion queue of ", context_->describe(), " has room for ", shared_free_,
+                      " more work requests, another peer needs ", limits::kReservedWorkRequests));
+  }
+  const std::optional<Handle> place = places_.insert(nullptr);
+  if (!place) {
+    ++counters_.refused_endpoints;
+    return Status(Code::kResourceExhausted,
+                  str("this port has ", limits::kMaxPortEndpoints, " connections, its most"));
+  }
+  shared_free_ -= limits::kReservedWorkRequests;
+  words_->clear(place->index);
+  return *place;
+}
+
+void PortState::unreserve(Handle place) {
+  places_.take(place);
+  shared_free_ += limits::kReservedWorkRequests;
+  wake(room_waiters_);
+}
+
+void PortState::attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queue_pair,
+                       std::uint32_t number) {
+  if (queue_pair == 0) {
+    *places_.find(place) = &endpoint;
+    ++endpoints_;
+  }
+  by_number_[number] = {&endpoint, queue_pair};
+}
+
+void PortState::detach(Handle place, std::uint32_t unpolled) {
+  const std::optional<VerbsEndpoint*> endpoint = places_.take(place);
+  SLIME_CHECK(endpoint.has_value() && *endpoint != nullptr);
+  std::erase_if(by_number_, [&](const auto& entry) { return entry.second.endpoint == *endpoint; });
+  // What it took counts as taken until no completion of it can be in the queue.
+  retired_ += unpolled;
+  shared_free_ += limits::kReservedWorkRequests - std::min(unpolled, limits::kReservedWorkRequests);
+  wake(room_waiters_);
+}
+
+void PortState::forget(VerbsEndpoint& endpoint) {
+  --endpoints_;
+  for (auto* list : {&scheduled_, &running_, &room_waiters_, &buffer_waiters_})
+    std::replace(list->begin(), list->end(), &endpoint, static_cast<VerbsEndpoint*>(nullptr));
+}
+
+std::uint32_t PortState::from_shared(std::uint32_t in_flight) const {
+  return in_flight - std::min(in_flight, limits::kReservedWorkRequests);
+}
+
+std::uint32_t PortState::may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted) {
+  const std::uint32_t own =
+      limits::kReservedWorkRequests - std::min(in_flight, limits::kReservedWorkRequests);
+  const std::uint32_t most = std::min(wanted, own + shared_free_);
+  if (most == 0 && wanted > 0 && (room_waiters_.empty() || room_waiters_.back() != &endpoint))
+    room_waiters_.push_back(&endpoint);
+  return most;
+}
+
+void PortState::took(std::uint32_t in_flight_before, std::uint32_t count) {
+  const std::uint32_t shared = from_shared(in_flight_before + count) - from_shared(in_flight_before);
+  SLIME_CHECK(shared <= shared_free_);
+  shared_free_ -= shared;
+}
+
+void PortState::gave_back(std::uint32_t in_flight_before, std::uint32_t count) {
+  shared_free_ += from_shared(in_flight_before) - from_shared(in_flight_before - count);
+  if (!room_waiters_.empty()) wake(room_waiters_);
+}
+
+void PortState::give_buffer(std::uint32_t index) {
+  staging_->give(index);
+  if (!buffer_waiters_.empty()) wake(buffer_waiters_);
+}
+
+void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
+  std::vector<VerbsEndpoint*> woken = std::exchange(waiters, {});
+  for (VerbsEndpoint* endpoint : woken) {
+    if (endpoint != nullptr) endpoint->schedule();
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ progress
+
+void PortState::schedule(VerbsEndpoint& endpoint) {
+  scheduled_.push_back(&endpoint);
+  if (polling_ || run_posted_) return;
+  if (const std::shared_ptr<Loop> loop = users_loop()) {
+    run_posted_ = true;
+    loop->post([self = shared_from_this()] {
+      self->run_posted_ = false;
+      self->run_scheduled();
+    });
+  }
+}
+
+void PortState::run_scheduled() {
+  // What a callback schedules meanwhile runs in a later turn.
+  running_.swap(scheduled_);
+  // By index: a callback may destroy an endpoint, which clears its entry.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i] != nullptr) running_[i]->run();
+  }
+  running_.clear();
+  post_receives();
+}
+
+bool PortState::post_receives() {
+  Status posted = pool_->post_freed();
+  if (posted.ok()) return true;
+  const std::shared_ptr<Loop> loop = users_loop();
+  if (loop != nullptr && !receive_retry_) {
+    SLIME_LOG(LogLevel::kWarning, "verbs", posted.text(), "; trying again");
+    receive_retry_ = loop->add_timer(deadline_after(loop->now(), limits::kReceiveRetry), [this] {
+      receive_retry_ = TimerId{};
+      if (!post_receives()) return;
+      places_.for_each([](Handle, VerbsEndpoint*& endpoint) {
+        if (endpoint != nullptr) endpoint->schedule();
+      });
+    });
+  }
+  return false;
+}
+
+bool PortState::poll_once() noexcept {
+  std::array<ibv_wc, limits::kPollBatch> completions;
+  bool any = false;
+  std::shared_ptr<PortState> self;
+  ++polls_;
+  for (int turn = 0; turn < limits::kPollsPerTurn; ++turn) {
+    const int n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data());
+    if (n < 0) {
+      broken(Status(Code::kInternal, str("ibv_poll_cq failed on ", context_->describe())));
+      return true;
+    }
+    if (n > 0 && !any) {
+      any = true;
+      self = shared_from_this();  // a callback may drop the port
+      polling_ = true;
+    }
+    for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
+    if (n < limits::kPollBatch) {
+      release_retired();
+      break;
+    }
+  }
+  if (!any) return false;
+  polling_ = false;
+  run_scheduled();
+  if (!scheduled_.empty() && !run_posted_) {
+    if (const std::shared_ptr<Loop> loop = users_loop()) {
+      run_posted_ = true;
+      loop->post([self] {
+        self->run_posted_ = false;
+        self->run_scheduled();
+      });
+    }
+  }
+  return true;
+}
+
+void PortState::release_retired() {
+  if (retired_ == 0) return;
+  // The reserve of these endpoints was given back without what they had taken of it.
+  shared_free_ += std::exchange(retired_, 0);
+  wake(room_waiters_);
+}
+
+bool PortState::arm() noexcept {
+  if (!armed_) {
+    if (context_->functions.req_notify_cq(cq_, 0) != 0) return false;
+    armed_ = true;
+    // What came before the request gives no event.
+    if (poll_once()) return false;
+  }
+  return true;
+}
+
+void PortState::on_fd_events(std::uint32_t) noexcept {
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  while (context_->functions.get_cq_event(channel_, &cq, &user) == 0) {
+    context_->functions.ack_cq_events(cq, 1);
+    armed_ = false;
+    ++counters_.wakeups;
+  }
+  read_device_events();
+}
+
+void PortState::on_completion(const ibv_wc& completion) {
+  ++counters_.completions;
+  if ((completion.wr_id & WorkId::kReceiveBit) != 0) return on_receive(completion);
+  const WorkId id = WorkId::unpack(completion.wr_id);
+  const std::optional<Handle> place = places_.handle_at(id.index);
+  VerbsEndpoint* const endpoint = place && (place->generation & WorkId::kGenerationMask) == id.generation
+                                      ? *places_.find(*place)
+                                      : nullptr;
+  if (endpoint == nullptr || !endpoint->on_sent(id, completion)) ++counters_.stale_completions;
+}
+
+void PortState::on_receive(const ibv_wc& completion) {
+  ReceiveSlot* slot = pool_->slot(static_cast<std::uint32_t>(completion.wr_id));
+  if (slot == nullptr) return broken(Status(Code::kInternal, "a completion names no receive slot"));
+  const auto target = by_number_.find(completion.qp_num);
+  if (target == by_number_.end()) {
+    ++counters_.stale_completions;
+    pool_->put_back(*slot);
+    return;
+  }
+  target->second.endpoint->on_received(target->second.queue_pair, completion, *slot);
+}
+
+PortCounters PortState::counters() const {
+  PortCounters out = counters_;
+  out.receives_posted = pool_->posts();
+  return out;
+}
+
+// ------------------------------------------------------------------------------------- what happens to a
+// port
+
+void PortState::broken(const Status& reason) {
+  places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
+    if (endpoint != nullptr) endpoint->reset(reason);
+  });
+}
+
+void PortState::reset_users(const RegionUses* uses) {
+  const std::shared_ptr<Loop> loop = users_loop();
+  if (loop == nullptr) return;
+  loop->dispatch([self = shared_from_this(), uses] {
+    self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
+      if (endpoint != nullptr) endpoint->reset_if_using(uses);
+    });
+  });
+}
+
+void PortState::read_device_events() {
+  ibv_async_event event{};
+  while (context_->functions.get_async_event(context_->handle, &event) == 0) {
+    std::uint32_t number = 0;
+    switch (event.event_type) {
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+      case IBV_EVENT_PATH_MIG_ERR:
+        number = event.element.qp->qp_num;
+        break;
+      default:
+        break;
+    }
+    const ibv_event_type type = event.event_type;
+    context_->functions.ack_async_event(&event);
+    device_->tell_event(type, number);
+  }
+}
+
+void PortState::on_device_event(ibv_event_type type, std::uint32_t queue_pair) {
+  const std::shared_ptr<Loop> loop = users_loop();
+  if (loop == nullptr) return;
+  loop->post([self = shared_from_this(), type, queue_pair] { self->handle_event(type, queue_pair); });
+}
+
+void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
+  switch (type) {
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+      SLIME_LOG(LogLevel::kError, "verbs", context_->describe(), ": ", event_name(type));
+      broken(Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
+      return;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR: {
+      const auto target = by_number_.find(queue_pair);
+      if (target != by_number_.end())
+        target->second.endpoint->reset(
+            Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
+      return;
+    }
+    default:
+      return;  // the device's state probes ports and GIDs again
+  }
+}
+
+Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
+                                              PortOptions options) {
+  auto state = PortState::create(device, loop, options);
+  if (!state) return std::move(state).error();
+  device->add_users(*state);
+  return std::unique_ptr<Port>(std::make_unique<VerbsPort>(std::move(*state)));
+}
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "transport/provider.h"
+#include "transport/verbs/buffers.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/regions.h"
+
+namespace slime::transport::verbs {
+
+class VerbsEndpoint;
+
+// What a work request is called: which endpoint, which of its queue pairs, and where in its send queue. A
+// completion of an endpoint that is gone never finds another one.
+struct WorkId {
+  std::uint32_t index = 0;       // of the endpoint; 20 bits
+  std::uint32_t generation = 0;  // 15 bits of the handle's
+  std::uint32_t queue_pair = 0;  // 4 bits
+  std::uint32_t place = 0;       // 24 bits
+
+  [[nodiscard]] std::uint64_t pack() const;
+  static WorkId unpack(std::uint64_t id);
+  static constexpr std::uint32_t kGenerationMask = (1U << 15) - 1;
+  static constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;  // the rest is the slot's number
+};
+
+struct PortCounters {
+  std::uint64_t completions = 0;
+  std::uint64_t stale_completions = 0;
+  std::uint64_t receives_posted = 0;
+  std::uint64_t wakeups = 0;  // completion events
+  std::uint64_t refused_endpoints = 0;
+};
+
+// A port, as its endpoints and the tasks that it posted share it: the completion queue, the shared receive
+// queue with its slots, the send buffers. Thread: the loop where nothing else is said.
+//
+// One completion queue for everything. It never overflows: receives that are posted or polled never exceed
+// the slots, and work requests that are posted and not polled never exceed the rest of its entries, of which
+// each endpoint reserves some when it connects.
+class PortState final : public RegionUsers,
+                        private Poller,
+                        private FdHandler,
+                        public std::enable_shared_from_this<PortState> {
+ public:
+  static Result<std::shared_ptr<PortState>> create(std::shared_ptr<DeviceState> device, Loop& loop,
+                                                   const PortOptions& options);
+  ~PortState() override;
+
+  // ---- for endpoints
+  [[nodiscard]] const std::shared_ptr<DeviceState>& device() const { return device_; }
+  [[nodiscard]] const std::shared_ptr<Context>& context() const { return context_; }
+  [[nodiscard]] PostedPool& pool() { return *pool_; }
+  [[nodiscard]] StagingPool& staging() { return *staging_; }
+  [[nodiscard]] CreditWords& words() { return *words_; }
+  [[nodiscard]] std::uint32_t max_gather() const { return max_sge_; }
+  // Polls of the completion queue so far.
+  [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(bool for_data);
+  // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn.
+  void schedule(VerbsEndpoint& endpoint);
+  // False while slots that were freed could not be posted: nothing may be promised.
+  bool post_receives();
+
+  // ---- places for endpoints
+  // One place, with its reserved work requests; kResourceExhausted says what is short.
+  Result<Handle> reserve();
+  void unreserve(Handle place);
+  void attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
+  // Its queue pairs are destroyed; `unpolled` of its work requests may still have completions in the queue.
+  void detach(Handle place, std::uint32_t unpolled);
+  // The endpoint is being destroyed.
+  void forget(VerbsEndpoint& endpoint);
+  // Work requests that an endpoint may post beyond `in_flight`; those beyond its reserve come from what all
+  // share. 0: it is told by run() when there are some.
+  std::uint32_t may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted);
+  void took(std::uint32_t in_flight_before, std::uint32_t count);
+  void gave_back(std::uint32_t in_flight_before, std::uint32_t count);
+  // Has run() called once a send buffer is free.
+  void wait_for_buffer(VerbsEndpoint& endpoint) { buffer_waiters_.push_back(&endpoint); }
+  void give_buffer(std::uint32_t index);
+
+  // ---- for the port
+  Result<std::unique_ptr<PendingEndpoint>> prepare(std::shared_ptr<PortState> self);
+  [[nodiscard]] std::size_t endpoints() const { return endpoints_; }
+  [[nodiscard]] PortCounters counters() const;
+  void shut();
+
+  // ---- RegionUsers, any thread
+  void reset_users(const RegionUses* uses) override;
+  [[nodiscard]] std::shared_ptr<Loop> users_loop() const override;
+  void on_device_event(ibv_event_type type, std::uint32_t queue_pair) override;
+
+ private:
+  struct Target {
+    VerbsEndpoint* endpoint = nullptr;
+    std::uint32_t queue_pair = 0;
+  };
+
+  PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop, const PortOptions& options);
+  Status open();
+  Status open_queues();
+  bool poll_once() noexcept override;
+  bool arm() noexcept override;
+  void on_fd_events(std::uint32_t events) noexcept override;
+  void read_device_events();
+  void handle_event(ibv_event_type type, std::uint32_t queue_pair);
+  void on_completion(const ibv_wc& completion);
+  void on_receive(const ibv_wc& completion);
+  void run_scheduled();
+  void release_retired();
+  void wake(std::vector<VerbsEndpoint*>& waiters);
+  void broken(const Status& reason);
+  [[nodiscard]] std::uint32_t from_shared(std::uint32_t in_flight) const;
+
+  const std::shared_ptr<DeviceState> device_;
+  const std::shared_ptr<Context> context_;
+  const PortOptions options_;
+  mutable std::mutex mutex_;  // guards loop_
+  std::shared_ptr<Loop> loop_;
+
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_srq* srq_ = nullptr;
+  std::shared_ptr<PostedPool> pool_;
+  std::unique_ptr<StagingPool> staging_;
+  std::unique_ptr<CreditWords> words_;
+  std::uint32_t data_depth_ = 0;
+  std::uint32_t max_sge_ = 1;
+
+  SlotMap<VerbsEndpoint*> places_;
+  std::unordered_map<std::uint32_t, Target> by_number_;
+  std::size_t endpoints_ = 0;
+  std::uint32_t shared_free_ = 0;  // work requests that nobody reserved or took
+  std::uint32_t retired_ = 0;      // of endpoints that are gone, until the queue was seen empty
+  std::vector<VerbsEndpoint*> scheduled_;
+  std::vector<VerbsEndpoint*> running_;
+  std::vector<VerbsEndpoint*> room_waiters_;
+  std::vector<VerbsEndpoint*> buffer_waiters_;
+  TimerId receive_retry_;
+  PortCounters counters_;
+  std::uint64_t polls_ = 0;
+  bool run_posted_ = false;
+  bool polling_ = false;
+  bool armed_ = false;
+  bool polled_ = false;    // it is a poller of the loop
+  bool watching_ = false;  // the channel
+  bool watching_device_ = false;
+};
+
+class VerbsPort final : public Port {
+ public:
+  explicit VerbsPort(std::shared_ptr<PortState> state) : state_(std::move(state)) {}
+  ~VerbsPort() override { state_->shut(); }
+  Result<std::unique_ptr<PendingEndpoint>> prepare() override { return state_->prepare(state_); }
+  [[nodiscard]] std::size_t endpoints() const override { return state_->endpoints(); }
+  [[nodiscard]] std::uint32_t free_slots() const override { return state_->pool().unreserved(); }
+  [[nodiscard]] PortCounters counters() const { return state_->counters(); }
+
+ private:
+  const std::shared_ptr<PortState> state_;
+};
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "transport/queue.h"
+#include "transport/verbs/context.h"
+#include "transport/verbs/parameters.h"
+
+namespace slime::transport::verbs {
+
+struct QueuePairShape {
+  ibv_cq* cq = nullptr;
+  ibv_srq* srq = nullptr;
+  std::uint32_t depth = 0;       // work requests
+  std::uint32_t max_sge = 1;     // of one work request
+  std::uint32_t max_inline = 0;  // asked for
+};
+
+// How one queue pair reaches its peer.
+struct QueuePairRoute {
+  ibv_gid local_gid{};
+  int local_gid_index = 0;
+  ibv_mtu mtu{};
+  std::uint8_t read_requests = 0;   // that we may have under way
+  std::uint8_t read_responses = 0;  // that we answer at once
+  QueuePairAddress remote;
+  ibv_gid remote_gid{};
+  std::uint16_t remote_lid = 0;
+  bool ethernet = true;
+};
+
+// One reliable connected queue pair, with an account of its send queue. A work request takes room from its
+// post until a completion at or behind its place is polled: what the device counts, too. Thread: the loop.
+class QueuePair {
+ public:
+  // In INIT, with a random PSN. The status of create_qp says what ran out.
+  static Result<std::unique_ptr<QueuePair>> create(std::shared_ptr<Context> context,
+                                                   const QueuePairShape& shape);
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+  ~QueuePair();  // destroys it: nothing that it was given is touched any more
+
+  [[nodiscard]] QueuePairAddress address() const { return {qp_->qp_num, psn_}; }
+  [[nodiscard]] std::uint32_t max_inline() const { return max_inline_; }
+  // INIT -> RTR -> RTS.
+  Status connect(const QueuePairRoute& route);
+  // -> ERR: everything that is posted is flushed, each with a completion.
+  void fail();
+  [[nodiscard]] bool failed() const { return failed_; }
+
+  [[nodiscard]] std::uint32_t room() const { return depth_ - in_flight(); }
+  [[nodiscard]] std::uint32_t in_flight() const { return posted_ - reaped_; }
+  [[nodiscard]] std::uint32_t depth() const { return depth_; }
+  // Places are counted from the beginning, modulo 2^24.
+  [[nodiscard]] std::uint32_t next_place() const { return posted_; }
+  // Work requests that follow the newest signaled one.
+  [[nodiscard]] std::uint32_t unsignaled() const { return posted_ - signaled_; }
+
+  // Posts a chain that fits into room(). `operation` owns each of its work requests.
+  struct Owner {
+    Handle operation;  // of one-sided work; zero: none
+    std::uint32_t work_requests = 0;
+    std::uint32_t buffer = kNone;  // a staging buffer that is free again afterwards
+    static constexpr std::uint32_t kNone = UINT32_MAX;
+  };
+  // `signaled_end`: the place in the chain behind its last signaled request, 0 for none. `accepted`: how many
+  // the device took, all of them unless the status says why not.
+  Status post(ibv_send_wr* first, std::uint32_t count, std::uint32_t signaled_end, std::uint32_t& accepted);
+  void own(const Owner& owner) { owners_.push_back(owner); }
+
+  // A completion says that everything up to and with `place` is over: calls fn(const Owner&, in_part) for
+  // each owner of it; `in_part` when work of it is still under way behind the place.
+  template <class F>
+  std::uint32_t reap(std::uint32_t place, F&& fn);
+  // Before it is destroyed with work in flight: whose that is.
+  template <class F>
+  void abandon(F&& fn) {
+    while (!owners_.empty()) fn(owners_.pop_front());
+  }
+  // Whether `place` is one of those in flight.
+  [[nodiscard]] bool in_window(std::uint32_t place) const {
+    return ((place - reaped_) & MessageNote::kMask) < in_flight();
+  }
+
+ private:
+  QueuePair(std::shared_ptr<Context> context, ibv_qp* qp, const QueuePairShape& shape,
+            std::uint32_t max_inline);
+
+  const std::shared_ptr<Context> context_;
+  ibv_qp* const qp_;
+  const std::uint32_t depth_;
+  const std::uint32_t max_inline_;
+  const std::uint32_t psn_;
+  std::uint32_t posted_ = 0;
+  std::uint32_t reaped_ = 0;
+  std::uint32_t signaled_ = 0;  // the place behind the newest signaled one
+  bool failed_ = false;
+  Queue<Owner> owners_;
+};
+
+template <class F>
+std::uint32_t QueuePair::reap(std::uint32_t place, F&& fn) {
+  const std::uint32_t count = ((place - reaped_) & MessageNote::kMask) + 1;
+  std::uint32_t left = count;
+  while (left > 0) {
+    Owner& front = owners_.front();
+    if (front.work_requests > left) {
+      front.work_requests -= left;
+      fn(Owner{front.operation, left, Owner::kNone}, true);
+      left = 0;
+    } else {
+      left -= front.work_requests;
+      const Owner whole = owners_.pop_front();
+      fn(whole, false);
+    }
+  }
+  reaped_ += count;
+  return count;
+}
+
+}  // namespace slime::transport::verbs
