@@ -156,11 +156,14 @@ void run(Bytes input) {
   const auto remote = (*endpoint)->import_region(far);
   SLIME_CHECK(remote.has_value());
   const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};
-  std::array<Once, 4> operations;
+  const AtomicTarget numbers[] = {{&*local_region, 3000, &*remote, 8}, {&*local_region, 3011, &*remote, 16}};
+  std::array<Once, 6> operations;
   SLIME_CHECK((*endpoint)->read(copies, operations[0]).ok());
   SLIME_CHECK((*endpoint)->write(copies, operations[1]).ok());
   SLIME_CHECK((*endpoint)->write_with_imm(copies, 5, operations[2]).ok());
   SLIME_CHECK((*endpoint)->send({}, operations[3]).ok());
+  SLIME_CHECK((*endpoint)->fetch_add(numbers[0], 3, operations[4]).ok());
+  SLIME_CHECK((*endpoint)->compare_swap(numbers[1], 4, 5, operations[5]).ok());
 
   const auto turns = [&](int most) {
     while (most-- > 0 && (*loop)->poll(Nanos::zero())) {
@@ -175,6 +178,11 @@ void run(Bytes input) {
   }
   for (const Once& operation : operations) SLIME_CHECK(operation.completions == 1);
   SLIME_CHECK(readable.bytes == readable_before);
+  for (std::size_t i = 0; i < kRegionBytes; ++i) {
+    const bool read = (i >= 100 && i < 1100) || (i >= 2000 && i < 2500);
+    const bool old_value = (i >= 3000 && i < 3008) || (i >= 3011 && i < 3019);
+    SLIME_CHECK(read || old_value || local.data()[i] == kGuardByte);
+  }
   endpoint->reset();
   sink.held.clear();
   turns(100);

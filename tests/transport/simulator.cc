@@ -68,6 +68,7 @@ void Simulation::open_process(int side) {
     memory.readers.assign(64, 0);
     register_memory(side, i);
   }
+  open_numbers(side);
 }
 
 void Simulation::register_memory(int side, std::size_t index) {
@@ -149,10 +150,13 @@ void Simulation::act() {
   if (lane.sides[static_cast<std::size_t>(side)].endpoint == nullptr) return;
   const std::uint64_t dice = rng_.below(100);
   if (dice < 40) return send(lane, side);
-  if (dice < 80) return move_data(lane, side);
+  if (dice < 68) return move_data(lane, side);
+  if (dice < 80) return post_atomic(lane, side);
   if (dice < 92) return release_some(lane.sides[static_cast<std::size_t>(side)]);
   if (dice < 95) {
-    const std::size_t index = rng_.below(kRegions);
+    const std::size_t index = rng_.below(kRegions + 2);
+    if (index == kRegions) return close_numbers(side);
+    if (index == kRegions + 1) return close_results(side);
     close_memory(side, index);
     if (rng_.chance(3, 4)) register_memory(side, index);
     return;
@@ -175,6 +179,10 @@ void Simulation::send(Lane& lane, int index) {
       if (other->lane == &lane && other->side == index && other->kind != Work::Kind::kMessage &&
           other->posted())
         work->before.push_back(other.get());
+    }
+    for (const auto& other : atomics_) {
+      if (other->lane == &lane && other->side == index && other->posted())
+        work->atomics_before.push_back(other.get());
     }
   }
   const std::size_t size = sizeof(std::uint64_t) + rng_.below(side.endpoint->max_message_bytes() - 8 + 1);

@@ -30,9 +30,12 @@ class Simulation {
   static constexpr std::size_t kGuard = 512;
   static constexpr std::byte kGuardByte{0xa5};
   static constexpr std::size_t kRegions = 3;  // of each process; the last is read-only for peers
+  static constexpr std::size_t kCounters = 4;
+  static constexpr std::size_t kAtomicsPerCounter = 32;
 
   struct Lane;
   struct Work;
+  struct AtomicWork;
 
   // A registered piece of memory and what it must hold.
   struct Memory {
@@ -45,10 +48,29 @@ class Simulation {
     bool closing = false;  // inside close(): peers are refused already, and the loop runs meanwhile
     [[nodiscard]] std::byte* data() { return actual.data() + kGuard; }
   };
+  // A registered piece of memory that only atomics use, as numbers of 8 bytes at `base`.
+  struct Numbers {
+    ByteVector actual;     // with guards on both sides
+    std::size_t base = 0;  // of the first number in `actual`
+    std::size_t count = 0;
+    std::unique_ptr<MemoryRegion> region;  // null: closed
+    [[nodiscard]] std::uint64_t at(std::size_t i) const;
+  };
+  // What the atomics on one number may do. The k-th adds, or swaps in, the bit 2k: so the number tells which
+  // of them took effect, and a bit with an odd place that one did so twice.
+  struct Counter {
+    std::vector<AtomicWork*> posted;
+    std::uint64_t frozen = 0;  // bits of atomics that a close of the region has decided
+    std::uint64_t frozen_value = 0;
+  };
   struct Process {
     std::unique_ptr<sim::SimHost> host;
     PortOptions options;
     std::array<Memory, kRegions> memories;
+    Numbers numbers;  // that the peer's atomics work on
+    std::array<Counter, kCounters> counters;
+    Numbers results;  // where old values land; each atomic has a place of its own
+    std::vector<AtomicWork*> result_users;
   };
   // A block of an operation, in the model's terms.
   struct Block {
@@ -76,9 +98,32 @@ class Simulation {
     Status status;
     std::uint64_t number = 0;   // of the message, or the notification
     std::vector<Work*> before;  // one-sided work posted before a message marked after_writes
+    std::vector<AtomicWork*> atomics_before;
     std::vector<Block> blocks;
     std::vector<Copy> copies;
     std::vector<std::unique_ptr<RemoteRegion>> remotes;
+  };
+  // A posted fetch_add or compare_swap.
+  struct AtomicWork final : Operation {
+    void complete(Status status) noexcept override;
+    // Known from the outcome: it was answered, and not with the refusal of a compare_swap.
+    [[nodiscard]] bool took_effect() const { return status.ok() && (!swap || old == expected); }
+    Simulation* simulation = nullptr;
+    Lane* lane = nullptr;
+    int side = 0;
+    bool legal = true;  // false: the target must refuse it
+    bool swap = false;
+    Counter* counter = nullptr;  // null: not legal
+    std::size_t number = 0;      // of the counter
+    std::uint64_t bit = 0;
+    std::uint64_t expected = 0;
+    std::uint64_t must_see = 0;  // of those that took effect before this one was posted
+    std::size_t result = 0;      // its place among the results
+    bool result_fixed = false;   // must stay `old` from now on
+    std::uint64_t old = 0;
+    int completions = 0;
+    Status status;
+    std::unique_ptr<RemoteRegion> remote;
   };
   // One side of a lane.
   struct Side final : Receiver {
@@ -119,6 +164,20 @@ class Simulation {
   void fault(Lane& lane, int side);
   void release_some(Side& side);
 
+  // ---- atomics (simulator_atomics.cc)
+  void open_numbers(int side);
+  void register_numbers(int side);
+  void register_results(int side);
+  void close_numbers(int side);
+  void close_results(int side);
+  void post_atomic(Lane& lane, int side);
+  RegionDescriptor aim(AtomicWork& work, int far, std::uint64_t& offset);
+  void finished(AtomicWork& work);
+  void check_effect(const AtomicWork& work);
+  void fix_result(AtomicWork& work);
+  void check_atomics();
+  void check_atomics_end();
+
   void lock(Work& work);
   void unlock_written(Work& work, bool accept);
   void settle(Work& work, Block& block, bool accept);
@@ -139,6 +198,7 @@ class Simulation {
   std::vector<std::unique_ptr<MemoryRegion>> retired_;  // operations may still name them
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Work>> works_;
+  std::vector<std::unique_ptr<AtomicWork>> atomics_;
   std::map<std::uint32_t, Work*> imms_;
   std::uint32_t next_imm_ = 1;
   std::string failure_;

@@ -105,6 +105,9 @@ void Simulation::resolve(Lane& lane) {
     if (work->completions != 1) fail("an operation survived its endpoint");
     unlock_written(*work, true);
   }
+  for (auto& work : atomics_) {
+    if (work->lane == &lane && work->completions != 1) fail("an atomic survived its endpoint");
+  }
 }
 
 void Simulation::Side::on_message(Message message) noexcept {
@@ -131,6 +134,9 @@ void Simulation::Side::on_message(Message message) noexcept {
     } else if (before->completions == 0) {
       s.check_written(*before, "when a marked message arrived");
     }
+  }
+  for (const AtomicWork* before : sent[number]->atomics_before) {
+    if (before->completions == 0) s.fail("a marked message overtook an atomic");
   }
   if (s.rng_.chance(1, 2)) held.push_back(std::move(message));
 }
@@ -170,6 +176,7 @@ void Simulation::check_memory() {
         return fail("memory outside a region changed");
     }
   }
+  check_atomics();
 }
 
 // What peers may still send, and what is held, fits into the pool.
@@ -208,6 +215,7 @@ void Simulation::check_end() {
     if (work->completions != 1) return fail(str("an operation completed ", work->completions, " times"));
   }
   check_memory();
+  check_atomics_end();
   for (auto& lane : lanes_) {
     for (Side& side : lane->sides) side.held.clear();
   }
