@@ -235,6 +235,18 @@ Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided k
                 wait_for_ready);
 }
 
+Future<std::uint64_t> PeerAgentImpl::atomic(const std::string& peer, agent::AtomicOperation::Request request,
+                                            Nanos deadline, bool wait_for_ready) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return Future<std::uint64_t>::ready(refusal());
+  auto place = old_values_->take(
+      [this](std::size_t bytes) { return keep(fabric_->device->allocate(bytes, Rights::kLocal)); });
+  if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
+  return submit(peer,
+                std::make_shared<agent::AtomicOperation>(driver_, std::move(request), std::move(*place)),
+                deadline, wait_for_ready);
+}
+
 Status PeerAgentImpl::disconnect(const std::string& peer) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();

@@ -12,6 +12,7 @@
 
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
+#include "agent/old_values.h"
 #include "agent/operations.h"
 #include "agent/peer_agent.h"
 #include "agent/region.h"
@@ -47,6 +48,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
   Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
+  Future<std::uint64_t> atomic(const std::string& peer, agent::AtomicOperation::Request request,
+                               Nanos deadline, bool wait_for_ready);
   Status disconnect(const std::string& peer);
 
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind);
@@ -93,6 +96,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   std::shared_ptr<Driver> driver_;       // of futures; null: a thread drives the loop
   std::shared_ptr<rpc::Server> server_;  // until the close; drain() may still wait on its own
   agent::RegionTable regions_;
+  const std::shared_ptr<agent::OldValues> old_values_ = std::make_shared<agent::OldValues>();
   std::unique_ptr<transport::Port> port_;
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;

@@ -40,6 +40,7 @@ Json endpoint_json(const transport::EndpointCounters& c) {
           {"bytes_received", c.bytes_received},
           {"reads", c.reads},
           {"writes", c.writes},
+          {"atomics", c.atomics},
           {"notifications_received", c.notifications_received},
           {"credit_stalls", c.credit_stalls},
           {"failed_operations", c.failed_operations}};

@@ -33,6 +33,11 @@ inline constexpr std::size_t kStalledOperations = 64 * 1024;
 // Blocks of one batch, as much as 400 MB of block list.
 inline constexpr std::size_t kBatchBlocks = 4 << 20;
 
+// Remote atomics of one agent that wait or are in flight, and the memory for old values that is made at a
+// time.
+inline constexpr std::size_t kAtomics = 64 * 1024;
+inline constexpr std::size_t kOldValuesChunk = 4096;
+
 // ---- peers
 // Names and addresses that info() still shows when nothing connects them any more.
 inline constexpr std::size_t kRememberedPeers = 4096;

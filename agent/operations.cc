@@ -92,11 +92,61 @@ void RecvOperation::start(Session& session) {
 void RecvOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
 // -----------------------------------------------------------------------------------------------------------
+// on the endpoint
+
+template <class T>
+void PostedOperation<T>::start(Session& session) {
+  this->set_running(&session);
+  session.post(std::static_pointer_cast<PostedOperation<T>>(this->shared_from_this()));
+}
+
+template <class T>
+Status PostedOperation<T>::post(Session& session) {
+  SLIME_TRY(check(session));
+  transport::Operation& posted = *this;
+  posted.deadline = deadline;
+  self_ = this->shared_from_this();
+  Status status = post_to(session.channel().endpoint());
+  if (!status.ok()) self_.reset();
+  return status;
+}
+
+template <class T>
+void PostedOperation<T>::complete(Status status) noexcept {
+  const std::shared_ptr<PeerOperation> self = std::move(self_);
+  if (status.ok()) {
+    this->conclude(value());
+  } else {
+    this->conclude(std::move(status));
+  }
+}
+
+template <class T>
+void PostedOperation<T>::cancel_started(Session& session) {
+  // On the wire it goes on: nothing but a reset would give the buffers back.
+  if (session.withdraw(*this)) this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
+}
+
+template class PostedOperation<None>;
+template class PostedOperation<std::uint64_t>;
+
+namespace {
+
+Status check_remote(Session& session, const RemoteRegion& remote) {
+  if (remote.endpoint_id() == session.channel().endpoint().id()) return {};
+  if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
+  return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ",
+                                    session.peer().name, ": ask for it again with region()"));
+}
+
+}  // namespace
+
+// -----------------------------------------------------------------------------------------------------------
 // one-sided
 
 OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind,
                                      std::span<const slime::Copy> copies, std::uint32_t imm)
-    : ResultOperation(std::move(driver)), kind_(kind), imm_(imm) {
+    : PostedOperation(std::move(driver)), kind_(kind), imm_(imm) {
   copies_.reserve(copies.size());
   const RemoteRegion* last_remote = nullptr;
   const MemoryRegion::State* last_local = nullptr;
@@ -117,59 +167,36 @@ OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided ki
   }
 }
 
-void OneSidedOperation::start(Session& session) {
-  set_running(&session);
-  session.post(std::static_pointer_cast<OneSidedOperation>(shared_from_this()));
-}
-
-Status OneSidedOperation::check_regions(const Session& session) const {
+Status OneSidedOperation::check(Session& session) const {
   for (const RegionState& local : locals_) {
     if (local->closed()) return Status(Code::kInvalidArgument, "a local region of this operation is closed");
   }
-  const std::uint64_t endpoint = const_cast<Session&>(session).channel().endpoint().id();
-  for (const RemoteRegion& remote : remotes_) {
-    if (remote.endpoint_id() == endpoint) continue;
-    if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
-    return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ",
-                                      session.peer().name, ": ask for it again with region()"));
-  }
+  for (const RemoteRegion& remote : remotes_) SLIME_TRY(check_remote(session, remote));
   return {};
 }
 
-Status OneSidedOperation::post(Session& session) {
-  SLIME_TRY(check_regions(session));
-  transport::Operation& operation = *this;
-  operation.deadline = deadline;
-  transport::Endpoint& endpoint = session.channel().endpoint();
-  self_ = shared_from_this();
-  Status status;
+Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
   switch (kind_) {
     case OneSided::kRead:
-      status = endpoint.read(copies_, operation);
-      break;
+      return endpoint.read(copies_, *this);
     case OneSided::kWrite:
-      status = endpoint.write(copies_, operation);
-      break;
+      return endpoint.write(copies_, *this);
     case OneSided::kWriteWithImm:
-      status = endpoint.write_with_imm(copies_, imm_, operation);
-      break;
+      return endpoint.write_with_imm(copies_, imm_, *this);
   }
-  if (!status.ok()) self_.reset();
-  return status;
+  return Status(Code::kInternal, "an unknown one-sided operation");
 }
 
-void OneSidedOperation::complete(Status status) noexcept {
-  const std::shared_ptr<PeerOperation> self = std::move(self_);
-  if (status.ok()) {
-    conclude(None{});
-  } else {
-    conclude(std::move(status));
-  }
-}
+// -----------------------------------------------------------------------------------------------------------
+// atomics
 
-void OneSidedOperation::cancel_started(Session& session) {
-  // On the wire it goes on: nothing but a reset would give the buffers back.
-  if (session.withdraw(*this)) fail(Status(Code::kCancelled, "cancelled before it was posted"));
+Status AtomicOperation::check(Session& session) const { return check_remote(session, request_.remote); }
+
+Status AtomicOperation::post_to(transport::Endpoint& endpoint) {
+  const transport::AtomicTarget target{&place_.region().region, place_.offset(), &request_.remote,
+                                       request_.remote_offset};
+  if (request_.expected) return endpoint.compare_swap(target, *request_.expected, request_.value, *this);
+  return endpoint.fetch_add(target, request_.value, *this);
 }
 
 }  // namespace slime::agent

@@ -4,10 +4,12 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/old_values.h"
 #include "agent/region.h"
 #include "base/future.h"
 #include "rpc/channel.h"
@@ -138,31 +140,80 @@ class RecvOperation final : public ResultOperation<Payload> {
   rpc::Ticket ticket_;
 };
 
-enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm };
-
-// A batch of one-sided copies. Owns the list, keeps the registrations, and waits in its Session while the
-// endpoint takes no more.
-class OneSidedOperation final : public ResultOperation<None>, public transport::Operation {
+// What a Session posts to its endpoint, and keeps while the endpoint takes no more. The other face of a
+// PeerOperation.
+class Posted : public transport::Operation {
  public:
-  using PeerOperation::deadline;  // which start() gives to the transport's own
+  // kResourceExhausted: it was not taken, try again when the endpoint is ready.
+  virtual Status post(Session& session) = 0;
+  virtual PeerOperation& operation() = 0;
 
-  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
-                    std::uint32_t imm);
-  void start(Session& session) override;
-  // Posts it. kResourceExhausted: it was not taken, try again when the endpoint is ready.
-  Status post(Session& session);
-  void complete(Status status) noexcept override;
+ protected:
+  ~Posted() = default;
+};
+
+template <class T>
+class PostedOperation : public ResultOperation<T>, public Posted {
+ public:
+  using PeerOperation::deadline;  // which post() gives to the transport's own
+  using ResultOperation<T>::ResultOperation;
+  void start(Session& session) final;
+  Status post(Session& session) final;
+  void complete(Status status) noexcept final;
+  PeerOperation& operation() final { return *this; }
+
+ protected:
+  // Whether what it names can be used on this connection.
+  [[nodiscard]] virtual Status check(Session& session) const = 0;
+  virtual Status post_to(transport::Endpoint& endpoint) = 0;
+  virtual T value() = 0;  // after it has completed with OK
 
  private:
-  void cancel_started(Session& session) override;
-  [[nodiscard]] Status check_regions(const Session& session) const;
+  void cancel_started(Session& session) final;
+  std::shared_ptr<PeerOperation> self_;  // while the endpoint has it
+};
+extern template class PostedOperation<None>;
+extern template class PostedOperation<std::uint64_t>;
+
+enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm };
+
+// A batch of one-sided copies. Owns the list and keeps the registrations.
+class OneSidedOperation final : public PostedOperation<None> {
+ public:
+  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
+                    std::uint32_t imm);
+
+ private:
+  [[nodiscard]] Status check(Session& session) const override;
+  Status post_to(transport::Endpoint& endpoint) override;
+  None value() override { return {}; }
 
   const OneSided kind_;
   const std::uint32_t imm_;
   std::vector<transport::Copy> copies_;
   std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
   std::vector<RegionState> locals_;
-  std::shared_ptr<PeerOperation> self_;  // while the endpoint has it
+};
+
+// One remote atomic; the old value is its result.
+class AtomicOperation final : public PostedOperation<std::uint64_t> {
+ public:
+  struct Request {
+    RemoteRegion remote;
+    std::uint64_t remote_offset = 0;
+    std::uint64_t value = 0;                  // to add, or to store
+    std::optional<std::uint64_t> expected{};  // of a compare_swap
+  };
+  AtomicOperation(std::shared_ptr<Driver> driver, Request request, OldValues::Place place)
+      : PostedOperation(std::move(driver)), request_(std::move(request)), place_(std::move(place)) {}
+
+ private:
+  [[nodiscard]] Status check(Session& session) const override;
+  Status post_to(transport::Endpoint& endpoint) override;
+  std::uint64_t value() override { return place_.value(); }
+
+  const Request request_;
+  const OldValues::Place place_;
 };
 
 }  // namespace slime::agent

@@ -48,6 +48,21 @@ Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t im
                            wait_for_ready_);
 }
 
+Future<std::uint64_t> Peer::fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset,
+                                      std::uint64_t add, Nanos deadline) {
+  if (!agent_) return Future<std::uint64_t>::ready(no_agent());
+  return agent_->atomic(name_, {.remote = remote, .remote_offset = remote_offset, .value = add},
+                        span(deadline), wait_for_ready_);
+}
+
+Future<std::uint64_t> Peer::compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
+                                         std::uint64_t expected, std::uint64_t desired, Nanos deadline) {
+  if (!agent_) return Future<std::uint64_t>::ready(no_agent());
+  return agent_->atomic(
+      name_, {.remote = remote, .remote_offset = remote_offset, .value = desired, .expected = expected},
+      span(deadline), wait_for_ready_);
+}
+
 Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
   return agent_->submit(

@@ -107,6 +107,19 @@ class Peer {
   // The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
   Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline = {});
 
+  // Remote atomics on the unsigned number of 8 bytes at `remote_offset`, which must be aligned to 8 in the
+  // peer's memory, in the peer's byte order; the region needs Rights::kReadWrite. The future's value is the
+  // number as it was. compare_swap stores `desired` only if that equals `expected`.
+  //
+  // Atomic among the atomics of all peers through the same provider and device of the peer; not against its
+  // own CPU, nor against reads and writes. At most once: with kNotFound, kPermissionDenied or
+  // kInvalidArgument nothing happened, with another error it may have. Not ordered among operations in
+  // flight.
+  Future<std::uint64_t> fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset, std::uint64_t add,
+                                  Nanos deadline = {});
+  Future<std::uint64_t> compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
+                                     std::uint64_t expected, std::uint64_t desired, Nanos deadline = {});
+
   // Messages by tag, of any size, in order. The bytes are copied. OK once the peer's agent has it.
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
   Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});

@@ -83,7 +83,7 @@ void Session::revoke(std::string_view region) {
 // -----------------------------------------------------------------------------------------------------------
 // one-sided operations
 
-void Session::post(std::shared_ptr<OneSidedOperation> operation) {
+void Session::post(std::shared_ptr<Posted> operation) {
   if (!stalled_.empty()) {
     stall(std::move(operation));
     return;
@@ -93,51 +93,51 @@ void Session::post(std::shared_ptr<OneSidedOperation> operation) {
   if (status.code() == Code::kResourceExhausted) {
     stall(std::move(operation));
   } else {
-    operation->fail(std::move(status));
+    operation->operation().fail(std::move(status));
   }
 }
 
-void Session::stall(std::shared_ptr<OneSidedOperation> operation) {
+void Session::stall(std::shared_ptr<Posted> operation) {
   if (stalled_.size() >= limits::kStalledOperations) {
-    operation->fail(Status(Code::kResourceExhausted,
-                           str(peer_.name, ": ", stalled_.size(), " one-sided operations wait already")));
+    operation->operation().fail(Status(Code::kResourceExhausted, str(peer_.name, ": ", stalled_.size(),
+                                                                     " one-sided operations wait already")));
     return;
   }
-  PeerOperation& waiting = *operation;
+  PeerOperation& waiting = operation->operation();
   waiting.timer_ = context_.loop.add_timer(waiting.deadline, [this, raw = operation.get()] {
-    static_cast<PeerOperation*>(raw)->timer_ = {};
-    const auto late = std::static_pointer_cast<OneSidedOperation>(raw->PeerOperation::shared_from_this());
-    if (withdraw(*late))
+    const std::shared_ptr<PeerOperation> late = raw->operation().shared_from_this();
+    late->timer_ = {};
+    if (withdraw(*raw))
       late->fail(Status(Code::kDeadlineExceeded,
                         str(peer_.name, ": the connection took no more operations before the deadline")));
   });
   stalled_.push_back(std::move(operation));
 }
 
-bool Session::withdraw(const OneSidedOperation& operation) {
+bool Session::withdraw(const Posted& operation) {
   const auto it = std::find_if(stalled_.begin(), stalled_.end(),
                                [&operation](const auto& waiting) { return waiting.get() == &operation; });
   if (it == stalled_.end()) return false;
-  context_.loop.cancel_timer(static_cast<PeerOperation&>(**it).timer_);
+  context_.loop.cancel_timer((*it)->operation().timer_);
   stalled_.erase(it);
   return true;
 }
 
 void Session::on_channel_writable() noexcept {
   while (!stalled_.empty() && (state_ == State::kReady || state_ == State::kDraining)) {
-    const std::shared_ptr<OneSidedOperation> first = stalled_.front();
+    const std::shared_ptr<Posted> first = stalled_.front();
     Status status = first->post(*this);
     if (status.code() == Code::kResourceExhausted) return;
     withdraw(*first);
-    if (!status.ok()) first->fail(std::move(status));
+    if (!status.ok()) first->operation().fail(std::move(status));
   }
 }
 
 void Session::fail_stalled(const Status& reason) {
   while (!stalled_.empty()) {
-    const std::shared_ptr<OneSidedOperation> first = stalled_.front();
+    const std::shared_ptr<Posted> first = stalled_.front();
     withdraw(*first);
-    first->fail(reason);
+    first->operation().fail(reason);
   }
 }
 

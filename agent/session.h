@@ -65,10 +65,10 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void reset(Status reason);
   void revoke(std::string_view region);
 
-  // One-sided operations, in order.
-  void post(std::shared_ptr<OneSidedOperation> operation);
+  // One-sided operations and atomics, in order.
+  void post(std::shared_ptr<Posted> operation);
   // True if it had waited and is taken out.
-  bool withdraw(const OneSidedOperation& operation);
+  bool withdraw(const Posted& operation);
 
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
@@ -102,7 +102,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_closing() noexcept override;
   void on_channel_closed(const Status& reason) noexcept override;
 
-  void stall(std::shared_ptr<OneSidedOperation> operation);
+  void stall(std::shared_ptr<Posted> operation);
   void fail_stalled(const Status& reason);
 
   SessionContext& context_;
@@ -114,7 +114,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   bool abandoned_ = false;
   transport::TimerId ready_timer_;
   std::map<std::string, RemoteRegion, std::less<>> regions_;
-  std::deque<std::shared_ptr<OneSidedOperation>> stalled_;
+  std::deque<std::shared_ptr<Posted>> stalled_;
   TimePoint used_at_;
   std::uint64_t requests_seen_ = 0;
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
