@@ -129,4 +129,12 @@ inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);
 // An operation that is under way for this long is logged, once, with its state.
 inline constexpr Nanos kStuckAfter = std::chrono::seconds(5);
 
+// ---- memory on verbs
+// What parts of one registration are a multiple of: one huge page.
+inline constexpr std::uint64_t kRegistrationPart = 2 * 1024 * 1024;
+// A driver that refuses to end a registration because a peer's work still holds it is asked again this often,
+// for so long.
+inline constexpr Nanos kDeregisterTurn = std::chrono::milliseconds(5);
+inline constexpr Nanos kDeregisterBound = std::chrono::seconds(1);
+
 }  // namespace slime::transport::limits

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "transport/sim/provider.h"
 #include "transport/tcp/tcp_provider.h"
+#include "transport/verbs/verbs_provider.h"
 
 namespace slime::transport {
 namespace {
@@ -17,6 +18,7 @@ struct Entry {
 // One line for each provider.
 constexpr std::array kProviders{
     Entry{"tcp", &tcp::make_tcp_provider},
+    Entry{"verbs", &verbs::make_verbs_provider},
     Entry{"sim", &sim::make_sim_provider},
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "transport/owned_memory.h"
 #include "transport/provider.h"
 #include "transport/region_uses.h"
 #include "transport/verbs/context.h"
@@ -81,12 +82,12 @@ class DeviceState {
   std::vector<std::weak_ptr<RegionUsers>> users_;
   SlotMap<None> region_ids_{limits::kMaxRegions};
   std::map<const std::byte*, Allocation> allocations_;
-  std::unique_ptr<std::byte[]> useless_bytes_;  // what useless_ covers; destroyed after it
-  std::shared_ptr<Registration> useless_;
+  OwnedMemory useless_memory_;
+  std::shared_ptr<Registration> useless_;  // ends before its memory
   Status unusable_;
 };
 
-// The ports' side of it: transport/verbs/port.h.
+// A port of the device on a loop (verbs/port.cc).
 Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
                                               PortOptions options);
 

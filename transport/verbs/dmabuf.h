@@ -23,7 +23,24 @@ class DmabufExporter {
   virtual Result<Dmabuf> export_range(const std::byte* data, std::size_t bytes) const = 0;
 };
 
-// CUDA's, through libcuda.so.1, which is loaded when it is first asked.
+// CUDA's, through libcuda.so.1, which is loaded when it is first asked. kUnimplemented also where the GPU's
+// driver exports nothing.
 const DmabufExporter& cuda_dmabuf_exporter();
+
+// The functions of libcuda that this takes, under their names there. They return a CUresult: 0 for success.
+struct CudaFunctions {
+  int (*init)(unsigned flags) = nullptr;
+  int (*get_error_name)(int error, const char** out) = nullptr;
+  int (*pointer_get_attribute)(void* out, int attribute, std::uintptr_t pointer) = nullptr;
+  int (*device_get_attribute)(int* out, int attribute, int device) = nullptr;
+  int (*device_primary_context_retain)(void** context, int device) = nullptr;
+  int (*device_primary_context_release)(int device) = nullptr;
+  int (*context_push)(void* context) = nullptr;
+  int (*context_pop)(void** context) = nullptr;
+  int (*mem_get_address_range)(std::uintptr_t* base, std::size_t* bytes, std::uintptr_t pointer) = nullptr;
+  int (*mem_get_handle_for_address_range)(void* out, std::uintptr_t pointer, std::size_t bytes, int type,
+                                          unsigned long long flags) = nullptr;
+};
+Result<Dmabuf> export_cuda_range(const CudaFunctions& cuda, const std::byte* data, std::size_t bytes);
 
 }  // namespace slime::transport::verbs

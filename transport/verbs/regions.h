@@ -73,6 +73,10 @@ class VerbsRegion final : public MemoryRegion::Impl {
   static Result<std::unique_ptr<VerbsRegion>> create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                      std::uint64_t bytes, Rights rights, MemoryKind kind,
                                                      OwnedMemory owned);
+  // A region of our own side only, inside the allocation that `registration` is of.
+  static Result<std::unique_ptr<VerbsRegion>> share(std::shared_ptr<DeviceState> device, std::byte* data,
+                                                    std::uint64_t bytes,
+                                                    std::shared_ptr<Registration> registration);
   ~VerbsRegion() override;
 
   Status close(Nanos bound) override;
@@ -94,7 +98,8 @@ class VerbsRegion final : public MemoryRegion::Impl {
   struct Closing;
   VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Registration> registration, Handle id,
               OwnedMemory owned);
-  bool end_registration(const Closing& closing, int& error, bool& reset_all);
+  int end_registration(const Closing& closing, bool& all_reset);
+  Status give_up(int error);
 
   const std::shared_ptr<DeviceState> device_;
   const Handle id_;

@@ -1,0 +1,57 @@
+#include "transport/verbs/verbs_provider.h"
+
+#include "transport/verbs/device.h"
+
+namespace slime::transport::verbs {
+namespace {
+
+struct Setup {
+  const Functions* functions = nullptr;
+  Options options;
+};
+
+Result<Setup> setup_of_this_machine() {
+  Result<Options> options = Options::from_environment();
+  if (!options) return std::move(options).error();
+  const auto functions = load_functions();
+  if (!functions) return functions.error();
+  return Setup{*functions, std::move(*options)};
+}
+
+class VerbsProvider final : public Provider {
+ public:
+  explicit VerbsProvider(Result<Setup> setup) : setup_(std::move(setup)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "verbs"; }
+
+  [[nodiscard]] Status available() const override {
+    SLIME_TRY(setup_.status());
+    SLIME_TRY(setup_->options.validate());
+    const auto ports = list_ports(*setup_->functions);
+    if (!ports) return ports.error();
+    return select_port(*ports, setup_->options).status();
+  }
+
+  Result<std::unique_ptr<Device>> open_device() override {
+    SLIME_TRY(setup_.status());
+    auto context = Context::open(*setup_->functions, setup_->options);
+    if (!context) return std::move(context).error();
+    return std::unique_ptr<Device>(
+        std::make_unique<VerbsDevice>(std::make_shared<DeviceState>(std::move(*context))));
+  }
+
+ private:
+  const Result<Setup> setup_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_verbs_provider() {
+  return std::make_unique<VerbsProvider>(setup_of_this_machine());
+}
+
+std::unique_ptr<Provider> make_verbs_provider(const Functions& functions, Options options) {
+  return std::make_unique<VerbsProvider>(Setup{&functions, std::move(options)});
+}
+
+}  // namespace slime::transport::verbs
