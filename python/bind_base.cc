@@ -85,6 +85,17 @@ std::uint64_t unsigned_from(nb::handle value, const char* name) {
   return number;
 }
 
+std::uint64_t wrapped_from(nb::handle value, const char* name) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow > 0) return unsigned_from(index, name);
+  if (overflow < 0)
+    raise(Code::kInvalidArgument, std::string(name) + " is " + nb::str(index).c_str() + ": below -2**63");
+  return static_cast<std::uint64_t>(number);
+}
+
 void bind_base(nb::module_& m) {
   bind_code(m);
   nb::enum_<LogLevel>(m, "LogLevel")

@@ -41,6 +41,23 @@ nb::object write_with_imm(const PyPeer& self, nb::handle list, nb::handle imm, S
       self.agent());
 }
 
+nb::object to_number(std::uint64_t& value) { return nb::int_(value); }
+
+nb::object fetch_add(const PyPeer& self, const RemoteRegion& remote, nb::handle offset, nb::handle add,
+                     Seconds deadline) {
+  const std::uint64_t at = unsigned_from(offset, "remote_offset");
+  return make_future(self.peer().fetch_add(remote, at, wrapped_from(add, "add"), deadline_from(deadline)),
+                     self.agent(), &to_number);
+}
+
+nb::object compare_swap(const PyPeer& self, const RemoteRegion& remote, nb::handle offset,
+                        nb::handle expected, nb::handle desired, Seconds deadline) {
+  const std::uint64_t at = unsigned_from(offset, "remote_offset");
+  return make_future(self.peer().compare_swap(remote, at, unsigned_from(expected, "expected"),
+                                              unsigned_from(desired, "desired"), deadline_from(deadline)),
+                     self.agent(), &to_number);
+}
+
 nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds deadline) {
   const std::uint64_t number = unsigned_from(tag, "tag");
   const Nanos nanos = deadline_from(deadline);
@@ -89,6 +106,24 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            nb::sig("def write_with_imm(self, copies: Copy | collections.abc.Iterable[typing.Any], imm: int, "
                    "deadline: float | None = None) -> Future"),
            "The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.")
+      .def("fetch_add", &fetch_add, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("add"),
+           nb::arg("deadline") = nb::none(),
+           nb::sig("def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, "
+                   "deadline: float | None = None) -> Future"),
+           "Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` "
+           "subtracts),\n"
+           "in one step among all atomics of all peers on it; not against the peer's own CPU. The future's "
+           "value is\n"
+           "the number as it was. It must be aligned to 8 bytes in the peer's memory; needs "
+           "Rights.READ_WRITE.")
+      .def(
+          "compare_swap", &compare_swap, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("expected"),
+          nb::arg("desired"), nb::arg("deadline") = nb::none(),
+          nb::sig(
+              "def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, "
+              "deadline: float | None = None) -> Future"),
+          "As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was\n"
+          "either way.")
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("deadline") = nb::none(),
            nb::sig("def send(self, tag: int, bytes: typing.Any, deadline: float | None = None) -> Future"),
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")

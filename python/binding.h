@@ -138,6 +138,8 @@ auto run_blocking(F fn) -> decltype(fn()) {
 
 // An int of Python in the range of T, or InvalidArgument that names it.
 std::uint64_t unsigned_from(nb::handle value, const char* name);
+// An integer from -2^63 to 2^64 - 1, modulo 2^64.
+std::uint64_t wrapped_from(nb::handle value, const char* name);
 
 void bind_base(nb::module_& m);
 void bind_future(nb::module_& m);

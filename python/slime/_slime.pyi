@@ -330,6 +330,19 @@ class Peer:
         The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
         """
 
+    def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, deadline: float | None = None) -> Future:
+        """
+        Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` subtracts),
+        in one step among all atomics of all peers on it; not against the peer's own CPU. The future's value is
+        the number as it was. It must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
+        """
+
+    def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, deadline: float | None = None) -> Future:
+        """
+        As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was
+        either way.
+        """
+
     def send(self, tag: int, bytes: Any, deadline: float | None = None) -> Future:
         """
         A message of any size, in order by tag; copied. Done once the peer's agent has it.
