@@ -50,7 +50,7 @@ int doctor(const DoctorOptions& options) {
   add(check_limits());
   add(check_isolation());
   add(check_network());
-  add(check_rdma());
+  add(check_verbs());
   add(check_runtime_dir());
   add(check_ctrl(options.ctrl_url));
   const bool usable = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {

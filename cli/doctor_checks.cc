@@ -1,6 +1,5 @@
 #include "cli/doctor_checks.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -113,20 +112,6 @@ std::vector<Finding> check_processor() {
 
 std::vector<Finding> check_memory() {
   std::vector<Finding> out;
-  rlimit locked{};
-  if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0) {
-    const bool unlimited = locked.rlim_cur == RLIM_INFINITY;
-    const std::string value = unlimited ? "unlimited" : bytes_text(locked.rlim_cur);
-    if (unlimited || locked.rlim_cur >= kWantedLockedBytes || geteuid() == 0) {
-      out.push_back({"locked memory", Verdict::kOk,
-                     geteuid() == 0 && !unlimited ? value + ", root may exceed it" : value, ""});
-    } else {
-      out.push_back(
-          {"locked memory", Verdict::kAdvice, value,
-           "RDMA registers locked memory: raise 'memlock' in /etc/security/limits.conf, or LimitMEMLOCK= of "
-           "the service; TCP does not need it"});
-    }
-  }
   const auto line = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   if (!line) {
     out.push_back({"huge pages", Verdict::kInfo, "the kernel has no transparent huge pages", ""});
@@ -172,30 +157,6 @@ std::vector<Finding> check_isolation() {
 std::vector<Finding> check_network() {
   return {socket_buffer("tcp receive buffer", "/proc/sys/net/ipv4/tcp_rmem", "net.ipv4.tcp_rmem"),
           socket_buffer("tcp send buffer", "/proc/sys/net/ipv4/tcp_wmem", "net.ipv4.tcp_wmem")};
-}
-
-std::vector<Finding> check_rdma() {
-  std::vector<Finding> out;
-  std::error_code error;
-  std::string devices;
-  for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", error)) {
-    const auto state = first_line(entry.path() / "ports/1/state");
-    devices.append(devices.empty() ? "" : ", ").append(entry.path().filename().string());
-    if (state) devices.append(" (port 1 ").append(*state).append(")");
-  }
-  out.push_back({"rdma devices", Verdict::kInfo,
-                 devices.empty() ? "none in /sys/class/infiniband: peers connect over TCP" : devices, ""});
-  void* const library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (library != nullptr) {
-    dlclose(library);
-    out.push_back({"libibverbs", Verdict::kInfo, "installed", ""});
-  } else if (devices.empty()) {
-    out.push_back({"libibverbs", Verdict::kInfo, "not installed, and no device needs it", ""});
-  } else {
-    out.push_back(
-        {"libibverbs", Verdict::kAdvice, "not installed", "apt-get install libibverbs1 ibverbs-providers"});
-  }
-  return out;
 }
 
 std::vector<Finding> check_runtime_dir() {

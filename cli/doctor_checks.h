@@ -25,11 +25,11 @@ struct Finding {
 // Each looks at one part of the machine. None changes anything.
 std::vector<Finding> check_providers();
 std::vector<Finding> check_processor();
-std::vector<Finding> check_memory();     // locked memory, huge pages
+std::vector<Finding> check_memory();     // huge pages
 std::vector<Finding> check_limits();     // file descriptors
 std::vector<Finding> check_isolation();  // whether local peers may copy from each other
 std::vector<Finding> check_network();    // TCP buffers, loopback
-std::vector<Finding> check_rdma();       // devices of the kernel, the user-space library
+std::vector<Finding> check_verbs();      // library, locked memory, devices, ports, GIDs, and what is chosen
 std::vector<Finding> check_runtime_dir();
 std::vector<Finding> check_ctrl(const std::string& url);  // empty: not asked for
 

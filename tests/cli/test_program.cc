@@ -166,6 +166,35 @@ TEST_CASE("doctor says what is broken, and fails") {
   CHECK(run({"doctor"}, {"SLIME_RUNTIME_DIR=/proc/slime-no-such-place"}).exit_code == 1);
 }
 
+TEST_CASE("doctor: a machine without a usable libibverbs is told what to install, and is not broken") {
+  // The directory holds a libibverbs.so.1 that has one function only.
+  const Outcome outcome = run({"doctor", "--json"}, {"LD_LIBRARY_PATH=" OLD_IBVERBS_DIR});
+  CHECK(outcome.exit_code == 0);
+  const json parsed = json::parse(outcome.text, nullptr, false);
+  REQUIRE(parsed.is_object());
+  int found = 0;
+  for (const json& finding : parsed["findings"]) {
+    if (finding["name"] != "libibverbs") continue;
+    ++found;
+    CHECK(finding["verdict"] == "advice");
+    const std::string advice = finding["advice"];
+    CHECK(contains(advice, "too old"));
+    CHECK(contains(advice, "ibv_open_device"));
+    CHECK_FALSE(contains(advice, "ibv_get_device_list"));
+    CHECK(contains(advice, "apt-get install libibverbs1 ibverbs-providers"));
+  }
+  CHECK(found == 1);
+}
+
+TEST_CASE("doctor refuses settings of verbs that it does not know") {
+  for (const char* setting : {"SLIME_VERBS_TIMEOUT=32", "SLIME_VERBS_TIMEOUTS=14"}) {
+    const Outcome outcome = run({"doctor"}, {setting});
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 1);
+    CHECK(contains(outcome.text, "SLIME_VERBS_TIMEOUT"));
+  }
+}
+
 TEST_CASE("peers says that nobody answers") {
   const Outcome outcome = run({"peers", "--ctrl", "http://127.0.0.1:1"});
   CHECK(outcome.exit_code == 1);

@@ -68,9 +68,10 @@ Result<Selection> select_port(const std::vector<PortInfo>& ports, const Options&
 Result<std::vector<GidInfo>> read_gids(const Functions& functions, ibv_context* context, int port,
                                        int table_length);
 Result<GidInfo> select_gid(const PortInfo& port, const Options& options, std::string& reason);
-std::string gid_text(const ibv_gid& gid);       // "::ffff:10.9.0.1"
-std::string gid_type_text(const GidInfo& gid);  // "RoCE v2 on eth0"
-int mtu_bytes(ibv_mtu mtu);                     // 4096; 0 for what is no MTU
+std::string gid_text(const ibv_gid& gid);         // "::ffff:10.9.0.1"
+std::string gid_type_text(const GidInfo& gid);    // "RoCE v2 on eth0"
+int mtu_bytes(ibv_mtu mtu);                       // 4096; 0 for what is no MTU
+double port_gigabits(const ibv_port_attr& port);  // nominal rate; 0: unknown. Software devices make it up
 std::string_view port_state_name(ibv_port_state state);
 std::string_view link_layer_name(std::uint8_t link_layer);
 // Why a machine has no device that libibverbs knows, and what to do, as told by the kernel's files below

@@ -3,9 +3,12 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -63,9 +66,16 @@ fs::path sysfs_folder(const ibv_device& device, const std::string& name) {
   return told.empty() ? fs::path("/sys/class/infiniband") / name : fs::path(told);
 }
 
-Status cannot_open(const std::string& name, int error) {
+// libibverbs tries several ways to open a device and leaves the error of the last one; ask the file itself.
+bool lacks_rights(const ibv_device& device, int error) {
+  if (error == EACCES || error == EPERM) return true;
+  const std::string file(device.dev_name, strnlen(device.dev_name, sizeof device.dev_name));
+  return !file.empty() && ::access(("/dev/infiniband/" + file).c_str(), R_OK | W_OK) != 0 && errno == EACCES;
+}
+
+Status cannot_open(const std::string& name, const ibv_device& device, int error) {
   const std::string what = str("cannot open ", name);
-  if (error == EACCES || error == EPERM) {
+  if (lacks_rights(device, error)) {
     return Status(Code::kPermissionDenied,
                   str(what,
                       ": no right to use /dev/infiniband/uverbs*: add the user to the group that owns it (ls "
@@ -126,7 +136,7 @@ DeviceInfo read_device(const Functions& functions, ibv_device* device) {
   errno = 0;
   ibv_context* const context = functions.open_device(device);
   if (context == nullptr) {
-    out.usable = cannot_open(out.name, errno);
+    out.usable = cannot_open(out.name, *device, errno);
     return out;
   }
   out.usable = read_ports(functions, context, out);
@@ -170,6 +180,25 @@ std::string gid_type_text(const GidInfo& gid) {
 }
 
 int mtu_bytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0; }
+
+double port_gigabits(const ibv_port_attr& port) {
+  struct Coded {
+    int code;
+    double value;
+  };
+  // Widths and speeds as the InfiniBand specification codes them.
+  constexpr std::array kLanes{Coded{1, 1}, Coded{2, 4}, Coded{4, 8}, Coded{8, 12}, Coded{16, 2}};
+  constexpr std::array kGigabitsOfLane{Coded{1, 2.5}, Coded{2, 5},     Coded{4, 10},
+                                       Coded{8, 10},  Coded{16, 14},   Coded{32, 25},
+                                       Coded{64, 50}, Coded{128, 100}, Coded{256, 200}};
+  const auto decoded = [](const auto& table, int code) {
+    for (const Coded& entry : table) {
+      if (entry.code == code) return entry.value;
+    }
+    return 0.0;
+  };
+  return decoded(kLanes, port.active_width) * decoded(kGigabitsOfLane, port.active_speed);
+}
 
 std::string_view port_state_name(ibv_port_state state) {
   switch (state) {

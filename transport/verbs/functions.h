@@ -23,8 +23,8 @@ struct Functions {
   int (*query_device)(ibv_context* context, ibv_device_attr* out) = nullptr;
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* out) = nullptr;
   // ibv_query_gid_ex without flags: ENODATA for an empty entry.
-  int (*query_gid)(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out) =
-      nullptr;
+  int (*query_gid)(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                   ibv_gid_entry* out) = nullptr;
   int (*get_async_event)(ibv_context* context, ibv_async_event* out) = nullptr;
   void (*ack_async_event)(ibv_async_event* event) = nullptr;
   // ---- memory

@@ -30,6 +30,20 @@ std::string kind_text(const GidInfo& gid) {
   return out + gid_text(gid.gid);
 }
 
+Status not_active(const PortInfo& port) {
+  std::string interface = "its network interface";
+  for (const GidInfo& gid : port.gids) {
+    if (gid.interface_name.empty()) continue;
+    interface = gid.interface_name;
+    break;
+  }
+  return Status(
+      Code::kUnavailable,
+      str(port_name(port), " is ", port_state_name(port.attributes.state),
+          port.ethernet() ? str(": set ", interface, " up (ip link set ... up) and check the cable")
+                          : ": check the cable, and that a subnet manager (opensm) runs in the fabric"));
+}
+
 Status no_gid(const PortInfo& port) {
   const std::string name = port_name(port);
   for (const GidInfo& gid : port.gids) {
@@ -63,45 +77,6 @@ int numa_distance(int from, int to) {
   return distance;
 }
 
-// Lanes times the speed of a lane; the unit does not matter.
-double speed(const PortInfo& port) {
-  const auto lanes = [&] {
-    switch (port.attributes.active_width) {
-      case 1:
-        return 1;
-      case 2:
-        return 4;
-      case 4:
-        return 8;
-      case 8:
-        return 12;
-      case 16:
-        return 2;
-      default:
-        return 1;
-    }
-  }();
-  switch (port.attributes.active_speed) {  // Gb/s of a lane
-    case 1:
-      return lanes * 2.5;
-    case 2:
-      return lanes * 5.0;
-    case 4:
-    case 8:
-      return lanes * 10.0;
-    case 16:
-      return lanes * 14.0;
-    case 32:
-      return lanes * 25.0;
-    case 64:
-      return lanes * 50.0;
-    case 128:
-      return lanes * 100.0;
-    default:
-      return 0;
-  }
-}
-
 struct Candidate {
   const PortInfo* port;
   GidInfo gid;
@@ -110,7 +85,7 @@ struct Candidate {
 
   // Adapters before software devices, then near before far, then fast before slow.
   [[nodiscard]] auto order() const {
-    return std::make_tuple(port->pci_path.empty(), distance, -speed(*port));
+    return std::make_tuple(port->pci_path.empty(), distance, -port_gigabits(port->attributes));
   }
 };
 
@@ -183,11 +158,7 @@ Result<Selection> select_port(const std::vector<PortInfo>& ports, const Options&
     std::string gid_reason;
     Status why;
     if (!port.active()) {
-      why =
-          Status(Code::kUnavailable,
-                 str(port_name(port), " is ", port_state_name(port.attributes.state),
-                     port.ethernet() ? ": set its network interface up (ip link set ... up), check the cable"
-                                     : ": check the cable and the subnet manager"));
+      why = not_active(port);
     } else if (auto gid = select_gid(port, options, gid_reason)) {
       candidates.push_back({&port, *gid, std::move(gid_reason), numa_distance(numa_node, port.numa_node)});
       continue;
