@@ -2,16 +2,18 @@
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
 #   scripts/install_deps.sh          what a build and the demo need
 #   scripts/install_deps.sh --test   and what only the tests need (clang with sanitizers and libFuzzer, doctest)
+#   scripts/install_deps.sh --rxe    and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
 # As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-usage() { sed -n '2,4s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,5s/^# \{0,1\}//p' "$0"; }
 
-tests=no
+tests=no rxe=no
 for argument in "$@"; do
   case "$argument" in
     --test) tests=yes ;;
+    --rxe) rxe=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
   esac
@@ -79,6 +81,16 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
         missing+=("libclang-rt-$version-dev")
       fi
     fi
+  fi
+  if [ "$rxe" = yes ]; then
+    need_program qemu-system-x86_64 qemu-system-x86
+    need_package kmod
+    need_package iproute2
+    need_package ibverbs-providers
+    need_package ibverbs-utils
+    need_package perftest
+    need_program xz xz-utils
+    need_program zstd zstd
   fi
 }
 

@@ -1,0 +1,211 @@
+# Boots guests and ends them; source it, with image.sh and the settings of run. Nothing outlives the script: a guest
+# also dies with it when it is killed.
+# shellcheck shell=bash disable=SC2154,SC2054
+
+guest_pid=() relay_pid=() timer_pid='' wire_sockets=() terminal='' failed_grace=20
+
+# QEMU takes the two ends of a wire as connected sockets: no port that could be taken, no order in which to start. A
+# shell cannot make them, so with two hosts the script runs once more with them open; the variable names them.
+lay_wires() {
+  [ "$hosts" = 2 ] || return 0
+  if [ -z "${RXE_WIRE_SOCKETS:-}" ]; then
+    exec python3 -c '
+import os, socket, sys
+ends = []
+for wire in range(int(sys.argv[1])):
+    ends += [end.detach() for end in socket.socketpair()]
+for end in ends:
+    os.set_inheritable(end, True)
+os.environ["RXE_WIRE_SOCKETS"] = " ".join(map(str, ends))
+os.execvp("bash", ["bash"] + sys.argv[2:])' "$devices" "$here/run" "$@"
+  fi
+  read -r -a wire_sockets <<<"$RXE_WIRE_SOCKETS"
+  unset RXE_WIRE_SOCKETS
+}
+
+# To wait at once, unheard, keeps bash from reporting what was killed.
+end_process() { [ -z "$1" ] || { kill -KILL "$1" && wait "$1"; } 2>/dev/null || true; }
+
+clean_up() {
+  local pid
+  for pid in "${guest_pid[@]}" "$timer_pid"; do end_process "$pid"; done
+  for pid in "${relay_pid[@]}"; do wait "$pid" 2>/dev/null || true; done  # they end with their guest
+  [ -z "$terminal" ] || stty "$terminal" || true
+  rm -rf "$work"
+}
+
+# KVM on a machine that is itself a guest may never get through a kernel's boot: only a trial tells.
+choose_accelerator() {
+  [ "$accel" = auto ] || return 0
+  accel=tcg
+  [ -r /dev/kvm ] && [ -w /dev/kvm ] || return 0
+  mkdir "$work/trial"
+  printf '#!/bin/busybox sh\n/bin/busybox poweroff -f\n' >"$work/trial/init"
+  chmod +x "$work/trial/init"
+  pack_init "$work/trial" "$work/trial.cpio"
+  # Without memory to speak of and without devices this takes two seconds where KVM works.
+  if timeout -s KILL 15 qemu-system-x86_64 -accel kvm -cpu host -m 512 -nodefaults -display none -no-reboot \
+    -kernel "$kernel" -initrd "$work/trial.cpio" -append "panic=-1 quiet" </dev/null >/dev/null 2>&1; then
+    accel=kvm
+  fi
+  say "--accel auto: $accel"
+}
+
+# pack_init FOLDER TARGET: the modules' archive with FOLDER over it. The kernel unpacks one after the other.
+pack_init() {
+  (cd "$1" && find . -type f | "$busybox" cpio -o -H newc 2>/dev/null) | cat "$modules" - >"$2"
+}
+
+# Files that the guests' session reads, and the initial file system.
+prepare_session() {
+  local name
+  if [ -z "$out" ]; then out=$work/out; fi
+  mkdir -p "$out" || wrong "--out $out cannot be made"
+  out=$(cd "$out" && pwd)
+  rm -f "$out"/{console,pid,unplugged}.[12]
+  mkdir "$work/session"
+  pack_init "$here/guest" "$work/initrd"
+  {
+    [ "$interactive" = no ] || stty size | sed 's/\(.*\) \(.*\)/stty rows \1 columns \2/'
+    printf 'ulimit -n 1048576\nulimit -l %q\n' "$memlock"
+    printf 'cd %q || exit 125\n' "$PWD"
+    if [ "${#command[@]}" -eq 1 ]; then printf '%s\n' "${command[0]}"; else printf '%q ' "${command[@]}"; fi
+  } >"$work/session/command"
+  {
+    printf 'hosts=%q devices=%q interactive=%q\n' "$hosts" "$devices" "$interactive"
+    printf 'export OUT=%q HOSTS=%q PATH=%q:/usr/sbin:/sbin\n' "$out" "$hosts" "$PATH"
+    for name in $(compgen -e | grep -E '^SLIME_|SAN_OPTIONS$|^(PYTHONPATH|LD_LIBRARY_PATH|TERM|LANG)$'); do
+      printf 'export %s=%q\n' "$name" "${!name}"
+    done
+  } >"$work/session/settings"
+}
+
+# QEMU splits its options at commas.
+escaped() { printf '%s' "${1//,/,,}"; }
+
+# close_wires [ID]: all ends, or all but those of that host. An end that somebody else held would outlive its guest,
+# and the other host would not see it gone.
+close_wires() {
+  local index socket
+  for index in "${!wire_sockets[@]}"; do
+    socket=${wire_sockets[index]}
+    [ "$((index % 2 + 1))" = "${1:-}" ] || exec {socket}>&-
+  done
+}
+
+# Passes on what a guest prints, as it comes.
+relay() {
+  close_wires
+  if [ "$hosts" = 1 ]; then exec cat; else exec sed -u "s/^/[host $1] /"; fi
+}
+
+# Sets `options` to what depends on the settings. QEMU wants a bus before what sits on it.
+guest_options() {
+  local id=$1 device socket
+  options=(-device virtio-rng-pci -device virtio-serial-pci)
+  if [ "$accel" = kvm ]; then options+=(-accel kvm -cpu host); else options+=(-accel tcg,thread=multi -cpu max); fi
+  if [ "$interactive" = yes ]; then
+    options+=(-chardev stdio,id=output,mux=on,signal=off -device virtconsole,chardev=output)
+  else
+    options+=(-chardev "file,id=output,path=$(escaped "$work/output.$id")"
+      -device virtserialport,chardev=output,name=output)
+  fi
+  for ((device = 0; hosts == 2 && device < devices; device++)); do
+    socket=${wire_sockets[device * 2 + id - 1]}
+    options+=(-netdev "socket,id=wire$device,fd=$socket"
+      -device "virtio-net-pci,netdev=wire$device,mac=52:54:00:00:0$device:0$id,host_mtu=9000")
+  done
+}
+
+# Becomes QEMU. The signal ends it even when this script is killed in a way that it cannot handle.
+become_guest() {
+  local id=$1 options
+  guest_options "$id"
+  close_wires "$id"
+  exec setpriv --pdeathsig KILL qemu-system-x86_64 -name "slime-rxe-host$id" -m "$mem" -smp "$smp" \
+    -nodefaults -no-user-config -display none -no-reboot "${options[@]}" \
+    -chardev "file,id=console,path=$(escaped "$out/console.$id")" -serial chardev:console \
+    -kernel "$kernel" -initrd "$work/initrd" \
+    -append "console=ttyS0 quiet panic=-1 tsc=unstable mitigations=off audit=0 host_id=$id" \
+    -virtfs local,path=/,mount_tag=slime_root,security_model=none,readonly=on,multidevs=remap \
+    -virtfs "local,path=$(escaped "$out"),mount_tag=slime_out,security_model=none,multidevs=remap" \
+    -virtfs "local,path=$(escaped "$work/session"),mount_tag=slime_session,security_model=none,multidevs=remap"
+}
+
+start_guest() {
+  local id=$1
+  if [ "$interactive" = yes ]; then
+    terminal=$(stty -g)
+    become_guest "$id" <&0 2>"$work/qemu.$id" &
+  else
+    mkfifo "$work/output.$id"
+    relay "$id" <"$work/output.$id" &
+    relay_pid[id]=$!
+    become_guest "$id" </dev/null >"$work/qemu.$id" 2>&1 &
+  fi
+  guest_pid[id]=$!
+  echo "$!" >"$out/pid.$id"
+}
+
+# Says why host ID ended without a status: the end of its console, and what QEMU printed.
+explain() {
+  echo "tests/rxe/run: host $1 $2; the end of its kernel's messages:" >&2
+  tail -n 20 "$out/console.$1" 2>/dev/null | tr -d '\r' | sed 's/^/    | /' >&2
+  sed 's/^/    | /' "$work/qemu.$1" >&2
+}
+
+# Sets `status` for a host that has ended.
+judge_host() {
+  local id=$1
+  if [ -s "$work/session/status.$id" ]; then
+    status=$(<"$work/session/status.$id")
+  elif [ -e "$out/unplugged.$id" ]; then
+    status=0  # on purpose
+  else
+    status=125
+    explain "$id" "ended without a status"
+  fi
+}
+
+start_timer() {
+  end_process "$timer_pid"
+  (close_wires; exec setpriv --pdeathsig KILL sleep "$1") &
+  timer_pid=$!
+}
+
+# Boots the guests, waits for all, and exits with the first status that is not 0. When one host fails, the other gets
+# a while to end by itself: it may be waiting for what will not come.
+run_guests() {
+  local id ended status first=0
+  for ((id = 1; id <= hosts; id++)); do start_guest "$id"; done
+  start_timer "$limit"
+  close_wires
+  while [ "${#guest_pid[@]}" -gt 0 ]; do
+    ended=''
+    wait -n -p ended "${guest_pid[@]}" "$timer_pid" 2>/dev/null || true
+    if [ "$ended" = "$timer_pid" ]; then
+      timer_pid=''
+      for id in "${!guest_pid[@]}"; do
+        if [ "$first" = 0 ]; then
+          explain "$id" "has not ended after $limit s and was ended"
+        else
+          say "host $id was ended $failed_grace s after the other one had failed"
+        fi
+        end_process "${guest_pid[id]}"
+      done
+      [ "$first" != 0 ] || first=124
+      break
+    fi
+    for id in "${!guest_pid[@]}"; do
+      [ "${guest_pid[id]}" = "$ended" ] || continue
+      unset "guest_pid[$id]"
+      wait "${relay_pid[id]:-}" 2>/dev/null || true
+      judge_host "$id"
+      if [ "$first" = 0 ] && [ "$status" != 0 ]; then
+        first=$status
+        start_timer "$failed_grace"
+      fi
+    done
+  done
+  exit "$first"
+}

@@ -1,0 +1,143 @@
+# The kernel of the guests: taken from the distribution, cached; source it. Defines find_image, which sets
+#   kernel    the kernel
+#   modules   an archive with its modules and busybox, for the initial file system
+#   busybox   the program that packs such archives
+# The archive does not hold guest/: that is packed for each run, so that a changed one is never stale.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+image_cache=${XDG_CACHE_HOME:-$HOME/.cache}/slime-rxe
+# In the order in which the guest loads them, each after what it depends on.
+needed_modules=(virtio_pci virtio_net virtio_console 9pnet_virtio 9p overlay veth crc32_generic rdma_rxe rdma_ucm)
+# What makes the guest better where the kernel has it.
+optional_modules=(crc32c_generic virtio_rng dummy sch_netem sch_tbf sch_prio cls_u32)
+
+# Prints the names of the packages that hold the newest kernel that apt knows: first the one with the kernel itself.
+kernel_packages() {
+  local meta image release package
+  for meta in linux-image-amd64 linux-image-generic; do  # Debian's name, Ubuntu's
+    image=$(apt-cache depends "$meta" 2>/dev/null |
+      awk '!found && /Depends: linux-image-/ { print $2; found = 1 }') || true
+    [ -n "$image" ] && break
+  done
+  [ -n "$image" ] || return 1
+  echo "$image"
+  # Ubuntu has the modules in packages of their own; SoftRoCE is an extra there.
+  release=${image#linux-image-}
+  release=${release#unsigned-}
+  for package in "linux-modules-$release" "linux-modules-extra-$release"; do
+    if [ -n "$(apt-cache show --no-all-versions "$package" 2>/dev/null)" ]; then echo "$package"; fi
+  done
+}
+
+package_version() {
+  apt-cache show --no-all-versions "$1" 2>/dev/null | awk '!found && /^Version: / { print $2; found = 1 }'
+}
+
+# unpack_packages FOLDER PACKAGE...: their files, without installing anything.
+unpack_packages() {
+  local folder=$1 archive
+  shift
+  mkdir "$folder/packages" "$folder/files"
+  if ! (cd "$folder/packages" && apt-get download -qq "$@") >"$folder/log" 2>&1; then
+    cat "$folder/log" >&2
+    return 1
+  fi
+  for archive in "$folder"/packages/*.deb; do dpkg -x "$archive" "$folder/files" || return 1; done
+  # Newer releases have /lib in /usr only, where older module tools do not look.
+  [ -e "$folder/files/lib" ] || ln -s usr/lib "$folder/files/lib"
+}
+
+# plain_module FILE TARGET: a module, uncompressed: the guest has no tool for more.
+plain_module() {
+  case $1 in
+    *.ko) cp "$1" "$2" ;;
+    *.ko.gz) gzip -dc "$1" >"$2" ;;
+    *.ko.xz) xz -dc "$1" >"$2" ;;
+    *.ko.zst) zstd -dcq "$1" >"$2" ;;
+    *) echo "tests/rxe/run: a kernel module of an unknown kind: $1" >&2; return 1 ;;
+  esac
+}
+
+# pack_modules FILES TARGET: the modules and all that they depend on, numbered in the order of loading.
+pack_modules() {
+  local files=$1 target=$2 release name list path number=100
+  release=$(basename "$files"/lib/modules/*)
+  depmod -b "$files" "$release" || return 1
+  declare -A packed=()
+  for name in "${needed_modules[@]}" "${optional_modules[@]}"; do
+    if ! list=$(modprobe -d "$files" -S "$release" --show-depends "$name" 2>&1); then
+      [[ " ${optional_modules[*]} " == *" $name "* ]] && continue
+      echo "tests/rxe/run: the kernel $release has no module $name: $list" >&2
+      return 1
+    fi
+    while read -r path; do  # what is built into the kernel has no path
+      [ -z "${packed[$path]:-}" ] || continue
+      packed[$path]=yes
+      plain_module "$path" "$target/$number-$name-$(basename "$path" | sed 's/\.ko.*/.ko/')" || return 1
+      number=$((number + 1))
+    done < <(awk '$1 == "insmod" { print $2 }' <<<"$list")
+  done
+}
+
+# build_image FOLDER PACKAGE...: leaves FOLDER/image, complete.
+build_image() {
+  local folder=$1 tree=$1/tree
+  shift
+  say "fetching a kernel for the guests (${*})"
+  unpack_packages "$folder" busybox-static "$@" || return 1
+  mkdir -p "$folder/image" "$tree"/{bin,modules}
+  pack_modules "$folder/files" "$tree/modules" || return 1
+  cp "$folder"/files/boot/vmlinuz-* "$folder/image/vmlinuz" || return 1
+  cp "$folder"/files/{bin,usr/bin}/busybox "$tree/bin/" 2>/dev/null || [ -x "$tree/bin/busybox" ] || return 1
+  (cd "$tree" && find . | bin/busybox cpio -o -H newc) >"$folder/image/modules.cpio" 2>"$folder/log" || return 1
+  cp "$tree/bin/busybox" "$folder/image/"
+}
+
+# Builds under a lock, so that runs at the same time fetch once, and aside, so that the cache holds whole images only.
+build_image_once() {
+  local target=$1 folder
+  shift
+  mkdir -p "$image_cache"
+  exec 9>"$image_cache/lock"
+  flock 9
+  if [ ! -d "$target" ]; then
+    rm -rf "$image_cache"/building.*  # left by one that was killed
+    folder=$(mktemp -d "$image_cache/building.XXXXXX")
+    if ! build_image "$folder" "$@" || ! mv -T "$folder/image" "$target"; then
+      rm -rf "$folder"
+      return 1
+    fi
+    rm -rf "$folder"
+  fi
+  exec 9>&-
+}
+
+# Prints the folder of the image, made now if need be.
+make_image() {
+  local packages=() version target hash=$1
+  mapfile -t packages < <(kernel_packages)
+  if [ "${#packages[@]}" -gt 0 ]; then
+    version=$(package_version "${packages[0]}" | tr -c 'A-Za-z0-9.\n' -)
+    target=$image_cache/${packages[0]#linux-image-}_${version}_$hash
+    [ -d "$target" ] || build_image_once "$target" "${packages[@]}" ||
+      cannot_run "no kernel for the guests could be fetched; apt-get download ${packages[0]} shows why"
+  else
+    # No package lists: what was fetched before is as good.
+    target=$(find "$image_cache" -maxdepth 1 -type d -name "*_$hash" 2>/dev/null | sort -V | tail -n 1)
+    [ -n "$target" ] || cannot_run "apt knows no kernel package; as root, run apt-get update"
+  fi
+  echo "$target"
+}
+
+# The name of an image has the kernel's version and a hash of what builds it. To ask apt takes seconds where it keeps
+# no index, so the answer is kept, as a link, for as long as the package lists stay as they are.
+find_image() {
+  local hash target link
+  hash=$(sha256sum <"$here/image.sh" | head -c 12)
+  link=$image_cache/lists-$(stat -c %Y /var/lib/apt/lists 2>/dev/null || echo 0)-$hash
+  if ! target=$(readlink -e "$link"); then
+    target=$(make_image "$hash") || exit
+    ln -sfn "$target" "$link"
+  fi
+  kernel=$target/vmlinuz modules=$target/modules.cpio busybox=$target/busybox
+}
