@@ -6,14 +6,14 @@
 
 #include "base/str.h"
 #include "tests/rpc/channel_fixture.h"
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/socket_fixture.h"
 
 // Over real sockets, with handlers on threads.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
-using transport::testing::TcpFixture;
+using transport::testing::SocketFixture;
 
 namespace {
 
@@ -35,7 +35,7 @@ bool all_done(const std::vector<std::unique_ptr<Reply>>& replies) {
 }  // namespace
 
 TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and large") {
-  TcpFixture tcp;
+  SocketFixture tcp([] { return transport::make_provider("tcp"); });
   Link link(tcp);
   Service service("pool");
   std::atomic<int> runs{0};
@@ -63,7 +63,7 @@ TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and 
 }
 
 TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
-  TcpFixture tcp;
+  SocketFixture tcp([] { return transport::make_provider("tcp"); });
   LinkOptions options;
   options.server = {.workers = 1, .queue_limit = 1};
   Link link(tcp, options);
@@ -102,7 +102,7 @@ TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
 
 TEST_CASE("tcp: the channel goes while handlers run on the pool") {
   for (int round = 0; round < 10; ++round) {
-    TcpFixture tcp;
+    SocketFixture tcp([] { return transport::make_provider("tcp"); });
     Link link(tcp);
     Service service("pool");
     std::atomic<int> inside{0};
@@ -129,7 +129,7 @@ TEST_CASE("tcp: the channel goes while handlers run on the pool") {
 }
 
 TEST_CASE("tcp: a peer that dies ends the calls at once") {
-  TcpFixture tcp;
+  SocketFixture tcp([] { return transport::make_provider("tcp"); });
   Link link(tcp);
   Reply reply;
   link.a().call("test", "hold", encode_arguments(), link.in(20s), reply.handler());
@@ -144,7 +144,7 @@ TEST_CASE("tcp: a peer that dies ends the calls at once") {
 }
 
 TEST_CASE("tcp: an echo of a gibibyte") {
-  TcpFixture tcp;
+  SocketFixture tcp([] { return transport::make_provider("tcp"); });
   Link link(tcp);
   const std::size_t size = kSanitized ? std::size_t{64} << 20 : std::size_t{1} << 30;
   ByteVector sent = large(size);

@@ -216,9 +216,10 @@ CONFORMANCE("with a stopped peer every operation ends by its deadline, and a one
   work.post(c);
   REQUIRE(c.a().read(work.reads, patient).ok());
   REQUIRE(fixture.until([&] { return work.done() && patient.done(); }));
-  CHECK(fixture.now() >= deadline);
   CHECK(fixture.now() < deadline + std::chrono::seconds(5));
   work.check_each_once();
+  if (!fixture.freezes_memory()) return;  // what is one-sided went on without the peer
+  CHECK(fixture.now() >= deadline);
   CHECK(work.operations[0].last.code() == Code::kDeadlineExceeded);
   for (const auto& operation : work.operations) {
     CHECK((operation.last.code() == Code::kDeadlineExceeded || operation.last.code() == Code::kUnavailable));

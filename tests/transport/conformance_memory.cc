@@ -173,6 +173,8 @@ CONFORMANCE("the target refuses forged descriptors, and its memory stays untouch
   forged[5].rights = Rights::kReadWrite;
   for (std::size_t i = 0; i < forged.size(); ++i) {
     CAPTURE(i);
+    const bool only_id = i == 1 || i == 2;
+    if (only_id && !fixture.checks_region_ids()) continue;
     // One connection each: a provider may break it on a refusal by the target.
     Connection c(fixture);
     const auto remote = c.a().import_region(forged[i]);

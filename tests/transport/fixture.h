@@ -42,6 +42,10 @@ class Fixture {
   // Side 1 makes no progress from now on, as a stopped process.
   virtual void freeze_b(const Pair& pair) = 0;
   virtual void thaw_b(const Pair& pair) = 0;
+  // Whether the memory of a frozen side can be reached no more. An adapter goes on serving it.
+  [[nodiscard]] virtual bool freezes_memory() const { return true; }
+  // Whether the target compares the id of a descriptor, too. An adapter knows keys only.
+  [[nodiscard]] virtual bool checks_region_ids() const { return true; }
 
   // Steps until `done()`; false when that took too long (60 s of the fixture's time, and 20 s of ours).
   template <class F>

@@ -1,11 +1,11 @@
 #include <doctest/doctest.h>
 
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/socket_fixture.h"
 
 namespace slime::transport::testing {
 
 TEST_CASE("tcp keeps every promise of the transport") {
-  run_conformance([] { return std::make_unique<TcpFixture>(); });
+  run_conformance([] { return SocketFixture::of("tcp"); });
 }
 
 }  // namespace slime::transport::testing

@@ -69,7 +69,7 @@ Status PostedPool::post_freed() {
     for (std::size_t i = 0; i < count; ++i) {
       const ReceiveSlot& slot = *freed_[begin + i];
       parts[i] = {reinterpret_cast<std::uintptr_t>(slot.memory()), options().slot_bytes, pages_->lkey()};
-      requests[i] = {slot.index(), i + 1 < count ? &requests[i + 1] : nullptr, &parts[i], 1};
+      requests[i] = {kReceiveBit | slot.index(), i + 1 < count ? &requests[i + 1] : nullptr, &parts[i], 1};
     }
     ibv_recv_wr* bad = nullptr;
     const int rc = context_->functions.post_srq_recv(srq_, requests.data(), &bad);

@@ -12,6 +12,9 @@
 
 namespace slime::transport::verbs {
 
+// Set in the id of every receive; the rest is its slot's number. Without it, an id is a WorkId's.
+inline constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;
+
 // Page-aligned, zeroed memory of our own, registered. Thread: one.
 class RegisteredPages {
  public:

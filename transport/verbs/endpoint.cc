@@ -225,12 +225,14 @@ Status VerbsEndpoint::post_one_sided(OneSided record, Operation& operation) {
       break;
   }
   const bool striped = record.striped;
+  const bool notifies = record.has_imm;
   const std::optional<Handle> handle = operations_.insert(std::move(record));
   SLIME_CHECK(handle.has_value());
   if (striped) {
     for (Lane& lane : lanes_) lane.backlog.push_back(*handle);
   } else {
-    lanes_[next_lane_++ % lanes_.size()].backlog.push_back(*handle);
+    // Notifications come in the order of their posts, as messages do: one queue pair carries them all.
+    lanes_[notifies ? 0 : next_lane_++ % lanes_.size()].backlog.push_back(*handle);
   }
   schedule();
   return {};

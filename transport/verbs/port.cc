@@ -341,7 +341,7 @@ void PortState::on_fd_events(std::uint32_t) noexcept {
 
 void PortState::on_completion(const ibv_wc& completion) {
   ++counters_.completions;
-  if ((completion.wr_id & WorkId::kReceiveBit) != 0) return on_receive(completion);
+  if ((completion.wr_id & kReceiveBit) != 0) return on_receive(completion);
   const WorkId id = WorkId::unpack(completion.wr_id);
   const std::optional<Handle> place = places_.handle_at(id.index);
   VerbsEndpoint* const endpoint = place && (place->generation & WorkId::kGenerationMask) == id.generation

@@ -28,7 +28,6 @@ struct WorkId {
   [[nodiscard]] std::uint64_t pack() const;
   static WorkId unpack(std::uint64_t id);
   static constexpr std::uint32_t kGenerationMask = (1U << 15) - 1;
-  static constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;  // the rest is the slot's number
 };
 
 struct PortCounters {

@@ -13,30 +13,34 @@
 
 namespace slime::transport::testing {
 
-// Real sockets on loopback: two devices, two loops driven by the test, a listener on side 1. Every connection
-// is made by the handshake.
-class TcpFixture final : public Fixture, private Acceptor {
+// What connects over real sockets on loopback: two devices, two loops driven by the test, a listener on side
+// 1. Every connection is made by the handshake.
+class SocketFixture final : public Fixture, private Acceptor {
  public:
-  explicit TcpFixture(std::string host = "127.0.0.1") : host_(std::move(host)) {}
-  ~TcpFixture() override { listener_.reset(); }
+  using MakeProvider = UniqueFunction<Result<std::unique_ptr<Provider>>()>;
+  explicit SocketFixture(MakeProvider make, std::string host = "127.0.0.1")
+      : make_(std::move(make)), host_(std::move(host)) {}
+  static std::unique_ptr<SocketFixture> of(std::string_view provider) {
+    return std::make_unique<SocketFixture>([provider] { return make_provider(provider); });
+  }
+  ~SocketFixture() override { listener_.reset(); }
 
   void open(PortOptions options) override {
     for (int i = 0; i < 2; ++i) {
       auto loop = Loop::create();
       REQUIRE(loop.has_value());
       loops_[i] = *loop;
-      auto provider = make_provider("tcp");
+      auto provider = make_();
       REQUIRE(provider.has_value());
-      auto device = (*provider)->open_device();
-      REQUIRE(device.has_value());
+      providers_[i] = std::move(*provider);
+      auto device = providers_[i]->open_device();
+      REQUIRE_MESSAGE(device.has_value(), device.status().to_string());
       devices_[i] = std::move(*device);
       auto port = devices_[i]->open_port(*loops_[i], options);
-      REQUIRE(port.has_value());
+      REQUIRE_MESSAGE(port.has_value(), port.status().to_string());
       ports_[i] = std::move(*port);
     }
-    HandshakeOptions handshake;
-    handshake.self = {"b", InstanceId::random()};
-    handshake.token = "token";
+    HandshakeOptions handshake = options_of("b");
     auto listener =
         Listener::listen(*loops_[1], *ports_[1], Address{host_, 0}.to_string(), false, handshake, *this);
     REQUIRE(listener.has_value());
@@ -47,9 +51,7 @@ class TcpFixture final : public Fixture, private Acceptor {
   Loop& loop(int side) override { return *loops_[side]; }
 
   Result<Pair> connect() override {
-    HandshakeOptions handshake;
-    handshake.self = {"a", InstanceId::random()};
-    handshake.token = "token";
+    HandshakeOptions handshake = options_of("a");
     std::unique_ptr<Result<Connected>> mine;
     theirs_.reset();
     auto connecting = transport::connect(
@@ -93,6 +95,8 @@ class TcpFixture final : public Fixture, private Acceptor {
   }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
+  [[nodiscard]] bool freezes_memory() const override { return !on_adapter(); }
+  [[nodiscard]] bool checks_region_ids() const override { return !on_adapter(); }
 
  private:
   Status on_hello(const PeerIdentity&) noexcept override { return {}; }
@@ -100,8 +104,19 @@ class TcpFixture final : public Fixture, private Acceptor {
     theirs_ = std::make_unique<Connected>(std::move(connected));
   }
 
+  [[nodiscard]] bool on_adapter() const { return providers_[0]->name() == "verbs"; }
+  [[nodiscard]] HandshakeOptions options_of(const std::string& name) const {
+    HandshakeOptions out;
+    out.self = {name, InstanceId::random()};
+    out.token = "token";
+    out.provider = std::string(providers_[0]->name());
+    return out;
+  }
+
+  MakeProvider make_;
   const std::string host_;
   std::shared_ptr<Loop> loops_[2];
+  std::unique_ptr<Provider> providers_[2];
   std::unique_ptr<Device> devices_[2];
   std::unique_ptr<Port> ports_[2];
   std::unique_ptr<Listener> listener_;
