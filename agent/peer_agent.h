@@ -113,8 +113,8 @@ class Peer {
   //
   // Atomic among the atomics of all peers through the same provider and device of the peer; not against its
   // own CPU, nor against reads and writes. At most once: with kNotFound, kPermissionDenied or
-  // kInvalidArgument nothing happened, with another error it may have. Not ordered among operations in
-  // flight.
+  // kInvalidArgument nothing happened, with another error it may have. kUnimplemented: the peer's device has
+  // no atomics. They have no order among operations in flight.
   Future<std::uint64_t> fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset, std::uint64_t add,
                                   Nanos deadline = {});
   Future<std::uint64_t> compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,

@@ -140,7 +140,7 @@ class Endpoint {
   //
   // Needs kReadWrite. The number's address at its owner, the base of the region there plus remote_offset,
   // must be a multiple of 8: else kInvalidArgument, from this call where the provider knows the address, else
-  // as the outcome.
+  // as the outcome. kUnimplemented where the peer's device has no atomics.
   //
   // Atomic among the atomics of all peers that reach the memory through the same device of its owner. Not
   // atomic against the owner's CPU, nor against reads and writes: an owner changes the number with atomics
