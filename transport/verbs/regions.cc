@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "transport/loop.h"
-#include "transport/verbs/errors.h"
 
 namespace slime::transport::verbs {
 
@@ -124,9 +123,9 @@ Status VerbsRegion::close(Nanos bound) {
 int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   int error = registration_->deregister();
   if (error == 0) return 0;
-  SLIME_LOG(LogLevel::kWarning, "verbs",
-            call_error(str("ending the registration of ", length_bytes, " bytes"), error).text(),
-            "; resetting all connections of ", device_->context->selection.device);
+  SLIME_LOG(LogLevel::kWarning, "verbs", device_->context->selection.device,
+            " does not end the registration of ", length_bytes, " bytes (",
+            from_errno("ibv_dereg_mr", error).text(), "): resetting all its connections");
   all_reset = true;
   closing.reset(nullptr);
   const TimePoint deadline = deadline_after(steady_clock().now(), limits::kDeregisterBound);
@@ -144,7 +143,7 @@ Status VerbsRegion::give_up(int error) {
   owned_.leak();
   Status reason(Code::kInternal, str("the driver of ", device_->context->selection.device,
                                      " does not end the registration of ", length_bytes, " bytes (",
-                                     call_error("ibv_dereg_mr", error).text(), "). ",
+                                     from_errno("ibv_dereg_mr", error).text(), "). ",
                                      ours ? "They are kept until the process ends"
                                           : "They must not be freed or used again before the process ends",
                                      ", and this device makes no more connections"));
