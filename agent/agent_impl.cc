@@ -28,9 +28,17 @@ class CallerDriver final : public Driver {
 };
 
 constexpr std::string_view kAuto = "auto";
-constexpr std::string_view kTcp = "tcp";
+constexpr std::string_view kReachesAll = "tcp";  // what "auto" is: every machine has it
+constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one process, so no agents
 
 }  // namespace
+
+std::vector<std::string> PeerAgentImpl::provider_names() {
+  std::vector<std::string> out = transport::provider_names();
+  std::erase(out, kOneProcess);
+  out.emplace(out.begin(), kAuto);
+  return out;
+}
 
 Status PeerAgentOptions::validate() const {
   if (!name.empty()) {
@@ -86,13 +94,16 @@ Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions opt
 
 Status PeerAgentImpl::listen() {
   const bool any = options_.provider == kAuto;
-  const std::string name(any ? kTcp : options_.provider);
-  provider_reason_ = any ? "auto: the provider of this build that reaches every peer" : "pinned";
+  const std::string name(any ? kReachesAll : options_.provider);
+  const std::string who = str("provider ", name);
+  provider_reason_ =
+      any ? str("auto: ", name, ", which reaches every peer; others are used when asked for by name")
+          : "pinned";
   auto provider = transport::make_provider(name);
   if (!provider) return std::move(provider).error();
-  SLIME_TRY((*provider)->available().with_context(str("provider ", name)));
+  SLIME_TRY((*provider)->available().with_context(who));
   auto device = (*provider)->open_device();
-  if (!device) return std::move(device).error();
+  if (!device) return std::move(device).error().with_context(who);
   fabric_ = std::make_shared<agent::Fabric>();
   fabric_->provider = std::move(*provider);
   fabric_->device = std::move(*device);
@@ -103,7 +114,7 @@ Status PeerAgentImpl::listen() {
   if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
   server_ = std::make_shared<rpc::Server>(options_.server);
   auto port = fabric_->device->open_port(*loop_);
-  if (!port) return std::move(port).error();
+  if (!port) return std::move(port).error().with_context(who);
   port_ = std::move(*port);
 
   agent::Switchboard::Options board;

@@ -30,6 +30,7 @@ namespace slime {
 class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, public agent::RegionOwner {
  public:
   static Result<std::shared_ptr<PeerAgentImpl>> start(PeerAgentOptions options);
+  static std::vector<std::string> provider_names();
   explicit PeerAgentImpl(PeerAgentOptions options);
   ~PeerAgentImpl();
 

@@ -111,6 +111,8 @@ Result<std::unique_ptr<PeerAgent>> PeerAgent::start(PeerAgentOptions options) {
   return std::unique_ptr<PeerAgent>(new PeerAgent(std::move(*impl)));
 }
 
+std::vector<std::string> PeerAgent::provider_names() { return PeerAgentImpl::provider_names(); }
+
 PeerAgent::~PeerAgent() {
   if (impl_->forked()) {
     // Threads, sockets and what they hold are the parent's; a child must neither join nor close them.

@@ -36,8 +36,10 @@ struct PeerAgentOptions {
   std::string scope = "default";  // agents see the names of their own scope
   std::string ctrl_url{};         // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
   std::string listen = "127.0.0.1:0";
-  std::string advertise{};        // what others connect to; empty: the listening address
-  std::string provider = "auto";  // or "tcp": a pinned provider that cannot be had is an error
+  std::string advertise{};  // what others connect to; empty: the listening address
+  // "tcp", "verbs", ... (PeerAgent::provider_names()): one that cannot be had is an error with the provider's
+  // reason. Both ends of a connection have the same. "auto" is tcp, which reaches every peer.
+  std::string provider = "auto";
   std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
   bool insecure = false;
   Progress progress = Progress::kThread;
@@ -164,6 +166,9 @@ class PeerAgent {
  public:
   // Listens, then registers; errors of either. With a ctrl_url the registry must answer now.
   static Result<std::unique_ptr<PeerAgent>> start(PeerAgentOptions options);
+  // What PeerAgentOptions::provider may be in this build: "auto", "tcp", ... Whether it works on this machine
+  // is seen by starting an agent, or by `slime doctor`.
+  static std::vector<std::string> provider_names();
   ~PeerAgent();  // close()
   PeerAgent(const PeerAgent&) = delete;
   PeerAgent& operator=(const PeerAgent&) = delete;

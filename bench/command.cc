@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "agent/peer_agent.h"
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/idle.h"
@@ -12,10 +13,15 @@ namespace {
 
 constexpr std::uint64_t kMaxRegion = std::uint64_t{4} << 30;
 
-void add_options(CLI::App& command, Options& options, bool bulk) {
-  command.add_option("--provider", options.provider, "tcp, or auto")
-      ->check(CLI::IsMember({"tcp", "auto"}))
+void add_provider(CLI::App& command, std::string& provider) {
+  command.add_option("--provider", provider, "which fabric: both ends have the same one")
+      ->envname("SLIME_PROVIDER")
+      ->check(CLI::IsMember(PeerAgent::provider_names()))
       ->capture_default_str();
+}
+
+void add_options(CLI::App& command, Options& options, bool bulk) {
+  add_provider(command, options.provider);
   command.add_option("--mode", options.mode, "thread: waits block; caller: waits spin and drive the loop")
       ->check(CLI::IsMember({"thread", "caller"}))
       ->capture_default_str();
@@ -142,12 +148,16 @@ void add_commands(CLI::App& app, int& exit_code) {
   idle->add_option("--peers", idle_options->peers, "connections")->capture_default_str();
   idle->add_option("--seconds", idle_options->seconds, "how long to measure")->capture_default_str();
   idle->add_option("--ctrl", idle_options->ctrl_url, "with a registry: its URL (heartbeats count)");
+  add_provider(*idle, idle_options->provider);
   idle->add_flag("--json", *idle_json, "one JSON object on one line");
   idle->callback([idle_options, idle_json, &exit_code] { exit_code = run_idle(*idle_options, *idle_json); });
   auto peer_count = std::make_shared<std::uint32_t>(0);
   auto* peers = app.add_subcommand("bench-peers", "")->group("");
   peers->add_option("count", *peer_count)->required();
-  peers->callback([peer_count, &exit_code] { exit_code = run_peers(*peer_count); });
+  auto peer_provider = std::make_shared<std::string>("tcp");
+  add_provider(*peers, *peer_provider);
+  peers->callback(
+      [peer_count, peer_provider, &exit_code] { exit_code = run_peers(*peer_count, *peer_provider); });
   // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
   for (const char* name : {"bench-server", "bench-client"}) {
     const bool client = std::string_view(name) == "bench-client";

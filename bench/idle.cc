@@ -37,11 +37,11 @@ Status pass(Child& peers, Nanos span) {
 
 }  // namespace
 
-int run_peers(std::uint32_t count) {
+int run_peers(std::uint32_t count, const std::string& provider) {
   std::vector<std::unique_ptr<PeerAgent>> agents;
   std::string addresses = "READY";
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto agent = PeerAgent::start({.name = str("idle-peer-", i)});
+    auto agent = PeerAgent::start({.name = str("idle-peer-", i), .provider = provider});
     if (!agent) {
       answer(str("ERROR ", agent.error().to_string()));
       return 1;
@@ -60,7 +60,7 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   if (!(options.seconds > 0) || options.seconds > 3600)
     return Status(Code::kInvalidArgument, "--seconds: more than 0");
   install_interrupt_flag();
-  auto child = Child::start({"bench-peers", str(options.peers)});
+  auto child = Child::start({"bench-peers", str(options.peers), "--provider", options.provider});
   if (!child) return std::move(child).error();
   auto ready = child->read_line(kAnswer);
   if (!ready) return std::move(ready).error();
@@ -71,6 +71,7 @@ Result<std::string> measure_idle(const IdleOptions& options) {
 
   PeerAgentOptions agent_options;
   agent_options.ctrl_url = options.ctrl_url;
+  agent_options.provider = options.provider;
   auto agent = PeerAgent::start(agent_options);
   if (!agent) return std::move(agent).error();
   const std::int64_t before_kib = resident_kib();
@@ -90,6 +91,7 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   const double seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
   const double cpu = cpu_seconds() - cpu_before;
   return nlohmann::json{{"bench", "idle"},
+                        {"provider", options.provider},
                         {"peers", options.peers},
                         {"seconds", seconds},
                         {"cpu_percent", 100 * cpu / seconds},

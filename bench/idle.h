@@ -10,6 +10,7 @@ namespace slime::bench {
 struct IdleOptions {
   std::uint32_t peers = 50;
   double seconds = 5;
+  std::string provider = "tcp";
   std::string ctrl_url;  // empty: no registry, no heartbeats
 };
 
@@ -18,6 +19,6 @@ struct IdleOptions {
 Result<std::string> measure_idle(const IdleOptions& options);
 
 // The process with the peers: says "READY <address> <address> ...", ends with its stdin.
-int run_peers(std::uint32_t count);
+int run_peers(std::uint32_t count, const std::string& provider);
 
 }  // namespace slime::bench

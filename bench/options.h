@@ -11,7 +11,7 @@ namespace slime::bench {
 // One measurement; the flags of `slime bench`.
 struct Options {
   std::string bench = "rpc";        // rpc, bulk
-  std::string provider = "tcp";     // tcp, auto
+  std::string provider = "tcp";     // PeerAgent::provider_names()
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
   std::string operation = "write";  // bulk: write, read
   std::uint64_t size = 64;          // bytes of a request and of its reply; of one block

@@ -36,6 +36,7 @@ struct Flags {
   std::string ctrl_url;
   std::string listen = "127.0.0.1:0";
   std::string advertise;
+  std::string provider = "auto";
   std::string token_file;
   bool insecure = false;
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
@@ -91,6 +92,7 @@ Result<PeerAgentOptions> agent_options(const Flags& flags) {
   options.advertise = flags.advertise;
   options.token = std::move(*token);
   options.insecure = flags.insecure;
+  options.provider = flags.provider;
   options.kind = "cache";
   return options;
 }
@@ -202,6 +204,7 @@ Result<StoreStats> ask_stats(const Flags& flags, const std::string& address) {
   PeerAgentOptions options;
   options.scope = flags.scope;
   options.token = std::move(*token);
+  options.provider = flags.provider;
   auto agent = PeerAgent::start(std::move(options));
   if (!agent) return std::move(agent).error();
   CacheClient client(**agent, address, {.deadline = to_nanos(flags.timeout_s)});
@@ -260,9 +263,17 @@ void add_token_flag(CLI::App* command, Flags& flags) {
                       "A file with the token that all agents of the scope share");
 }
 
+void add_provider_flag(CLI::App* command, Flags& flags) {
+  command->add_option("--provider", flags.provider, "Which fabric: clients have the same one")
+      ->envname("SLIME_PROVIDER")
+      ->check(CLI::IsMember(PeerAgent::provider_names()))
+      ->capture_default_str();
+}
+
 void add_server_flags(CLI::App* command, Flags& flags) {
   add_instance_flags(command, flags);
   add_token_flag(command, flags);
+  add_provider_flag(command, flags);
   command->add_option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
       ->envname("SLIME_CTRL");
   command->add_option("--listen", flags.listen, "host:port; off loopback it takes a token or --insecure")
@@ -301,6 +312,7 @@ int run(int argc, char** argv) {
   add_seconds(start, "--wait", flags.wait_s, "Seconds to wait until it serves");
   add_instance_flags(status, flags);
   add_token_flag(status, flags);
+  add_provider_flag(status, flags);
   add_seconds(status, "--timeout", flags.timeout_s, "Seconds to wait for the answer");
   add_instance_flags(stop, flags);
   add_seconds(stop, "--timeout", flags.timeout_s, "Seconds to wait until it has ended");

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "agent/peer_agent.h"
 #include "base/log.h"
 #include "bench/bench.h"
 #include "cli/commands.h"
@@ -49,7 +50,10 @@ void add_call(CLI::App& app, int& exit_code) {
   command->add_option("--scope", options->scope, "whose names")->capture_default_str();
   command->add_option("--token", options->token, "the secret that the peers share; better in SLIME_TOKEN")
       ->envname("SLIME_TOKEN");
-  command->add_option("--provider", options->provider, "auto, or the one to use")->capture_default_str();
+  command->add_option("--provider", options->provider, "which fabric: both ends have the same one")
+      ->envname("SLIME_PROVIDER")
+      ->check(CLI::IsMember(PeerAgent::provider_names()))
+      ->capture_default_str();
   command->add_option("--deadline", options->deadline_seconds, "seconds until the call fails")
       ->capture_default_str();
   command->callback([options, &exit_code] { exit_code = call(*options); });

@@ -3,6 +3,7 @@
 //   cache serve                64 MiB of cache in this process; prints its address; ends with Enter
 //   cache use HOST:PORT        uses that, or one of `slime-cache start`
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -79,7 +80,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: cache serve | cache use HOST:PORT\n");
     return 2;
   }
-  auto agent = slime::PeerAgent::start({.name = "cache-" + role});
+  const char* provider = std::getenv("SLIME_PROVIDER");  // such as "verbs"
+  auto agent =
+      slime::PeerAgent::start({.name = "cache-" + role, .provider = provider != nullptr ? provider : "auto"});
   if (!agent) return fail(agent.error());
   if (role == "serve") return serve(**agent);
   const Status status = use(**agent, argv[2]);

@@ -3,6 +3,7 @@
 //   call serve                 serves Calc and prints its address; ends with Enter or end of input
 //   call client HOST:PORT      calls it
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -76,7 +77,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: call serve | call client HOST:PORT\n");
     return 2;
   }
-  auto agent = slime::PeerAgent::start({.name = "call-" + role});
+  const char* provider = std::getenv("SLIME_PROVIDER");  // such as "verbs"
+  auto agent =
+      slime::PeerAgent::start({.name = "call-" + role, .provider = provider != nullptr ? provider : "auto"});
   if (!agent) return fail(agent.error());
   return role == "serve" ? serve(**agent) : client(**agent, argv[2]);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -76,7 +77,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: copy serve | copy fetch HOST:PORT\n");
     return 2;
   }
-  auto agent = slime::PeerAgent::start({.name = "copy-" + role});
+  const char* provider = std::getenv("SLIME_PROVIDER");  // such as "verbs"
+  auto agent =
+      slime::PeerAgent::start({.name = "copy-" + role, .provider = provider != nullptr ? provider : "auto"});
   if (!agent) return fail(agent.error());
   return role == "serve" ? serve(**agent) : fetch(**agent, argv[2]);
 }

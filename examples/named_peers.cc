@@ -5,6 +5,7 @@
 //   named_peers client NAME CTRL_URL            uses the peer NAME, whoever and wherever it is
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
   slime::PeerAgentOptions options;
   if (role == "serve") options.name = argv[2];
   options.ctrl_url = argv[3];
+  if (const char* provider = std::getenv("SLIME_PROVIDER")) options.provider = provider;  // such as "verbs"
   auto agent = slime::PeerAgent::start(options);
   if (!agent) return fail(agent.error());
   return role == "serve" ? serve(**agent) : client(**agent, argv[2]);

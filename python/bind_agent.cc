@@ -109,6 +109,8 @@ void bind_regions(nb::class_<PyAgent>& agent) {
 
 void bind_life(nb::class_<PyAgent>& agent) {
   agent
+      .def_static("provider_names", &PeerAgent::provider_names,
+                  "What `provider` may be in this build: \"auto\", \"tcp\", ...")
       .def(
           "list_peers_json",
           [](const PyAgent& self, double timeout) {

@@ -6,7 +6,8 @@
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
 #                             ten minutes for each fuzz target
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
-# the repetitions in stress tests), SLIME_LOG_LINES of a failing step (200).
+# the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: tcp), SLIME_TEST_PATIENCE (a
+# factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
@@ -16,7 +17,7 @@ for argument in "$@"; do
   case "$argument" in
     --quick) mode=quick ;;
     --soak) mode=soak ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done

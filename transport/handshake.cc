@@ -204,8 +204,10 @@ void Handshake::on_auth(Bytes body) {
   if (Status fits = check_expected({wanted_name, wanted_instance}, config_.self); !fits.ok())
     return refuse(std::move(fits));
   if (provider != config_.provider)
-    return refuse(Status(Code::kUnimplemented, str("provider '", provider, "' does not meet '",
-                                                   config_.provider, "', which listens here")));
+    return refuse(
+        Status(Code::kUnimplemented,
+               str("the providers differ: '", outcome_.peer.name, "', which connects, has '", provider,
+                   "', '", config_.self.name, "' has '", config_.provider, "'; both need the same one")));
 }
 
 void Handshake::on_accept(Bytes body) {

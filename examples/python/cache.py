@@ -3,12 +3,14 @@
     cache.py use HOST:PORT        uses a cache: of `cache serve`, or of `slime-cache start`
 """
 
+import os
 import sys
 
 import numpy
 
 import slime
 
+PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 BLOCKS, BLOCK_BYTES = 16, 256 * 1024
 
 
@@ -49,7 +51,7 @@ def main(role: str = "", *arguments: str) -> int:
         print("usage: cache.py use HOST:PORT", file=sys.stderr)
         return 2
     try:
-        with slime.PeerAgent("cache-use") as agent:
+        with slime.PeerAgent("cache-use", provider=PROVIDER) as agent:
             return use(agent, *arguments)
     except slime.Error as error:
         print("cache.py:", error, file=sys.stderr)

@@ -4,9 +4,12 @@
     call.py client HOST:PORT      calls it
 """
 
+import os
 import sys
 
 import slime
+
+PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 
 
 class Calc:
@@ -65,7 +68,7 @@ def main(role: str = "", *arguments: str) -> int:
         print("usage: call.py serve | call.py client HOST:PORT", file=sys.stderr)
         return 2
     try:
-        with slime.PeerAgent(f"call-{role}") as agent:
+        with slime.PeerAgent(f"call-{role}", provider=PROVIDER) as agent:
             return serve(agent) if role == "serve" else client(agent, *arguments)
     except slime.Error as error:
         print("call.py:", error, file=sys.stderr)

@@ -4,6 +4,7 @@
     copy.py fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
 """
 
+import os
 import sys
 import time
 
@@ -11,6 +12,7 @@ import numpy
 
 import slime
 
+PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 BYTES = 64 << 20
 BLOCK = 1 << 20
 
@@ -60,7 +62,7 @@ def main(role: str = "", *arguments: str) -> int:
         print("usage: copy.py serve | copy.py fetch HOST:PORT", file=sys.stderr)
         return 2
     try:
-        with slime.PeerAgent(f"copy-{role}") as agent:
+        with slime.PeerAgent(f"copy-{role}", provider=PROVIDER) as agent:
             return serve(agent) if role == "serve" else fetch(agent, *arguments)
     except slime.Error as error:
         print("copy.py:", error, file=sys.stderr)

@@ -8,10 +8,12 @@ Works with the C++ twin on either side.
 """
 
 import json
+import os
 import sys
 
 import slime
 
+PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 ANSWER = 2  # the tag of messages
 
 
@@ -48,7 +50,7 @@ def main(role: str = "", *arguments: str) -> int:
         return 2
     name, url = arguments
     try:
-        with slime.PeerAgent(name if role == "serve" else "", ctrl_url=url) as agent:
+        with slime.PeerAgent(name if role == "serve" else "", ctrl_url=url, provider=PROVIDER) as agent:
             return serve(agent) if role == "serve" else client(agent, name)
     except slime.Error as error:
         print("named_peers.py:", error, file=sys.stderr)

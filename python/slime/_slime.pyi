@@ -248,6 +248,10 @@ class PeerAgent:
 
     def unpublish(self, name: str) -> None: ...
 
+    @staticmethod
+    def provider_names() -> list[str]:
+        """What `provider` may be in this build: "auto", "tcp", ..."""
+
     def list_peers_json(self, timeout: float = 5.0) -> str: ...
 
     def info_json(self) -> str: ...

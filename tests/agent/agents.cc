@@ -1,16 +1,6 @@
 #include "tests/agent/agents.h"
 
-#include <algorithm>
-#include <cstdlib>
-
 namespace slime::test {
-
-int from_environment(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-int scaled(int count) { return std::max(1, count * from_environment("SLIME_TEST_SCALE", 100) / 100); }
 
 rpc::Service calculator() {
   rpc::Service service("calc");

@@ -9,16 +9,18 @@
 
 #include "agent/peer_agent.h"
 #include "tests/support/eventually.h"
+#include "tests/support/settings.h"
 
 namespace slime::test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-inline constexpr Nanos kSoon = seconds(10);  // a bound that only a failure reaches
+inline const Nanos kSoon = patient(seconds(10));  // a bound that only a failure reaches
 
-// An agent on loopback that must start.
+// An agent on loopback that must start, on the provider of the run.
 inline std::unique_ptr<PeerAgent> start(PeerAgentOptions options) {
+  options.provider = provider();
   auto agent = PeerAgent::start(std::move(options));
   INFO(agent.status().to_string());
   REQUIRE(agent.has_value());
@@ -40,11 +42,6 @@ inline std::int64_t number_in(const std::string& json, std::string_view key) {
 inline bool has_state(const Peer& peer, std::string_view state) {
   return peer.info().find("\"state\":\"" + std::string(state) + "\"") != std::string::npos;
 }
-
-// `percent` of a count, as SLIME_TEST_SCALE says; at least 1.
-int scaled(int count);
-// A number from the environment.
-int from_environment(const char* name, int otherwise);
 
 // Adds two integers, and a few other things that tests call.
 rpc::Service calculator();

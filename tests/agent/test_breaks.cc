@@ -2,12 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
 #include "base/address.h"
 #include "base/unique_fd.h"
 #include "tests/agent/agents.h"
+#include "tests/transport/tcp_host.h"
 
 namespace slime {
 namespace {
@@ -36,6 +38,7 @@ class SilentPort : public ClosedPort {
 std::unique_ptr<PeerAgent> start_at(std::string name, const std::string& address) {
   PeerAgentOptions options;
   options.name = std::move(name);
+  options.provider = provider();
   options.listen = address;
   std::unique_ptr<PeerAgent> out;
   // The kernel may hold the port for a moment after the last owner.
@@ -182,6 +185,45 @@ TEST_CASE("disconnect lets go, and the next use connects again") {
   CHECK(number_in(a->info(), "connections_made") == 2);
 }
 
+TEST_CASE("a peer on another provider is refused with the names of both") {
+  transport::testing::TcpHost other("other");
+  other.options.provider = "pigeons";
+  transport::testing::TestAcceptor acceptor;
+  auto listener = take(
+      transport::Listener::listen(*other.loop, *other.port, "127.0.0.1:0", false, other.options, acceptor));
+  auto agent = start("a");
+  Peer peer = agent->peer(listener->address());
+  auto connected = peer.wait_for_ready().connect();  // and waiting does not mend it
+  REQUIRE(other.until([&] { return connected.done(); }));
+  const Status reason = connected.wait().status();
+  CHECK(reason.code() == Code::kUnimplemented);
+  CAPTURE(reason.text());
+  CHECK(reason.text().find("'a', which connects, has '" + provider() + "', 'other' has 'pigeons'") !=
+        std::string::npos);
+  CHECK(code_of(peer.connect().wait(kSoon)) == Code::kUnimplemented);
+}
+
+TEST_CASE("a pinned provider is had, or the start fails with the provider's reason") {
+  const std::vector<std::string> names = PeerAgent::provider_names();
+  CHECK(std::count(names.begin(), names.end(), "auto") == 1);
+  CHECK(std::count(names.begin(), names.end(), "tcp") == 1);
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const auto agent = PeerAgent::start({.name = "pinned", .provider = name});
+    if (name == "auto") {
+      REQUIRE(agent.has_value());
+      CHECK((*agent)->info().find("\"reason\":\"auto: ") != std::string::npos);
+      continue;
+    }
+    const Status available = take(transport::make_provider(name))->available();
+    CHECK(agent.status().code() == available.code());
+    if (!agent) CHECK(agent.status().text() == "provider " + name + ": " + available.text());
+    if (agent)
+      CHECK((*agent)->info().find("\"provider\":\"" + name + "\",\"reason\":\"pinned\"") !=
+            std::string::npos);
+  }
+}
+
 TEST_CASE("options that cannot work are refused with their name") {
   const auto refused = [](PeerAgentOptions options) {
     const auto agent = PeerAgent::start(std::move(options));
@@ -195,6 +237,7 @@ TEST_CASE("options that cannot work are refused with their name") {
         std::string::npos);
   CHECK(refused({.ctrl_url = "gopher://x"}).find("ctrl_url") != std::string::npos);
   CHECK(refused({.provider = "verbs-of-the-future"}).find("not_found") == 0);
+  CHECK(refused({.provider = "sim"}).find("unimplemented: provider sim: ") == 0);  // one process only
   CHECK(refused({.deadline = Nanos(-1)}).find("deadline") != std::string::npos);
   CHECK(refused({.max_connections = 0}).find("max_connections") != std::string::npos);
 }

@@ -193,7 +193,7 @@ void fork_and_use(Progress progress) {
     local = MemoryRegion();
     under_way.cancel();
     agent.reset();  // touches nothing of the parent's
-    auto fresh = PeerAgent::start({.name = "child"});
+    auto fresh = PeerAgent::start({.name = "child", .provider = provider()});
     if (!fresh) return 10;
     const auto own =
         (*fresh)->peer(server.agent->address()).call<std::int64_t>("calc", "add", 2, 2).wait(kSoon);

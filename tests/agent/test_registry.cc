@@ -50,6 +50,7 @@ class Registry {
 PeerAgentOptions options_for(const Registry& registry, std::string name) {
   PeerAgentOptions options;
   options.name = std::move(name);
+  options.provider = provider();
   options.ctrl_url = registry.url();
   options.heartbeat = milliseconds(100);
   return options;

@@ -7,6 +7,7 @@
 
 #include "agent/peer_agent.h"
 #include "cache/wire.h"
+#include "tests/support/settings.h"
 
 namespace slime::cache {
 namespace {
@@ -19,7 +20,7 @@ int fail(const Status& status) {
 void say(std::string_view text) { std::cout << text << std::endl; }
 
 int run(const std::string& address, std::uint64_t length) {
-  auto agent = PeerAgent::start({.name = "writer:0", .provider = "tcp"});
+  auto agent = PeerAgent::start({.name = "writer:0", .provider = test::provider()});
   if (!agent) return fail(agent.error());
   Peer peer = (*agent)->peer(address);
   const auto region = peer.region(wire::kWriteRegion);

@@ -16,6 +16,7 @@
 #include "cache/store.h"
 #include "cache/wire.h"
 #include "tests/support/eventually.h"
+#include "tests/support/settings.h"
 
 namespace slime::cache {
 
@@ -23,7 +24,7 @@ using test::eventually;
 
 inline std::unique_ptr<PeerAgent> start_agent(const std::string& name,
                                               const std::string& listen = "127.0.0.1:0") {
-  auto agent = PeerAgent::start({.name = name, .listen = listen, .provider = "tcp"});
+  auto agent = PeerAgent::start({.name = name, .listen = listen, .provider = test::provider()});
   REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
   return std::move(*agent);
 }

@@ -236,7 +236,8 @@ TEST_CASE("many threads share one client, its staging and each other's objects")
 
 TEST_CASE("an agent that makes progress only in its callers can use a cache") {
   Cluster c;
-  auto agent = PeerAgent::start({.name = "caller:0", .provider = "tcp", .progress = Progress::kCaller});
+  auto agent =
+      PeerAgent::start({.name = "caller:0", .provider = test::provider(), .progress = Progress::kCaller});
   REQUIRE(agent.has_value());
   CacheClient client(**agent, c.server_agent->address());
   const ByteVector object = random_object(4, 3 << 20);

@@ -17,7 +17,7 @@ test::Process start_writer(const Cluster& c, std::size_t length) {
   auto writer = test::Process::spawn(
       {test::program_beside_this("cache_test_writer"), c.server_agent->address(), std::to_string(length)});
   REQUIRE(writer.has_value());
-  const auto line = writer->read_line(20s);
+  const auto line = writer->read_line(test::patient(20s));
   REQUIRE_MESSAGE(line.has_value(), line.status().to_string());
   REQUIRE(*line == "half written");
   return std::move(*writer);
@@ -104,10 +104,10 @@ TEST_CASE("a frozen writer that wakes up late destroys nobody's object") {
   CHECK(whole(c, 40, kLength) == 12);  // as many as fit beside the quarantine
   REQUIRE(writer.resume().ok());
   REQUIRE(writer.write_line("go on").ok());  // it writes the other half, over whatever is there
-  CHECK(writer.read_line(20s).value_or("") == "written");
+  CHECK(writer.read_line(test::patient(20s)).value_or("") == "written");
   CHECK(whole(c, 40, kLength) == 12);
   REQUIRE(writer.write_line("seal").ok());
-  CHECK(writer.read_line(20s).value_or("") == "aborted");
+  CHECK(writer.read_line(test::patient(20s)).value_or("") == "aborted");
   CHECK(c.client->get("ns", "slow").status().code() == Code::kNotFound);
   CHECK(c.stats().quarantined_bytes == 0);  // its late seal said that it is done
   CHECK(whole(c, 40, kLength) == 12);

@@ -10,12 +10,15 @@
 #include "agent/peer_agent.h"
 #include "cache/client.h"
 #include "tests/support/process.h"
+#include "tests/support/settings.h"
 
 namespace slime::cache {
 namespace {
 
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
+
+const Nanos kSoon = test::patient(60s);
 
 // A folder for pid files and logs that is gone with the test, and what runs out of it.
 class Runtime {
@@ -26,12 +29,13 @@ class Runtime {
     dir_ = name;
   }
   ~Runtime() {
-    spawn({"stop", "--force"}).wait(30s).status().ignore();
+    spawn({"stop", "--force"}).wait(kSoon).status().ignore();
     std::filesystem::remove_all(dir_);
   }
   test::Process spawn(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
     arguments.insert(arguments.begin(), SLIME_CACHE_PROGRAM);
     environment.push_back("SLIME_RUNTIME_DIR=" + dir_);
+    environment.push_back("SLIME_PROVIDER=" + test::provider());
     auto process = test::Process::spawn(std::move(arguments), std::move(environment));
     REQUIRE(process.has_value());
     return std::move(*process);
@@ -44,9 +48,9 @@ class Runtime {
   Outcome run(std::vector<std::string> arguments) {
     test::Process process = spawn(std::move(arguments));
     Outcome out;
-    out.line = process.read_line(60s).value_or("");
+    out.line = process.read_line(kSoon).value_or("");
     out.json = Json::parse(out.line, nullptr, false);
-    const auto ended = process.wait(60s);
+    const auto ended = process.wait(kSoon);
     REQUIRE(ended.has_value());
     REQUIRE_FALSE(ended->signaled);
     out.status = ended->value;
@@ -75,7 +79,7 @@ TEST_CASE("slime-cache starts once, answers, and stops") {
   CHECK(again.json["state"] == "already_running");
   CHECK(again.json["pid"] == started.json["pid"]);
 
-  auto agent = PeerAgent::start({.name = "user:0"});
+  auto agent = PeerAgent::start({.name = "user:0", .provider = test::provider()});
   REQUIRE(agent.has_value());
   CacheClient client(**agent, started.json["address"].get<std::string>());
   REQUIRE(client.put("ns", "a", std::string_view("hello")).ok());
@@ -99,12 +103,12 @@ TEST_CASE("slime-cache starts once, answers, and stops") {
 TEST_CASE("slime-cache server runs in the foreground until it is interrupted") {
   Runtime runtime;
   test::Process server = runtime.spawn({"server", "--memory-size", "4M", "--json"});
-  const auto line = server.read_line(60s);
+  const auto line = server.read_line(kSoon);
   REQUIRE(line.has_value());
   CHECK(Json::parse(*line)["state"] == "running");
   CHECK(runtime.run({"status", "--json"}).status == 0);
   REQUIRE(server.interrupt().ok());
-  const auto ended = server.wait(20s);
+  const auto ended = server.wait(kSoon);
   REQUIRE(ended.has_value());
   CHECK(ended->success());
 }

@@ -8,6 +8,7 @@
 
 #include "agent/peer_agent.h"
 #include "tests/support/process.h"
+#include "tests/support/settings.h"
 
 using nlohmann::json;
 using slime::test::Process;
@@ -15,10 +16,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr slime::Nanos kPatience = 60s;
+const slime::Nanos kPatience = slime::test::patient(60s);
 
 // The real program with its stderr in its stdout, which is how a person sees it.
 Process start(const std::vector<std::string>& arguments, std::vector<std::string> environment = {}) {
+  environment.push_back("SLIME_PROVIDER=" + slime::test::provider());
   std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", SLIME_PROGRAM};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   auto process = Process::spawn(std::move(argv), std::move(environment));
@@ -59,6 +61,7 @@ class Served {
   Served() {
     slime::PeerAgentOptions options;
     options.name = "served";
+    options.provider = slime::test::provider();
     auto agent = slime::PeerAgent::start(std::move(options));
     REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
     agent_ = *std::move(agent);
@@ -120,6 +123,7 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
                                              {"call", "127.0.0.1:1", "no_dot"},
                                              {"call", "127.0.0.1:1", "a.b", "not json"},
                                              {"call", "127.0.0.1:1", "a.b", "--deadline", "0"},
+                                             {"call", "127.0.0.1:1", "a.b", "--provider", "pigeons"},
                                              {"bench", "rpc", "--size", "0"},
                                              {"--log", "loud", "version"}}) {
     const Outcome outcome = run(arguments);
@@ -267,5 +271,6 @@ TEST_CASE("bench prints one JSON object with verified data") {
     CHECK(parsed["ops_per_s"] > 0);
     CHECK(parsed["p50_us"] <= parsed["p99_us"]);
     CHECK(parsed["limit"]["value"] > 0);
+    CHECK(parsed["provider"] == slime::test::provider());
   }
 }

@@ -13,6 +13,7 @@
 
 #include "agent/peer_agent.h"
 #include "tests/e2e/pattern.h"
+#include "tests/support/settings.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   options.name = argv[1];
   options.ctrl_url = argv[2];
   options.kind = "e2e";
+  options.provider = slime::test::provider();
   options.heartbeat = std::chrono::milliseconds(500);
   auto agent = slime::PeerAgent::start(options);
   if (!agent) return fail(agent.error());

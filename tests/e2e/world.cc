@@ -64,6 +64,7 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
                                        Progress progress) {
   PeerAgentOptions options;
   options.name = name;
+  options.provider = provider();
   options.ctrl_url = ctrl_url;
   options.progress = progress;
   options.heartbeat = std::chrono::milliseconds(500);

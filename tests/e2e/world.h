@@ -3,24 +3,18 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "agent/peer_agent.h"
 #include "tests/support/eventually.h"
 #include "tests/support/process.h"
+#include "tests/support/settings.h"
 
 namespace slime::test {
 
-inline constexpr Nanos kReady =
-    std::chrono::seconds(60);  // a process may start under a sanitizer on a busy machine
-
-// A number from the environment, or `standard`.
-inline std::uint64_t setting(const char* name, std::uint64_t standard) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? standard : std::strtoull(text, nullptr, 10);
-}
+// A process may start under a sanitizer on a busy machine.
+inline const Nanos kReady = patient(std::chrono::seconds(60));
 
 // A real nanoctrl in a process of its own; kill() and start() again give an empty one at the same URL.
 class Nanoctrl {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/support/process.h"
+#include "tests/support/settings.h"
 
 namespace {
 
@@ -12,14 +13,16 @@ using namespace std::chrono_literals;
 using slime::test::ExitState;
 using slime::test::Process;
 
+const slime::Nanos kPatience = slime::test::patient(60s);
+
 Process start(std::vector<std::string> argv) {
-  auto process = Process::spawn(std::move(argv));
+  auto process = Process::spawn(std::move(argv), {"SLIME_PROVIDER=" + slime::test::provider()});
   REQUIRE_MESSAGE(process, process.status().to_string());
   return std::move(*process);
 }
 
 std::string line_of(Process& process) {
-  auto line = process.read_line(60s);
+  auto line = process.read_line(kPatience);
   REQUIRE_MESSAGE(line, line.status().to_string());
   return *line;
 }
@@ -28,12 +31,12 @@ std::string line_of(Process& process) {
 std::string output_of(Process& process) {
   std::string out;
   while (true) {
-    auto line = process.read_line(60s);
+    auto line = process.read_line(kPatience);
     if (!line) break;
     out += *line + "\n";
   }
   CAPTURE(out);
-  const auto ended = process.wait(60s);
+  const auto ended = process.wait(kPatience);
   REQUIRE(ended);
   CHECK(ended->success());
   return out;
@@ -48,7 +51,7 @@ void check_contains(const std::string& text, const std::string& part) {
 // A server ends with the end of its input, and well.
 void check_ends(Process& server) {
   server.close_stdin();
-  const auto ended = server.wait(60s);
+  const auto ended = server.wait(kPatience);
   REQUIRE(ended);
   CHECK(ended->success());
 }
@@ -88,12 +91,12 @@ TEST_CASE("named_peers: the client finds the server by its name") {
 TEST_CASE("wrong use is exit status 2, a failure is 1") {
   for (const char* program : {SLIME_COPY, SLIME_CALL, SLIME_NAMED_PEERS}) {
     Process process = start({program, "dance"});
-    const auto ended = process.wait(60s);
+    const auto ended = process.wait(kPatience);
     REQUIRE(ended);
     CHECK((!ended->signaled && ended->value == 2));
   }
   Process process = start({SLIME_CALL, "client", "127.0.0.1:1"});
-  const auto ended = process.wait(60s);
+  const auto ended = process.wait(kPatience);
   REQUIRE(ended);
   CHECK((!ended->signaled && ended->value == 1));
 }

@@ -16,6 +16,9 @@ import pytest
 import slime
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What agents of the tests run on, and how much longer than usual a machine may take (an emulated one).
+PROVIDER = os.environ.get("SLIME_TEST_PROVIDER", "tcp")
+PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release"))
 
 
@@ -23,7 +26,7 @@ BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release
 def make_agent():
     """Makes agents that are closed when the test ends."""
     with contextlib.ExitStack() as stack:
-        yield lambda name="", **options: stack.enter_context(slime.PeerAgent(name, **options))
+        yield lambda name="", **options: stack.enter_context(slime.PeerAgent(name, **{"provider": PROVIDER, **options}))
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def pair(make_agent):
 
 
 def wait_until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.005)
@@ -48,14 +51,14 @@ class Program:
             [str(a) for a in arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "SLIME_PROVIDER": PROVIDER, **(env or {})},
             bufsize=0,
         )
         self._buffer = b""
 
     def line(self, seconds=30):
         """The next line of its stdout."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"no line within {seconds} s; so far {self._buffer!r}"
@@ -70,7 +73,7 @@ class Program:
 
     def finish(self, seconds=30):
         """Closes its stdin and waits: exit status and the rest of its stdout."""
-        out, _ = self.process.communicate(timeout=seconds)
+        out, _ = self.process.communicate(timeout=seconds * PATIENCE)
         return self.process.returncode, (self._buffer + out).decode()
 
     def end(self):
@@ -96,8 +99,9 @@ def start():
 
 @pytest.fixture
 def start_python(start):
-    """Runs Python source in a process of its own."""
-    return lambda source, *arguments: start(sys.executable, "-u", "-c", textwrap.dedent(source), *arguments)
+    """Runs Python source in a process of its own, which finds the provider to use as PROVIDER."""
+    prelude = f"PROVIDER = {PROVIDER!r}\n"
+    return lambda source, *arguments: start(sys.executable, "-u", "-c", prelude + textwrap.dedent(source), *arguments)
 
 
 def peer_and_region(a, b, size=256, rights=slime.Rights.READ_WRITE):

@@ -5,6 +5,7 @@ import weakref
 import pytest
 
 import slime
+from conftest import PROVIDER
 
 
 def test_an_agent_has_a_name_an_address_and_an_instance(make_agent):
@@ -31,6 +32,7 @@ def test_bad_options_are_refused(options):
 def test_a_provider_that_cannot_be_had_is_an_error():
     with pytest.raises(slime.NotFound, match="warp"):
         slime.PeerAgent("a", provider="warp")
+    assert slime.PeerAgent.provider_names()[:2] == ["auto", "tcp"]
 
 
 def test_an_unknown_option_is_a_type_error():
@@ -54,7 +56,7 @@ def test_peers_connect_and_tell_about_it(pair):
     a, b, peer = pair
     peer.connect().wait()
     info = peer.info()
-    assert info["provider"] == "tcp"
+    assert info["provider"] == PROVIDER and info["reason"] == "pinned"
     assert info["state"].lower() == "ready"
     assert repr(peer).startswith("<slime.Peer ")
 
@@ -102,7 +104,7 @@ def test_closing_ends_the_agents_threads(make_agent):
 
 
 def test_an_agent_that_nobody_holds_is_closed():
-    agent = slime.PeerAgent("dropped")
+    agent = slime.PeerAgent("dropped", provider=PROVIDER)
     gone = weakref.ref(agent)
     del agent
     gc.collect()
@@ -110,7 +112,7 @@ def test_an_agent_that_nobody_holds_is_closed():
 
 
 def test_a_cycle_through_an_agent_is_collected():
-    agent = slime.PeerAgent("cycle")
+    agent = slime.PeerAgent("cycle", provider=PROVIDER)
     agent.me = agent.peer(agent.address)
     gone = weakref.ref(agent)
     del agent

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 import slime
-from conftest import peer_and_region, wait_until
+from conftest import PROVIDER, peer_and_region, wait_until
 
 SERVER = """
     import sys, threading, slime
@@ -24,7 +24,7 @@ SERVER = """
         def block(self):
             threading.Event().wait()
 
-    agent = slime.PeerAgent("server")
+    agent = slime.PeerAgent("server", provider=PROVIDER)
     memory = agent.empty(4096, "uint8", slime.Rights.READ_WRITE)
     memory[:] = [i % 251 for i in range(4096)]
     agent.publish("memory", memory)
@@ -71,7 +71,7 @@ def test_a_restarted_peer_is_reached_again(make_agent, start_python):
 INTERRUPTED = """
     import signal, socket, sys, slime
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    agent = slime.PeerAgent("waiting", progress=slime.Progress[sys.argv[2]])
+    agent = slime.PeerAgent("waiting", provider=PROVIDER, progress=slime.Progress[sys.argv[2]])
     peer = agent.peer(sys.argv[1])
     mute = socket.create_server(("127.0.0.1", 0))  # takes connections and says nothing
     silent = "127.0.0.1:%d" % mute.getsockname()[1]
@@ -114,7 +114,7 @@ def test_a_program_that_closes_nothing_ends_cleanly(start_python, end):
             @slime.method
             async def echo(self, x):
                 return x
-        agent = slime.PeerAgent("script")
+        agent = slime.PeerAgent("script", provider=PROVIDER)
         agent.serve(Echo())
         agent.on_imm(lambda peer, imm: None)
         data = agent.empty(100, rights=slime.Rights.REMOTE_READ)
@@ -153,7 +153,7 @@ def _in_child(queue, agent, peer, region, future, buffer):
             answers.append(repr(error))
     agent.close()  # does nothing
     answers.append(int(buffer.sum()))
-    with slime.PeerAgent("child") as own:  # its own agent works
+    with slime.PeerAgent("child", provider=PROVIDER) as own:  # its own agent works
         own.serve(_Double())
         answers.append(own.peer(own.address).proxy("_Double").double(4))
     queue.put(answers)
@@ -213,12 +213,12 @@ def test_agents_make_and_close_many_times():
     def open_descriptors():
         return len(os.listdir("/proc/self/fd"))
 
-    with slime.PeerAgent("warm") as agent:
+    with slime.PeerAgent("warm", provider=PROVIDER) as agent:
         agent.peer(agent.address).connect().wait()
     del agent
     before = open_descriptors()
     for _ in range(10):
-        with slime.PeerAgent("again") as a, slime.PeerAgent("other") as b:
+        with slime.PeerAgent("again", provider=PROVIDER) as a, slime.PeerAgent("other", provider=PROVIDER) as b:
             region, peer, remote = peer_and_region(a, b)
             data = a.empty(64, "uint8")
             peer.read(slime.Copy(data, 0, remote, 0, 64)).wait()
@@ -227,7 +227,7 @@ def test_agents_make_and_close_many_times():
 
 
 def test_arrays_stay_readable_after_everything_else_is_gone():
-    with slime.PeerAgent("short") as agent:
+    with slime.PeerAgent("short", provider=PROVIDER) as agent:
         data = agent.empty(1000, "float64")
         data[:] = numpy.arange(1000)
     del agent

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "base/result.h"
+#include "tests/support/settings.h"
 #include "transport/endpoint.h"
 #include "transport/provider.h"
 
@@ -47,11 +48,12 @@ class Fixture {
   // Whether the target compares the id of a descriptor, too. An adapter knows keys only.
   [[nodiscard]] virtual bool checks_region_ids() const { return true; }
 
-  // Steps until `done()`; false when that took too long (60 s of the fixture's time, and 20 s of ours).
+  // Steps until `done()`; false when that took too long (60 s of the fixture's time, and 20 s of ours, or
+  // what patience makes of them).
   template <class F>
   bool until(F done) {
-    const TimePoint end = now() + std::chrono::seconds(60);
-    const TimePoint our_end = steady_clock().now() + std::chrono::seconds(20);
+    const TimePoint end = now() + test::patient(std::chrono::seconds(60));
+    const TimePoint our_end = steady_clock().now() + test::patient(std::chrono::seconds(20));
     while (!done()) {
       if (now() >= end || steady_clock().now() >= our_end) return done();
       step();

@@ -335,13 +335,18 @@ TEST_CASE("another name or instance than the expected one is aborted") {
   CHECK(restarted.a.error().text().find("has restarted") != std::string::npos);
 }
 
-TEST_CASE("another provider is refused by name") {
+TEST_CASE("another provider is refused, and both sides are told which there are") {
   Handshake::Config a = config("a", 1);
+  Handshake::Config b = config("b", 5);
   a.provider = "verbs";
-  Sides s = sides(std::move(a), config("b", 5));
+  b.provider = "tcp";
+  Sides s = sides(std::move(a), std::move(b));
   run(s.a, s.b);
+  const std::string both =
+      "the providers differ: 'a', which connects, has 'verbs', 'b' has 'tcp'; both need the same one";
   CHECK(s.a.error().code() == Code::kUnimplemented);
-  CHECK(s.a.error().text().find("'verbs'") != std::string::npos);
+  CHECK(s.a.error().text() == "it refused: " + both);
+  CHECK(s.b.error().text() == "we refused it: " + both);
 }
 
 TEST_CASE("features: unknown required ones refuse, unknown optional ones are masked") {
