@@ -55,6 +55,8 @@ struct FakeOptions {
   // Completions of a destroyed queue pair stay in the completion queue, as with rxe; else they go, as with
   // mlx5.
   bool keep_stale = false;
+  // A new queue pair gets the number of the one that its device destroyed last, if that is free.
+  bool reuse_numbers = false;
   int retry_steps = 8;  // without an answer, until the next try
   int rnr_steps = 2;    // without a receive, until the next try
   std::uint64_t memlock_bytes = std::numeric_limits<std::uint64_t>::max();

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#include <deque>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -187,6 +187,13 @@ inline ibv_send_wr make_work(std::uint64_t id, ibv_wr_opcode opcode, const void*
   wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(remote);
   wr.wr.rdma.rkey = rkey;
   return wr;
+}
+
+using Statuses = std::vector<ibv_wc_status>;
+inline Statuses statuses(const std::vector<ibv_wc>& completions) {
+  Statuses out;
+  for (const ibv_wc& wc : completions) out.push_back(wc.status);
+  return out;
 }
 
 // Two nodes on fake0 and fake1, connected, each with a region of 256 KiB that the other may use.

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/random.h"
@@ -29,6 +30,7 @@ struct Device : ibv_device {
   bool frozen = false;
   bool holding = false;  // completions
   FakeCounters counters;
+  std::uint32_t last_number = 0;  // of the queue pair that was destroyed last
   std::unordered_map<std::uint32_t, struct QueuePair*> queue_pairs;  // live ones by number
   [[nodiscard]] FakePortOptions* port(int number) {
     if (number < 1 || static_cast<std::size_t>(number) > options.ports.size()) return nullptr;
@@ -209,6 +211,7 @@ class Fabric {
   void forget_entries(CompletionQueue& cq, const QueuePair& qp);
 
   // ---- fake_queue_pairs.cc
+  std::uint32_t new_number(Device& device);
   void to_error(QueuePair& qp);
   void drop_work(QueuePair& qp);
 
@@ -239,7 +242,7 @@ class Fabric {
   std::vector<DmabufMemory> dmabufs;
 
   std::unordered_map<std::uint32_t, Memory*> keys;  // every key ever given, local and remote
-  std::unordered_map<std::uint32_t, bool> numbers;  // every queue pair number ever given
+  std::unordered_set<std::uint32_t> numbers;        // every queue pair number ever given
   std::uint64_t pinned = 0;
   std::uint64_t steps = 0;
   std::vector<QueuePair*> active;

@@ -32,6 +32,14 @@ void Fabric::drop_work(QueuePair& qp) {
   forget_entries(*static_cast<CompletionQueue*>(qp.recv_cq), qp);
 }
 
+std::uint32_t Fabric::new_number(Device& device) {
+  if (options.reuse_numbers && device.last_number != 0) return std::exchange(device.last_number, 0);
+  for (;;) {
+    const auto number = static_cast<std::uint32_t>(2 + rng.below((1U << 24) - 3));
+    if (numbers.insert(number).second) return number;
+  }
+}
+
 namespace {
 
 // ---- shared receive queues
@@ -136,9 +144,7 @@ ibv_qp* create_qp(ibv_pd* handle, ibv_qp_init_attr* wanted) {
   qp.srq = srq;
   qp.state = qp.now = IBV_QPS_RESET;
   qp.qp_type = IBV_QPT_RC;
-  do {
-    qp.qp_num = static_cast<std::uint32_t>(2 + fabric->rng.below((1U << 24) - 3));
-  } while (!fabric->numbers.emplace(qp.qp_num, true).second);
+  qp.qp_num = fabric->new_number(device);
   if (srq != nullptr) wanted->cap.max_recv_wr = wanted->cap.max_recv_sge = 0;
   qp.capacity = wanted->cap;
   qp.signal_all = wanted->sq_sig_all != 0;
@@ -162,6 +168,7 @@ int destroy_qp(ibv_qp* handle) {
   fabric->drop_work(*qp);
   qp->alive = false;
   qp->device().queue_pairs.erase(qp->qp_num);
+  qp->device().last_number = qp->qp_num;
   --static_cast<Domain*>(qp->pd)->users;
   --static_cast<CompletionQueue*>(qp->send_cq)->users;
   --static_cast<CompletionQueue*>(qp->recv_cq)->users;

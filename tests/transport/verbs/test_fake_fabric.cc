@@ -6,14 +6,6 @@
 namespace slime::transport::testing {
 namespace {
 
-using Statuses = std::vector<ibv_wc_status>;
-
-Statuses statuses(const std::vector<ibv_wc>& completions) {
-  Statuses out;
-  for (const ibv_wc& wc : completions) out.push_back(wc.status);
-  return out;
-}
-
 // Polls until something completes, in the fabric's time.
 std::vector<ibv_wc> wait(FakeNode& node, FakeFabric& fabric) {
   for (int i = 0; i < 10'000; ++i) {
