@@ -43,8 +43,9 @@ class Fixture {
   // Side 1 makes no progress from now on, as a stopped process.
   virtual void freeze_b(const Pair& pair) = 0;
   virtual void thaw_b(const Pair& pair) = 0;
-  // Whether the memory of a frozen side can be reached no more. An adapter goes on serving it.
-  [[nodiscard]] virtual bool freezes_memory() const { return true; }
+  // Whether one-sided work goes on while nobody drives either side, as between real adapters: it may then
+  // succeed, whole, where a peer that is cut or stopped would have ended it.
+  [[nodiscard]] virtual bool works_alone() const { return false; }
   // Whether the target compares the id of a descriptor, too. An adapter knows keys only.
   [[nodiscard]] virtual bool checks_region_ids() const { return true; }
 

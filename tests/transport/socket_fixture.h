@@ -95,7 +95,7 @@ class SocketFixture final : public Fixture, private Acceptor {
   }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
-  [[nodiscard]] bool freezes_memory() const override { return !on_adapter(); }
+  [[nodiscard]] bool works_alone() const override { return on_adapter(); }
   [[nodiscard]] bool checks_region_ids() const override { return !on_adapter(); }
 
  private:
