@@ -44,8 +44,8 @@ choose_accelerator() {
   chmod +x "$work/trial/init"
   pack_init "$work/trial" "$work/trial.cpio"
   # Without memory to speak of and without devices this takes two seconds where KVM works.
-  if timeout -s KILL 15 qemu-system-x86_64 -accel kvm -cpu host -m 512 -nodefaults -display none -no-reboot \
-    -kernel "$kernel" -initrd "$work/trial.cpio" -append "panic=-1 quiet" </dev/null >/dev/null 2>&1; then
+  if { timeout -s KILL 15 qemu-system-x86_64 -accel kvm -cpu host -m 512 -nodefaults -display none -no-reboot \
+    -kernel "$kernel" -initrd "$work/trial.cpio" -append "panic=-1 quiet" </dev/null >/dev/null; } 2>/dev/null; then
     accel=kvm
   fi
   say "--accel auto: $accel"
@@ -64,6 +64,7 @@ prepare_session() {
   out=$(cd "$out" && pwd)
   rm -f "$out"/{console,pid,unplugged}.[12]
   mkdir "$work/session"
+  printf '%s\n' "$out" >"$work/session/out"
   pack_init "$here/guest" "$work/initrd"
   {
     [ "$interactive" = no ] || stty size | sed 's/\(.*\) \(.*\)/stty rows \1 columns \2/'
