@@ -96,11 +96,8 @@ Status VerbsEndpoint::need_credit() {
   if (credit_used_ < credit_limit_) return {};
   want_credit_ = true;
   ++counters_.credit_stalls;
-  // A message that took the last credit says so itself.
-  if (!awaiting_wake_ && messages_.empty() && state_ == State::kOpen) {
-    awaiting_wake_ = true;
-    side_->send(SideFrameType::kStarved);
-  }
+  // A message that took the last credit says so itself; a notification cannot.
+  if (messages_.empty()) starve();
   return Status(Code::kResourceExhausted,
                 str(who_.peer_name, " has no free receive slot for us now: its credits are used up"));
 }

@@ -183,7 +183,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void on_message_slot(const ibv_wc& completion, ReceiveSlot& slot);
   void on_grant(std::uint64_t limit);
   void look_for_grants();
-  void on_starved();
+  void starve();
+  void on_starved(std::uint64_t limit);
   void on_credit_return(std::uint64_t count);
   void return_idle_credits(TimePoint now, TimePoint& next);
   void top_up();
@@ -247,8 +248,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   // ---- credits we have
   std::uint64_t credit_limit_;
   std::uint64_t credit_used_ = 0;
-  bool awaiting_wake_ =
-      false;  // we said that we are starved: until the peer answers, the word is not looked at
+  // We said that we are starved. Until the peer answers, the word is not looked at, and it is not said again:
+  // so at most one control message is ever under way, and its slot is there.
+  bool awaiting_wake_ = false;
   TimePoint last_send_{};
 
   // ---- credits we gave; the control slot is not among them
@@ -257,6 +259,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::uint64_t received_ = 0;
   std::uint32_t target_;
   bool peer_starved_ = false;
+  std::uint64_t peer_limit_ = 0;  // what a starved peer knows of, or less
 
   Queue<Arrived> arrived_;  // before there was a receiver
 

@@ -85,12 +85,12 @@ void VerbsEndpoint::leave_device() {
   messages_pair_->abandon([&](const QueuePair::Owner& owner) {
     if (owner.buffer != QueuePair::Owner::kNone) buffers.push_back(owner.buffer);
   });
+  // What it completed is taken out before it is destroyed: some drivers drop it then, and the slots with it.
+  port_->stash_completions();
   messages_pair_.reset();
   lanes_.clear();
-  port_->detach(place_, std::exchange(work_in_flight_, 0));
+  port_->detach(place_, account_, std::exchange(work_in_flight_, 0));
   for (const std::uint32_t buffer : buffers) port_->give_buffer(buffer);
-  account_->owner = nullptr;
-  port_->pool().close(*account_);
   // So that whoever closes a region of theirs may free it before they complete.
   operations_.for_each([](Handle, OneSided& operation) {
     drop_uses(operation.copies(), operation.copies().size());

@@ -34,18 +34,16 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
   return true;
 }
 
-// Those whose last request this was. The newest owner is the one that failed.
+// Those whose last request this was. The newest owner is the one that failed. By index, because a callback
+// may post; none of them polls.
 void VerbsEndpoint::complete_finished(bool succeeded, bool all) {
-  const std::size_t good =
-      all ? finished_.size() : finished_.size() - std::min<std::size_t>(1, finished_.size());
   if (!succeeded) return;
-  const std::vector<Handle> finished(finished_.begin(),
-                                     finished_.begin() + static_cast<std::ptrdiff_t>(good));
-  for (const Handle handle : finished) {
-    const OneSided* operation = operations_.find(handle);
+  const std::size_t failed = all || finished_.empty() ? 0 : 1;
+  for (std::size_t i = 0; i + failed < finished_.size(); ++i) {
+    const OneSided* operation = operations_.find(finished_[i]);
     if (operation == nullptr || !operation->posted || operation->in_flight > 0 || !operation->failure.ok())
       continue;
-    complete_one_sided(handle, Status());
+    complete_one_sided(finished_[i], Status());
   }
 }
 
@@ -118,12 +116,16 @@ void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot)
   }
   // An older one than what the word said already is nothing new.
   if (ahead > 0) on_grant(credit_limit_ + static_cast<std::uint64_t>(ahead));
-  if (credit_used_ < credit_limit_) awaiting_wake_ = false;
+  if (note->control || note->woken) {
+    awaiting_wake_ = false;
+    // It had not seen yet how much of its grant was used.
+    if (credit_used_ == credit_limit_ && port_->post_receives()) starve();
+  }
   if (note->control) return;
   ++received_;
   ++counters_.messages_received;
   counters_.bytes_received += completion.byte_len;
-  if (note->starved) on_starved();
+  if (note->starved) on_starved(received_);
   port_->pool().hand_out(slot, account_);
   deliver({Message(Bytes(slot.memory(), completion.byte_len), &slot), 0, false});
 }
@@ -163,8 +165,16 @@ void VerbsEndpoint::look_for_grants() {
   if (!awaiting_wake_ && working()) on_grant(port_->words().read(place_.index));
 }
 
-void VerbsEndpoint::on_starved() {
+void VerbsEndpoint::starve() {
+  if (awaiting_wake_ || !got_hello_ || !working()) return;
+  awaiting_wake_ = true;
+  side_->send(SideFrameType::kStarved, credit_limit_);
+}
+
+void VerbsEndpoint::on_starved(std::uint64_t limit) {
+  if (limit > granted_) return corrupt(str("it says that it may send ", limit, " messages"));
   peer_starved_ = true;
+  peer_limit_ = limit;
   target_ = std::min(port_->pool().options().max_credits, target_ * 2);
 }
 
@@ -200,7 +210,7 @@ void VerbsEndpoint::on_side_frame(const SideFrame& frame) noexcept {
       arm(goodbye_by_);
       break;
     case SideFrameType::kStarved:
-      on_starved();
+      on_starved(frame.a);
       break;
     case SideFrameType::kReturn:
       on_credit_return(frame.a);

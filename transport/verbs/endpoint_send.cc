@@ -60,7 +60,7 @@ void VerbsEndpoint::flush() {
 bool VerbsEndpoint::send_control() {
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
-  const MessageNote note{static_cast<std::uint32_t>(granted_), true, false};
+  const MessageNote note{static_cast<std::uint32_t>(granted_), true, false, false};
   request.imm_data = htobe32(note.encode());
   if (!post_one(request, true)) return false;
   announced_ = granted_;
@@ -118,7 +118,6 @@ void VerbsEndpoint::send_messages() {
       add_message(taken[chain.count], chain);
     }
     announced_ = granted_;
-    peer_starved_ = peer_starved_ && granted_ == received_;
     const std::uint32_t accepted = post_chain(*messages_pair_, 0, chain);
     for (std::uint32_t i = 0; i < chain.count; ++i) {
       // An inline message is with the device already, a refused one never comes back from it.
@@ -135,9 +134,11 @@ void VerbsEndpoint::add_message(const OutMessage& message, Chain& chain) {
   ibv_send_wr& request = chain.add(IBV_WR_SEND_WITH_IMM);
   request.sg_list[0] = {address_of(buffer.data), message.bytes, buffer.lkey};
   request.num_sge = message.bytes > 0 ? 1 : 0;
-  const bool last_credit = credit_used_ == credit_limit_ && messages_.empty();
+  const bool last_credit = !awaiting_wake_ && credit_used_ == credit_limit_ && messages_.empty();
   awaiting_wake_ = awaiting_wake_ || last_credit;
-  const MessageNote note{static_cast<std::uint32_t>(granted_), false, last_credit};
+  const bool wakes = peer_starved_ && granted_ > peer_limit_;
+  peer_starved_ = peer_starved_ && !wakes;
+  const MessageNote note{static_cast<std::uint32_t>(granted_), false, last_credit, wakes};
   request.imm_data = htobe32(note.encode());
   counters_.bytes_sent += message.bytes;
   const bool fits = message.bytes <= messages_pair_->max_inline();
@@ -153,7 +154,7 @@ void VerbsEndpoint::add_message(const OutMessage& message, Chain& chain) {
 void VerbsEndpoint::send_grant() {
   if (!working()) return;
   if (peer_starved_) {
-    if (granted_ > received_ && send_control()) peer_starved_ = false;
+    if (granted_ > peer_limit_ && send_control()) peer_starved_ = false;
     return;
   }
   if (granted_ == announced_ || announced_ - received_ > target_ / 2) return;

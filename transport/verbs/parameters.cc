@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint32_t kNumberMask = (1U << 24) - 1;
 constexpr std::uint32_t kControlBit = 1U << 31;
 constexpr std::uint32_t kStarvedBit = 1U << 30;
+constexpr std::uint32_t kWokenBit = 1U << 29;
 
 Status corrupt(std::string_view what) { return {Code::kCorrupt, str("the peer's verbs parameters: ", what)}; }
 
@@ -82,12 +83,14 @@ Result<Parameters> Parameters::decode(Bytes bytes) {
 }
 
 std::uint32_t MessageNote::encode() const {
-  return (granted & kMask) | (control ? kControlBit : 0) | (starved ? kStarvedBit : 0);
+  return (granted & kMask) | (control ? kControlBit : 0) | (starved ? kStarvedBit : 0) |
+         (woken ? kWokenBit : 0);
 }
 
 std::optional<MessageNote> MessageNote::decode(std::uint32_t immediate) {
-  if ((immediate & ~(kMask | kControlBit | kStarvedBit)) != 0) return std::nullopt;
-  return MessageNote{immediate & kMask, (immediate & kControlBit) != 0, (immediate & kStarvedBit) != 0};
+  if ((immediate & ~(kMask | kControlBit | kStarvedBit | kWokenBit)) != 0) return std::nullopt;
+  return MessageNote{immediate & kMask, (immediate & kControlBit) != 0, (immediate & kStarvedBit) != 0,
+                     (immediate & kWokenBit) != 0};
 }
 
 std::int32_t MessageNote::ahead_of(std::uint64_t known) const {

@@ -46,6 +46,7 @@ struct MessageNote {
       0;                 // the low 24 bits of the messages that the peer may have sent since the beginning
   bool control = false;  // no message: a hello, or a wake-up
   bool starved = false;  // the sender used its last credit: wake it when there are more
+  bool woken = false;    // this message answers `starved`, too
 
   [[nodiscard]] std::uint32_t encode() const;
   // Nothing for bits that are not in use.

@@ -115,6 +115,7 @@ void PortState::shut() {
   if (watching_) loop->unwatch(channel_->fd);
   if (watching_device_) loop->unwatch(context_->handle->async_fd);
   loop->cancel_timer(receive_retry_);
+  for (const std::shared_ptr<CreditAccount>& account : retired_accounts_) account->owner = nullptr;
   if (pool_ != nullptr) pool_->shut();
   const std::lock_guard lock(mutex_);
   loop_.reset();
@@ -180,12 +181,26 @@ void PortState::attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queu
   by_number_[number] = {&endpoint, queue_pair};
 }
 
-void PortState::detach(Handle place, std::uint32_t unpolled) {
+void PortState::stash_completions() {
+  std::array<ibv_wc, limits::kPollBatch> completions;
+  int n = 0;
+  while (!dead_ && (n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data())) > 0)
+    stash_.insert(stash_.end(), completions.begin(), completions.begin() + n);
+  if (n < 0) die("ibv_poll_cq");
+  if (stash_.empty() || polling_) return;
+  // Nothing else may bring the loop back to it.
+  if (const std::shared_ptr<Loop> loop = users_loop())
+    loop->post([self = shared_from_this()] { self->poll_once(); });
+}
+
+void PortState::detach(Handle place, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled) {
   const std::optional<VerbsEndpoint*> endpoint = places_.take(place);
   SLIME_CHECK(endpoint.has_value() && *endpoint != nullptr);
   std::erase_if(by_number_, [&](const auto& entry) { return entry.second.endpoint == *endpoint; });
   // What it took counts as taken until no completion of it can be in the queue.
   retired_ += unpolled;
+  account->owner = &nobody_;  // its reserve stays until it is closed
+  retired_accounts_.push_back(std::move(account));
   shared_free_ += limits::kReservedWorkRequests - std::min(unpolled, limits::kReservedWorkRequests);
   wake(room_waiters_);
 }
@@ -276,23 +291,27 @@ bool PortState::post_receives() {
 
 bool PortState::poll_once() noexcept {
   std::array<ibv_wc, limits::kPollBatch> completions;
-  bool any = false;
-  std::shared_ptr<PortState> self;
+  if (dead_) return false;
+  const std::shared_ptr<PortState> stashed = stash_.empty() ? nullptr : shared_from_this();
+  bool any = stashed != nullptr;
+  std::shared_ptr<PortState> self = stashed;
   ++polls_;
+  if (any) take_stash();
   for (int turn = 0; turn < limits::kPollsPerTurn; ++turn) {
     const int n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data());
     if (n < 0) {
-      broken(Status(Code::kInternal, str("ibv_poll_cq failed on ", context_->describe())));
+      polling_ = false;
+      die("ibv_poll_cq");
       return true;
     }
-    if (n > 0 && !any) {
+    if (n > 0) {
+      if (!any) self = shared_from_this();  // a callback may drop the port
       any = true;
-      self = shared_from_this();  // a callback may drop the port
       polling_ = true;
     }
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
-      release_retired();
+      if (stash_.empty()) release_retired();
       break;
     }
   }
@@ -311,7 +330,15 @@ bool PortState::poll_once() noexcept {
   return true;
 }
 
+void PortState::take_stash() {
+  polling_ = true;
+  const std::vector<ibv_wc> completions = std::exchange(stash_, {});
+  for (const ibv_wc& completion : completions) on_completion(completion);
+}
+
 void PortState::release_retired() {
+  for (const std::shared_ptr<CreditAccount>& account : std::exchange(retired_accounts_, {}))
+    pool_->close(*account);
   if (retired_ == 0) return;
   // The reserve of these endpoints was given back without what they had taken of it.
   shared_free_ += std::exchange(retired_, 0);
@@ -320,7 +347,11 @@ void PortState::release_retired() {
 
 bool PortState::arm() noexcept {
   if (!armed_) {
-    if (context_->functions.req_notify_cq(cq_, 0) != 0) return false;
+    if (dead_) return true;
+    if (context_->functions.req_notify_cq(cq_, 0) != 0) {
+      die("ibv_req_notify_cq");
+      return false;
+    }
     armed_ = true;
     // What came before the request gives no event.
     if (poll_once()) return false;
@@ -371,6 +402,15 @@ PortCounters PortState::counters() const {
 // ------------------------------------------------------------------------------------- what happens to a
 // port
 
+// Nobody polls it again; the endpoints end by their bound.
+void PortState::die(std::string_view call) {
+  if (std::exchange(dead_, true)) return;
+  const Status reason(Code::kUnavailable,
+                      str(call, " failed on ", context_->describe(), ": the device is gone"));
+  SLIME_LOG(LogLevel::kError, "verbs", reason.text());
+  broken(reason);
+}
+
 void PortState::broken(const Status& reason) {
   places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
     if (endpoint != nullptr) endpoint->reset(reason);
@@ -388,7 +428,9 @@ void PortState::reset_users(const RegionUses* uses) {
 }
 
 void PortState::read_device_events() {
+  if (!watching_device_) return;
   ibv_async_event event{};
+  errno = 0;
   while (context_->functions.get_async_event(context_->handle, &event) == 0) {
     std::uint32_t number = 0;
     switch (event.event_type) {
@@ -405,6 +447,10 @@ void PortState::read_device_events() {
     context_->functions.ack_async_event(&event);
     device_->tell_event(type, number);
   }
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;
+  // A descriptor that only fails stays readable for ever.
+  watching_device_ = false;
+  if (const std::shared_ptr<Loop> loop = users_loop()) loop->unwatch(context_->handle->async_fd);
 }
 
 void PortState::on_device_event(ibv_event_type type, std::uint32_t queue_pair) {

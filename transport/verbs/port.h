@@ -73,8 +73,11 @@ class PortState final : public RegionUsers,
   Result<Handle> reserve();
   void unreserve(Handle place);
   void attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
-  // Its queue pairs are destroyed; `unpolled` of its work requests may still have completions in the queue.
-  void detach(Handle place, std::uint32_t unpolled);
+  // Takes what the completion queue holds, to be dealt with in a later turn.
+  void stash_completions();
+  // Its queue pairs are destroyed. `unpolled` of its work requests, and slots of its account, may still have
+  // completions in the queue: they are given back once it was seen empty.
+  void detach(Handle place, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled);
   // The endpoint is being destroyed.
   void forget(VerbsEndpoint& endpoint);
   // Work requests that an endpoint may post beyond `in_flight`; those beyond its reserve come from what all
@@ -98,6 +101,10 @@ class PortState final : public RegionUsers,
   void on_device_event(ibv_event_type type, std::uint32_t queue_pair) override;
 
  private:
+  // Owns the accounts of endpoints that are gone.
+  class Nobody final : public CreditOwner {
+    void on_slot_free() noexcept override {}
+  };
   struct Target {
     VerbsEndpoint* endpoint = nullptr;
     std::uint32_t queue_pair = 0;
@@ -117,6 +124,8 @@ class PortState final : public RegionUsers,
   void release_retired();
   void wake(std::vector<VerbsEndpoint*>& waiters);
   void broken(const Status& reason);
+  void die(std::string_view call);
+  void take_stash();
   [[nodiscard]] std::uint32_t from_shared(std::uint32_t in_flight) const;
 
   const std::shared_ptr<DeviceState> device_;
@@ -147,7 +156,11 @@ class PortState final : public RegionUsers,
   PortCounters counters_;
   std::uint64_t polls_ = 0;
   bool run_posted_ = false;
+  std::vector<ibv_wc> stash_;
+  Nobody nobody_;
+  std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
+  bool dead_ = false;  // the device does not answer any more
   bool armed_ = false;
   bool polled_ = false;    // it is a poller of the loop
   bool watching_ = false;  // the channel

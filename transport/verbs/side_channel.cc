@@ -13,9 +13,9 @@ std::optional<SideFrame> SideFrame::decode(Bytes bytes) {
   if (frame.magic != kMagic) return std::nullopt;
   switch (frame.type) {
     case SideFrameType::kReady:
-    case SideFrameType::kStarved:
       if (frame.a != 0 || frame.b != 0) return std::nullopt;
       return frame;
+    case SideFrameType::kStarved:
     case SideFrameType::kReturn:
       if (frame.a == 0 || frame.b != 0) return std::nullopt;
       return frame;

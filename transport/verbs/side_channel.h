@@ -14,8 +14,9 @@ namespace slime::transport::verbs {
 enum class SideFrameType : std::uint32_t {
   kReady = 1,    // the sender's queue pairs take what comes: the peer may post
   kGoodbye = 2,  // the sender closed; a: messages, b: notifications that it sent in all and that were taken
-  kStarved = 3,  // the sender has no credit left: wake it when there are more
-  kReturn = 4,   // a: credits that the sender will not use
+  kStarved =
+      3,  // the sender may send `a` messages since the beginning, and has: wake it when it may send more
+  kReturn = 4,  // a: credits that the sender will not use
 };
 struct SideFrame {
   std::uint32_t magic = kMagic;
