@@ -59,10 +59,10 @@ Result<std::vector<DeviceInfo>> list_devices(const Functions& functions);
 // All ports of all devices that can be used. When there are none: kUnavailable with what to do, or
 // kPermissionDenied when only rights are missing.
 Result<std::vector<PortInfo>> list_ports(const Functions& functions);
-// Picks a port: the named one, else the active one that is nearest to `numa_node` (-1: no preference); and a
-// GID: RoCE v2 with an IPv4-mapped address whose netdev is up, then RoCE v2 with a routable IPv6 address,
-// then a link-local one; on InfiniBand index 0. kUnavailable (nothing active), kInvalidArgument (what
-// `options` names is not there).
+// Picks a port: the named one, else an active one: adapters before software devices, then the nearest to
+// `numa_node` (-1: no preference), then the fastest, then the first; and a GID: RoCE v2 with an IPv4-mapped
+// address whose netdev is up, then RoCE v2 with a routable IPv6 address, then a link-local one; on InfiniBand
+// index 0. kUnavailable (nothing active), kInvalidArgument (what `options` names is not there).
 Result<Selection> select_port(const std::vector<PortInfo>& ports, const Options& options, int numa_node = -1);
 // The GID table of one port, and a choice in it again after it changed.
 Result<std::vector<GidInfo>> read_gids(const Functions& functions, ibv_context* context, int port,

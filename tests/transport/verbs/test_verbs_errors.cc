@@ -97,10 +97,10 @@ TEST_CASE("every status of a completion has a blame, a code and a text that says
 }
 
 TEST_CASE("a status that this build does not know is the device's, and keeps its number") {
-  const Status status = fail(static_cast<ibv_wc_status>(77));
-  CHECK(blame_for(static_cast<ibv_wc_status>(77)) == Blame::kDevice);
+  const Status status = fail(static_cast<ibv_wc_status>(31));
+  CHECK(blame_for(static_cast<ibv_wc_status>(31)) == Blame::kDevice);
   CHECK(status.code() == Code::kInternal);
-  CHECK(contains(status.text(), "(77, "));
+  CHECK(contains(status.text(), "(31, "));
 }
 
 TEST_CASE("the text does without a path and without the library's words") {
@@ -165,5 +165,5 @@ TEST_CASE("every event has a name of its own") {
   CHECK(event_name(IBV_EVENT_DEVICE_FATAL) == "device fatal");
   CHECK(event_name(IBV_EVENT_PORT_ERR) == "port error");
   CHECK(event_name(IBV_EVENT_GID_CHANGE) == "GID change");
-  CHECK(event_name(static_cast<ibv_event_type>(999)) == "unknown event");
+  CHECK(event_name(static_cast<ibv_event_type>(31)) == "unknown event");
 }
