@@ -205,11 +205,13 @@ Status VerbsEndpoint::post_one_sided(OneSided record, Operation& operation) {
   record.posted_at = last_send_;
   arm(deadline_after(last_send_, limits::kStuckAfter));
   record.sequence = next_sequence_++;
-  // A batch with a notification goes through one queue pair, which keeps it behind the data.
-  record.striped = lanes_.size() > 1 && !record.has_imm && !record.atomic() && worth_striping(record.batch);
   record.flush_read = record.kind == Kind::kWrite && port_->context()->options.flush_read &&
                       !record.batch.empty() &&
                       allows(record.batch.back().remote->rights(), Rights::kRemoteRead);
+  // A batch with a notification, or with a read that flushes it, goes through one queue pair, which keeps
+  // that behind the data.
+  record.striped = lanes_.size() > 1 && !record.has_imm && !record.flush_read && !record.atomic() &&
+                   worth_striping(record.batch);
   switch (record.kind) {
     case Kind::kRead:
       ++counters_.reads;

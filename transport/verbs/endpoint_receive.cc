@@ -80,8 +80,9 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     port_->pool().put_back(slot);
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
       ++counters_.error_completions;
-      break_now(peer_gone(
-          completion_error(port_->context()->functions, completion, {"receive", who_.peer_name, path()})));
+      const Status error =
+          completion_error(port_->context()->functions, completion, {"receive", who_.peer_name, path()});
+      break_now(peer_gone(Status(Code::kUnavailable, error.text())));
     }
     return;
   }
@@ -89,7 +90,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
   if (queue_pair == 0) return on_message_slot(completion, slot);
   port_->pool().put_back(slot);
   if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) return corrupt("a message on a data queue pair");
-  if (received_ == granted_) return corrupt("a notification without a credit");
+  if (received_ == announced_) return corrupt("a notification without a credit");
   ++received_;
   ++counters_.notifications_received;
   deliver({Message(), be32toh(completion.imm_data), true});
@@ -102,7 +103,7 @@ void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot)
   const bool right = note && completion.opcode == IBV_WC_RECV &&
                      completion.byte_len <= port_->pool().options().slot_bytes &&
                      (!note->control || completion.byte_len == 0);
-  if (!right || (!note->control && received_ == granted_)) {
+  if (!right || (!note->control && received_ == announced_)) {
     port_->pool().put_back(slot);
     return corrupt(right ? "a message without a credit" : "a message of an unknown kind");
   }

@@ -83,7 +83,7 @@ bool VerbsEndpoint::post_one(ibv_send_wr& request, bool signaled) {
   Status posted = pair.post(&request, 1, signaled ? 1 : 0, accepted);
   account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
   ++counters_.doorbells;
-  if (!posted.ok()) break_now(peer_gone(posted));
+  if (!posted.ok()) break_now(peer_gone(Status(Code::kUnavailable, posted.text())));
   return posted.ok();
 }
 
@@ -270,6 +270,7 @@ bool VerbsEndpoint::next_request(OneSided& operation, Chain& chain) {
 // as long as the device takes the pieces.
 std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most) {
   const std::span<const Copy> copies = operation.copies();
+  const std::uint32_t most_parts = operation.kind == Kind::kRead ? port_->max_scatter() : port_->max_gather();
   std::uint64_t total = 0;
   std::uint64_t remote_end = 0;
   while (operation.next_copy < copies.size() && total < most) {
@@ -293,7 +294,7 @@ std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, s
     if (last != nullptr && last->lkey == local.lkey && last->addr + last->length == local_address) {
       last->length += static_cast<std::uint32_t>(bytes);
     } else {
-      if (static_cast<std::uint32_t>(request.num_sge) == port_->max_gather()) break;
+      if (static_cast<std::uint32_t>(request.num_sge) == most_parts) break;
       request.sg_list[request.num_sge++] = {local_address, static_cast<std::uint32_t>(bytes), local.lkey};
     }
     if (total == 0) {
@@ -374,10 +375,13 @@ std::uint32_t VerbsEndpoint::post_chain(QueuePair& pair, std::uint32_t number, C
     owner.work_requests -= refused;
     left -= owner.work_requests;
     account(pair, owner);
-    if (OneSided* operation = refused > 0 ? operations_.find(owner.operation) : nullptr)
+    if (OneSided* operation = refused > 0 ? operations_.find(owner.operation) : nullptr) {
       operation->in_flight -= refused;
+      // What the device took of it may still succeed: the whole has not.
+      operation->failure = peer_gone(Status(Code::kUnavailable, posted.text()));
+    }
   }
-  if (!posted.ok()) break_now(peer_gone(posted));
+  if (!posted.ok()) break_now(peer_gone(Status(Code::kUnavailable, posted.text())));
   return accepted;
 }
 

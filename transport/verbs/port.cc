@@ -103,7 +103,8 @@ Status PortState::open_queues() {
     return call_error(str("ibv_create_srq of ", options_.pool_slots, " slots"), errno, true);
   data_depth_ = std::min({static_cast<std::uint32_t>(context_->options.send_queue_depth),
                           static_cast<std::uint32_t>(device.max_qp_wr), shared_free_ / 2});
-  max_sge_ = std::min(limits::kGatherParts, static_cast<std::uint32_t>(device.max_sge));
+  max_sge_ = static_cast<std::uint32_t>(std::clamp(device.max_sge, 1, int{limits::kGatherParts}));
+  max_sge_read_ = static_cast<std::uint32_t>(std::clamp(device.max_sge_rd, 1, static_cast<int>(max_sge_)));
   return {};
 }
 
@@ -274,10 +275,14 @@ void PortState::run_scheduled() {
 
 bool PortState::post_receives() {
   Status posted = pool_->post_freed();
-  if (posted.ok()) return true;
+  if (posted.ok()) {
+    receives_refused_ = false;
+    return true;
+  }
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop != nullptr && !receive_retry_) {
-    SLIME_LOG(LogLevel::kWarning, "verbs", posted.text(), "; trying again");
+    if (!std::exchange(receives_refused_, true))
+      SLIME_LOG(LogLevel::kWarning, "verbs", context_->describe(), ": ", posted.text(), "; trying again");
     receive_retry_ = loop->add_timer(deadline_after(loop->now(), limits::kReceiveRetry), [this] {
       receive_retry_ = TimerId{};
       if (!post_receives()) return;

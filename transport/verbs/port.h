@@ -59,7 +59,9 @@ class PortState final : public RegionUsers,
   [[nodiscard]] PostedPool& pool() { return *pool_; }
   [[nodiscard]] StagingPool& staging() { return *staging_; }
   [[nodiscard]] CreditWords& words() { return *words_; }
+  // Local pieces of one write, and of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return max_sge_; }
+  [[nodiscard]] std::uint32_t max_scatter() const { return max_sge_read_; }
   // Polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(bool for_data);
@@ -142,6 +144,7 @@ class PortState final : public RegionUsers,
   std::unique_ptr<CreditWords> words_;
   std::uint32_t data_depth_ = 0;
   std::uint32_t max_sge_ = 1;
+  std::uint32_t max_sge_read_ = 1;
 
   SlotMap<VerbsEndpoint*> places_;
   std::unordered_map<std::uint32_t, Target> by_number_;
@@ -156,6 +159,7 @@ class PortState final : public RegionUsers,
   PortCounters counters_;
   std::uint64_t polls_ = 0;
   bool run_posted_ = false;
+  bool receives_refused_ = false;  // and logged
   std::vector<ibv_wc> stash_;
   Nobody nobody_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
