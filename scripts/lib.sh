@@ -39,7 +39,8 @@ start_step() {
   step_group[$name]=$!
   running_groups+=("$!")
 }
-# finish_step NAME: waits; prints how long it took, and the end of its log if it failed.
+# finish_step NAME: waits; prints how long it took, and the end of its log if it failed. Status 77 means skipped; a line
+# in the log that begins with SKIPPED: says why.
 finish_step() {
   local name=$1 group=${step_group[$1]} status=0 other rest=()
   wait "$group" || status=$?
@@ -49,6 +50,8 @@ finish_step() {
   local seconds=$((SECONDS - step_start[$name]))
   if [ "$status" -eq 0 ]; then
     printf '  ok    %4d s  %s\n' "$seconds" "$name"
+  elif [ "$status" -eq 77 ]; then
+    printf '  SKIP  %4d s  %s: %s\n' "$seconds" "$name" "$(grep '^SKIPPED:' "$logs/$name.log" | tail -n 1)"
   else
     printf '  FAIL  %4d s  %s (exit status %d); the end of %s:\n' "$seconds" "$name" "$status" "${logs#"$root"/}/$name.log"
     tail -n "${SLIME_LOG_LINES:-60}" "$logs/$name.log" | sed 's/^/    | /'

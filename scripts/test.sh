@@ -1,10 +1,12 @@
 #!/bin/bash
 # Builds everything and runs every test; the last line says how many passed and failed.
 #   scripts/test.sh           three builds (release; address and undefined-behaviour sanitizers; thread sanitizer)
-#                             with all tests in each, the fuzz targets, the Python tests
+#                             with all tests in each, the fuzz targets, the Python tests, the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
 #                             ten minutes for each fuzz target
+#   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
+#                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: tcp), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
@@ -12,12 +14,13 @@ set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
 
-mode=full
+mode=full require_verbs=no
 for argument in "$@"; do
   case "$argument" in
     --quick) mode=quick ;;
     --soak) mode=soak ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --require-verbs) require_verbs=yes ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -28,7 +31,7 @@ declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [a
 declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [asan]=64 [tsan]=64)
 declare -A bound_ms=([release]=1000 [asan]=5000 [tsan]=5000)
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-60}
-test_timeout=300
+test_timeout=300 verbs_seconds=720
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
@@ -102,6 +105,23 @@ run_ctest() {
   count_results "$results/$tree.xml"
 }
 
+# The tests on RDMA verbs, on the release build: their last line has the counts.
+verbs_leg() {
+  local status=0 numbers=()
+  step verbs-leg tests/rxe/run --timeout "$verbs_seconds" || status=$?
+  [ "$status" -ne 0 ] || sed -nE '/^  (ok|SKIP) /s/^/      /p' "$logs/verbs-leg.log"
+  read -r -a numbers < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$logs/verbs-leg.log")
+  if [ "$status" -eq 77 ] && [ "$require_verbs" = no ]; then
+    skipped=$((skipped + 1))
+  elif [ "$status" -eq 77 ] || [ "${#numbers[@]}" -ne 3 ]; then
+    echo "        no results of the tests on RDMA verbs: counts as a failure"
+    failed=$((failed + 1))
+  else
+    echo "        ${numbers[0]} passed, ${numbers[1]} failed, ${numbers[2]} skipped"
+    passed=$((passed + numbers[0])) failed=$((failed + numbers[1])) skipped=$((skipped + numbers[2]))
+  fi
+}
+
 # Each target on a corpus that grows from run to run in build/; inputs that break something stay in the log's folder.
 fuzz() {
   local targets=() running=() target name
@@ -134,6 +154,7 @@ finish_step python-environment || { failed=1; finish; }
 
 if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
   run_ctest release
+  if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then verbs_leg; fi
   if step package bash -c "source '$root/scripts/lib.sh' && install_package"; then
     if [ -d tests/python ]; then
       step python-test env PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q --junitxml="$results/python.xml" tests/python
