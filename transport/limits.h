@@ -97,7 +97,8 @@ inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 // ---- verbs
 // Work requests of one post: one doorbell. Longer chains gain nothing (prior art: 32 reach 10 M/s).
 inline constexpr std::uint32_t kChainRequests = 32;
-// Of a batch, every such request asks for a completion, and the last: the send queue gets its room back in pieces.
+// Of a batch, every such request asks for a completion, and the last: the send queue gets its room back in
+// pieces.
 inline constexpr std::uint32_t kSignalInterval = 256;
 // Short messages that need no completion of their own go unnoticed for so many.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
@@ -105,11 +106,12 @@ inline constexpr std::uint32_t kMessageSignalInterval = 16;
 inline constexpr std::uint32_t kMessageDepth = 512;
 // What one work request moves at most: others get their turn, and a region can be closed in the middle.
 inline constexpr std::uint64_t kWorkRequestBytes = 1024 * 1024;
-// A batch is spread over the data queue pairs from this size on, if its work requests are at least as large as the
-// second number: small ones are bound by their number, which one doorbell for 32 of them serves best.
+// A batch is spread over the data queue pairs from this size on, if its work requests are at least as large
+// as the second number: small ones are bound by their number, which one doorbell for 32 of them serves best.
 inline constexpr std::uint64_t kStripeBytes = 1024 * 1024;
 inline constexpr std::uint64_t kStripePartBytes = 64 * 1024;
-// Local pieces that one work request gathers or scatters; each takes 16 bytes in every entry of the send queue.
+// Local pieces that one work request gathers or scatters; each takes 16 bytes in every entry of the send
+// queue.
 inline constexpr std::uint32_t kGatherParts = 8;
 // Work requests of all endpoints of a port, and what each of them has for itself: 200 peers reserve 6,400.
 inline constexpr std::uint32_t kPortWorkRequests = 24 * 1024;
@@ -124,7 +126,8 @@ inline constexpr int kPollsPerTurn = 8;
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);
 // Queue pairs whose work was not flushed by then are destroyed all the same.
 inline constexpr Nanos kFlushBound = std::chrono::seconds(2);
-// A peer that said goodbye: how long messages that it sent before may take to come out of our completion queue.
+// A peer that said goodbye: how long messages that it sent before may take to come out of our completion
+// queue.
 inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);
 // An operation that is under way for this long is logged, once, with its state.
 inline constexpr Nanos kStuckAfter = std::chrono::seconds(5);

@@ -22,10 +22,10 @@ constexpr std::byte kGuardByte{0xa5};
 constexpr std::size_t kMostSent = 64 * 1024 * 1024;
 
 // Gives the engine the input in pieces, and swallows what it writes.
-class FuzzWire final : public soft::Wire {
+class FuzzWire final : public Wire {
  public:
   explicit FuzzWire(Bytes input) : input_(input) {}
-  void start(soft::WireHandler& handler) override { handler_ = &handler; }
+  void start(WireHandler& handler) override { handler_ = &handler; }
   Result<std::size_t> write(std::span<const iovec> parts) override {
     std::size_t total = 0;
     for (const iovec& part : parts) total += part.iov_len;
@@ -50,13 +50,13 @@ class FuzzWire final : public soft::Wire {
   void want_write(bool) override {}
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override { return "fuzz"; }
-  soft::WireHandler* handler() { return handler_; }
+  WireHandler* handler() { return handler_; }
   std::size_t sent = 0;
 
  private:
   Bytes input_;
   std::size_t piece_ = 1;
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
 };
 
 class Sink final : public Receiver {
@@ -118,10 +118,10 @@ void run(Bytes input) {
   FuzzWire* wire = nullptr;
   ByteVector stream(input.begin(), input.end());
   soft::SoftDevice device([&]() -> soft::WireFactory {
-    return [&](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<soft::Wire>> {
+    return [&](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
       auto made = std::make_unique<FuzzWire>(stream);
       wire = made.get();
-      return std::unique_ptr<soft::Wire>(std::move(made));
+      return std::unique_ptr<Wire>(std::move(made));
     };
   });
   Guarded open;

@@ -20,9 +20,9 @@ using soft::FrameHeader;
 using soft::FrameType;
 
 // Keeps what the engine sends; the test says what it receives.
-class ScriptWire final : public soft::Wire {
+class ScriptWire final : public Wire {
  public:
-  void start(soft::WireHandler& handler) override { handler_ = &handler; }
+  void start(WireHandler& handler) override { handler_ = &handler; }
   Result<std::size_t> write(std::span<const iovec> parts) override {
     std::size_t total = 0;
     for (const iovec& part : parts) {
@@ -53,17 +53,17 @@ class ScriptWire final : public soft::Wire {
   ByteVector coming;
 
  private:
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
 };
 
 // One endpoint whose peer is the test.
 struct Scripted {
   Scripted()
       : loop(std::move(*Loop::create({.clock = &clock}))), device([this]() -> soft::WireFactory {
-          return [this](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<soft::Wire>> {
+          return [this](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
             auto made = std::make_unique<ScriptWire>();
             wire = made.get();
-            return std::unique_ptr<soft::Wire>(std::move(made));
+            return std::unique_ptr<Wire>(std::move(made));
           };
         }) {
     port = std::move(*device.open_port(*loop, {}));

@@ -17,7 +17,7 @@ namespace {
 using tcp::TcpWire;
 
 // A wire on one end of a loopback connection, a plain socket on the other, and the engine's place between.
-struct WireTest final : soft::WireHandler {
+struct WireTest final : WireHandler {
   explicit WireTest(const Clock& clock = steady_clock()) {
     auto made = Loop::create({.clock = &clock});
     REQUIRE(made.has_value());

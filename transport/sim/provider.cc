@@ -16,10 +16,9 @@ class SimProvider final : public Provider {
   [[nodiscard]] Status available() const override { return needs_fabric(); }
   Result<std::unique_ptr<Device>> open_device() override {
     return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>([] {
-      return soft::WireFactory(
-          [](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<soft::Wire>> {
-            return needs_fabric();
-          });
+      return soft::WireFactory([](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
+        return needs_fabric();
+      });
     }));
   }
 };

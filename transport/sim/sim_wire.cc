@@ -35,7 +35,7 @@ SimWire::~SimWire() {
   if (SimWire* peer = link_->wires[static_cast<std::size_t>(1 - side_)]) peer->arm();
 }
 
-void SimWire::start(soft::WireHandler& handler) {
+void SimWire::start(WireHandler& handler) {
   handler_ = &handler;
   arm();
 }

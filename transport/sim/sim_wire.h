@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "transport/sim/sim.h"
-#include "transport/soft/wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::sim {
 
@@ -36,12 +36,12 @@ struct SimFabric::Link {
 
 // One end of a link. Events are level triggered, as epoll's are: a wire with bytes that nobody reads reports
 // again.
-class SimWire final : public soft::Wire {
+class SimWire final : public Wire {
  public:
   SimWire(SimFabric& fabric, std::shared_ptr<SimFabric::Link> link, int side);
   ~SimWire() override;
 
-  void start(soft::WireHandler& handler) override;
+  void start(WireHandler& handler) override;
   Result<std::size_t> write(std::span<const iovec> parts) override;
   Result<std::size_t> read(std::span<const iovec> parts) override;
   void want_write(bool wanted) override;
@@ -62,7 +62,7 @@ class SimWire final : public soft::Wire {
   SimFabric& fabric_;
   const std::shared_ptr<SimFabric::Link> link_;
   const int side_;
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
   bool want_write_ = false;
   TimerId timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

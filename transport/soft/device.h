@@ -7,7 +7,7 @@
 #include "transport/owned_memory.h"
 #include "transport/provider.h"
 #include "transport/soft/regions.h"
-#include "transport/soft/wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::soft {
 

@@ -10,7 +10,7 @@
 #include "transport/soft/pool.h"
 #include "transport/soft/port.h"
 #include "transport/soft/regions.h"
-#include "transport/soft/wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::soft {
 

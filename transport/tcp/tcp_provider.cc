@@ -1,15 +1,13 @@
 #include "transport/tcp/tcp_provider.h"
 
 #include "transport/soft/device.h"
-#include "transport/tcp/tcp_wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::tcp {
 namespace {
 
-Result<std::unique_ptr<soft::Wire>> make_wire(Loop& loop, UniqueFd socket, const Introduction&) {
-  auto wire = TcpWire::create(loop, std::move(socket));
-  if (!wire) return std::move(wire).error();
-  return std::unique_ptr<soft::Wire>(std::move(*wire));
+Result<std::unique_ptr<Wire>> make_wire(Loop& loop, UniqueFd socket, const Introduction&) {
+  return make_socket_wire(loop, std::move(socket));
 }
 
 class TcpProvider final : public Provider {

@@ -71,7 +71,7 @@ TcpWire::~TcpWire() {
   if (watched_) loop_.unwatch(socket_.get());
 }
 
-void TcpWire::start(soft::WireHandler& handler) {
+void TcpWire::start(WireHandler& handler) {
   SLIME_CHECK(handler_ == nullptr);
   handler_ = &handler;
   Status watched = loop_.watch(socket_.get(), kAlways, *this);
@@ -216,3 +216,13 @@ void TcpWire::arm_keepalive(bool on) {
 }
 
 }  // namespace slime::transport::tcp
+
+namespace slime::transport {
+
+Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket) {
+  auto wire = tcp::TcpWire::create(loop, std::move(socket));
+  if (!wire) return std::move(wire).error();
+  return std::unique_ptr<Wire>(std::move(*wire));
+}
+
+}  // namespace slime::transport

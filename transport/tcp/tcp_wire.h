@@ -5,20 +5,20 @@
 
 #include "base/unique_fd.h"
 #include "transport/loop.h"
-#include "transport/soft/wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::tcp {
 
 // A connected TCP socket as the wire of the software engine. Bytes that arrived before the peer's end of
 // stream are read first; the end itself, or a broken connection, is told at once, also to an engine that has
 // nothing to read. Thread: the loop.
-class TcpWire final : public soft::Wire, private FdHandler {
+class TcpWire final : public Wire, private FdHandler {
  public:
   // `socket` is connected and non-blocking.
   static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket);
   ~TcpWire() override;
 
-  void start(soft::WireHandler& handler) override;
+  void start(WireHandler& handler) override;
   Result<std::size_t> write(std::span<const iovec> parts) override;
   Result<std::size_t> read(std::span<const iovec> parts) override;
   void want_write(bool wanted) override;
@@ -39,7 +39,7 @@ class TcpWire final : public soft::Wire, private FdHandler {
   Loop& loop_;
   UniqueFd socket_;
   const std::string text_;
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
   std::uint32_t watched_events_ = 0;
   bool watched_ = false;
   bool want_write_ = false;

@@ -31,7 +31,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     Parameters ours;
     Parameters peer;
     ibv_mtu mtu{};
-    std::unique_ptr<soft::Wire> side;
+    std::unique_ptr<Wire> side;
     Introduction who;
   };
   explicit VerbsEndpoint(Parts parts);

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "transport/tcp/tcp_wire.h"
 #include "transport/verbs/endpoint.h"
 #include "transport/verbs/errors.h"
+#include "transport/wire.h"
 
 namespace slime::transport::verbs {
 namespace {
@@ -59,7 +59,7 @@ class VerbsPending final : public PendingEndpoint {
     const std::shared_ptr<Loop> loop = port_->users_loop();
     if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
     SLIME_TRY(connect(*peer, who.peer_name));
-    auto wire = tcp::TcpWire::create(*loop, std::move(socket));
+    auto wire = make_socket_wire(*loop, std::move(socket));
     if (!wire) return std::move(wire).error();
     over_ = true;
     VerbsEndpoint::Parts parts;

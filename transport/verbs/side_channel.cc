@@ -25,7 +25,7 @@ std::optional<SideFrame> SideFrame::decode(Bytes bytes) {
   return std::nullopt;
 }
 
-SideChannel::SideChannel(std::unique_ptr<soft::Wire> wire, SideChannelHandler& handler)
+SideChannel::SideChannel(std::unique_ptr<Wire> wire, SideChannelHandler& handler)
     : wire_(std::move(wire)), handler_(handler) {
   wire_->start(*this);
 }

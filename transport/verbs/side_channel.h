@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "transport/soft/wire.h"
+#include "transport/wire.h"
 
 namespace slime::transport::verbs {
 
@@ -41,9 +41,9 @@ class SideChannelHandler {
 };
 
 // The small frames of one endpoint over a wire. Thread: the loop. Destroyed never from inside its own events.
-class SideChannel final : private soft::WireHandler {
+class SideChannel final : private WireHandler {
  public:
-  SideChannel(std::unique_ptr<soft::Wire> wire, SideChannelHandler& handler);
+  SideChannel(std::unique_ptr<Wire> wire, SideChannelHandler& handler);
   // Queues and sends as much as the kernel takes; bounded by what the endpoint has to say.
   void send(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0);
   // Work waits for the peer: a silent one is declared dead.
@@ -59,7 +59,7 @@ class SideChannel final : private soft::WireHandler {
   void flush();
   void break_with(Status reason);
 
-  const std::unique_ptr<soft::Wire> wire_;
+  const std::unique_ptr<Wire> wire_;
   SideChannelHandler& handler_;
   ByteVector out_;
   std::byte in_[sizeof(SideFrame)];

@@ -3,12 +3,15 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
+#include "transport/loop.h"
 
-namespace slime::transport::soft {
+namespace slime::transport {
 
 // Who gets a wire's events: the engine. Called on the loop, never from inside a call to the wire. Both are
 // level triggered: on_readable comes again, in a later turn, while something (bytes, or the end of the
@@ -48,4 +51,7 @@ class Wire {
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 
-}  // namespace slime::transport::soft
+// Over a connected TCP socket, non-blocking. For what is connected that way, whatever moves its bulk data.
+Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket);
+
+}  // namespace slime::transport
