@@ -100,9 +100,10 @@ struct Scripted {
 };
 
 ByteVector frame(const FrameHeader& header, Bytes payload = {}) {
-  ByteVector out(sizeof header);
-  std::memcpy(out.data(), &header, sizeof header);
-  out.insert(out.end(), payload.begin(), payload.end());
+  ByteVector out;
+  ByteWriter writer(out);
+  writer.write(header);
+  writer.append(payload);
   return out;
 }
 
