@@ -61,10 +61,10 @@ void immediate(Bytes input) {
 }
 
 // Gives the channel the input in pieces, then the end of the stream; takes its frames in pieces.
-class FuzzWire final : public soft::Wire {
+class FuzzWire final : public Wire {
  public:
   explicit FuzzWire(Bytes input) : input_(input) {}
-  void start(soft::WireHandler& handler) override { handler_ = &handler; }
+  void start(WireHandler& handler) override { handler_ = &handler; }
   Result<std::size_t> write(std::span<const iovec> parts) override {
     if (broken_) return Status(Code::kUnavailable, "broken");
     const std::size_t n = std::min(parts[0].iov_len, next_piece());
@@ -86,7 +86,7 @@ class FuzzWire final : public soft::Wire {
   void want_write(bool wanted) override { wants_write = wanted; }
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override { return "fuzz"; }
-  soft::WireHandler& handler() { return *handler_; }
+  WireHandler& handler() { return *handler_; }
   bool wants_write = false;
   ByteVector sent;
 
@@ -96,7 +96,7 @@ class FuzzWire final : public soft::Wire {
   Bytes input_;
   std::size_t piece_ = 3;
   bool broken_ = false;
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
 };
 
 // Answers some frames, as an endpoint does.

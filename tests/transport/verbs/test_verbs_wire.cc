@@ -71,9 +71,9 @@ constexpr std::string_view kGoldenParameters =
 Bytes bytes_of(const SideFrame& frame) { return std::as_bytes(std::span(&frame, 1)); }
 
 // Keeps what the channel sends; the test says what it receives, and how much at once goes out.
-class ScriptWire final : public soft::Wire {
+class ScriptWire final : public Wire {
  public:
-  void start(soft::WireHandler& handler) override { handler_ = &handler; }
+  void start(WireHandler& handler) override { handler_ = &handler; }
   Result<std::size_t> write(std::span<const iovec> parts) override {
     const std::size_t n = std::min(room, parts[0].iov_len);
     const auto* bytes = static_cast<const std::byte*>(parts[0].iov_base);
@@ -95,7 +95,7 @@ class ScriptWire final : public soft::Wire {
     coming.insert(coming.end(), bytes.begin(), bytes.end());
     handler_->on_readable();
   }
-  soft::WireHandler& handler() { return *handler_; }
+  WireHandler& handler() { return *handler_; }
 
   std::size_t room = SIZE_MAX;
   std::size_t piece = SIZE_MAX;
@@ -105,7 +105,7 @@ class ScriptWire final : public soft::Wire {
   ByteVector coming;
 
  private:
-  soft::WireHandler* handler_ = nullptr;
+  WireHandler* handler_ = nullptr;
 };
 
 struct Listening final : verbs::SideChannelHandler {
