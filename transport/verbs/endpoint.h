@@ -140,6 +140,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
 
   // ---- the end (endpoint_end.cc)
   void break_now(Status reason);
+  void fail_pair(QueuePair& pair, std::uint32_t number);
   void wait_for_flush();
   void leave_device();
   void end();

@@ -61,12 +61,26 @@ void VerbsEndpoint::break_now(Status reason) {
                     : reason;
   }
   if (!close_called_) error_ = std::move(reason);
-  messages_pair_->fail();
-  for (Lane& lane : lanes_) lane.pair->fail();
+  fail_pair(*messages_pair_, 0);
+  for (std::uint32_t i = 0; i < lanes_.size(); ++i) fail_pair(*lanes_[i].pair, i + 1);
   flush_by_ = deadline_after(loop_->now(), limits::kFlushBound);
   arm(flush_by_);
   in_burst_ = false;
   schedule();
+}
+
+// What was posted without asking for a completion, and has succeeded, is not flushed: that it is over is told
+// by a request behind it, which is.
+void VerbsEndpoint::fail_pair(QueuePair& pair, std::uint32_t number) {
+  pair.fail();
+  if (pair.unsignaled() == 0 || pair.room() == 0 || port_->may_post(*this, work_in_flight_, 1) == 0) return;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr_id = WorkId{place_.index, place_.generation, number, pair.next_place()}.pack();
+  std::uint32_t accepted = 0;
+  pair.post(&request, 1, 1, accepted).ignore();  // without it the bound of the flush ends the wait
+  account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
 }
 
 bool VerbsEndpoint::drained() const { return work_in_flight_ == 0; }

@@ -148,6 +148,19 @@ TEST_CASE("a message that fails at the device breaks the endpoint with its cause
   check_path(rig.connection.receiver_a.close_reason.text());
 }
 
+TEST_CASE("the end does not wait for messages that need no completion") {
+  Rig rig;
+  TestOperation operations[4];
+  for (int i = 0; i < 3; ++i) REQUIRE(send(rig.a(), rig.here.bytes().first(10), operations[i]).ok());
+  REQUIRE(rig.fixture.until([&] { return rig.connection.receiver_b.messages.size() == 3; }));
+  const TimePoint begin = rig.fixture.now();
+  const std::vector<Copy> batch = rig.copies({});
+  rig.fabric().fail_work(IBV_WC_REM_ACCESS_ERR, 1, {"fake0", IBV_WR_RDMA_WRITE});
+  REQUIRE(rig.a().write(batch, operations[3]).ok());
+  CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
+  CHECK(rig.fixture.now() - begin < limits::kFlushBound);
+}
+
 // --------------------------------------------------------------------------------------------- link and port
 
 TEST_CASE("a link that stays down ends what is under way with the path and the cause") {
