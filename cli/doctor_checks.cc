@@ -24,7 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kWantedSocketBytes = 4 << 20;
 // One per connection, two per agent, and what the program itself opens.
 constexpr std::uint64_t kWantedFds = 4096;
-constexpr std::uint64_t kWantedLockedBytes = std::uint64_t{1} << 30;
 
 std::optional<std::string> first_line(const fs::path& path) {
   std::ifstream in(path);

@@ -1,3 +1,5 @@
+#include <nanobind/stl/vector.h>
+
 #include "python/py_agent.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"

@@ -301,14 +301,23 @@ std::vector<ibv_wc> sleep_until_completion(FakeNode& node) {
   }
 }
 
-// Sleeps until `wanted` of each kind have completed; false: something failed, or nothing came.
-bool sleep_until(FakeNode& node, int sends, int receives) {
-  while (sends > 0 || receives > 0) {
+// What one side still waits for; below zero: what came before it was waited for, as the peer's next message
+// may.
+struct Awaited {
+  int sends = 0;
+  int receives = 0;
+};
+
+// Sleeps until that many more of each kind have completed; false: something failed, or nothing came.
+bool sleep_until(FakeNode& node, Awaited& awaited, int sends, int receives) {
+  awaited.sends += sends;
+  awaited.receives += receives;
+  while (awaited.sends > 0 || awaited.receives > 0) {
     const auto got = sleep_until_completion(node);
     if (got.empty()) return false;
     for (const ibv_wc& wc : got) {
       if (wc.status != IBV_WC_SUCCESS) return false;
-      ((wc.opcode & IBV_WC_RECV) != 0 ? receives : sends) -= 1;
+      ((wc.opcode & IBV_WC_RECV) != 0 ? awaited.receives : awaited.sends) -= 1;
     }
   }
   return true;
@@ -325,22 +334,25 @@ TEST_CASE("two threads that sleep between messages wake each other, also through
   std::atomic<bool> good{true};
   REQUIRE(link.b.post_receive(0, {link.at_b(FakeLink::kBytes - 8, 8)}) == 0);
   std::thread other([&] {
+    Awaited awaited;
     for (int i = 0; i < kRounds && good; ++i) {
-      if (!sleep_until(link.b, 0, 1) || !link.arrived(0, 0, kHalf)) good = false;
+      if (!sleep_until(link.b, awaited, 0, 1) || !link.arrived(0, 0, kHalf)) good = false;
       if (link.b.post_receive(0, {link.at_b(FakeLink::kBytes - 8, 8)}) != 0) good = false;
       if (link.b.post(make_work(1, IBV_WR_RDMA_READ, link.bytes_a.data(), link.mr_a->rkey),
                       {link.at_b(kHalf, 64)}) != 0 ||
-          link.b.post(make_work(2, IBV_WR_SEND), {link.at_b(kHalf, 64)}) != 0 || !sleep_until(link.b, 2, 0)) {
+          link.b.post(make_work(2, IBV_WR_SEND), {link.at_b(kHalf, 64)}) != 0 ||
+          !sleep_until(link.b, awaited, 2, 0)) {
         good = false;
       }
     }
   });
+  Awaited awaited;
   for (int i = 0; i < kRounds && good; ++i) {
     link.bytes_a[0] = static_cast<std::byte>(i);
     if (link.a.post_receive(0, {link.at_a(kHalf, 64)}) != 0 ||
         link.a.post(link.write(1, 0, 0), {link.at_a(0, kHalf)}) != 0 ||
-        link.a.post(make_work(2, IBV_WR_SEND), {link.at_a(0, 8)}) != 0 || !sleep_until(link.a, 1, 1) ||
-        link.bytes_a[kHalf] != static_cast<std::byte>(i)) {
+        link.a.post(make_work(2, IBV_WR_SEND), {link.at_a(0, 8)}) != 0 ||
+        !sleep_until(link.a, awaited, 1, 1) || link.bytes_a[kHalf] != static_cast<std::byte>(i)) {
       good = false;
     }
   }
