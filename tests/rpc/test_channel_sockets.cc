@@ -1,14 +1,16 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "base/str.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/support/settings.h"
 #include "tests/transport/socket_fixture.h"
 
-// Over real sockets, with handlers on threads.
+// Over real sockets and the provider that SLIME_TEST_PROVIDER names, with handlers on threads.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
@@ -16,6 +18,12 @@ using namespace std::chrono_literals;
 using transport::testing::SocketFixture;
 
 namespace {
+
+const Nanos kSoon = test::patient(20s);
+
+SocketFixture make_sockets() {
+  return SocketFixture([] { return transport::make_provider(test::provider()); });
+}
 
 // `size` bytes of which every block differs.
 ByteVector large(std::size_t size) {
@@ -34,9 +42,9 @@ bool all_done(const std::vector<std::unique_ptr<Reply>>& replies) {
 
 }  // namespace
 
-TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and large") {
-  SocketFixture tcp([] { return transport::make_provider("tcp"); });
-  Link link(tcp);
+TEST_CASE("sockets: handlers on the pool answer many calls of both sides, small and large") {
+  SocketFixture sockets = make_sockets();
+  Link link(sockets);
   Service service("pool");
   std::atomic<int> runs{0};
   REQUIRE(service
@@ -52,7 +60,7 @@ TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and 
   for (std::size_t i = 0; i < 200; ++i) {
     replies.push_back(std::make_unique<Reply>());
     Channel& channel = i % 2 == 0 ? link.a() : link.b();
-    channel.call("pool", "echo", encode_arguments(pattern(i * 211, i)), link.in(20s),
+    channel.call("pool", "echo", encode_arguments(pattern(i * 211, i)), link.in(kSoon),
                  replies.back()->handler());
   }
   REQUIRE(link.until([&] { return all_done(replies); }));
@@ -62,11 +70,11 @@ TEST_CASE("tcp: handlers on the pool answer many calls of both sides, small and 
   REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
 }
 
-TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
-  SocketFixture tcp([] { return transport::make_provider("tcp"); });
+TEST_CASE("sockets: a full pool queue answers, inline methods go on") {
+  SocketFixture sockets = make_sockets();
   LinkOptions options;
   options.server = {.workers = 1, .queue_limit = 1};
-  Link link(tcp, options);
+  Link link(sockets, options);
   Service service("pool");
   std::atomic<bool> go{false};
   std::atomic<bool> inside{false};
@@ -82,7 +90,7 @@ TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
   std::vector<std::unique_ptr<Reply>> replies;
   const auto call = [&] {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("pool", "wait", encode_arguments(), link.in(20s), replies.back()->handler());
+    link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), replies.back()->handler());
   };
   call();
   REQUIRE(link.until([&] { return inside.load(); }));
@@ -100,10 +108,10 @@ TEST_CASE("tcp: a full pool queue answers, inline methods go on") {
   CHECK(replies[1]->value->has_value());
 }
 
-TEST_CASE("tcp: the channel goes while handlers run on the pool") {
+TEST_CASE("sockets: the channel goes while handlers run on the pool") {
   for (int round = 0; round < 10; ++round) {
-    SocketFixture tcp([] { return transport::make_provider("tcp"); });
-    Link link(tcp);
+    SocketFixture sockets = make_sockets();
+    Link link(sockets);
     Service service("pool");
     std::atomic<int> inside{0};
     REQUIRE(service
@@ -117,7 +125,7 @@ TEST_CASE("tcp: the channel goes while handlers run on the pool") {
     std::vector<std::unique_ptr<Reply>> replies;
     for (std::size_t i = 0; i < 50; ++i) {
       replies.push_back(std::make_unique<Reply>());
-      link.a().call("pool", "work", encode_arguments(pattern(i * 400, i)), link.in(20s),
+      link.a().call("pool", "work", encode_arguments(pattern(i * 400, i)), link.in(kSoon),
                     replies.back()->handler());
     }
     REQUIRE(link.until([&] { return inside > round * 3; }));
@@ -128,30 +136,31 @@ TEST_CASE("tcp: the channel goes while handlers run on the pool") {
   }
 }
 
-TEST_CASE("tcp: a peer that dies ends the calls at once") {
-  SocketFixture tcp([] { return transport::make_provider("tcp"); });
-  Link link(tcp);
+TEST_CASE("sockets: a peer that dies ends the calls at once") {
+  SocketFixture sockets = make_sockets();
+  Link link(sockets);
   Reply reply;
-  link.a().call("test", "hold", encode_arguments(), link.in(20s), reply.handler());
+  link.a().call("test", "hold", encode_arguments(), link.in(kSoon), reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
-  const TimePoint start = tcp.now();
-  tcp.cut(link.pair);
+  const TimePoint start = sockets.now();
+  sockets.cut(link.pair);
   REQUIRE(link.until([&] { return reply.done(); }));
-  CHECK(tcp.now() - start < 5s);
+  CHECK(sockets.now() - start < test::patient(5s));
   CHECK(reply.status().code() == Code::kUnavailable);
   CHECK(reply.status().maybe_executed());
   link.held.clear();
 }
 
-TEST_CASE("tcp: an echo of a gibibyte") {
-  SocketFixture tcp([] { return transport::make_provider("tcp"); });
-  Link link(tcp);
-  const std::size_t size = kSanitized ? std::size_t{64} << 20 : std::size_t{1} << 30;
+TEST_CASE("sockets: an echo of a gibibyte, or of as much as the scale says") {
+  SocketFixture sockets = make_sockets();
+  Link link(sockets);
+  const int most = kSanitized ? 64 : 1024;
+  const std::size_t size = static_cast<std::size_t>(std::min(most, test::scaled(most))) << 20;
   ByteVector sent = large(size);
   Reply reply;
-  link.a().call("test", "raw", std::move(sent), link.in(200s), reply.handler());
-  const TimePoint end = tcp.now() + 200s;
-  while (!reply.done() && tcp.now() < end) tcp.step();
+  link.a().call("test", "raw", std::move(sent), link.in(10 * kSoon), reply.handler());
+  const TimePoint end = sockets.now() + 10 * kSoon;
+  while (!reply.done() && sockets.now() < end) sockets.step();
   REQUIRE(reply.done());
   REQUIRE_MESSAGE(reply.value->has_value(), reply.status().to_string());
   const Bytes got = (*reply.value)->bytes();
