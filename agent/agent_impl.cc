@@ -407,11 +407,9 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     if (const Status status = registrar_->close(time); !status.ok())
       SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", status.to_string());
   }
-  // The channels end themselves at the deadline; what does not end even then is cut off from here.
-  if (!wait_for_sessions(deadline_after(deadline, agent::limits::kCloseGrace))) {
-    loop_->run([&] { switchboard_->reset_all(); });
-    wait_for_sessions(deadline_after(loop_->now(), agent::limits::kCloseGrace));
-  }
+  // The channels end themselves at the deadline; what does not end even then is cut off here.
+  if (!wait_for_sessions(deadline_after(deadline, agent::limits::kCloseGrace)))
+    loop_->run([&] { switchboard_->cut_all(); });
   Status status;
   if (busy && loop_->now() >= deadline)
     status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");

@@ -42,7 +42,7 @@ void Link::note_state() {
 // operations
 
 void Link::submit(std::shared_ptr<PeerOperation> operation) {
-  if (machine_.state() == ConnectionState::kReady && waiting_.empty() && !flushing_) {
+  if (usable() && waiting_.empty() && !flushing_) {
     start(std::move(operation));
     return;
   }
@@ -68,6 +68,10 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
   wait(std::move(operation));
   perform(step);
 }
+
+// A connection that broke a moment ago says so only in a later turn: who saw its first operation fail may be
+// back before that. What comes then waits for the next connection.
+bool Link::usable() const { return machine_.state() == ConnectionState::kReady && !session_->lost(); }
 
 void Link::start(std::shared_ptr<PeerOperation> operation) {
   session_->touch();
@@ -104,7 +108,7 @@ std::shared_ptr<PeerOperation> Link::withdraw(PeerOperation& operation) {
 void Link::flush() {
   if (flushing_) return;
   flushing_ = true;  // what a callback submits now goes behind those that wait
-  while (!waiting_.empty() && machine_.state() == ConnectionState::kReady) start(withdraw(*waiting_.front()));
+  while (!waiting_.empty() && usable()) start(withdraw(*waiting_.front()));
   flushing_ = false;
 }
 

@@ -91,6 +91,7 @@ class Link {
   void perform(Step step);
   void resolve(bool fresh);
   void connect();
+  [[nodiscard]] bool usable() const;
   void start(std::shared_ptr<PeerOperation> operation);
   void wait(std::shared_ptr<PeerOperation> operation);
   void flush();

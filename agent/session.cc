@@ -76,6 +76,12 @@ void Session::reset(Status reason) {
   state_ = State::kClosed;
 }
 
+void Session::cut(Status reason) {
+  const auto self = shared_from_this();
+  reset(reason);
+  on_channel_closed(reason);
+}
+
 void Session::revoke(std::string_view region) {
   if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
 }
@@ -169,6 +175,7 @@ void Session::on_channel_closing() noexcept {
 }
 
 void Session::on_channel_closed(const Status& reason) noexcept {
+  if (state_ == State::kClosed) return;  // cut off before
   context_.loop.cancel_timer(ready_timer_);
   state_ = State::kClosed;
   regions_.clear();
@@ -192,6 +199,8 @@ std::string Session::describe() const {
   if (channel_) return channel_->endpoint().describe();
   return endpoint_ ? endpoint_->describe() : std::string();
 }
+
+bool Session::lost() const { return channel_ && !channel_->endpoint().error().ok(); }
 
 bool Session::idle() const {
   return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && stalled_.empty();

@@ -63,6 +63,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // user's, so what is cut off is kUnavailable and not kCancelled.
   void drain(Nanos bound, bool abandoned);
   void reset(Status reason);
+  // The same, and it is over when this returns: the owner has been told, and lets it go.
+  void cut(Status reason);
   void revoke(std::string_view region);
 
   // One-sided operations and atomics, in order.
@@ -73,6 +75,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
+  // It broke, and on_session_closed() comes in a later turn.
+  [[nodiscard]] bool lost() const;
   [[nodiscard]] bool abandoned() const { return abandoned_; }
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }

@@ -117,8 +117,19 @@ Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
   if (link.by_name()) {
     if (const auto entry = cached_entry(link.key())) instance = entry->instance;
   }
-  const auto it = pairings_.find(instance);
+  auto it = pairings_.find(instance);
+  // Without a registry a name is who came under it: whose handshake is over may be used before it is ready.
+  if (it == pairings_.end() && link.by_name() && !options_.has_registry) it = pairing_named(link.key());
   return it == pairings_.end() ? nullptr : session_by_id(it->second.hope());
+}
+
+// Of who came last under this name.
+Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name) {
+  for (auto session = sessions_.rbegin(); session != sessions_.rend(); ++session) {
+    if (session->second->peer().name != name) continue;
+    if (const auto it = pairings_.find(session->second->peer().instance); it != pairings_.end()) return it;
+  }
+  return pairings_.end();
 }
 
 // -----------------------------------------------------------------------------------------------------------
@@ -354,10 +365,11 @@ bool Switchboard::busy() const {
   });
 }
 
-void Switchboard::reset_all() {
+void Switchboard::cut_all() {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
-    session->reset(Status(Code::kUnavailable, "the agent was closed and its time to end was over"));
+    session->cut(Status(Code::kUnavailable, "the agent was closed and its time to end was over"));
+    release(*session);
   }
 }
 

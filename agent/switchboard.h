@@ -75,8 +75,8 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
 
   // Refuses all that is new, ends what waits, gives what is in flight until `bound`.
   void close(Nanos bound);
-  // Cuts off what is left.
-  void reset_all();
+  // Cuts off what is left: no session is there when it returns.
+  void cut_all();
   // Whether something is in flight on a connection, as far as this side sees.
   [[nodiscard]] bool busy() const;
   // Sessions that are not closed. Thread: any.
@@ -92,6 +92,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
 
  private:
   using SessionPtr = std::shared_ptr<Session>;
+  using Pairings = std::map<InstanceId, Pairing>;
 
   // LinkOwner.
   SessionPtr find_session(const Link& link) override;
@@ -115,6 +116,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void forget_links();
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
+  Pairings::iterator pairing_named(std::string_view name);
   Pairing& pairing_of(const InstanceId& instance);
   void apply(const Pairing::Changes& changes);
   void attach_links(const SessionPtr& session);
@@ -139,7 +141,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   std::uint64_t made_ = 0;
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   std::map<Pairing::Id, SessionPtr> sessions_;
-  std::map<InstanceId, Pairing> pairings_;
+  Pairings pairings_;
   std::atomic<std::size_t> live_{0};
 };
 

@@ -20,7 +20,7 @@ inline const Nanos kSoon = patient(seconds(10));  // a bound that only a failure
 
 // An agent on loopback that must start, on the provider of the run.
 inline std::unique_ptr<PeerAgent> start(PeerAgentOptions options) {
-  options.provider = provider();
+  if (options.provider == "auto") options.provider = provider();
   auto agent = PeerAgent::start(std::move(options));
   INFO(agent.status().to_string());
   REQUIRE(agent.has_value());
