@@ -20,21 +20,20 @@ MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
   return *this;
 }
 
-MemoryRegion::~MemoryRegion() {
-  if (!state_) return;
-  if (state_->guard.forked()) {
-    // The registration, its descriptors and whoever waits for it are the parent's; a child has only a copy of
-    // the books, which nobody may act on.
-    static_cast<void>(new (std::nothrow) std::shared_ptr<State>(std::move(state_)));
-    return;
-  }
-  close().ignore();
-}
+MemoryRegion::~MemoryRegion() { close().ignore(); }
 
 std::byte* MemoryRegion::data() const { return state_ ? state_->region.data() : nullptr; }
 std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->region.length_bytes() : 0; }
 Rights MemoryRegion::rights() const { return state_ ? state_->region.rights() : Rights::kLocal; }
 Status MemoryRegion::close(Nanos bound) { return state_ ? state_->close(bound) : Status(); }
+
+// In a child of fork() the registration, its descriptors and whoever waits for it are the parent's: the child
+// has only a copy of the books, and must not act on them. A driver would take its word for the parent's.
+MemoryRegion::State::~State() {
+  if (!guard.forked()) return;
+  static_cast<void>(new (std::nothrow) std::shared_ptr<agent::Fabric>(fabric));
+  static_cast<void>(new (std::nothrow) transport::MemoryRegion(std::move(region)));
+}
 
 Status MemoryRegion::State::close(Nanos bound) {
   if (guard.forked()) return guard.status();

@@ -39,6 +39,9 @@ struct MemoryRegion::State {
   State(std::shared_ptr<agent::Fabric> owner_fabric, std::weak_ptr<agent::RegionOwner> region_owner,
         transport::MemoryRegion registration)
       : fabric(std::move(owner_fabric)), owner(std::move(region_owner)), region(std::move(registration)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
   Status close(Nanos bound);
   [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
 

@@ -208,7 +208,8 @@ void fork_and_use(Progress progress) {
   // The parent goes on as if nothing had happened, on the same connection.
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
   const Copy copy{local, 0, remote, 0, 64};
-  CHECK(peer.read({&copy, 1}).wait(kSoon).has_value());
+  const Status read = peer.read({&copy, 1}).wait(kSoon).status();
+  CHECK_MESSAGE(read.ok(), read.to_string());
   server.let_go();
   CHECK(under_way.wait(kSoon).has_value());
   CHECK(number_in(agent->info(), "connections_made") == 1);
