@@ -38,8 +38,9 @@ void VerbsEndpoint::reset(Status reason) {
   break_now(std::move(reason));
 }
 
+// Also while it is broken: the device still has what was not flushed.
 void VerbsEndpoint::reset_if_using(const RegionUses* uses) {
-  if (!working()) return;
+  if (state_ == State::kEnded) return;
   bool found = uses == nullptr;
   operations_.for_each([&](Handle, const OneSided& operation) {
     for (const Copy& copy : operation.copies()) found = found || &region_of(copy).uses() == uses;
@@ -49,6 +50,7 @@ void VerbsEndpoint::reset_if_using(const RegionUses* uses) {
                                            " was reset: a local region was closed while it was in use")));
   // Whoever closes the region counts on it when this returns.
   leave_device();
+  schedule();  // with nothing to wait for any more, the operations complete
 }
 
 // The device stops at once; the operations complete when it has given back what it was given.

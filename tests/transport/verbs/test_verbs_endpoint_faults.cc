@@ -253,5 +253,24 @@ TEST_CASE("a device that fails for good ends every operation, once, and every co
   CHECK_FALSE(next.has_value());
 }
 
+TEST_CASE("a region closed on the loop is free at once, also while its endpoint is broken and not flushed") {
+  Rig rig;
+  auto local = std::make_unique<GuardedRegion>(rig.fixture.device(0), 1 << 20, Rights::kLocal, 3);
+  const Copy copies[] = {{&local->region, 0, &rig.remote, 0, 1 << 20}};
+  TestOperation operation;
+  REQUIRE(rig.a().read(copies, operation).ok());
+  rig.fabric().hold_completions("fake0");
+  rig.fixture.loop(0).run([&] {
+    rig.a().reset(Status(Code::kUnavailable, "reset by the test"));
+    CHECK_FALSE(operation.done());
+    CHECK(local->region.close().code() == Code::kDeadlineExceeded);
+    local.reset();
+  });
+  rig.fabric().hold_completions("fake0", false);
+  CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
+  CHECK(operation.completions == 1);
+  CHECK(operation.last.code() == Code::kUnavailable);
+}
+
 }  // namespace
 }  // namespace slime::transport::testing
