@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 find_device
 options=(-d "$device" -i "$port" -g "$gid")
-perftest=(-d "$device" -i "$port" -x "$gid" -F)
+perftest=(-d "$device" -i "$port" -x "$gid" -u 20 -F)
 client_and_server 18515 ibv_rc_pingpong "${options[@]}" -n 100
 client_and_server 18516 ib_send_lat "${perftest[@]}" -p 18516 -s 64 -n 200
 client_and_server 18517 ib_write_bw "${perftest[@]}" -p 18517 -s 65536 -n 100

@@ -20,7 +20,7 @@ between() {
   fi
 }
 
-perftest=(-d "$device" -i "$port" -x "$gid" -F)
+perftest=(-d "$device" -i "$port" -x "$gid" -u 20 -F)
 between 18515 ibv_rc_pingpong -d "$device" -i "$port" -g "$gid" -n 100
 between 18516 ib_send_lat "${perftest[@]}" -p 18516 -s 64 -n 200
 between 18517 ib_write_bw "${perftest[@]}" -p 18517 -s 65536 -n 100
