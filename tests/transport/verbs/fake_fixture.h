@@ -25,7 +25,7 @@ class FakeVerbsFixture final : public Fixture {
   // Both ends have heard of each other over their queue pairs when it returns.
   Result<Pair> connect() override {
     Result<Pair> pair = sockets_.connect();
-    for (int i = 0; i < 100; ++i) sockets_.step();
+    for (int i = 0; i < 30; ++i) sockets_.step();
     return pair;
   }
   void step() override { sockets_.step(); }
