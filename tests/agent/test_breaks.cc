@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
+#include <memory>
 #include <thread>
 
 #include "base/address.h"
@@ -67,7 +67,7 @@ TEST_CASE("nobody there: kUnavailable at once, then calls fail fast with the sta
 }
 
 TEST_CASE("who waits for readiness is served when the peer comes, or ends at its deadline") {
-  std::optional<ClosedPort> nobody(std::in_place);
+  auto nobody = std::make_unique<ClosedPort>();
   const std::string address = nobody->address();
   auto agent = start("a");
   Peer peer = agent->peer(address).wait_for_ready();
