@@ -1,0 +1,282 @@
+#include "bench/rxe/bare.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <sstream>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/str.h"
+
+namespace slime::bench {
+namespace {
+
+using transport::verbs::Context;
+using transport::verbs::Functions;
+
+constexpr std::size_t kMaxQueuePairs = 9;
+constexpr std::uint32_t kPsn = 1;
+constexpr int kReceives = 64;
+constexpr int kCompletions = 1024;
+
+// What the two ends tell each other. Both are this program on this machine.
+struct Hello {
+  std::uint32_t count = 0;
+  std::uint16_t lid = 0;
+  std::uint16_t unused = 0;
+  std::array<std::uint32_t, kMaxQueuePairs> numbers{};
+  std::array<ibv_qp_cap, kMaxQueuePairs> shapes{};
+  ibv_gid gid{};
+};
+
+// Queue pairs with their end.
+struct QueuePairs {
+  explicit QueuePairs(const BareDevice& of) : device(of) {}
+  QueuePairs(const QueuePairs&) = delete;
+  QueuePairs& operator=(const QueuePairs&) = delete;
+  ~QueuePairs() {
+    for (std::size_t i = 0; i < count; ++i) device.functions().destroy_qp(pairs[i]);
+  }
+  const BareDevice& device;
+  std::array<ibv_qp*, kMaxQueuePairs> pairs{};
+  std::size_t count = 0;
+};
+
+Status send_all(int fd, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::send(fd, at, bytes, MSG_NOSIGNAL);
+    if (n < 0) return from_errno("send", errno);
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+Status receive_all(int fd, void* data, std::size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::recv(fd, at, bytes, 0);
+    if (n == 0) return {Code::kUnavailable, "the other end closed"};
+    if (n < 0) return from_errno("recv", errno);
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+Status create_all(QueuePairs& pairs, const Hello& shapes) {
+  for (std::size_t i = 0; i < shapes.count; ++i) {
+    auto made = pairs.device.create(shapes.shapes[i]);
+    if (!made) return std::move(made).error();
+    pairs.pairs[pairs.count++] = *made;
+  }
+  return {};
+}
+
+Hello describe(const QueuePairs& pairs, Hello out) {
+  const Context& context = pairs.device.context();
+  out.lid = context.port_attributes().lid;
+  out.gid = context.gid().gid;
+  for (std::size_t i = 0; i < pairs.count; ++i) out.numbers[i] = pairs.pairs[i]->qp_num;
+  return out;
+}
+
+Status to_init(const BareDevice& device, ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = static_cast<std::uint8_t>(device.context().selection.port);
+  attributes.pkey_index = static_cast<std::uint16_t>(device.context().options.pkey_index);
+  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  const int rc = device.functions().modify_qp(
+      qp, &attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
+  return rc == 0 ? Status() : from_errno("ibv_modify_qp to INIT", rc);
+}
+
+Status to_rtr_and_rts(const BareDevice& device, ibv_qp* qp, std::uint32_t number, const Hello& peer) {
+  const Context& context = device.context();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = context.port_attributes().active_mtu;
+  attributes.dest_qp_num = number;
+  attributes.rq_psn = kPsn;
+  attributes.max_dest_rd_atomic = 1;
+  attributes.min_rnr_timer = 12;
+  attributes.ah_attr.port_num = static_cast<std::uint8_t>(context.selection.port);
+  attributes.ah_attr.dlid = peer.lid;
+  if (context.port_attributes().link_layer == IBV_LINK_LAYER_ETHERNET) {
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.grh.dgid = peer.gid;
+    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(context.gid().index);
+    attributes.ah_attr.grh.hop_limit = 64;
+  }
+  int rc = device.functions().modify_qp(qp, &attributes,
+                                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (rc != 0) return from_errno("ibv_modify_qp to RTR", rc);
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = 14;
+  attributes.retry_cnt = 7;
+  attributes.rnr_retry = 6;
+  attributes.sq_psn = kPsn;
+  attributes.max_rd_atomic = 1;
+  rc = device.functions().modify_qp(qp, &attributes,
+                                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  return rc == 0 ? Status() : from_errno("ibv_modify_qp to RTS", rc);
+}
+
+Status answer_one(const BareDevice& device, int fd) {
+  Hello theirs;
+  SLIME_TRY(receive_all(fd, &theirs, sizeof theirs));
+  if (theirs.count > kMaxQueuePairs) return {Code::kInternal, "too many queue pairs"};
+  {
+    QueuePairs pairs(device);
+    SLIME_TRY(create_all(pairs, theirs));
+    for (std::size_t i = 0; i < pairs.count; ++i) {
+      SLIME_TRY(to_init(device, pairs.pairs[i]));
+      SLIME_TRY(to_rtr_and_rts(device, pairs.pairs[i], theirs.numbers[i], theirs));
+    }
+    const Hello ours = describe(pairs, theirs);
+    SLIME_TRY(send_all(fd, &ours, sizeof ours));
+    char done = 0;
+    SLIME_TRY(receive_all(fd, &done, 1));
+  }
+  return send_all(fd, "d", 1);
+}
+
+void no_delay(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BareDevice>> BareDevice::open(const Functions& functions) {
+  auto options = transport::verbs::Options::from_environment();
+  if (!options) return std::move(options).error();
+  auto context = Context::open(functions, std::move(*options));
+  if (!context) return std::move(context).error();
+  std::unique_ptr<BareDevice> out(new BareDevice(std::move(*context)));
+  out->cq_ = functions.create_cq(out->context_->handle, kCompletions, nullptr, nullptr, 0);
+  if (out->cq_ == nullptr) return from_errno("ibv_create_cq", errno);
+  ibv_srq_init_attr attributes{};
+  attributes.attr.max_wr = kReceives;
+  attributes.attr.max_sge = 1;
+  out->srq_ = functions.create_srq(out->context_->pd, &attributes);
+  if (out->srq_ == nullptr) return from_errno("ibv_create_srq", errno);
+  return out;
+}
+
+BareDevice::~BareDevice() {
+  if (srq_ != nullptr) functions().destroy_srq(srq_);
+  if (cq_ != nullptr) functions().destroy_cq(cq_);
+}
+
+Result<ibv_qp*> BareDevice::create(const ibv_qp_cap& shape) const {
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = cq_;
+  attributes.recv_cq = cq_;
+  attributes.srq = srq_;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap = shape;
+  ibv_qp* const made = functions().create_qp(context_->pd, &attributes);
+  if (made == nullptr) return from_errno("ibv_create_qp", errno);
+  return made;
+}
+
+std::string encode(const Shapes& shapes) {
+  std::string out;
+  for (const ibv_qp_cap& shape : shapes)
+    out +=
+        str(out.empty() ? "" : ",", shape.max_send_wr, ":", shape.max_send_sge, ":", shape.max_inline_data);
+  return out;
+}
+
+Result<Shapes> decode_shapes(const std::string& text) {
+  Shapes out;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    ibv_qp_cap shape{};
+    if (std::sscanf(word.c_str(), "%u:%u:%u", &shape.max_send_wr, &shape.max_send_sge,
+                    &shape.max_inline_data) != 3)
+      return Status(Code::kInvalidArgument, str("not the shape of a queue pair: ", word));
+    out.push_back(shape);
+  }
+  if (out.empty() || out.size() > kMaxQueuePairs)
+    return Status(Code::kInvalidArgument, str("shapes of 1 to ", kMaxQueuePairs, " queue pairs"));
+  return out;
+}
+
+Result<std::uint16_t> serve_bare(std::shared_ptr<BareDevice> device) {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!listener.valid()) return from_errno("socket", errno);
+  sockaddr_in address = loopback(0);
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return from_errno("bind", errno);
+  if (listen(listener.get(), 8) != 0) return from_errno("listen", errno);
+  socklen_t length = sizeof address;
+  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return from_errno("getsockname", errno);
+  // Detached: it ends with the process, which lives for one measurement.
+  std::thread([listener = std::move(listener), device = std::move(device)] {
+    for (;;) {
+      const UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!fd.valid()) return;
+      no_delay(fd.get());
+      // Its end learns from the connection's.
+      if (const Status status = answer_one(*device, fd.get()); !status.ok())
+        std::fprintf(stderr, "bare connection: %s\n", status.to_string().c_str());
+    }
+  }).detach();
+  return ntohs(address.sin_port);
+}
+
+Result<std::int64_t> connect_bare(const BareDevice& device, const Shapes& shapes, std::uint16_t port) {
+  Hello ours;
+  ours.count = static_cast<std::uint32_t>(shapes.size());
+  for (std::size_t i = 0; i < shapes.size(); ++i) ours.shapes[i] = shapes[i];
+  UniqueFd fd;
+  std::int64_t took = 0;
+  {
+    QueuePairs pairs(device);
+    const TimePoint begin = steady_clock().now();
+    SLIME_TRY(create_all(pairs, ours));
+    for (std::size_t i = 0; i < pairs.count; ++i) SLIME_TRY(to_init(device, pairs.pairs[i]));
+    fd = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid()) return from_errno("socket", errno);
+    const sockaddr_in address = loopback(port);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      return from_errno("connect", errno);
+    no_delay(fd.get());
+    ours = describe(pairs, ours);
+    SLIME_TRY(send_all(fd.get(), &ours, sizeof ours));
+    Hello theirs;
+    SLIME_TRY(receive_all(fd.get(), &theirs, sizeof theirs));
+    for (std::size_t i = 0; i < pairs.count; ++i)
+      SLIME_TRY(to_rtr_and_rts(device, pairs.pairs[i], theirs.numbers[i], theirs));
+    took = (steady_clock().now() - begin).count();
+  }
+  // The other end's queue pairs, too, are gone before the next measurement begins.
+  char done = 'd';
+  SLIME_TRY(send_all(fd.get(), &done, 1));
+  SLIME_TRY(receive_all(fd.get(), &done, 1));
+  return took;
+}
+
+}  // namespace slime::bench
