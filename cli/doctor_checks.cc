@@ -89,8 +89,10 @@ std::vector<Finding> check_providers() {
     auto provider = transport::make_provider(name);
     const Status status = provider ? (*provider)->available() : provider.error();
     any = any || status.ok();
+    // Why verbs cannot be used, and what to do, is told once, with everything that it needs.
+    const std::string why = name == "verbs" ? "see libibverbs and rdma below" : status.text();
     out.push_back(status.ok() ? Finding{label, Verdict::kOk, "works here", ""}
-                              : Finding{label, Verdict::kInfo, "not usable: " + status.text(), ""});
+                              : Finding{label, Verdict::kInfo, "not usable: " + why, ""});
   }
   if (!any) {
     out.push_back({"providers", Verdict::kBroken, "none works", "without a provider no agent can connect"});

@@ -188,6 +188,12 @@ TEST_CASE("doctor: a machine without a usable libibverbs is told what to install
     CHECK(contains(advice, "apt-get install libibverbs1 ibverbs-providers"));
   }
   CHECK(found == 1);
+  // Once, also for people.
+  const Outcome text = run({"doctor"}, {"LD_LIBRARY_PATH=" OLD_IBVERBS_DIR});
+  const auto first = text.text.find("too old");
+  REQUIRE(first != std::string::npos);
+  CHECK(text.text.find("too old", first + 1) == std::string::npos);
+  CHECK(contains(text.text, "provider verbs"));
 }
 
 TEST_CASE("doctor refuses settings of verbs that it does not know") {

@@ -134,6 +134,7 @@ class VerbsPending final : public PendingEndpoint {
 }  // namespace
 
 Result<std::unique_ptr<PendingEndpoint>> PortState::prepare(std::shared_ptr<PortState> self) {
+  SLIME_TRY(device_->usable());
   Result<Handle> place = reserve();
   if (!place) return std::move(place).error();
   auto pending = std::make_unique<VerbsPending>(std::move(self), *place);
