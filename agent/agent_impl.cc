@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/agents.h"
 #include "agent/limits.h"
 #include "agent/target.h"
 #include "base/log.h"
@@ -87,7 +88,10 @@ Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions opt
   auto out = std::make_shared<PeerAgentImpl>(std::move(options));
   Status status = out->listen();
   if (status.ok()) status = out->enroll();
-  if (status.ok()) return out;
+  if (status.ok()) {
+    agent::remember(out);
+    return out;
+  }
   out->close(Nanos::zero()).ignore();
   return status;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,7 +66,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   bool poll(Nanos budget);
   Status close(Nanos bound);
 
-  [[nodiscard]] std::string info();
+  // `bound`: how long to wait for the loop; without its word the rest is told.
+  [[nodiscard]] std::string info(Nanos bound = Nanos::max());
   [[nodiscard]] std::string peer_info(const std::string& peer);
 
  private:
@@ -83,7 +85,9 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   // True when no session is left.
   bool wait_for_sessions(TimePoint deadline);
   Status close_parts(Nanos bound);
-  [[nodiscard]] std::string closed_info() const;
+  struct LoopView;
+  LoopView look() const;
+  std::optional<LoopView> look(Nanos bound);
 
   PeerAgentOptions options_;
   const InstanceId instance_ = InstanceId::random();
@@ -128,7 +132,8 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
     return future;
   }
   const Nanos span = deadline == Nanos::zero() ? options_.deadline : deadline;
-  operation->agent::PeerOperation::deadline = deadline_after(loop_->now(), span);
+  operation->began = loop_->now();
+  operation->agent::PeerOperation::deadline = deadline_after(operation->began, span);
   operation->wait_for_ready = wait_for_ready;
   operation->promise().on_cancel([weak_self = weak_from_this(), weak = std::weak_ptr<Operation>(operation)] {
     const auto self = weak_self.lock();

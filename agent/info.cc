@@ -1,6 +1,11 @@
 // What an agent tells of itself as JSON, for people and tools.
 
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +17,12 @@ namespace slime {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct PortView {
+  std::size_t endpoints = 0;
+  std::uint32_t free_slots = 0;
+  transport::PortCounters counters;
+};
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // names are a peer's bytes
@@ -33,17 +44,39 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"lent_buffers", c.lent_buffers}};
 }
 
-Json endpoint_json(const transport::EndpointCounters& c) {
-  return {{"messages_sent", c.messages_sent},
-          {"messages_received", c.messages_received},
-          {"bytes_sent", c.bytes_sent},
-          {"bytes_received", c.bytes_received},
-          {"reads", c.reads},
-          {"writes", c.writes},
-          {"atomics", c.atomics},
-          {"notifications_received", c.notifications_received},
-          {"credit_stalls", c.credit_stalls},
-          {"failed_operations", c.failed_operations}};
+Json endpoint_json(const transport::EndpointCounters& counters) {
+  Json out;
+  for (const transport::EndpointCounter& counter : transport::kEndpointCounters)
+    out[counter.name] = counters.*counter.value;
+  return out;
+}
+
+Json port_json(const PortView& port) {
+  Json out = {{"endpoints", port.endpoints},
+              {"free_slots", port.free_slots},
+              {"port_completions", port.counters.completions},
+              {"stale_completions", port.counters.stale_completions},
+              {"receives_posted", port.counters.receives_posted},
+              {"wakeups", port.counters.wakeups},
+              {"refused_endpoints", port.counters.refused_endpoints}};
+  out.update(endpoint_json(port.counters.endpoints));
+  return out;
+}
+
+Json device_json(const std::vector<transport::DeviceCounter>& counters) {
+  Json out = Json::object();
+  for (const transport::DeviceCounter& counter : counters) out[counter.name] = counter.value;
+  return out;
+}
+
+Json operation_json(const agent::OperationView& operation) {
+  using std::chrono::duration_cast;
+  using std::chrono::milliseconds;
+  return {{"what", operation.what},
+          {"peer", operation.peer},
+          {"stage", operation.stage},
+          {"age_ms", duration_cast<milliseconds>(operation.age).count()},
+          {"deadline_ms", duration_cast<milliseconds>(operation.left).count()}};
 }
 
 Json peer_json(const agent::PeerView& peer, std::string_view provider, std::string_view reason) {
@@ -62,6 +95,8 @@ Json peer_json(const agent::PeerView& peer, std::string_view provider, std::stri
   if (peer.connection == 0) return out;
   out["opened_by_us"] = peer.initiator;
   out["endpoint"] = peer.endpoint;
+  out["in_flight"] = peer.in_flight;
+  out["credits"] = peer.credits;
   Json counters = channel_json(peer.channel);
   counters.update(endpoint_json(peer.bytes));
   out["counters"] = std::move(counters);
@@ -84,7 +119,44 @@ Json registry_json(const agent::RegistryView& view) {
 
 }  // namespace
 
-std::string PeerAgentImpl::info() {
+// What is known on the loop only.
+struct PeerAgentImpl::LoopView {
+  std::vector<agent::PeerView> peers;
+  agent::BoardCounters board;
+  agent::OperationsView operations;
+  PortView port;
+};
+
+PeerAgentImpl::LoopView PeerAgentImpl::look() const {
+  return {switchboard_->view(),
+          switchboard_->counters(),
+          switchboard_->operations(),
+          {port_->endpoints(), port_->free_slots(), port_->counters()}};
+}
+
+// Nothing when the loop does not come to it within `bound`.
+std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
+  if (bound == Nanos::max()) return loop_->run([this] { return look(); });
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<LoopView> view;
+  };
+  const auto answer = std::make_shared<Answer>();
+  loop_->dispatch([answer, weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    LoopView view = self->look();
+    const std::lock_guard lock(answer->mutex);
+    answer->view.emplace(std::move(view));
+    answer->changed.notify_all();
+  });
+  std::unique_lock lock(answer->mutex);
+  answer->changed.wait_for(lock, bound, [&] { return answer->view.has_value(); });
+  return std::exchange(answer->view, std::nullopt);
+}
+
+std::string PeerAgentImpl::info(Nanos bound) {
   Json out = {{"name", options_.name},     {"scope", options_.scope},
               {"address", address_},       {"instance", instance_.to_string()},
               {"kind", options_.kind},     {"provider", fabric_->provider->name()},
@@ -93,24 +165,29 @@ std::string PeerAgentImpl::info() {
   out["state"] = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
   if (!pass || forked()) return text_of(out);
-  std::vector<agent::PeerView> peers;
-  agent::BoardCounters board;
-  loop_->run([&] {
-    peers = switchboard_->view();
-    board = switchboard_->counters();
-  });
-  out["connections"] = board.connections;
-  out["connections_made"] = board.made;
-  out["regions_published"] = regions_.published();
   const rpc::ServerCounters server = server_->counters();
   out["server"] = {{"requests", server.requests},
                    {"refused", server.refused},
                    {"expired", server.expired},
                    {"queued", server.queued},
                    {"running", server.running}};
+  out["device"] = device_json(fabric_->device->counters());
+  const std::optional<LoopView> view = look(bound);
+  if (!view) {
+    out["loop"] = "does not answer: a callback or an inline handler keeps it, or nobody drives it";
+    return text_of(out);
+  }
+  out["connections"] = view->board.connections;
+  out["connections_made"] = view->board.made;
+  out["regions_published"] = regions_.published();
+  out["port"] = port_json(view->port);
+  out["operations_in_flight"] = view->operations.count;
   out["peers"] = Json::array();
-  for (const agent::PeerView& peer : peers)
+  for (const agent::PeerView& peer : view->peers)
     out["peers"].push_back(peer_json(peer, fabric_->provider->name(), provider_reason_));
+  out["operations"] = Json::array();
+  for (const agent::OperationView& operation : view->operations.oldest)
+    out["operations"].push_back(operation_json(operation));
   return text_of(out);
 }
 

@@ -42,6 +42,11 @@ inline constexpr std::size_t kOldValuesChunk = 4096;
 // Names and addresses that info() still shows when nothing connects them any more.
 inline constexpr std::size_t kRememberedPeers = 4096;
 
+// Operations that info() shows, the oldest first; how many there are it says in any case.
+inline constexpr std::size_t kShownOperations = 64;
+// How long a dump waits for the loop of an agent, which may be what hangs.
+inline constexpr Nanos kDumpWait = std::chrono::seconds(1);
+
 // ---- registry
 // One request while connections and calls do not depend on it; and at start, where the caller waits.
 inline constexpr Nanos kRegistryTimeout = std::chrono::seconds(2);

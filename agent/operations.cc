@@ -1,5 +1,7 @@
 #include "agent/operations.h"
 
+#include <array>
+
 #include "agent/link.h"
 #include "agent/session.h"
 #include "base/str.h"
@@ -14,6 +16,17 @@ void PeerOperation::cancel() {
   } else if (session_ != nullptr) {
     cancel_started(*session_);
   }
+}
+
+const std::string& PeerOperation::peer() const {
+  static const std::string kNobody;
+  if (link_ != nullptr) return link_->key();
+  return session_ != nullptr ? session_->peer().name : kNobody;
+}
+
+std::string_view PeerOperation::stage() const {
+  if (link_ != nullptr) return connects() ? "waits for a connection" : "waits for its peer to connect";
+  return taken() ? "under way" : "waits for room on its connection";
 }
 
 Status PeerOperation::outcome(Status status) const {
@@ -36,6 +49,11 @@ Result<Payload> detached(Result<Payload> payload) {
 }
 
 }  // namespace
+
+std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
+std::string CallOperation::describe() const { return str("call ", service_, ".", method_); }
+std::string SendOperation::describe() const { return str("send with tag ", tag_); }
+std::string RecvOperation::describe() const { return str("recv with tag ", tag_); }
 
 void ConnectOperation::start(Session&) { conclude(None{}); }
 
@@ -165,6 +183,14 @@ OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided ki
                        .remote_offset = copy.remote_offset,
                        .length_bytes = copy.length_bytes});
   }
+}
+
+std::string OneSidedOperation::describe() const {
+  constexpr std::array<std::string_view, 3> kNames{"read", "write", "write_with_imm"};
+  std::uint64_t bytes = 0;
+  for (const transport::Copy& copy : copies_) bytes += copy.length_bytes;
+  return str(kNames[static_cast<std::size_t>(kind_)], " of ", copies_.size(),
+             copies_.size() == 1 ? " block, " : " blocks, ", bytes, " bytes");
 }
 
 Status OneSidedOperation::check(Session& session) const {

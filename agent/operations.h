@@ -6,10 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "agent/old_values.h"
+#include "agent/operation_list.h"
 #include "agent/region.h"
 #include "base/future.h"
 #include "rpc/channel.h"
@@ -23,11 +25,9 @@ class Session;
 
 // Something that a user wants of a peer: waits in a Link until there is a connection, then runs on a Session.
 // Ends exactly once, by its promise. Thread: the loop, after its making.
-class PeerOperation : public std::enable_shared_from_this<PeerOperation> {
+class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public Listed {
  public:
   PeerOperation() = default;
-  PeerOperation(const PeerOperation&) = delete;
-  PeerOperation& operator=(const PeerOperation&) = delete;
   virtual ~PeerOperation() = default;
 
   // Runs on a connection that is ready.
@@ -40,10 +40,18 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation> {
   // The user no longer wants it: ends it with kCancelled where that is possible.
   void cancel();
 
+  // What info() shows of it: "call cache.get", "read of 3 blocks"; whose it is; and what it waits for.
+  [[nodiscard]] virtual std::string describe() const = 0;
+  [[nodiscard]] const std::string& peer() const;
+  [[nodiscard]] std::string_view stage() const;
+
+  TimePoint began{};
   TimePoint deadline = kNever;
   bool wait_for_ready = false;
 
  protected:
+  // False while it waits for room on its connection.
+  [[nodiscard]] virtual bool taken() const { return true; }
   // Asks for an early end of what runs on the session.
   virtual void cancel_started(Session&) {}
   // What the user is told about a status of the session.
@@ -72,6 +80,7 @@ class ResultOperation : public PeerOperation {
   void conclude(Result<T> result) {
     if (!result) result = outcome(std::move(result).error());
     set_running(nullptr);
+    leave();
     promise_.complete(std::move(result));
   }
 
@@ -83,6 +92,7 @@ class ConnectOperation final : public ResultOperation<None> {
  public:
   using ResultOperation::ResultOperation;
   void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override { return "connect"; }
 };
 
 class RegionOperation final : public ResultOperation<RemoteRegion> {
@@ -90,6 +100,7 @@ class RegionOperation final : public ResultOperation<RemoteRegion> {
   RegionOperation(std::shared_ptr<Driver> driver, std::string name)
       : ResultOperation(std::move(driver)), name_(std::move(name)) {}
   void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
 
  private:
   void cancel_started(Session& session) override;
@@ -105,6 +116,7 @@ class CallOperation final : public ResultOperation<Payload> {
         method_(std::move(method)),
         arguments_(std::move(arguments)) {}
   void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
 
  private:
   void cancel_started(Session& session) override;
@@ -119,6 +131,7 @@ class SendOperation final : public ResultOperation<None> {
   SendOperation(std::shared_ptr<Driver> driver, std::uint64_t tag, ByteVector body)
       : ResultOperation(std::move(driver)), tag_(tag), body_(std::move(body)) {}
   void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
 
  private:
   void cancel_started(Session& session) override;
@@ -132,6 +145,7 @@ class RecvOperation final : public ResultOperation<Payload> {
   RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
       : ResultOperation(std::move(driver)), tag_(tag) {}
   void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
 
  private:
@@ -170,6 +184,7 @@ class PostedOperation : public ResultOperation<T>, public Posted {
 
  private:
   void cancel_started(Session& session) final;
+  [[nodiscard]] bool taken() const final { return this->posted(); }
   std::shared_ptr<PeerOperation> self_;  // while the endpoint has it
 };
 extern template class PostedOperation<None>;
@@ -182,6 +197,7 @@ class OneSidedOperation final : public PostedOperation<None> {
  public:
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
                     std::uint32_t imm);
+  [[nodiscard]] std::string describe() const override;
 
  private:
   [[nodiscard]] Status check(Session& session) const override;
@@ -206,6 +222,9 @@ class AtomicOperation final : public PostedOperation<std::uint64_t> {
   };
   AtomicOperation(std::shared_ptr<Driver> driver, Request request, OldValues::Place place)
       : PostedOperation(std::move(driver)), request_(std::move(request)), place_(std::move(place)) {}
+  [[nodiscard]] std::string describe() const override {
+    return request_.expected ? "compare_swap" : "fetch_add";
+  }
 
  private:
   [[nodiscard]] Status check(Session& session) const override;

@@ -195,10 +195,14 @@ void Session::cache_region(const std::string& name, const RemoteRegion& region) 
   if (ready()) regions_.insert_or_assign(name, region);
 }
 
-std::string Session::describe() const {
-  if (channel_) return channel_->endpoint().describe();
-  return endpoint_ ? endpoint_->describe() : std::string();
+// Null once it is closed without a channel.
+const transport::Endpoint* Session::endpoint() const {
+  return channel_ ? &channel_->endpoint() : endpoint_.get();
 }
+
+std::string Session::describe() const { return endpoint() ? endpoint()->describe() : std::string(); }
+std::size_t Session::in_flight() const { return endpoint() ? endpoint()->in_flight() : 0; }
+std::uint64_t Session::credits() const { return endpoint() ? endpoint()->credits() : 0; }
 
 bool Session::lost() const { return channel_ && !channel_->endpoint().error().ok(); }
 
@@ -217,8 +221,7 @@ rpc::ChannelCounters Session::channel_counters() const {
 }
 
 transport::EndpointCounters Session::endpoint_counters() const {
-  if (channel_) return channel_->endpoint().counters();
-  return endpoint_ ? endpoint_->counters() : transport::EndpointCounters{};
+  return endpoint() ? endpoint()->counters() : transport::EndpointCounters{};
 }
 
 }  // namespace slime::agent

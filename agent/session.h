@@ -94,6 +94,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void touch() { used_at_ = context_.loop.now(); }
   [[nodiscard]] rpc::ChannelCounters channel_counters() const;
   [[nodiscard]] transport::EndpointCounters endpoint_counters() const;
+  [[nodiscard]] std::size_t in_flight() const;  // operations that the endpoint has
+  [[nodiscard]] std::uint64_t credits() const;  // messages that it would take now
 
   std::vector<Link*> links;  // that use it, or wait for it to be ready
 
@@ -106,6 +108,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_closing() noexcept override;
   void on_channel_closed(const Status& reason) noexcept override;
 
+  [[nodiscard]] const transport::Endpoint* endpoint() const;
   void stall(std::shared_ptr<Posted> operation);
   void fail_stalled(const Status& reason);
 

@@ -60,6 +60,7 @@ void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> 
     operation->fail(closed_status());
     return;
   }
+  operations_.add(*operation);
   link_for(key).submit(std::move(operation));
 }
 
@@ -392,6 +393,8 @@ PeerView Switchboard::view_of(const Link& link) const {
     out.endpoint = session->describe();
     out.channel = session->channel_counters();
     out.bytes = session->endpoint_counters();
+    out.in_flight = session->in_flight();
+    out.credits = session->credits();
   }
   return out;
 }
@@ -400,6 +403,17 @@ std::vector<PeerView> Switchboard::view() const {
   std::vector<PeerView> out;
   out.reserve(links_.size());
   for (const auto& [key, link] : links_) out.push_back(view_of(*link));
+  return out;
+}
+
+OperationsView Switchboard::operations() const {
+  OperationsView out;
+  const TimePoint now = loop_.now();
+  operations_.for_each([&](const PeerOperation& operation) {
+    if (out.count++ >= limits::kShownOperations) return;
+    out.oldest.push_back({operation.describe(), operation.peer(), operation.stage(), now - operation.began,
+                          operation.deadline - now});
+  });
   return out;
 }
 

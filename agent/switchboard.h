@@ -33,6 +33,22 @@ struct PeerView {
   std::string endpoint;
   rpc::ChannelCounters channel;
   transport::EndpointCounters bytes;
+  std::size_t in_flight = 0;  // operations that the endpoint has
+  std::uint64_t credits = 0;  // messages that it would take now
+};
+
+// What info() shows of an operation.
+struct OperationView {
+  std::string what;
+  std::string peer;
+  std::string_view stage;
+  Nanos age{};
+  Nanos left{};  // until its deadline
+};
+
+struct OperationsView {
+  std::size_t count = 0;
+  std::vector<OperationView> oldest;  // limits::kShownOperations at most
 };
 
 struct BoardCounters {
@@ -84,6 +100,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
 
   [[nodiscard]] std::vector<PeerView> view() const;
   [[nodiscard]] PeerView view(const std::string& key) const;
+  [[nodiscard]] OperationsView operations() const;
   [[nodiscard]] BoardCounters counters() const { return {sessions_.size(), made_}; }
 
   // Acceptor.
@@ -143,6 +160,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   std::atomic<std::size_t> live_{0};
+  ListOf<PeerOperation> operations_;  // that have not ended
 };
 
 }  // namespace slime::agent

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "agent/dump.h"
 #include "agent/peer_agent.h"
 #include "base/daemon.h"
 #include "base/log.h"
@@ -109,6 +110,7 @@ CacheServerOptions server_options(const Flags& flags) {
 int serve(const Flags& flags, const std::string& dir,
           const std::function<void(Result<std::string>)>& started) {
   daemon::block_stop_signals();
+  dump_on_signal().ignore();  // without it the signal ends us, and that is all
   const auto refuse = [&](Status status) {
     started(std::move(status));
     return daemon::kExitFailed;

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "agent/dump.h"
 #include "agent/peer_agent.h"
 #include "base/log.h"
 #include "bench/bench.h"
@@ -91,5 +92,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Whoever reads our output may leave early.
   std::signal(SIGPIPE, SIG_IGN);
+  slime::dump_on_signal().ignore();  // without it SIGUSR1 ends us, and that is all
   return slime::cli::run(argc, argv);
 }

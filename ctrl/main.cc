@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/on_signal.h"
 #include "base/program.h"
 #include "base/str.h"
 #include "ctrl/client.h"
@@ -55,9 +58,29 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   return Server::bind(std::move(options));
 }
 
+// What SIGUSR1 asks; none while nothing is served.
+std::mutex g_mutex;
+Server* g_server = nullptr;
+
+void set_served(Server* server) {
+  const std::lock_guard lock(g_mutex);
+  g_server = server;
+}
+
+// What GET /v1/status answers, for who has the process but no way to its port.
+void dump_status() {
+  const std::lock_guard lock(g_mutex);
+  if (g_server == nullptr) return;
+  const ApiReply reply =
+      g_server->api().handle({.method = "GET", .target = "/v1/status", .content_type = {}, .body = {}});
+  std::fprintf(stderr, "nanoctrl: process %d on %s: %s\n", static_cast<int>(::getpid()),
+               g_server->url().c_str(), reply.body.c_str());
+}
+
 // Runs a bound server until SIGTERM or SIGINT.
 int serve(Server& server, const std::string& dir, const std::function<void(const Status&)>& started) {
   daemon::block_stop_signals();
+  on_signal(SIGUSR1, &dump_status).ignore();  // without it the signal ends us, and that is all
   const Result<daemon::PidFile> pid_file =
       daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
   if (!pid_file) {
@@ -65,10 +88,12 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
     return daemon::kExitFailed;
   }
   server.start();
+  set_served(&server);
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", pid ", ::getpid());
   started(Status());
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
+  set_served(nullptr);
   server.stop();
   return daemon::kExitOk;
 }

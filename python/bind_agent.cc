@@ -1,5 +1,8 @@
 #include <nanobind/stl/vector.h>
 
+#include <csignal>
+
+#include "agent/dump.h"
 #include "python/py_agent.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
@@ -240,6 +243,12 @@ void bind_agent(nb::module_& m) {
       "serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
       nb::arg("service"));
   bind_peer(m);
+  m.def(
+      "dump", [] { return dump(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "What every agent of this process is doing, in lines for people.");
+  m.def(
+      "dump_on_signal", [](int number) { check(dump_on_signal(number)); }, nb::arg("number") = SIGUSR1,
+      "From now on this process writes dump() to stderr when it gets the signal, and goes on.");
 }
 
 }  // namespace slime::python

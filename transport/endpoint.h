@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "transport/counters.h"
 #include "transport/memory.h"
 #include "transport/operation.h"
 
@@ -67,25 +68,6 @@ class Receiver {
 
  protected:
   ~Receiver() = default;
-};
-
-struct EndpointCounters {
-  std::uint64_t messages_sent = 0;
-  std::uint64_t messages_received = 0;
-  std::uint64_t bytes_sent = 0;      // everything that went out, framing included
-  std::uint64_t bytes_received = 0;  // everything that came in
-  std::uint64_t reads = 0;           // operations, not blocks
-  std::uint64_t writes = 0;
-  std::uint64_t atomics = 0;
-  std::uint64_t notifications_received = 0;
-  std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
-  std::uint64_t failed_operations = 0;
-  // Of providers that post to a device; zero elsewhere.
-  std::uint64_t work_requests = 0;
-  std::uint64_t doorbells = 0;    // posts, of one work request or a chain
-  std::uint64_t completions = 0;  // of our work requests
-  std::uint64_t coalesced = 0;    // blocks that joined the work request of the block before
-  std::uint64_t error_completions = 0;
 };
 
 struct SendOptions {

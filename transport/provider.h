@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "transport/counters.h"
 #include "transport/endpoint.h"
 #include "transport/loop.h"
 #include "transport/memory.h"
@@ -58,6 +59,7 @@ class Port {
   virtual Result<std::unique_ptr<PendingEndpoint>> prepare() = 0;
   [[nodiscard]] virtual std::size_t endpoints() const = 0;
   [[nodiscard]] virtual std::uint32_t free_slots() const = 0;  // not promised to any peer
+  [[nodiscard]] virtual PortCounters counters() const = 0;
 };
 
 // The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions and ports.
@@ -75,6 +77,9 @@ class Device {
   virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights,
                                         MemoryKind kind = MemoryKind::kHost) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
+  // What the adapter itself counts, where there is one and it can be read: those that are not zero, and those
+  // that tell of receivers that were not ready. Reads files, so not for the loop.
+  [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }
 };
 
 // One fabric. Thread: any.

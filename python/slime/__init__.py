@@ -40,6 +40,8 @@ from slime._slime import (
     Progress,
     RemoteRegion,
     Rights,
+    dump,
+    dump_on_signal,
     set_log_level,
     version,
 )
@@ -83,6 +85,8 @@ __all__ = [
     "Unimplemented",
     "__version__",
     "current_call",
+    "dump",
+    "dump_on_signal",
     "empty",
     "method",
     "region_of",

@@ -360,6 +360,14 @@ class Peer:
         Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
         """
 
+def dump() -> str:
+    """What every agent of this process is doing, in lines for people."""
+
+def dump_on_signal(number: int = 10) -> None:
+    """
+    From now on this process writes dump() to stderr when it gets the signal, and goes on.
+    """
+
 class Payload:
     """
     Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).

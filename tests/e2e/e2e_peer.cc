@@ -2,8 +2,8 @@
 //
 //   e2e_peer NAME CTRL_URL REGION_BYTES
 //
-// Publishes the region "big" with e2e_byte(i) at each offset i, serves "work", prints READY and its address,
-// and ends with its stdin.
+// Writes a dump of its agent on SIGUSR1. Publishes the region "big" with e2e_byte(i) at each offset i, serves
+// "work", prints READY and its address, and ends with its stdin.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/dump.h"
 #include "agent/peer_agent.h"
 #include "tests/e2e/pattern.h"
 #include "tests/support/settings.h"
@@ -26,6 +27,7 @@ int fail(const slime::Status& status) {
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
+  if (auto status = slime::dump_on_signal(); !status.ok()) return fail(status);
   slime::PeerAgentOptions options;
   options.name = argv[1];
   options.ctrl_url = argv[2];

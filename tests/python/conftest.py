@@ -44,13 +44,14 @@ def wait_until(condition, seconds=10):
 
 
 class Program:
-    """A process of a test: stdin and stdout are pipes, stderr is the test's. Ended with the test."""
+    """A process of a test: stdin and stdout are pipes, stderr is the test's, or a file. Ended with the test."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, stderr=None):
         self.process = subprocess.Popen(
             [str(a) for a in arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             env={**os.environ, "SLIME_PROVIDER": PROVIDER, **(env or {})},
             bufsize=0,
         )
@@ -101,7 +102,11 @@ def start():
 def start_python(start):
     """Runs Python source in a process of its own, which finds the provider to use as PROVIDER."""
     prelude = f"PROVIDER = {PROVIDER!r}\n"
-    return lambda source, *arguments: start(sys.executable, "-u", "-c", prelude + textwrap.dedent(source), *arguments)
+
+    def run(source, *arguments, **options):
+        return start(sys.executable, "-u", "-c", prelude + textwrap.dedent(source), *arguments, **options)
+
+    return run
 
 
 def peer_and_region(a, b, size=256, rights=slime.Rights.READ_WRITE):

@@ -60,7 +60,15 @@ void PortState::reset_users(std::shared_ptr<RegionRecord> record) {
   });
 }
 
+PortCounters PortState::counters() const {
+  PortCounters out;
+  out.endpoints = gone_;
+  for (const SoftEndpoint* endpoint : endpoints_) out.endpoints += endpoint->counters();
+  return out;
+}
+
 void PortState::remove(SoftEndpoint& endpoint) {
+  gone_ += endpoint.counters();
   std::erase(endpoints_, &endpoint);
   std::replace(scheduled_.begin(), scheduled_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));
   std::replace(running_.begin(), running_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));

@@ -33,6 +33,7 @@ class PortState : public std::enable_shared_from_this<PortState> {
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
+  [[nodiscard]] PortCounters counters() const;
 
  private:
   void run_scheduled();
@@ -42,6 +43,7 @@ class PortState : public std::enable_shared_from_this<PortState> {
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;
   std::vector<SoftEndpoint*> running_;
+  EndpointCounters gone_;  // of endpoints that are
 };
 
 class SoftPort final : public Port {
@@ -53,6 +55,7 @@ class SoftPort final : public Port {
   Result<std::unique_ptr<PendingEndpoint>> prepare() override;
   [[nodiscard]] std::size_t endpoints() const override { return state_->endpoints(); }
   [[nodiscard]] std::uint32_t free_slots() const override { return state_->pool->unreserved(); }
+  [[nodiscard]] PortCounters counters() const override { return state_->counters(); }
 
  private:
   const std::shared_ptr<PortState> state_;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "transport/verbs/device_counters.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/regions.h"
 
@@ -156,6 +157,11 @@ Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, Mem
 Result<std::unique_ptr<Port>> VerbsDevice::open_port(Loop& loop, PortOptions options) {
   SLIME_TRY(state_->usable());
   return open_verbs_port(state_, loop, options);
+}
+
+std::vector<DeviceCounter> VerbsDevice::counters() const {
+  const Selection& at = state_->context->selection;
+  return read_device_counters(at.device, at.port);
 }
 
 }  // namespace slime::transport::verbs

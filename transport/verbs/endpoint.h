@@ -193,6 +193,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void deliver(Arrived arrived);
   void deliver_arrived();
   void check_goodbye();
+  void count_error(ibv_wc_status status);
+  [[nodiscard]] Status flushed() const;
   void fail_work(const WorkId& id, const ibv_wc& completion);
   void complete_finished(bool succeeded, bool all);
 

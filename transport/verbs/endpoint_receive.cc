@@ -47,15 +47,47 @@ void VerbsEndpoint::complete_finished(bool succeeded, bool all) {
   }
 }
 
+void VerbsEndpoint::count_error(ibv_wc_status status) {
+  ++counters_.error_completions;
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) ++counters_.receiver_not_ready;
+  switch (blame_for(status)) {
+    case Blame::kLocal:
+      ++counters_.errors_local;
+      break;
+    case Blame::kRemote:
+      ++counters_.errors_remote;
+      break;
+    case Blame::kPath:
+      ++counters_.errors_path;
+      break;
+    case Blame::kPeer:
+      ++counters_.errors_peer;
+      break;
+    case Blame::kDevice:
+      ++counters_.errors_device;
+      break;
+    case Blame::kVictim:
+      ++counters_.errors_victim;
+      break;
+  }
+}
+
+// Work that came back without an error before it: the device stopped the queue pair by itself.
+Status VerbsEndpoint::flushed() const {
+  if (goodbye_) return {Code::kUnavailable, "the peer closed the connection before it had taken everything"};
+  if (!lost_.ok()) return {Code::kUnavailable, str("the peer ended or reset the connection: ", lost_.text())};
+  return {Code::kUnavailable,
+          "its queue pair was flushed, and neither the device nor the peer gave a reason. Cause: the device "
+          "stopped the queue pair, because the peer asked for what it may not have, or the device was reset. "
+          "Check: what the peer logged at that time; dmesg on this host"};
+}
+
 // The first error breaks the endpoint, and is what its operation ends with; those that were flushed behind it
 // are its victims.
 void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
-  ++counters_.error_completions;
+  count_error(completion.status);
   if (completion.status == IBV_WC_WR_FLUSH_ERR) {
-    // Without an error before it: the device moved the queue pair by itself, and an event says why.
-    if (working())
-      break_now(
-          peer_gone(Status(Code::kUnavailable, "its queue pair was flushed; the device gave no reason")));
+    if (working()) break_now(peer_gone(flushed()));
     return;
   }
   if (!working()) return;
@@ -79,7 +111,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
   if (!usable) {
     port_->pool().put_back(slot);
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
-      ++counters_.error_completions;
+      count_error(completion.status);
       const Status error =
           completion_error(port_->context()->functions, completion, {"receive", who_.peer_name, path()});
       break_now(peer_gone(Status(Code::kUnavailable, error.text())));

@@ -109,7 +109,7 @@ Status PortState::open_queues() {
 }
 
 void PortState::shut() {
-  SLIME_CHECK(endpoints_ == 0);  // the port outlives its endpoints
+  SLIME_CHECK(endpoints_.empty());  // the port outlives its endpoints
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
   if (polled_) loop->remove_poller(*this);
@@ -177,7 +177,7 @@ void PortState::attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queu
                        std::uint32_t number) {
   if (queue_pair == 0) {
     *places_.find(place) = &endpoint;
-    ++endpoints_;
+    endpoints_.insert(&endpoint);
   }
   by_number_[number] = {&endpoint, queue_pair};
 }
@@ -207,7 +207,8 @@ void PortState::detach(Handle place, std::shared_ptr<CreditAccount> account, std
 }
 
 void PortState::forget(VerbsEndpoint& endpoint) {
-  --endpoints_;
+  endpoints_.erase(&endpoint);
+  counters_.endpoints += endpoint.counters();
   for (auto* list : {&scheduled_, &running_, &room_waiters_, &buffer_waiters_})
     std::replace(list->begin(), list->end(), &endpoint, static_cast<VerbsEndpoint*>(nullptr));
 }
@@ -400,6 +401,7 @@ void PortState::on_receive(const ibv_wc& completion) {
 
 PortCounters PortState::counters() const {
   PortCounters out = counters_;
+  for (const VerbsEndpoint* endpoint : endpoints_) out.endpoints += endpoint->counters();
   out.receives_posted = pool_->posts();
   return out;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/ids.h"
@@ -28,14 +29,6 @@ struct WorkId {
   [[nodiscard]] std::uint64_t pack() const;
   static WorkId unpack(std::uint64_t id);
   static constexpr std::uint32_t kGenerationMask = (1U << 15) - 1;
-};
-
-struct PortCounters {
-  std::uint64_t completions = 0;
-  std::uint64_t stale_completions = 0;
-  std::uint64_t receives_posted = 0;
-  std::uint64_t wakeups = 0;  // completion events
-  std::uint64_t refused_endpoints = 0;
 };
 
 // A port, as its endpoints and the tasks that it posted share it: the completion queue, the shared receive
@@ -93,7 +86,7 @@ class PortState final : public RegionUsers,
 
   // ---- for the port
   Result<std::unique_ptr<PendingEndpoint>> prepare(std::shared_ptr<PortState> self);
-  [[nodiscard]] std::size_t endpoints() const { return endpoints_; }
+  [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
   [[nodiscard]] PortCounters counters() const;
   void shut();
 
@@ -148,15 +141,15 @@ class PortState final : public RegionUsers,
 
   SlotMap<VerbsEndpoint*> places_;
   std::unordered_map<std::uint32_t, Target> by_number_;
-  std::size_t endpoints_ = 0;
-  std::uint32_t shared_free_ = 0;  // work requests that nobody reserved or took
-  std::uint32_t retired_ = 0;      // of endpoints that are gone, until the queue was seen empty
+  std::unordered_set<VerbsEndpoint*> endpoints_;  // those that have ended but are not destroyed included
+  std::uint32_t shared_free_ = 0;                 // work requests that nobody reserved or took
+  std::uint32_t retired_ = 0;  // of endpoints that are gone, until the queue was seen empty
   std::vector<VerbsEndpoint*> scheduled_;
   std::vector<VerbsEndpoint*> running_;
   std::vector<VerbsEndpoint*> room_waiters_;
   std::vector<VerbsEndpoint*> buffer_waiters_;
   TimerId receive_retry_;
-  PortCounters counters_;
+  PortCounters counters_;  // its endpoints': those that are gone
   std::uint64_t polls_ = 0;
   bool run_posted_ = false;
   bool receives_refused_ = false;  // and logged
@@ -178,7 +171,7 @@ class VerbsPort final : public Port {
   Result<std::unique_ptr<PendingEndpoint>> prepare() override { return state_->prepare(state_); }
   [[nodiscard]] std::size_t endpoints() const override { return state_->endpoints(); }
   [[nodiscard]] std::uint32_t free_slots() const override { return state_->pool().unreserved(); }
-  [[nodiscard]] PortCounters counters() const { return state_->counters(); }
+  [[nodiscard]] PortCounters counters() const override { return state_->counters(); }
 
  private:
   const std::shared_ptr<PortState> state_;

@@ -27,9 +27,7 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-inline verbs::PortCounters port_counters(Fixture& fixture, int side) {
-  return dynamic_cast<verbs::VerbsPort&>(fixture.port(side)).counters();
-}
+inline PortCounters port_counters(Fixture& fixture, int side) { return fixture.port(side).counters(); }
 
 // One block each of `bytes`, `stride_here` and `stride_there` apart.
 struct Blocks {

@@ -125,6 +125,33 @@ TEST_CASE("what has an order, or is small, stays on one queue pair") {
   CHECK(rig.equal(batch));
 }
 
+TEST_CASE("a port counts for all its endpoints, those that are gone included") {
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  std::optional<Connection> first(std::in_place, fixture);
+  Connection second(fixture);
+  TestOperation operations[3];
+  const ByteVector text(100);
+  REQUIRE(send(first->a(), text, operations[0]).ok());
+  REQUIRE(send(second.a(), text, operations[1]).ok());
+  REQUIRE(fixture.until([&] { return operations[0].done() && operations[1].done(); }));
+  EndpointCounters sum = first->a().counters();
+  sum += second.a().counters();
+  CHECK(sum.messages_sent == 2);
+  PortCounters port = fixture.port(0).counters();
+  CHECK(port.endpoints.messages_sent == 2);
+  CHECK(port.endpoints.doorbells == sum.doorbells);
+  CHECK(port.completions >= port.endpoints.completions);
+  CHECK(port.receives_posted > 0);
+  CHECK(port.refused_endpoints == 0);
+  first.reset();
+  REQUIRE(send(second.a(), text, operations[2]).ok());
+  REQUIRE(fixture.until([&] { return operations[2].done(); }));
+  port = fixture.port(0).counters();
+  CHECK(port.endpoints.messages_sent == 3);
+  CHECK(port.endpoints.bytes_sent > second.a().counters().bytes_sent);
+}
+
 TEST_CASE("200 endpoints on one port work, and go") {
   FakeVerbsFixture fixture;
   fixture.open({});

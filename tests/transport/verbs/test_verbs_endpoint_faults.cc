@@ -79,25 +79,45 @@ TEST_CASE("a message that the device refuses does not look as if it had been sen
   CHECK(rig.connection.receiver_b.messages.size() <= 1);
 }
 
+TEST_CASE("a device that cannot take back memory makes no more connections on the ports that are open") {
+  Rig rig;
+  const Status reason(Code::kInternal, "memory that peers may still reach");
+  dynamic_cast<verbs::VerbsDevice&>(rig.fixture.device(0)).state()->set_unusable(reason);
+  const auto refused = rig.fixture.connect();
+  CHECK(refused.status().code() == Code::kInternal);
+  CHECK(contains(refused.status().text(), reason.text()));
+  CHECK(rig.fixture.port(0).endpoints() == 1);
+}
+
 // ----------------------------------------------------------------------------------------- error completions
 
 struct Failure {
   ibv_wc_status status;
   Code code;
   std::string_view name;
+  std::uint64_t EndpointCounters::*blamed;
 };
 
 TEST_CASE("an error completion says what failed, with whom, on which path, why, and what to check") {
   Failure failure{};
   SUBCASE("refused by the peer's memory") {
-    failure = {IBV_WC_REM_ACCESS_ERR, Code::kPermissionDenied, "IBV_WC_REM_ACCESS_ERR"};
+    failure = {IBV_WC_REM_ACCESS_ERR, Code::kPermissionDenied, "IBV_WC_REM_ACCESS_ERR",
+               &EndpointCounters::errors_remote};
   }
-  SUBCASE("nobody answers") { failure = {IBV_WC_RETRY_EXC_ERR, Code::kUnavailable, "IBV_WC_RETRY_EXC_ERR"}; }
-  SUBCASE("our own memory") { failure = {IBV_WC_LOC_PROT_ERR, Code::kInternal, "IBV_WC_LOC_PROT_ERR"}; }
+  SUBCASE("nobody answers") {
+    failure = {IBV_WC_RETRY_EXC_ERR, Code::kUnavailable, "IBV_WC_RETRY_EXC_ERR",
+               &EndpointCounters::errors_path};
+  }
+  SUBCASE("our own memory") {
+    failure = {IBV_WC_LOC_PROT_ERR, Code::kInternal, "IBV_WC_LOC_PROT_ERR", &EndpointCounters::errors_local};
+  }
   SUBCASE("the peer has no receive") {
-    failure = {IBV_WC_RNR_RETRY_EXC_ERR, Code::kUnavailable, "IBV_WC_RNR_RETRY_EXC_ERR"};
+    failure = {IBV_WC_RNR_RETRY_EXC_ERR, Code::kUnavailable, "IBV_WC_RNR_RETRY_EXC_ERR",
+               &EndpointCounters::errors_peer};
   }
-  SUBCASE("the device") { failure = {IBV_WC_FATAL_ERR, Code::kInternal, "IBV_WC_FATAL_ERR"}; }
+  SUBCASE("the device") {
+    failure = {IBV_WC_FATAL_ERR, Code::kInternal, "IBV_WC_FATAL_ERR", &EndpointCounters::errors_device};
+  }
   verbs::Options options;
   options.data_queue_pairs = 1;  // one behind the other
   Rig rig(1 << 20, options);
@@ -119,7 +139,11 @@ TEST_CASE("an error completion says what failed, with whom, on which path, why, 
   CHECK(rig.connection.receiver_a.close_reason.code() == Code::kUnavailable);
   CHECK(contains(rig.connection.receiver_a.close_reason.text(), failure.name));
   check_path(rig.connection.receiver_a.close_reason.text());
-  CHECK(rig.a().counters().error_completions >= 1);
+  const EndpointCounters counters = rig.a().counters();
+  CHECK(counters.*failure.blamed == 1);
+  CHECK(counters.errors_victim == counters.error_completions - 1);
+  CHECK(counters.errors_victim > 0);
+  CHECK(counters.receiver_not_ready == (failure.status == IBV_WC_RNR_RETRY_EXC_ERR ? 1 : 0));
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_b.closed == 1; }));
 }
 
@@ -133,6 +157,8 @@ TEST_CASE("a queue pair that was flushed without an error before it breaks the e
   CHECK(operation.completions == 1);
   CHECK(operation.last.code() == Code::kUnavailable);
   CHECK(contains(operation.last.text(), "flushed"));
+  CHECK(contains(operation.last.text(), "Cause: "));
+  CHECK(contains(operation.last.text(), "Check: "));
   check_path(operation.last.text());
 }
 

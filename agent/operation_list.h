@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+
+namespace slime::agent {
+
+// Something that is in one list at a time, and leaves it when it is destroyed. Thread: the loop.
+class Listed {
+ public:
+  Listed() = default;
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+  void leave() {
+    if (next_ == nullptr) return;
+    previous_->next_ = next_;
+    next_->previous_ = previous_;
+    previous_ = next_ = nullptr;
+  }
+
+ protected:
+  ~Listed() { leave(); }
+
+ private:
+  template <class T>
+  friend class ListOf;
+  Listed* previous_ = nullptr;
+  Listed* next_ = nullptr;
+};
+
+// What is under way, in the order in which it began, at the cost of four stores: no memory of its own. Does
+// not own what it holds. Thread: the loop.
+template <class T>
+class ListOf {
+ public:
+  ListOf() { end_.previous_ = end_.next_ = &end_; }
+  ~ListOf() {
+    while (end_.next_ != &end_) end_.next_->leave();
+    end_.previous_ = end_.next_ = nullptr;
+  }
+  ListOf(const ListOf&) = delete;
+  ListOf& operator=(const ListOf&) = delete;
+
+  void add(T& item) {
+    Listed& at = item;
+    at.previous_ = end_.previous_;
+    at.next_ = &end_;
+    end_.previous_->next_ = &at;
+    end_.previous_ = &at;
+  }
+  // fn(const T&), from the oldest on. It must not change the list.
+  template <class F>
+  void for_each(F&& fn) const {
+    for (const Listed* at = end_.next_; at != &end_; at = at->next_) fn(static_cast<const T&>(*at));
+  }
+
+ private:
+  struct End final : Listed {};
+  End end_;
+};
+
+}  // namespace slime::agent

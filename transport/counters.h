@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace slime::transport {
+
+struct EndpointCounters {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;      // everything that went out, framing included
+  std::uint64_t bytes_received = 0;  // everything that came in
+  std::uint64_t reads = 0;           // operations, not blocks
+  std::uint64_t writes = 0;
+  std::uint64_t atomics = 0;
+  std::uint64_t notifications_received = 0;
+  std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
+  std::uint64_t failed_operations = 0;
+  // Of providers that post to a device; zero elsewhere.
+  std::uint64_t work_requests = 0;
+  std::uint64_t doorbells = 0;    // posts, of one work request or a chain
+  std::uint64_t completions = 0;  // of our work requests
+  std::uint64_t coalesced = 0;    // blocks that joined the work request of the block before
+  // Completions that report an error, and who is to blame for them (transport/verbs/errors.h).
+  std::uint64_t error_completions = 0;
+  std::uint64_t errors_local = 0;
+  std::uint64_t errors_remote = 0;
+  std::uint64_t errors_path = 0;
+  std::uint64_t errors_peer = 0;
+  std::uint64_t errors_device = 0;
+  std::uint64_t errors_victim = 0;
+  std::uint64_t receiver_not_ready = 0;  // of errors_peer: no receive was posted there, for all the retries
+};
+
+// Each of them by name, in that order: for sums, and for people.
+struct EndpointCounter {
+  const char* name;
+  std::uint64_t EndpointCounters::*value;
+};
+inline constexpr std::array kEndpointCounters{
+    EndpointCounter{"messages_sent", &EndpointCounters::messages_sent},
+    EndpointCounter{"messages_received", &EndpointCounters::messages_received},
+    EndpointCounter{"bytes_sent", &EndpointCounters::bytes_sent},
+    EndpointCounter{"bytes_received", &EndpointCounters::bytes_received},
+    EndpointCounter{"reads", &EndpointCounters::reads},
+    EndpointCounter{"writes", &EndpointCounters::writes},
+    EndpointCounter{"atomics", &EndpointCounters::atomics},
+    EndpointCounter{"notifications_received", &EndpointCounters::notifications_received},
+    EndpointCounter{"credit_stalls", &EndpointCounters::credit_stalls},
+    EndpointCounter{"failed_operations", &EndpointCounters::failed_operations},
+    EndpointCounter{"work_requests", &EndpointCounters::work_requests},
+    EndpointCounter{"doorbells", &EndpointCounters::doorbells},
+    EndpointCounter{"completions", &EndpointCounters::completions},
+    EndpointCounter{"coalesced", &EndpointCounters::coalesced},
+    EndpointCounter{"error_completions", &EndpointCounters::error_completions},
+    EndpointCounter{"errors_local", &EndpointCounters::errors_local},
+    EndpointCounter{"errors_remote", &EndpointCounters::errors_remote},
+    EndpointCounter{"errors_path", &EndpointCounters::errors_path},
+    EndpointCounter{"errors_peer", &EndpointCounters::errors_peer},
+    EndpointCounter{"errors_device", &EndpointCounters::errors_device},
+    EndpointCounter{"errors_victim", &EndpointCounters::errors_victim},
+    EndpointCounter{"receiver_not_ready", &EndpointCounters::receiver_not_ready},
+};
+static_assert(sizeof(EndpointCounters) == kEndpointCounters.size() * sizeof(std::uint64_t));
+
+inline EndpointCounters& operator+=(EndpointCounters& sum, const EndpointCounters& more) {
+  for (const EndpointCounter& counter : kEndpointCounters) sum.*counter.value += more.*counter.value;
+  return sum;
+}
+
+// Of a port since it was opened.
+struct PortCounters {
+  EndpointCounters endpoints;  // of all of them together, those that are gone included
+  // Of providers that share a completion queue and a receive queue; zero elsewhere.
+  std::uint64_t completions = 0;        // receives and what no endpoint knew of included
+  std::uint64_t stale_completions = 0;  // of endpoints that were gone; dropped
+  std::uint64_t receives_posted = 0;
+  std::uint64_t wakeups = 0;            // completion events
+  std::uint64_t refused_endpoints = 0;  // for want of room in the completion queue
+};
+
+// What an adapter counts for everybody who uses its port, by its driver's name.
+struct DeviceCounter {
+  std::string name;
+  std::uint64_t value = 0;
+};
+
+}  // namespace slime::transport
