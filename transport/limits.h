@@ -102,8 +102,8 @@ inline constexpr std::uint32_t kChainRequests = 32;
 inline constexpr std::uint32_t kSignalInterval = 256;
 // Short messages that need no completion of their own go unnoticed for so many.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
-// The message queue pair's send queue.
-inline constexpr std::uint32_t kMessageDepth = 512;
+// The message queue pair's send queue: one less than a power of two, as Options::send_queue_depth says why.
+inline constexpr std::uint32_t kMessageDepth = 511;
 // What one work request moves at most: others get their turn, and a region can be closed in the middle.
 inline constexpr std::uint64_t kWorkRequestBytes = 1024 * 1024;
 // A batch is spread over the data queue pairs from this size on, if its work requests are at least as large

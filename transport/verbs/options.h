@@ -8,7 +8,8 @@
 namespace slime::transport::verbs {
 
 // How a device, its queue pairs and its memory are set up. -1 (or an empty name) lets Slime choose; what it
-// chose, and why, is logged and shown by `slime doctor`.
+// chose, and why, is logged and shown by `slime doctor`. Drivers round the depth of a queue up to a power of
+// two, many of them after adding a slot that stays empty: 2,048 would be a ring of twice the size.
 struct Options {
   std::string device;           // SLIME_VERBS_DEVICE: "mlx5_0"; empty: the nearest one with an active port
   int port = -1;                // SLIME_VERBS_PORT: from 1
@@ -24,7 +25,7 @@ struct Options {
   int min_rnr_timer = 12;       // SLIME_VERBS_MIN_RNR_TIMER: 1 to 31; 0 would be 655 ms, and is refused
   int rd_atomic = 16;           // SLIME_VERBS_RD_ATOMIC: reads in flight of one queue pair; clamped by both
   int data_queue_pairs = 2;     // SLIME_VERBS_DATA_QPS: 1 to 8
-  int send_queue_depth = 2048;  // SLIME_VERBS_SEND_DEPTH: work requests of one data queue pair
+  int send_queue_depth = 2047;  // SLIME_VERBS_SEND_DEPTH: work requests of one data queue pair
   int max_inline = 220;         // SLIME_VERBS_INLINE: bytes asked for; the device may grant fewer
   bool relaxed_ordering = true;  // SLIME_VERBS_RELAXED_ORDERING: for data regions where the device knows it
   bool flush_read = false;       // SLIME_VERBS_FLUSH_READ: a read after each write, before it completes

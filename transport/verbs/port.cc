@@ -143,7 +143,7 @@ Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(bool for_data) {
   shape.srq = srq_;
   shape.depth = for_data ? data_depth_ : std::min(limits::kMessageDepth, data_depth_);
   shape.max_sge = for_data ? max_sge_ : 1;
-  shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
+  shape.max_inline = for_data ? 0 : static_cast<std::uint32_t>(context_->options.max_inline);
   return QueuePair::create(context_, shape);
 }
 
