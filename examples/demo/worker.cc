@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/dump.h"
 #include "agent/peer_agent.h"
 
 namespace {
@@ -115,6 +116,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: demo_worker NAME CTRL_URL\n");
     return 2;
   }
+  if (const Status status = slime::dump_on_signal(); !status.ok()) return fail(status);  // kill -USR1
   auto agent = slime::PeerAgent::start({.name = argv[1], .ctrl_url = argv[2], .kind = "worker"});
   if (!agent) return fail(agent.error());
   auto block = (*agent)->allocate(kBytes, slime::Rights::kReadWrite);

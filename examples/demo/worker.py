@@ -98,6 +98,7 @@ def main() -> int:
     if len(sys.argv) != 3:
         print("usage: worker.py NAME CTRL_URL", file=sys.stderr)
         return 2
+    slime.dump_on_signal()  # kill -USR1: what it is doing, on stderr
     with slime.PeerAgent(sys.argv[1], ctrl_url=sys.argv[2], kind="worker") as agent:
         agent.serve(Worker(agent))
         print("ready", flush=True)
