@@ -183,6 +183,7 @@ Ticket ChannelImpl::refuse(Kind kind, Handler handler, Status status) {
 Handle ChannelImpl::add_pending(Pending pending) {
   ++(pending.kind == Kind::kRecv ? receives_ : asked_);
   const TimePoint deadline = pending.deadline;
+  if (pending_.empty()) endpoint_->set_awaiting(true);
   const auto handle = pending_.insert(std::move(pending));
   SLIME_CHECK(handle.has_value());  // the limits of both kinds together are the table's size
   if (deadline != kNever) {
@@ -211,6 +212,7 @@ Ticket ChannelImpl::ask(Pending pending, OutFrame frame) {
 void ChannelImpl::finish(Handle handle, Outcome outcome) {
   auto pending = pending_.take(handle);
   if (!pending) return;
+  if (pending_.empty() && !closed_) endpoint_->set_awaiting(false);
   --(pending->kind == Kind::kRecv ? receives_ : asked_);
   if (pending->deadline != kNever) deadlines_.erase({pending->deadline, handle.packed()});
   if (pending->queued) unqueue(*pending->queued);

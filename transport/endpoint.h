@@ -142,6 +142,10 @@ class Endpoint {
   // Breaks it now with `reason` (not OK): everything in flight completes with kUnavailable or the reason.
   virtual void reset(Status reason) = 0;
 
+  // Somebody waits for a message of the peer, or nobody any more. A peer that falls silent is noticed while
+  // operations are in flight or a message is awaited, and no sooner than something is asked of it otherwise.
+  virtual void set_awaiting(bool awaiting) = 0;
+
   [[nodiscard]] virtual bool closed() const = 0;   // on_closed was called
   [[nodiscard]] virtual Status error() const = 0;  // the sticky first error, OK while healthy
   [[nodiscard]] virtual std::uint32_t max_message_bytes() const = 0;

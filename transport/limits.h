@@ -86,10 +86,13 @@ inline constexpr std::size_t kResolvedAddresses = 8;
 // in flight, and what is in flight, of one direction:
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
-// While work waits: a silent peer is declared dead after 3 + 2 x 3 seconds.
-inline constexpr int kKeepaliveIdleSeconds = 3;
-inline constexpr int kKeepaliveIntervalSeconds = 2;
-inline constexpr int kKeepaliveCount = 3;
+// While work waits: a silent peer is declared dead after 2 + 6 x 1 seconds. Many questions, so that a link
+// that was down for five seconds, or a wire that loses some of them, is no death.
+inline constexpr int kKeepaliveIdleSeconds = 2;
+inline constexpr int kKeepaliveIntervalSeconds = 1;
+inline constexpr int kKeepaliveCount = 6;
+// What was sent so shortly before keepalive is switched on may still be unacknowledged.
+inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work, not at once: two system calls for each call would
 // cost more than the call.
 inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);

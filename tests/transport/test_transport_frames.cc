@@ -43,12 +43,13 @@ class ScriptWire final : public Wire {
     return total;
   }
   void want_write(bool) override {}
-  void set_waiting(bool) override {}
+  void set_waiting(bool now) override { waiting = now; }
   [[nodiscard]] std::string describe() const override { return "script"; }
   void deliver(Bytes bytes) {
     coming.insert(coming.end(), bytes.begin(), bytes.end());
     handler_->on_readable();
   }
+  bool waiting = false;
   ByteVector sent;
   ByteVector coming;
 
@@ -139,6 +140,24 @@ TEST_CASE("the bytes of atomics are those of the documentation") {
   CHECK(swapping.last.code() == Code::kPermissionDenied);
   CHECK(Bytes(local.copy()).subspan(8).size() == 8);
   CHECK(std::equal(local.bytes().begin() + 8, local.bytes().end(), random_data(16, 1).begin() + 8));
+}
+
+TEST_CASE("the wire knows that somebody waits for a message, though nothing is in flight") {
+  Scripted s;
+  s.turns();
+  CHECK_FALSE(s.wire->waiting);
+  s.endpoint->set_awaiting(true);
+  CHECK(s.wire->waiting);
+  GuardedRegion local(s.device, 16, Rights::kLocal, 1);
+  TestOperation adding;
+  REQUIRE(s.endpoint->fetch_add({&local.region, 0, &s.remote, 0}, 1, adding).ok());
+  s.turns();
+  s.wire->deliver(frame({.type = FrameType::kAtomicReply, .operation = 1, .value = 1}));
+  s.turns();
+  REQUIRE(adding.last.ok());
+  CHECK(s.wire->waiting);
+  s.endpoint->set_awaiting(false);
+  CHECK_FALSE(s.wire->waiting);
 }
 
 TEST_CASE("a peer's atomics are executed once each and answered in order") {

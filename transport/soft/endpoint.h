@@ -37,6 +37,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
+  void set_awaiting(bool awaiting) override;
 
   [[nodiscard]] bool closed() const override { return told_closed_; }
   [[nodiscard]] Status error() const override { return error_; }
@@ -168,6 +169,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void expire_messages(TimePoint now, TimePoint& next);
   void return_idle_credits(TimePoint now, TimePoint& next);
   void settle();  // after a burst: on_ready, keepalive, the next step of a close
+  void tell_waiting();
 
   // ---- atomics (endpoint_atomics.cc)
   Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
@@ -243,6 +245,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool scheduled_ = false;
   bool in_burst_ = false;  // flush() follows anyhow
   bool waiting_ = false;
+  bool awaiting_ = false;
   bool want_write_ = false;        // the wire is full
   bool wire_wants_write_ = false;  // what the wire was told about that
   bool want_credit_ = false;       // a post was refused for want of a credit

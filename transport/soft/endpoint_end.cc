@@ -135,10 +135,20 @@ void SoftEndpoint::say_goodbye_now() {
   wire_->write(std::span(&part, 1)).status().ignore();
 }
 
+void SoftEndpoint::set_awaiting(bool awaiting) {
+  SLIME_CHECK(loop_->in_loop());
+  awaiting_ = awaiting;
+  if (working()) tell_waiting();
+}
+
+void SoftEndpoint::tell_waiting() {
+  const bool waiting = in_flight() > 0 || want_credit_ || awaiting_;
+  if (waiting != waiting_) wire_->set_waiting(waiting_ = waiting);
+}
+
 void SoftEndpoint::settle() {
   if (!working()) return;
-  const bool waiting = in_flight() > 0 || want_credit_;
-  if (waiting != waiting_) wire_->set_waiting(waiting_ = waiting);
+  tell_waiting();
   if (receiver_ == nullptr || state_ != State::kOpen || in_flight() >= limits::kMaxOperations) return;
   if (!want_room_ && !(want_credit_ && credit_used_ < credit_limit_)) return;
   want_room_ = false;

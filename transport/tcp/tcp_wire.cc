@@ -26,6 +26,15 @@ bool is_end(int error) {
          error == ENETUNREACH;
 }
 
+// The kernel gave up: nobody acknowledged, or answered keepalive.
+bool is_silence(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
+
+std::string explain(std::string_view call, int error) {
+  std::string text = from_errno(call, error).text();
+  if (is_silence(error)) text += ": the peer's host is silent; it is down, or the path to it is";
+  return text;
+}
+
 bool nothing_there(const iovec& part) { return part.iov_len == 0; }
 
 msghdr message_of(std::span<const iovec> parts) {
@@ -87,7 +96,11 @@ Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
   const msghdr message = message_of(parts);
   for (;;) {
     const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (n >= 0) return static_cast<std::size_t>(n);
+    if (n >= 0) {
+      wrote_at_ = loop_.now();
+      if (armed_ && !sends_bounded_) bound_sends(true);
+      return static_cast<std::size_t>(n);
+    }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
     if (is_end(errno)) {
       // What the peer sent before it went is still to be read; the reading side then finds the end.
@@ -121,15 +134,14 @@ Result<std::size_t> TcpWire::read(std::span<const iovec> parts) {
 Status TcpWire::end_of_stream() const {
   if (write_error_ == 0 || write_error_ == EPIPE)
     return {Code::kUnavailable, "the peer closed the connection"};
-  return {Code::kUnavailable, from_errno("sendmsg", write_error_).text()};
+  return {Code::kUnavailable, explain("sendmsg", write_error_)};
 }
 
 // The engine gets the error as an answer; nothing more is told to it.
 Status TcpWire::broken(std::string_view call, int error) {
   ended_ = true;
   update_watch();
-  const Status cause = from_errno(call, error);
-  return {Code::kUnavailable, cause.text()};
+  return {Code::kUnavailable, explain(call, error)};
 }
 
 void TcpWire::want_write(bool wanted) {
@@ -207,11 +219,19 @@ void TcpWire::on_linger() {
 
 void TcpWire::arm_keepalive(bool on) {
   armed_ = on;
-  // Keepalive finds a peer that is silent; the user timeout one that does not acknowledge what we sent, which
-  // keepalive never sees.
+  set_number(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, on ? 1 : 0);
+  bound_sends(on && loop_.now() - wrote_at_ < limits::kKeepaliveRecent);
+}
+
+// Keepalive finds a peer that is silent; the user timeout one that does not acknowledge what we sent, which
+// keepalive never sees. But it also changes what keepalive does: the kernel then counts no probes, but the
+// time since anything came, and one lost probe is the end of a connection over which nothing went for longer.
+// So it is set only once something was sent, whose acknowledgement starts that time anew.
+void TcpWire::bound_sends(bool on) {
   constexpr int kSilentMillis =
       1000 * (limits::kKeepaliveIdleSeconds + limits::kKeepaliveIntervalSeconds * limits::kKeepaliveCount);
-  set_number(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, on ? 1 : 0);
+  if (sends_bounded_ == on) return;
+  sends_bounded_ = on;
   set_number(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, on ? kSilentMillis : 0);
 }
 

@@ -34,6 +34,7 @@ class TcpWire final : public Wire, private FdHandler {
   [[nodiscard]] Status end_of_stream() const;
   void update_watch();
   void arm_keepalive(bool on);
+  void bound_sends(bool on);
   void on_linger();
 
   Loop& loop_;
@@ -48,6 +49,8 @@ class TcpWire final : public Wire, private FdHandler {
   bool ended_ = false;           // the engine knows that the wire is gone
   bool waiting_ = false;
   bool armed_ = false;
+  bool sends_bounded_ = false;
+  TimePoint wrote_at_{};
   TimePoint idle_since_{};
   TimerId linger_;
   TimerId failing_;

@@ -7,6 +7,7 @@
 #include "transport/endpoint.h"
 #include "transport/queue.h"
 #include "transport/receive_pool.h"
+#include "transport/verbs/errors.h"
 #include "transport/verbs/parameters.h"
 #include "transport/verbs/port.h"
 #include "transport/verbs/queue_pair.h"
@@ -48,6 +49,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
+  void set_awaiting(bool awaiting) override;
   [[nodiscard]] bool closed() const override { return told_closed_; }
   [[nodiscard]] Status error() const override { return close_called_ ? Status() : error_; }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return max_message_bytes_; }
@@ -177,6 +179,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void account(QueuePair& pair, const QueuePair::Owner& owner);
   void complete_sent();
   void settle();
+  void tell_waiting();
 
   // ---- receiving (endpoint_receive.cc)
   void on_side_frame(const SideFrame& frame) noexcept override;
@@ -195,6 +198,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void check_goodbye();
   void count_error(ibv_wc_status status);
   [[nodiscard]] Status flushed() const;
+  [[nodiscard]] Status explain(const FailedWork& work, const ibv_wc& completion) const;
   void fail_work(const WorkId& id, const ibv_wc& completion);
   void complete_finished(bool succeeded, bool all);
 
@@ -223,6 +227,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool scheduled_ = false;
   bool in_burst_ = false;
   bool waiting_ = false;
+  bool awaiting_ = false;
   bool want_credit_ = false;
   bool want_room_ = false;
   bool hello_due_ = false;

@@ -82,6 +82,17 @@ Status VerbsEndpoint::flushed() const {
           "Check: what the peer logged at that time; dmesg on this host"};
 }
 
+// Drivers call it many things when a request cannot leave, even a malformed request. A port that is down is
+// the reason, unless the peer answered.
+Status VerbsEndpoint::explain(const FailedWork& work, const ibv_wc& completion) const {
+  Status error = completion_error(port_->context()->functions, completion, work);
+  const Blame blame = blame_for(completion.status);
+  if (blame == Blame::kRemote || blame == Blame::kPeer) return error;
+  const Status port = port_->context()->probe_again();
+  if (port.ok()) return error;
+  return Status(Code::kUnavailable, str(port.text(), "; ", error.text()));
+}
+
 // The first error breaks the endpoint, and is what its operation ends with; those that were flushed behind it
 // are its victims.
 void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
@@ -98,7 +109,7 @@ void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
     constexpr std::array<std::string_view, 4> kNames{"read", "write", "fetch_add", "compare_swap"};
     what = kNames[static_cast<std::size_t>(failed->kind)];
   }
-  Status error = completion_error(port_->context()->functions, completion, {what, who_.peer_name, path()});
+  const Status error = explain({what, who_.peer_name, path()}, completion);
   if (failed != nullptr) failed->failure = error;
   break_now(peer_gone(Status(Code::kUnavailable, error.text())));
 }
@@ -112,8 +123,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     port_->pool().put_back(slot);
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
       count_error(completion.status);
-      const Status error =
-          completion_error(port_->context()->functions, completion, {"receive", who_.peer_name, path()});
+      const Status error = explain({"receive", who_.peer_name, path()}, completion);
       break_now(peer_gone(Status(Code::kUnavailable, error.text())));
     }
     return;

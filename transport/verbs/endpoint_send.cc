@@ -387,10 +387,22 @@ std::uint32_t VerbsEndpoint::post_chain(QueuePair& pair, std::uint32_t number, C
 
 // ----------------------------------------------------------------------------------------------- afterwards
 
+void VerbsEndpoint::set_awaiting(bool awaiting) {
+  SLIME_CHECK(loop_->in_loop());
+  awaiting_ = awaiting;
+  if (working()) tell_waiting();
+}
+
+// What the device retries for ever, and what it has delivered and only the peer's program can answer, ends
+// when the side channel finds the peer silent.
+void VerbsEndpoint::tell_waiting() {
+  const bool waiting = in_flight() > 0 || want_credit_ || awaiting_ || !got_hello_ || work_in_flight_ > 0;
+  if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
+}
+
 void VerbsEndpoint::settle() {
   if (!working()) return;
-  const bool waiting = in_flight() > 0 || want_credit_ || !got_hello_ || work_in_flight_ > 0;
-  if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
+  tell_waiting();
   if (receiver_ == nullptr || (state_ != State::kOpen && state_ != State::kConnecting) ||
       in_flight() >= limits::kMaxOperations)
     return;

@@ -53,11 +53,12 @@ constexpr std::array kRecipes{
            "not "
            "registered any more",
            "that the region and its memory live until the operation has completed"},
-    Recipe{IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", Blame::kRemote,
+    Recipe{IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", Blame::kPeer,
            "the peer's adapter refused the request as invalid: a message larger than its receive buffer, too "
-           "many reads at a time, or an operation, such as an atomic one, that it does not allow",
+           "many reads at a time, or an operation, such as an atomic one, that it does not allow. SoftRoCE "
+           "also says so at times when a request is sent again because its answer was late",
            "whether both sides run the same version and slot size, SLIME_VERBS_RD_ATOMIC, and whether the "
-           "peer's adapter has atomics"},
+           "peer's adapter has atomics; on SoftRoCE, a larger SLIME_VERBS_TIMEOUT"},
     Recipe{
         IBV_WC_REM_ACCESS_ERR, "IBV_WC_REM_ACCESS_ERR", Blame::kRemote,
         "the peer's memory refused the access: the region was closed, the key is of an earlier life of the "

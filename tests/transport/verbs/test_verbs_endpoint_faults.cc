@@ -147,6 +147,20 @@ TEST_CASE("an error completion says what failed, with whom, on which path, why, 
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_b.closed == 1; }));
 }
 
+TEST_CASE("when the port is down, that is the reason, whatever the driver calls it") {
+  Rig rig;
+  TestOperation operation;
+  rig.fabric().set_port_state("fake0", IBV_PORT_DOWN);
+  rig.fabric().fail_work(IBV_WC_LOC_QP_OP_ERR, 1, {"fake0", IBV_WR_RDMA_WRITE});
+  const std::vector<Copy> batch = rig.copies({});
+  REQUIRE(rig.a().write(batch, operation).ok());
+  CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
+  CHECK(operation.last.code() == Code::kUnavailable);
+  CHECK_MESSAGE(contains(operation.last.text(), "fake0 port 1 is down"), operation.last.text());
+  CHECK_MESSAGE(contains(operation.last.text(), "IBV_WC_LOC_QP_OP_ERR"), operation.last.text());
+  check_path(operation.last.text());
+}
+
 TEST_CASE("a queue pair that was flushed without an error before it breaks the endpoint") {
   Rig rig;
   TestOperation operation;

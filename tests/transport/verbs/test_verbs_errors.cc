@@ -48,7 +48,7 @@ const std::array kExpected{
     Expected{IBV_WC_BAD_RESP_ERR, "IBV_WC_BAD_RESP_ERR", Blame::kPath, Code::kUnavailable, "does not fit"},
     Expected{IBV_WC_LOC_ACCESS_ERR, "IBV_WC_LOC_ACCESS_ERR", Blame::kLocal, Code::kInternal,
              "our own memory"},
-    Expected{IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", Blame::kRemote, Code::kPermissionDenied,
+    Expected{IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", Blame::kPeer, Code::kUnavailable,
              "SLIME_VERBS_RD_ATOMIC"},
     Expected{IBV_WC_REM_ACCESS_ERR, "IBV_WC_REM_ACCESS_ERR", Blame::kRemote, Code::kPermissionDenied,
              "look the region up again"},
