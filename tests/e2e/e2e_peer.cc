@@ -1,9 +1,10 @@
 // A peer in a process of its own, for tests that kill, stop and replace it.
 //
-//   e2e_peer NAME CTRL_URL REGION_BYTES
+//   e2e_peer NAME CTRL_URL REGION_BYTES [LISTEN]
 //
-// Writes a dump of its agent on SIGUSR1. Publishes the region "big" with e2e_byte(i) at each offset i, serves
-// "work", prints READY and its address, and ends with its stdin.
+// Writes a dump of its agent on SIGUSR1. Publishes the region "big", filled with the pattern of pattern.h,
+// serves "work", prints READY and its address, and ends with its stdin. $SLIME_TOKEN is the token of an agent
+// that listens off loopback.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -26,13 +27,15 @@ int fail(const slime::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   if (auto status = slime::dump_on_signal(); !status.ok()) return fail(status);
   slime::PeerAgentOptions options;
   options.name = argv[1];
   options.ctrl_url = argv[2];
   options.kind = "e2e";
   options.provider = slime::test::provider();
+  if (argc == 5) options.listen = argv[4];
+  if (const char* const token = std::getenv("SLIME_TOKEN")) options.token = token;
   options.heartbeat = std::chrono::milliseconds(500);
   auto agent = slime::PeerAgent::start(options);
   if (!agent) return fail(agent.error());
@@ -60,6 +63,14 @@ int main(int argc, char** argv) {
       const std::lock_guard lock(mutex);
       return held.size();
     });
+  }
+  // The region's bytes, by the number of their pattern.
+  if (status.ok()) {
+    status = work.add("fill", [&](std::uint64_t seed) { slime::test::fill_pattern(region->bytes(), seed); });
+  }
+  if (status.ok()) {
+    status = work.add("matches",
+                      [&](std::uint64_t seed) { return slime::test::has_pattern(region->bytes(), seed); });
   }
   if (status.ok()) status = (*agent)->serve(work);
   if (!status.ok()) return fail(status);

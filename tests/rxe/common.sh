@@ -24,10 +24,39 @@ meet() {
   eventually 120 test -e "$OUT/meet.$1.$((3 - HOST_ID))"
 }
 
-# Ends this host as a power cut would. Its silence is then no failure of the test.
-pull_own_plug() {
-  touch "$OUT/unplugged.$HOST_ID"
-  echo b >/proc/sysrq-trigger
+# ---- peers on two hosts, found by name through nanoctrl on host 1
+# start_registry: of both hosts; it has what the tests in hosts.cc want to know in the environment.
+registry=http://10.9.0.1:4479
+other_host=$((3 - ${HOST_ID:-1}))
+start_registry() {
+  export SLIME_TOKEN=two-hosts SLIME_TEST_PROVIDER=verbs SLIME_PROVIDER=verbs SLIME_RUNTIME_DIR=/tmp/slime
+  export SLIME_HOSTS_CTRL=$registry SLIME_HOSTS_LISTEN=10.9.0.$HOST_ID:0 SLIME_HOSTS_PEER=worker-$other_host
+  export SLIME_HOSTS_CACHE=cache-1 SLIME_CTRL_URL=$registry
+  export SLIME_HOSTS_PATH="rxe0 port 1,::ffff:10.9.0.$HOST_ID -> ::ffff:10.9.0.$other_host"
+  [ "$HOST_ID" != 1 ] || ctrl/nanoctrl start --host 10.9.0.1 --insecure
+  meet registry
+}
+
+# start_worker MiB: an e2e_peer named worker-HOST_ID with a region of that size; end_worker ends it in good order.
+start_worker() {
+  local line
+  coproc worker { exec tests/e2e/e2e_peer "worker-$HOST_ID" "$registry" $(($1 << 20)) "10.9.0.$HOST_ID:0"; }
+  # shellcheck disable=SC2154  # made by coproc
+  worker_process=$worker_PID
+  exec {worker_input}>&"${worker[1]}" {worker[1]}>&-
+  read -r -t 60 line <&"${worker[0]}" || line="no answer in 60 s"
+  [[ $line == READY* ]] || { echo "worker-$HOST_ID: $line" >&2; return 1; }
+}
+end_worker() {
+  exec {worker_input}>&-
+  wait "$worker_process"
+  meet ended  # the registry goes with its host
+}
+
+# hosts_test NAME: one test of hosts.cc. A name that fits none, or several, is a failure.
+hosts_test() {
+  tests/rxe/rxe_hosts --test-case="$1" | tee /tmp/hosts_test.log
+  grep -q 'test cases: *1 | *1 passed' /tmp/hosts_test.log
 }
 
 # Sets device, port and gid (its index) to the first active port, and to its RoCEv2 GID for IPv4 if it has one.

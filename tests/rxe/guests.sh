@@ -2,10 +2,11 @@
 # also dies with it when it is killed.
 # shellcheck shell=bash disable=SC2154,SC2054
 
-guest_pid=() relay_pid=() timer_pid='' wire_sockets=() terminal='' failed_grace=20
+guest_pid=() relay_pid=() timer_pid='' watcher_pid='' wire_sockets=() terminal='' failed_grace=20
 
 # QEMU takes the two ends of a wire as connected sockets: no port that could be taken, no order in which to start. A
 # shell cannot make them, so with two hosts the script runs once more with them open; the variable names them.
+# Datagrams, one a packet: a stream that ends within a packet would jam the other guest's adapter for ever.
 lay_wires() {
   [ "$hosts" = 2 ] || return 0
   if [ -z "${RXE_WIRE_SOCKETS:-}" ]; then
@@ -13,7 +14,7 @@ lay_wires() {
 import os, socket, sys
 ends = []
 for wire in range(int(sys.argv[1])):
-    ends += [end.detach() for end in socket.socketpair()]
+    ends += [end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)]
 for end in ends:
     os.set_inheritable(end, True)
 os.environ["RXE_WIRE_SOCKETS"] = " ".join(map(str, ends))
@@ -28,7 +29,7 @@ end_process() { [ -z "$1" ] || { kill -KILL "$1" && wait "$1"; } 2>/dev/null || 
 
 clean_up() {
   local pid
-  for pid in "${guest_pid[@]}" "$timer_pid"; do end_process "$pid"; done
+  for pid in "${guest_pid[@]}" "$timer_pid" "$watcher_pid"; do end_process "$pid"; done
   for pid in "${relay_pid[@]}"; do wait "$pid" 2>/dev/null || true; done  # they end with their guest
   [ -z "$terminal" ] || stty "$terminal" || true
   rm -rf "$work"
@@ -62,7 +63,7 @@ prepare_session() {
   if [ -z "$out" ]; then out=$work/out; fi
   mkdir -p "$out" || wrong "--out $out cannot be made"
   out=$(cd "$out" && pwd)
-  rm -f "$out"/{console,pid,unplugged}.[12]
+  rm -f "$out"/{console,pid,unplug,unplugged}.[12]
   mkdir "$work/session"
   printf '%s\n' "$out" >"$work/session/out"
   pack_init "$here/guest" "$work/initrd"
@@ -185,16 +186,48 @@ start_timer() {
   timer_pid=$!
 }
 
+# Ends when a guest has asked for the death of one: with the file unplug.ID in $OUT.
+start_watcher() {
+  (
+    close_wires
+    until compgen -G "$out/unplug.[12]" >/dev/null; do
+      kill -0 $$ 2>/dev/null || exit 0
+      sleep 0.05
+    done
+  ) &
+  watcher_pid=$!
+}
+
+# Kills the guests that are to die, as a power cut would: their kernels do not notice.
+unplug_guests() {
+  local id
+  for id in 1 2; do
+    [ -e "$out/unplug.$id" ] || continue
+    if [ -n "${guest_pid[id]:-}" ]; then
+      touch "$out/unplugged.$id"
+      kill -KILL "${guest_pid[id]}"
+      say "host $id was killed, as it was asked for"
+    fi
+    rm -f "$out/unplug.$id"
+  done
+}
+
 # Boots the guests, waits for all, and exits with the first status that is not 0. When one host fails, the other gets
 # a while to end by itself: it may be waiting for what will not come.
 run_guests() {
   local id ended status used first=0
   for ((id = 1; id <= hosts; id++)); do start_guest "$id"; done
   start_timer "$limit"
+  start_watcher
   close_wires
   while [ "${#guest_pid[@]}" -gt 0 ]; do
     ended=''
-    wait -n -p ended "${guest_pid[@]}" "$timer_pid" 2>/dev/null || true
+    wait -n -p ended "${guest_pid[@]}" "$timer_pid" "$watcher_pid" 2>/dev/null || true
+    if [ "$ended" = "$watcher_pid" ]; then
+      unplug_guests
+      start_watcher
+      continue
+    fi
     if [ "$ended" = "$timer_pid" ]; then
       timer_pid=''
       for id in "${!guest_pid[@]}"; do

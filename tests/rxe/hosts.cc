@@ -1,0 +1,317 @@
+// What one host sees of another one, well or dying. Scripts in two_hosts/ run these tests by name.
+//
+//   SLIME_HOSTS_CTRL    the registry's URL
+//   SLIME_HOSTS_PEER    the name of an e2e_peer on the other host
+//   SLIME_HOSTS_CACHE   the name of a slime-cache
+//   SLIME_HOSTS_LISTEN  where agents of this host listen
+//   SLIME_HOSTS_PATH    words, with commas between, that an error's text must have: device and both GIDs
+//   SLIME_HOSTS_FAULT   a line for the shell that breaks something, and mends it if it is to be mended
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "base/random.h"
+#include "base/str.h"
+#include "cache/client.h"
+#include "tests/e2e/pattern.h"
+#include "tests/support/eventually.h"
+#include "tests/support/settings.h"
+
+namespace slime::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kCalls = 64;
+// Later than anything here may end by itself: what ends, ends because the other host was missed.
+constexpr Nanos kNoHelp = seconds(60);
+
+std::string text_setting(const char* name) {
+  const char* const text = std::getenv(name);
+  REQUIRE_MESSAGE(text != nullptr, name);
+  return text;
+}
+
+std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::string& token) {
+  PeerAgentOptions options;
+  options.name = name;
+  options.provider = provider();
+  options.ctrl_url = text_setting("SLIME_HOSTS_CTRL");
+  options.listen = text_setting("SLIME_HOSTS_LISTEN");
+  options.token = token;
+  auto agent = PeerAgent::start(options);
+  REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
+  return std::move(*agent);
+}
+
+// An agent, the peer on the other host and a region as large as the peer's.
+struct Side {
+  std::unique_ptr<PeerAgent> agent;
+  Peer peer;
+  MemoryRegion local;
+
+  Side() : agent(start_agent("tester-of-" + text_setting("SLIME_HOSTS_PEER"), text_setting("SLIME_TOKEN"))) {
+    peer = agent->peer(text_setting("SLIME_HOSTS_PEER")).with_deadline(kNoHelp);
+    auto region = agent->allocate(remote().length_bytes(), Rights::kLocal);
+    REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
+    local = std::move(*region);
+  }
+  RemoteRegion remote() {
+    auto region = peer.region("big");
+    REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
+    return *region;
+  }
+};
+
+std::int64_t millis(Nanos span) { return std::chrono::duration_cast<milliseconds>(span).count(); }
+
+// Writes one pattern there and reads another one back; both sides compare every byte.
+Status exchange(Side& side, std::uint64_t seed) {
+  const auto remote = side.peer.region("big");
+  if (!remote) return remote.error();
+  const Copy whole[] = {{side.local, 0, *remote, 0, side.local.length_bytes()}};
+  fill_pattern(side.local.bytes(), seed);
+  const auto wrote = side.peer.write(whole).wait();
+  if (!wrote) return wrote.error();
+  const auto matches = side.peer.call<bool>("work", "matches", seed).wait();
+  if (!matches) return matches.error();
+  CHECK_MESSAGE(*matches, "wrong bytes there after write ", seed);
+
+  const auto filled = side.peer.call<void>("work", "fill", seed + 1).wait();
+  if (!filled) return filled.error();
+  const auto read = side.peer.read(whole).wait();
+  if (!read) return read.error();
+  CHECK_MESSAGE(has_pattern(side.local.bytes(), seed + 1), "wrong bytes here after read ", seed);
+  return {};
+}
+
+// Calls of many sizes, kCalls at a time; each answer is its own question.
+Status ask(Peer& peer, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<std::string> questions;
+    std::vector<Future<std::string>> answers;
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      questions.push_back(str(round, "-", i, std::string(i * i * 5, static_cast<char>('a' + i % 26))));
+      answers.push_back(peer.call<std::string>("work", "echo", questions.back()));
+    }
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      const auto answer = answers[i].wait();
+      if (!answer) return answer.error();
+      CHECK_MESSAGE(*answer == questions[i], "a wrong answer to call ", i, " of round ", round);
+    }
+  }
+  return {};
+}
+
+// Calls that the peer has and never answers.
+std::vector<Future<Payload>> hold_calls(Peer& peer) {
+  std::vector<Future<Payload>> calls;
+  for (std::size_t i = 0; i < kCalls; ++i)
+    calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), kNoHelp));
+  REQUIRE(eventually([&] {
+    const auto held = peer.call<std::size_t>("work", "held").wait();
+    return held && *held >= kCalls;
+  }));
+  return calls;
+}
+
+void start_fault() { REQUIRE(std::system(text_setting("SLIME_HOSTS_FAULT").c_str()) == 0); }
+
+// kUnavailable, and a text that says who, over which path, and why.
+void check_death(const Status& status) {
+  CHECK_MESSAGE(status.code() == Code::kUnavailable, status.to_string());
+  std::string words = text_setting("SLIME_HOSTS_PEER") + "," + text_setting("SLIME_HOSTS_PATH") + ",";
+  for (std::size_t at = 0, end = 0; (end = words.find(',', at)) != std::string::npos; at = end + 1) {
+    const std::string word = words.substr(at, end - at);
+    CHECK_MESSAGE(status.text().find(word) != std::string::npos, word, " is not in: ", status.text());
+  }
+}
+
+// Waits for what the death of the other host ends. Returns when the last of it had.
+TimePoint wait_for_deaths(std::vector<Future<Payload>>& calls) {
+  for (auto& call : calls) {
+    const auto reply = call.wait(kNoHelp);
+    REQUIRE_FALSE(reply.has_value());
+    check_death(reply.error());
+    CHECK(reply.error().maybe_executed());
+  }
+  return steady_clock().now();
+}
+
+Nanos bound() { return milliseconds(setting("SLIME_HOSTS_BOUND_MS", 10'000)); }
+
+// What comes after a death is bounded, too.
+void check_next_use(Peer& peer) {
+  const TimePoint asked = steady_clock().now();
+  const auto echo = peer.call<std::string>("work", "echo", std::string("anybody there?")).wait();
+  REQUIRE_FALSE(echo.has_value());
+  CHECK_MESSAGE(echo.error().code() == Code::kUnavailable, echo.error().to_string());
+  const Nanos took = steady_clock().now() - asked;
+  CHECK(took < bound());
+  MESSAGE(str("the next call ended after ", millis(took), " ms: ", echo.error().to_string()));
+}
+
+}  // namespace
+
+TEST_CASE("two hosts find each other by name and exchange calls and bytes") {
+  {
+    const auto stranger = start_agent("stranger-of-" + text_setting("SLIME_HOSTS_PEER"), "not the token");
+    const auto refused = stranger->peer(text_setting("SLIME_HOSTS_PEER")).connect().wait();
+    REQUIRE_FALSE(refused.has_value());
+    CHECK_MESSAGE(refused.error().code() == Code::kUnauthenticated, refused.error().to_string());
+  }
+  Side side;
+  const auto peers = side.agent->list_peers();
+  REQUIRE_MESSAGE(peers.has_value(), peers.status().to_string());
+  CHECK(peers->find('"' + side.peer.name() + '"') != std::string::npos);
+  CHECK(peers->find('"' + side.agent->name() + '"') != std::string::npos);
+  const Status asked = ask(side.peer, scaled(50));
+  CHECK_MESSAGE(asked.ok(), asked.to_string());
+  const TimePoint begin = steady_clock().now();
+  const Status exchanged = exchange(side, 10);
+  CHECK_MESSAGE(exchanged.ok(), exchanged.to_string());
+  MESSAGE(str(scaled(50) * static_cast<int>(kCalls), " calls; ", side.local.length_bytes() >> 20,
+              " MiB there and back in ", millis(steady_clock().now() - begin), " ms; ", side.peer.info()));
+}
+
+TEST_CASE("objects in a cache on the other host come back as they were put") {
+  constexpr std::size_t kObjects = 16;
+  constexpr std::size_t kObjectBytes = 256 * 1024;
+  const auto agent =
+      start_agent("cache-user-of-" + text_setting("SLIME_HOSTS_PEER"), text_setting("SLIME_TOKEN"));
+  auto region = agent->allocate(kObjects * kObjectBytes, Rights::kLocal);
+  REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
+  Rng(1).fill(region->bytes());
+  const ByteVector expected(region->bytes().begin(), region->bytes().end());
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < kObjects; ++i) keys.push_back(str("object-", i));
+  std::vector<cache::PutItem> puts;
+  std::vector<cache::GetItem> gets;
+  for (std::size_t i = 0; i < kObjects; ++i) {
+    puts.push_back({keys[i], cache::Source(*region, i * kObjectBytes, kObjectBytes)});
+    gets.push_back({keys[i], cache::Target(*region, i * kObjectBytes, kObjectBytes)});
+  }
+
+  cache::CacheClient client(*agent, text_setting("SLIME_HOSTS_CACHE"));
+  for (const Status& put : client.put_many("hosts", puts)) CHECK_MESSAGE(put.ok(), put.to_string());
+  std::fill(region->bytes().begin(), region->bytes().end(), std::byte{0});
+  for (const auto& got : client.get_many("hosts", gets)) {
+    REQUIRE_MESSAGE(got.has_value(), got.status().to_string());
+    CHECK(*got == kObjectBytes);
+  }
+  CHECK(std::equal(expected.begin(), expected.end(), region->bytes().begin()));
+}
+
+TEST_CASE("a host that dies during writes and calls ends all of them") {
+  Side side;
+  std::vector<Future<Payload>> calls = hold_calls(side.peer);
+  const RemoteRegion remote = side.remote();
+  const Copy whole[] = {{side.local, 0, remote, 0, side.local.length_bytes()}};
+  std::deque<Future<None>> writes;
+  const auto keep_writing = [&] {
+    while (writes.size() < 4) writes.push_back(side.peer.write(whole, kNoHelp));
+  };
+  keep_writing();
+  const auto began = writes.front().wait();
+  REQUIRE_MESSAGE(began.has_value(), began.status().to_string());
+  writes.pop_front();
+  keep_writing();
+
+  start_fault();
+  const TimePoint broken = steady_clock().now();
+  std::uint64_t written = 0;
+  Status ended;
+  while (ended.ok()) {
+    REQUIRE(steady_clock().now() - broken < kNoHelp);
+    const auto write = writes.front().wait(kNoHelp);
+    writes.pop_front();
+    ended = write.status();
+    if (!ended.ok()) break;
+    ++written;
+    keep_writing();
+  }
+  const TimePoint first = steady_clock().now();
+  check_death(ended);
+  for (auto& write : writes) {
+    const auto outcome = write.wait(kNoHelp);
+    REQUIRE_FALSE(outcome.has_value());
+    check_death(outcome.error());
+  }
+  const TimePoint last = wait_for_deaths(calls);
+  CHECK(last - broken < bound());
+  MESSAGE(str("ends ", millis(first - broken), " to ", millis(last - broken),
+              " ms after the plug was pulled; ", written, " writes were complete; ", ended.to_string()));
+  check_next_use(side.peer);
+}
+
+TEST_CASE("a host that dies while it holds calls ends all of them") {
+  Side side;
+  std::vector<Future<Payload>> calls = hold_calls(side.peer);
+  start_fault();
+  const TimePoint broken = steady_clock().now();
+  const auto first = calls.front().wait(kNoHelp);
+  REQUIRE_FALSE(first.has_value());
+  check_death(first.error());
+  calls.erase(calls.begin());
+  const TimePoint last = wait_for_deaths(calls);
+  CHECK(last - broken < bound());
+  MESSAGE(str("the last end ", millis(last - broken), " ms after the plug was pulled; ",
+              first.error().to_string()));
+  check_next_use(side.peer);
+}
+
+TEST_CASE("a link that is down for a while costs no byte, and at most the connection") {
+  Side side;
+  REQUIRE(exchange(side, 1).ok());
+  std::future<void> fault = std::async(std::launch::async, start_fault);
+  std::uint64_t good = 0;
+  std::uint64_t after = 0;
+  std::uint64_t failed = 0;
+  std::string first_error;
+  Nanos longest{};
+  TimePoint mended = kNever;
+  // Until three rounds that began after the link was mended are good.
+  for (std::uint64_t seed = 2; after < 3; seed += 2) {
+    if (mended == kNever && fault.wait_for(seconds(0)) == std::future_status::ready)
+      mended = steady_clock().now();
+    const TimePoint begin = steady_clock().now();
+    const Status status = exchange(side, seed);
+    longest = std::max(longest, steady_clock().now() - begin);
+    if (status.ok()) {
+      ++good;
+      if (begin >= mended) ++after;
+    } else {
+      CHECK_MESSAGE(status.code() == Code::kUnavailable, status.to_string());
+      if (failed++ == 0) first_error = status.to_string();
+    }
+    REQUIRE(longest < kNoHelp);
+    REQUIRE((mended == kNever || begin - mended < patient(seconds(30))));
+  }
+  MESSAGE(str(good, " rounds were good, the longest took ", millis(longest), " ms; ",
+              millis(steady_clock().now() - mended), " ms from the mended link to three good rounds; ",
+              failed, " were not", failed == 0 ? "" : ", the first: " + first_error));
+}
+
+TEST_CASE("a lossy wire costs no byte and hangs nothing") {
+  Side side;
+  start_fault();
+  const TimePoint begin = steady_clock().now();
+  const int rounds = scaled(20);
+  for (int round = 0; round < rounds; ++round) {
+    const Status exchanged = exchange(side, static_cast<std::uint64_t>(2 * round + 1));
+    REQUIRE_MESSAGE(exchanged.ok(), exchanged.to_string());
+    const Status asked = ask(side.peer, 2);
+    REQUIRE_MESSAGE(asked.ok(), asked.to_string());
+  }
+  MESSAGE(str(rounds, " rounds of ", side.local.length_bytes() >> 20, " MiB there and back and ", 2 * kCalls,
+              " calls in ", millis(steady_clock().now() - begin), " ms; ", side.peer.info()));
+}
+
+}  // namespace slime::test
