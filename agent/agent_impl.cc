@@ -112,7 +112,9 @@ Status PeerAgentImpl::listen() {
   fabric_->provider = std::move(*provider);
   fabric_->device = std::move(*device);
 
-  auto loop = transport::Loop::create();
+  transport::LoopOptions waiting;
+  if (options_.progress == Progress::kCaller) waiting.max_spin = transport::limits::kCallerSpin;
+  auto loop = transport::Loop::create(waiting);
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);
   if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <memory>
+#include <cstddef>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -10,34 +11,84 @@ template <class Signature>
 class UniqueFunction;
 
 // std::move_only_function in a few lines (GCC 12 has none at C++20): owns a callable that need not be
-// copyable.
+// copyable. Small ones live inside; only larger ones, and those whose move may throw, cost an allocation.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
   UniqueFunction() = default;
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> && std::is_invocable_r_v<R, F&, Args...>)
-      UniqueFunction(F&& f)  // NOLINT(google-explicit-constructor): as std::function
-      : target_(std::make_unique<Target<std::decay_t<F>>>(std::forward<F>(f))) {}
+      UniqueFunction(F&& f) {  // NOLINT(google-explicit-constructor): as std::function
+    using Callable = std::decay_t<F>;
+    if constexpr (kFits<Callable>) {
+      ::new (static_cast<void*>(storage_)) Callable(std::forward<F>(f));
+      calls_ = &kInside<Callable>;
+    } else {
+      ::new (static_cast<void*>(storage_)) Callable*(new Callable(std::forward<F>(f)));
+      calls_ = &kOutside<Callable>;
+    }
+  }
+  UniqueFunction(UniqueFunction&& other) noexcept { take(other); }
+  UniqueFunction& operator=(UniqueFunction&& other) noexcept {
+    if (this != &other) {
+      reset();
+      take(other);
+    }
+    return *this;
+  }
+  ~UniqueFunction() { reset(); }
 
-  explicit operator bool() const { return target_ != nullptr; }
-  R operator()(Args... args) { return target_->invoke(std::forward<Args>(args)...); }
+  explicit operator bool() const { return calls_ != nullptr; }
+  // Not on an empty one.
+  R operator()(Args... args) { return calls_->invoke(storage_, std::forward<Args>(args)...); }
 
  private:
-  struct Base {
-    Base() = default;
-    Base(const Base&) = delete;
-    Base& operator=(const Base&) = delete;
-    virtual ~Base() = default;
-    virtual R invoke(Args... args) = 0;
+  struct Calls {
+    R (*invoke)(void* storage, Args&&... args);
+    void (*move)(void* from, void* to) noexcept;  // and destroys what it moved from
+    void (*destroy)(void* storage) noexcept;
   };
+  static constexpr std::size_t kBytes = 6 * sizeof(void*);
   template <class F>
-  struct Target final : Base {
-    explicit Target(F f) : f(std::move(f)) {}
-    R invoke(Args... args) override { return f(std::forward<Args>(args)...); }
-    F f;
-  };
-  std::unique_ptr<Base> target_;
+  static constexpr bool kFits = sizeof(F) <= kBytes &&
+                                alignof(F) <= alignof(void*) && std::is_nothrow_move_constructible_v<F>;
+
+  template <class F>
+  static F& inside(void* storage) {
+    return *std::launder(static_cast<F*>(storage));
+  }
+  template <class F>
+  static F*& outside(void* storage) {
+    return *std::launder(static_cast<F**>(storage));
+  }
+  template <class F>
+  static constexpr Calls kInside{[](void* storage, Args&&... args) -> R {
+                                   return static_cast<R>(inside<F>(storage)(std::forward<Args>(args)...));
+                                 },
+                                 [](void* from, void* to) noexcept {
+                                   ::new (to) F(std::move(inside<F>(from)));
+                                   inside<F>(from).~F();
+                                 },
+                                 [](void* storage) noexcept { inside<F>(storage).~F(); }};
+  template <class F>
+  static constexpr Calls kOutside{
+      [](void* storage, Args&&... args) -> R {
+        return static_cast<R>((*outside<F>(storage))(std::forward<Args>(args)...));
+      },
+      [](void* from, void* to) noexcept { ::new (to) F*(outside<F>(from)); },
+      [](void* storage) noexcept { delete outside<F>(storage); }};
+
+  void take(UniqueFunction& other) noexcept {
+    if (other.calls_ == nullptr) return;
+    other.calls_->move(other.storage_, storage_);
+    calls_ = std::exchange(other.calls_, nullptr);
+  }
+  void reset() noexcept {
+    if (calls_ != nullptr) std::exchange(calls_, nullptr)->destroy(storage_);
+  }
+
+  const Calls* calls_ = nullptr;
+  alignas(void*) std::byte storage_[kBytes];
 };
 
 using Task = UniqueFunction<void()>;

@@ -49,7 +49,8 @@ class FutureState {
   }
   [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
   bool wait_done(Nanos timeout) {
-    const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
+    const TimePoint deadline =
+        timeout == Nanos::max() ? kNever : deadline_after(steady_clock().now(), timeout);
     if (driver_) {
       driver_->wait_until([this] { return done(); }, deadline);
       return done();

@@ -66,23 +66,13 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
-  if (status.ok()) status = validate_name("service", service);
-  if (status.ok()) status = validate_name("method", method);
+  std::uint32_t* id = nullptr;
+  if (status.ok()) status = find_method(service, method, id);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
 
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
   frame.deadline = deadline;
-  std::uint32_t* id = nullptr;
-  const auto names = method_ids_.find(service);
-  if (names != method_ids_.end()) {
-    const auto known = names->second.find(method);
-    if (known != names->second.end()) id = &known->second;
-  }
-  if (id == nullptr && methods_known_ < limits::kMaxMethods) {
-    id = &method_ids_[std::string(service)].emplace(method, 0).first->second;
-    ++methods_known_;
-  }
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
   Handle lent;
@@ -92,6 +82,32 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   pending.lent = lent;
   pending.method_id = id;
   return ask(std::move(pending), std::move(frame));
+}
+
+// Where the peer's number for the method is kept, which may be none yet; null when too many are known.
+Status ChannelImpl::find_method(std::string_view service, std::string_view method, std::uint32_t*& id) {
+  // Most callers call one method again and again.
+  if (last_method_ != nullptr && last_method_->method == method && last_method_->service == service) {
+    id = &last_method_->id;
+    return {};
+  }
+  const auto names = method_ids_.find(service);
+  if (names != method_ids_.end()) {
+    const auto known = names->second.find(method);
+    if (known != names->second.end()) {
+      last_method_ = &known->second;
+      id = &last_method_->id;
+      return {};
+    }
+  }
+  SLIME_TRY(validate_name("service", service));
+  SLIME_TRY(validate_name("method", method));
+  if (methods_known_ == limits::kMaxMethods) return {};
+  ++methods_known_;
+  PeerMethod known{std::string(service), std::string(method), 0};
+  last_method_ = &method_ids_[known.service].emplace(known.method, std::move(known)).first->second;
+  id = &last_method_->id;
+  return {};
 }
 
 Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) {
@@ -186,10 +202,7 @@ Handle ChannelImpl::add_pending(Pending pending) {
   if (pending_.empty()) endpoint_->set_awaiting(true);
   const auto handle = pending_.insert(std::move(pending));
   SLIME_CHECK(handle.has_value());  // the limits of both kinds together are the table's size
-  if (deadline != kNever) {
-    deadlines_.emplace(deadline, handle->packed());
-    arm_deadlines();
-  }
+  arm_deadlines(deadline);
   return *handle;
 }
 
@@ -214,7 +227,6 @@ void ChannelImpl::finish(Handle handle, Outcome outcome) {
   if (!pending) return;
   if (pending_.empty() && !closed_) endpoint_->set_awaiting(false);
   --(pending->kind == Kind::kRecv ? receives_ : asked_);
-  if (pending->deadline != kNever) deadlines_.erase({pending->deadline, handle.packed()});
   if (pending->queued) unqueue(*pending->queued);
   if (!pending->sent) release_lent(pending->lent);  // the peer never heard of it
   if (pending->kind == Kind::kRecv) {
@@ -286,7 +298,7 @@ void ChannelImpl::invoke(Done done) {
     }
   } else if (auto* on_region = std::get_if<RegionHandler>(&done.handler)) {
     if (outcome.status.ok()) {
-      (*on_region)(outcome.region);
+      (*on_region)(std::move(*outcome.region));
     } else {
       (*on_region)(std::move(outcome.status));
     }
@@ -295,27 +307,32 @@ void ChannelImpl::invoke(Done done) {
   }
 }
 
-// One timer for all: at the earliest deadline that was known when it was armed. What ends before costs no
-// timer.
-void ChannelImpl::arm_deadlines() {
-  if (deadlines_.empty()) return;
-  const TimePoint first = deadlines_.begin()->first;
-  if (deadline_timer_ && deadline_timer_.when <= first) return;
+// One timer for all: at the earliest deadline that was known when it was armed. What ends before costs
+// nothing but, at most, a timer that finds nothing.
+void ChannelImpl::arm_deadlines(TimePoint first) {
+  if (first == kNever || (deadline_timer_ && deadline_timer_.when <= first)) return;
   loop_.cancel_timer(deadline_timer_);
   deadline_timer_ = loop_.add_timer(first, [this] {
     const Scope scope(*this, true);
     deadline_timer_ = {};
     expire();
-    arm_deadlines();
   });
 }
 
 void ChannelImpl::expire() {
   const TimePoint now = loop_.now();
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    const Handle handle = Handle::unpack(deadlines_.begin()->second);
+  std::vector<std::pair<TimePoint, Handle>> expired;
+  TimePoint next = kNever;
+  pending_.for_each([&](Handle handle, const Pending& pending) {
+    if (pending.deadline <= now)
+      expired.emplace_back(pending.deadline, handle);
+    else
+      next = std::min(next, pending.deadline);
+  });
+  arm_deadlines(next);
+  std::sort(expired.begin(), expired.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [deadline, handle] : expired) {
     const Pending* pending = pending_.find(handle);
-    SLIME_CHECK(pending != nullptr);
     if (pending->kind == Kind::kRecv) {
       fail(handle, Status(Code::kDeadlineExceeded, str("no message with tag ", pending->tag, " came from ",
                                                        options_.peer_name, " in time")));

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -33,18 +32,34 @@ class AnswerBox {
   };
   AnswerBox(transport::Loop& loop, ChannelImpl& channel) : loop_(&loop), channel_(&channel) {}
 
+  // While one lives, the first answer that its own thread puts in the box comes here, without a lock: most
+  // handlers that run on the loop answer before they return.
+  class AtOnce {
+   public:
+    explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
+    AtOnce(const AtOnce&) = delete;
+    AtOnce& operator=(const AtOnce&) = delete;
+    ~AtOnce() { at_once_ = outer_; }
+    std::optional<Answer> take() { return std::exchange(answer_, std::nullopt); }
+
+   private:
+    friend class AnswerBox;
+    AnswerBox* const box_;
+    AtOnce* const outer_;
+    std::optional<Answer> answer_;
+  };
+
   // Any thread.
   static void put(const std::shared_ptr<AnswerBox>& box, Answer answer);
-  // The loop. While it is attended the channel looks by itself, and put() need not wake the loop.
-  void attend(bool attended);
+  // The loop.
   std::vector<Answer> take();
   void close();  // the channel goes: what comes from now on is dropped
 
  private:
+  static thread_local AtOnce* at_once_;
   std::mutex mutex_;
   transport::Loop* loop_;
   std::vector<Answer> answers_;
-  bool attended_ = false;
   ChannelImpl* channel_;  // touched by the loop only
 };
 
@@ -80,7 +95,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   struct Outcome {
     Status status;
     Payload payload;
-    transport::RemoteRegion region;
+    std::unique_ptr<transport::RemoteRegion> region;
   };
   struct Done {
     Handler handler;
@@ -113,6 +128,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     Handle lent;                         // the body, when it goes by rendezvous
     std::uint64_t tag = 0;               // of a receive
     std::uint32_t* method_id = nullptr;  // of a call: where the peer's id for the method goes
+  };
+
+  // A method of the peer's, and the number that it goes by; 0: none yet.
+  struct PeerMethod {
+    std::string service;
+    std::string method;
+    std::uint32_t id = 0;
   };
 
   // A request of the peer that has no answer yet.
@@ -177,6 +199,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // channel.cc: what we ask for, how it ends
   Status admission(Kind kind) const;
+  Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler handler, Status status);
   Ticket ask(Pending pending, OutFrame frame);
   Handle add_pending(Pending pending);
@@ -185,7 +208,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void leave(bool from_loop);
   void run_done();
   void invoke(Done done);
-  void arm_deadlines();
+  void arm_deadlines(TimePoint first);
   void expire();
   // channel_close.cc
   void begin_close(Nanos bound);
@@ -207,6 +230,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void unqueue(Queue::iterator frame);
   void release_lent(Handle lent);
   void send_reply(const Served& served, Result<ByteVector> reply);
+  void send_answer(AnswerBox::Answer answer);
 
   // channel_receive.cc
   void on_message(transport::Message message) noexcept override;
@@ -274,7 +298,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   SlotMap<Pending> pending_;
   std::size_t asked_ = 0;     // of pending_: those that the peer must answer
   std::size_t receives_ = 0;  // and the others
-  std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
   transport::TimerId deadline_timer_;
 
   Queue queue_;
@@ -285,8 +308,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   SlotMap<Lent> lent_;
 
   SlotMap<Served> served_;
-  std::map<std::string, std::map<std::string, std::uint32_t, std::less<>>, std::less<>>
-      method_ids_;  // peer's
+  std::map<std::string, std::map<std::string, PeerMethod, std::less<>>, std::less<>> method_ids_;
+  PeerMethod* last_method_ = nullptr;
   std::size_t methods_known_ = 0;
   std::map<std::pair<std::string, std::string>, std::uint32_t, std::less<>> served_ids_;
   std::vector<std::pair<std::string, std::string>> served_methods_;  // id - 1 -> names

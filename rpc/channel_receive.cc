@@ -185,15 +185,14 @@ class ChannelResponder final : public Request::Responder {
 }  // namespace
 
 void ChannelImpl::serve(CallInfo info, Payload body, Handle served) {
+  AnswerBox::AtOnce answer(*box_);
   Request request(std::move(info), std::move(body), std::make_unique<ChannelResponder>(box_, served));
-  box_->attend(true);
   if (server_ != nullptr) {
     server_->handle(std::move(request));
   } else {
     request.refuse(Status(Code::kNotFound, str("no service '", request.info().service, "'")));
   }
-  box_->attend(false);
-  take_answers();
+  if (auto given = answer.take()) send_answer(std::move(*given));
 }
 
 // -------------------------------------------------------------------------------------------------- answers
@@ -290,7 +289,7 @@ Status ChannelImpl::on_region_reply(const Frame& frame) {
   if (!descriptor) return std::move(descriptor).error();
   auto region = endpoint_->import_region(*descriptor);
   if (!region) return std::move(region).error();
-  finish(handle, {{}, {}, *region});
+  finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
   return {};
 }
 

@@ -189,19 +189,20 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector> reply) {
 
 // --------------------------------------------------------------------------------------- answers of handlers
 
+thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
+
 void AnswerBox::put(const std::shared_ptr<AnswerBox>& box, Answer answer) {
+  if (at_once_ != nullptr && at_once_->box_ == box.get() && !at_once_->answer_) {
+    at_once_->answer_ = std::move(answer);
+    return;
+  }
   const std::lock_guard lock(box->mutex_);
   if (box->loop_ == nullptr) return;
   box->answers_.push_back(std::move(answer));
-  if (box->attended_ || box->answers_.size() > 1) return;  // somebody is about to look
+  if (box->answers_.size() > 1) return;  // somebody is about to look
   box->loop_->post([box] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
-}
-
-void AnswerBox::attend(bool attended) {
-  const std::lock_guard lock(mutex_);
-  attended_ = attended;
 }
 
 std::vector<AnswerBox::Answer> AnswerBox::take() {
@@ -219,10 +220,12 @@ void AnswerBox::close() {
 
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
-  for (AnswerBox::Answer& answer : box_->take()) {
-    const auto served = served_.take(answer.served);
-    if (served) send_reply(*served, std::move(answer.reply));
-  }
+  for (AnswerBox::Answer& answer : box_->take()) send_answer(std::move(answer));
+}
+
+void ChannelImpl::send_answer(AnswerBox::Answer answer) {
+  const auto served = served_.take(answer.served);
+  if (served) send_reply(*served, std::move(answer.reply));
 }
 
 }  // namespace slime::rpc

@@ -136,11 +136,29 @@ Status validate_msgpack(Bytes bytes) { return Validator(bytes).run(); }
 
 namespace detail {
 
-Result<msgpack::object_handle> unpack(Bytes bytes) {
+namespace {
+
+// One for each thread: most threads unpack one object at a time.
+thread_local std::unique_ptr<msgpack::zone> spare_zone;
+
+}  // namespace
+
+Unpacked::Unpacked() : zone_(spare_zone ? std::move(spare_zone) : std::make_unique<msgpack::zone>()) {}
+
+Unpacked::~Unpacked() {
+  if (zone_ == nullptr || spare_zone != nullptr) return;
+  zone_->clear();  // keeps its first chunk
+  spare_zone = std::move(zone_);
+}
+
+Result<Unpacked> unpack(Bytes bytes) {
   SLIME_TRY(validate_msgpack(bytes));
   try {
     const auto by_reference = [](msgpack::type::object_type, std::size_t, void*) { return true; };
-    return msgpack::unpack(reinterpret_cast<const char*>(bytes.data()), bytes.size(), by_reference);
+    Unpacked out;
+    out.object_ =
+        msgpack::unpack(*out.zone_, reinterpret_cast<const char*>(bytes.data()), bytes.size(), by_reference);
+    return out;
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory to unpack msgpack");
   } catch (const std::exception& error) {

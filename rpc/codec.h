@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <msgpack.hpp>
 #include <string>
 #include <string_view>
@@ -41,8 +42,22 @@ class ByteSink {
   ByteVector& out_;
 };
 
+// An unpacked object and the memory of its containers, which the thread uses again.
+class Unpacked {
+ public:
+  Unpacked();
+  Unpacked(Unpacked&&) noexcept = default;
+  Unpacked& operator=(Unpacked&&) = delete;
+  ~Unpacked();
+  [[nodiscard]] const msgpack::object& get() const { return object_; }
+
+ private:
+  friend Result<Unpacked> unpack(Bytes bytes);
+  std::unique_ptr<msgpack::zone> zone_;
+  msgpack::object object_;
+};
 // Validates, then unpacks. Texts and binaries refer to `bytes`, which stay valid while the result is used.
-Result<msgpack::object_handle> unpack(Bytes bytes);
+Result<Unpacked> unpack(Bytes bytes);
 // "a string", "an array of 3", ... for error texts.
 std::string describe(const msgpack::object& object);
 
@@ -77,6 +92,7 @@ struct ValueOf<void> {
 template <class... A>
 ByteVector encode_arguments(const A&... arguments) {
   ByteVector out;
+  out.reserve(limits::kSmallBody);
   detail::ByteSink sink(out);
   msgpack::packer<detail::ByteSink> packer(sink);
   packer.pack_array(sizeof...(A));
@@ -88,6 +104,7 @@ ByteVector encode_arguments(const A&... arguments) {
 template <class T>
 ByteVector encode_value(const T& value) {
   ByteVector out;
+  out.reserve(limits::kSmallBody);
   detail::ByteSink sink(out);
   msgpack::packer<detail::ByteSink> packer(sink);
   if constexpr (std::is_same_v<T, None>) {

@@ -37,6 +37,9 @@ inline constexpr std::size_t kMaxActivePulls = 8;
 inline constexpr std::size_t kServerWorkers = 4;
 inline constexpr std::size_t kServerQueue = 1024;
 
+// Bytes that an encoder sets out with: a small body costs one allocation.
+inline constexpr std::size_t kSmallBody = 256;
+
 // msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
 inline constexpr std::size_t kMsgpackDepth = 64;
 // Objects in one body. Unpacked, each takes 24 bytes whatever its size on the wire; large arrays of numbers

@@ -1,5 +1,6 @@
 #include "rpc/server.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -17,7 +18,7 @@ namespace slime::rpc {
 
 // Lives on while anybody holds a request, so that a late answer still finds its counters. Everything is
 // guarded by mutex_; handlers, answers and destructors of user code run outside it.
-class Server::Impl {
+class Server::Impl final : public Request::Tracker {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
   struct Job {
@@ -55,17 +56,21 @@ class Server::Impl {
   Status drain(Nanos bound);
   void stop();
   ServerCounters counters() const;
-  void answered() noexcept {
-    const std::lock_guard lock(mutex_);
-    --unanswered_;
-    if (quiet()) quiet_.notify_all();
+  void answered() noexcept override {
+    unanswered_.fetch_sub(1);
+    tell_if_quiet();
   }
 
  private:
   static Status no_service(std::string_view name) {
     return Status(Code::kNotFound, str("no service '", name, "'"));
   }
-  [[nodiscard]] bool quiet() const { return unanswered_ == 0 && executing_ == 0; }
+  [[nodiscard]] bool quiet() const { return unanswered_.load() == 0 && executing_.load() == 0; }
+  void tell_if_quiet() noexcept {
+    if (!draining_.load() || !quiet()) return;
+    const std::lock_guard lock(mutex_);
+    quiet_.notify_all();
+  }
   // Those that an idle worker is about to take do not wait.
   [[nodiscard]] bool full() const { return queue_.size() >= options_.queue_limit + idle_workers_; }
   bool start_worker();
@@ -80,10 +85,12 @@ class Server::Impl {
   std::map<std::string, Methods, std::less<>> services_;
   std::deque<Job> queue_;
   ServerCounters counters_;
-  std::size_t unanswered_ = 0;  // admitted and not answered
-  std::size_t executing_ = 0;   // inside a handler
+  // These three without the lock, so that a request costs one: who ends the last request looks whether
+  // somebody drains, who drains looks at the counts after saying so.
+  std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
+  std::atomic<std::size_t> executing_{0};   // inside a handler
+  std::atomic<bool> draining_{false};
   std::size_t idle_workers_ = 0;
-  bool draining_ = false;
   bool stopping_ = false;
   std::vector<std::thread> workers_;  // last: they touch everything above
 };
@@ -96,22 +103,6 @@ Status expired_status(const CallInfo& info) {
 }
 
 }  // namespace
-
-// Forwards the answer and counts the request as done; a request that is dropped answers too, so each is
-// counted once.
-class Server::Tracked final : public Request::Responder {
- public:
-  Tracked(std::shared_ptr<Impl> impl, std::unique_ptr<Request::Responder> inner)
-      : impl_(std::move(impl)), inner_(std::move(inner)) {}
-  void respond(Result<ByteVector> reply) noexcept override {
-    inner_->respond(std::move(reply));
-    impl_->answered();
-  }
-
- private:
-  std::shared_ptr<Impl> impl_;
-  std::unique_ptr<Request::Responder> inner_;
-};
 
 Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& info) {
   const std::lock_guard lock(mutex_);
@@ -131,19 +122,15 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& inf
 }
 
 void Server::Impl::run(Request request, Service::Method& method) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    ++executing_;
-  }
+  executing_.fetch_add(1);
   // Typed handlers catch what user code throws and answer with its text. A raw one owns its request: when it
   // throws, the request is dropped on the way, which answers kInternal.
   try {
     method.handler(std::move(request));
   } catch (...) {
   }
-  const std::lock_guard lock(mutex_);
-  --executing_;
-  if (quiet()) quiet_.notify_all();
+  executing_.fetch_sub(1);
+  tell_if_quiet();
 }
 
 void Server::Impl::enqueue(Request request, std::shared_ptr<Service::Method> method) noexcept {
@@ -226,7 +213,7 @@ Status Server::Impl::drain(Nanos bound) {
   if (deadline == kNever) {
     quiet_.wait(lock, done);
   } else if (!quiet_.wait_until(lock, deadline, done)) {
-    return Status(Code::kDeadlineExceeded, str(unanswered_, " requests were not answered in time"));
+    return Status(Code::kDeadlineExceeded, str(unanswered_.load(), " requests were not answered in time"));
   }
   return {};
 }
@@ -282,7 +269,7 @@ void Server::handle(Request request) noexcept {
     request.refuse(std::move(method).error());
     return;
   }
-  request.responder_ = std::make_unique<Tracked>(impl_, std::move(request.responder_));
+  request.tracker_ = impl_;
   const std::shared_ptr<Service::Method> found = std::move(*method);
   const bool pooled = found->options.run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns

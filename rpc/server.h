@@ -50,7 +50,6 @@ class Server {
 
  private:
   class Impl;
-  class Tracked;
   const std::shared_ptr<Impl> impl_;
 };
 

@@ -55,6 +55,7 @@ void Request::answer(Result<ByteVector> reply) {
   SLIME_CHECK(responder_ != nullptr);  // a request is answered once
   body_.release();                     // before the answer, so that the caller's next request finds a credit
   std::exchange(responder_, nullptr)->respond(std::move(reply));
+  if (tracker_ != nullptr) std::exchange(tracker_, nullptr)->answered();
 }
 
 void Request::reply(ByteVector body) { answer(std::move(body)); }

@@ -45,6 +45,12 @@ class Request {
     // Once, any thread. An error's maybe_executed() tells the caller whether the handler ran.
     virtual void respond(Result<ByteVector> reply) noexcept = 0;
   };
+  // Who counts what is under way.
+  class Tracker {
+   public:
+    virtual ~Tracker() = default;
+    virtual void answered() noexcept = 0;  // once for each request, any thread
+  };
   Request(CallInfo info, Payload body, std::unique_ptr<Responder> responder)
       : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)) {}
   Request(Request&&) noexcept = default;
@@ -59,12 +65,13 @@ class Request {
   void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
 
  private:
-  friend class Server;  // puts its own responder before the channel's, to count what is under way
+  friend class Server;  // sets the tracker
   void answer(Result<ByteVector> reply);
 
   CallInfo info_;
   Payload body_;
   std::unique_ptr<Responder> responder_;
+  std::shared_ptr<Tracker> tracker_;
 };
 
 using RawHandler = UniqueFunction<void(Request)>;

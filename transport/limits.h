@@ -17,6 +17,11 @@ using slime::limits::kTokenBytes;
 // Longer than a loopback round trip (about 10 us), far shorter than a scheduler slice: two-core machines are
 // common.
 inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
+// The same for loops that their callers drive, while answers come at such a pace: waiting is all they do.
+inline constexpr Nanos kCallerSpin = std::chrono::microseconds(250);
+// How often pollers are asked before the descriptors are, and for how many turns in which they had work.
+inline constexpr int kLoopPolls = 16;
+inline constexpr int kLoopTurnsWithoutFds = 8;
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
 inline constexpr std::size_t kLoopEventsPerTurn = 64;

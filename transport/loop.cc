@@ -36,7 +36,9 @@ Loop::Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake)
     : options_(options),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
-      manual_clock_(dynamic_cast<const ManualClock*>(options.clock) != nullptr) {}
+      manual_clock_(dynamic_cast<const ManualClock*>(options.clock) != nullptr),
+      steady_(options.clock == &steady_clock()),
+      spin_(options.spin) {}
 
 Loop::~Loop() {
   stop();
@@ -54,14 +56,27 @@ bool Loop::in_loop() const {
 
 bool Loop::try_drive() {
   std::thread::id nobody{};
-  return driver_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acq_rel);
+  if (!driver_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acq_rel))
+    return false;
+  now_.reset();
+  return true;
 }
 
 void Loop::release_drive() {
-  driver_.store(std::thread::id{}, std::memory_order_release);
+  driver_.store(std::thread::id{}, std::memory_order_seq_cst);
+  if (waiters_.load(std::memory_order_seq_cst) == 0) return;
   const std::lock_guard lock(mutex_);
-  if (waiters_ > 0) drive_free_.notify_all();
+  drive_free_.notify_all();
 }
+
+TimePoint Loop::now() const {
+  if (manual_clock_ || !drives()) return options_.clock->now();
+  if (!now_) now_ = options_.clock->now();
+  return *now_;
+}
+
+// The time that passes by itself, whatever the loop's clock says. For the driver.
+TimePoint Loop::steady_now() const { return steady_ ? now() : steady_clock().now(); }
 
 void Loop::post(Task task) {
   {
@@ -94,10 +109,10 @@ bool Loop::poll(Nanos budget) {
   if (budget <= Nanos::zero()) {
     ran = turn(TimePoint{});
   } else {
-    const TimePoint until = deadline_after(steady_clock().now(), budget);
+    const TimePoint until = deadline_after(steady_now(), budget);
     do {
       ran = turn(until);
-    } while (!ran && !manual_clock_ && steady_clock().now() < until);
+    } while (!ran && !manual_clock_ && steady_now() < until);
   }
   release_drive();
   return ran;
@@ -107,24 +122,27 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   SLIME_CHECK(driver_.load(std::memory_order_acquire) != std::this_thread::get_id());
   for (;;) {
     if (done()) return;
-    const TimePoint now = steady_clock().now();
-    if (now >= deadline) return;
-    if (try_drive()) {
+    const bool drives = try_drive();
+    const TimePoint now = drives ? steady_now() : steady_clock().now();
+    if (now < deadline) {
       // Short turns: others that wait get their chance to see that they are done.
-      turn(std::min(deadline, now + limits::kLoopWaitTurn));
-      release_drive();
-      continue;
+      const TimePoint until = std::min(deadline, now + limits::kLoopWaitTurn);
+      if (drives)
+        turn(until);
+      else
+        wait_for_drive(until);
     }
-    wait_for_drive(std::min(deadline, now + limits::kLoopWaitTurn));
+    if (drives) release_drive();
+    if (now >= deadline) return;
   }
 }
 
-// Until the driver leaves. Bounded, because it may have left before we came.
+// Until the driver leaves. Bounded, because somebody else may drive by then.
 void Loop::wait_for_drive(TimePoint until) {
   std::unique_lock lock(mutex_);
-  ++waiters_;
-  drive_free_.wait_until(lock, until);
-  --waiters_;
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  if (driver_.load(std::memory_order_seq_cst) != std::thread::id{}) drive_free_.wait_until(lock, until);
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Loop::start_thread() {
@@ -163,11 +181,37 @@ void Loop::wake() {
 // Runs what is due. With nothing to do it waits until `block_until` (a steady time; zero: not at all).
 bool Loop::turn(TimePoint block_until) {
   bool ran = run_posted();
-  ran = run_timers() || ran;
+  if (ran) now_.reset();
+  if (run_timers()) {
+    now_.reset();
+    ran = true;
+  }
   ran = run_pollers() || ran;
+  if (!pollers_.empty()) {
+    // A poller costs far less than a look at the descriptors, which is a system call.
+    const bool may_wait = !manual_clock_ && block_until != TimePoint{};
+    for (int i = 0;
+         may_wait && !ran && i < limits::kLoopPolls && !has_posted_.load(std::memory_order_acquire); ++i)
+      ran = run_pollers();
+    if (ran && ++turns_without_fds_ < limits::kLoopTurnsWithoutFds) {
+      now_.reset();
+      progressed_ = true;
+      return true;
+    }
+    turns_without_fds_ = 0;
+  }
+  if (ran) now_.reset();
   ran = wait_fds(ran ? TimePoint{} : block_until) || ran;
-  if (ran) last_progress_ = steady_clock().now();
+  now_.reset();
+  progressed_ = progressed_ || ran;
   return ran;
+}
+
+// Work that comes within the longest spin after the work before it is worth spinning for.
+void Loop::note_progress(TimePoint now) {
+  if (!std::exchange(progressed_, false)) return;
+  const Nanos gap = now - std::exchange(last_progress_, now);
+  spin_ = gap <= options_.max_spin ? std::clamp(2 * gap, options_.spin, options_.max_spin) : options_.spin;
 }
 
 bool Loop::run_posted() {
@@ -187,7 +231,7 @@ bool Loop::run_posted() {
 
 bool Loop::run_timers() {
   if (timers_.empty()) return false;
-  const TimePoint now = options_.clock->now();
+  const TimePoint now = this->now();
   bool ran = false;
   // In order, but only those that were there at the start: a timer that re-arms itself in the past must not
   // starve the rest. A task may add and cancel timers, so the place is kept as a key.
@@ -223,9 +267,10 @@ bool Loop::wait_fds(TimePoint block_until) {
   int timeout_ms = 0;
   bool may_block = false;
   if (!manual_clock_ && block_until != TimePoint{}) {
-    const TimePoint now = steady_clock().now();
+    const TimePoint now = steady_now();
+    note_progress(now);
     const TimePoint until = std::min(block_until, next_timer());
-    if (now - last_progress_ >= options_.spin && until > now && arm_pollers()) {
+    if (now - last_progress_ >= spin_ && until > now && arm_pollers()) {
       may_block = true;
       const auto wait =
           std::chrono::ceil<std::chrono::milliseconds>(until == kNever ? Nanos::max() : until - now);
@@ -239,7 +284,10 @@ bool Loop::wait_fds(TimePoint block_until) {
   }
   std::array<epoll_event, limits::kLoopEventsPerTurn> events;
   const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  if (may_block) blocked_.store(false, std::memory_order_seq_cst);
+  if (may_block) {
+    blocked_.store(false, std::memory_order_seq_cst);
+    now_.reset();
+  }
   bool ran = false;
   for (int i = 0; i < n; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];

@@ -54,7 +54,10 @@ struct TimerId {
 
 struct LoopOptions {
   const Clock* clock = &steady_clock();  // a manual clock: the loop never blocks, the owner moves time
-  Nanos spin = limits::kLoopSpin;        // polls this long after the last progress before it blocks
+  // Polls at least `spin` after the last progress before it blocks, and up to `max_spin` as long as work
+  // comes at such a pace.
+  Nanos spin = limits::kLoopSpin;
+  Nanos max_spin = limits::kLoopSpin;
 };
 
 // One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
@@ -90,7 +93,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Ends the thread after what was posted so far has run. Not from the loop. Idempotent.
   void stop();
   [[nodiscard]] const Clock& clock() const { return *options_.clock; }
-  [[nodiscard]] TimePoint now() const { return options_.clock->now(); }
+  // On the loop it is read once for each round of callbacks, which are short; elsewhere it is the clock's.
+  [[nodiscard]] TimePoint now() const;
 
   // One turn in the caller, for loops without a thread: runs what is due; when there is nothing, waits up to
   // `budget` for something. True if anything ran. False at once if another thread drives the loop.
@@ -126,17 +130,20 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool run_pollers();
   bool arm_pollers();
   bool wait_fds(TimePoint block_until);
+  void note_progress(TimePoint now);
   void wake();
   void thread_main();
+  [[nodiscard]] TimePoint steady_now() const;
 
   const LoopOptions options_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
   const bool manual_clock_;
+  const bool steady_;  // its clock is the steady one
 
-  mutable std::mutex mutex_;  // guards posted_, waiters_
+  mutable std::mutex mutex_;  // guards posted_
   std::vector<Task> posted_;
-  int waiters_ = 0;
+  std::atomic<int> waiters_{0};
   std::condition_variable drive_free_;
 
   std::atomic<std::thread::id> driver_{};
@@ -150,7 +157,11 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::unordered_map<int, Watch> watches_;
   std::uint32_t watch_generation_ = 0;
   std::vector<Poller*> pollers_;
+  int turns_without_fds_ = 0;
+  mutable std::optional<TimePoint> now_;  // what was read in this round
+  bool progressed_ = false;               // since last_progress_, which is brought up to date before a wait
   TimePoint last_progress_{};
+  Nanos spin_;
 
   std::thread thread_;  // last: it touches everything above
 };

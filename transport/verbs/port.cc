@@ -188,10 +188,6 @@ void PortState::stash_completions() {
   while (!dead_ && (n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data())) > 0)
     stash_.insert(stash_.end(), completions.begin(), completions.begin() + n);
   if (n < 0) die("ibv_poll_cq");
-  if (stash_.empty() || polling_) return;
-  // Nothing else may bring the loop back to it.
-  if (const std::shared_ptr<Loop> loop = users_loop())
-    loop->post([self = shared_from_this()] { self->poll_once(); });
 }
 
 void PortState::detach(Handle place, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled) {
@@ -251,17 +247,8 @@ void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
 
 // ------------------------------------------------------------------------------------------------ progress
 
-void PortState::schedule(VerbsEndpoint& endpoint) {
-  scheduled_.push_back(&endpoint);
-  if (polling_ || run_posted_) return;
-  if (const std::shared_ptr<Loop> loop = users_loop()) {
-    run_posted_ = true;
-    loop->post([self = shared_from_this()] {
-      self->run_posted_ = false;
-      self->run_scheduled();
-    });
-  }
-}
+// The next poll runs it; until then the loop does not block.
+void PortState::schedule(VerbsEndpoint& endpoint) { scheduled_.push_back(&endpoint); }
 
 void PortState::run_scheduled() {
   // What a callback schedules meanwhile runs in a later turn.
@@ -296,48 +283,34 @@ bool PortState::post_receives() {
 }
 
 bool PortState::poll_once() noexcept {
-  std::array<ibv_wc, limits::kPollBatch> completions;
-  if (dead_) return false;
-  const std::shared_ptr<PortState> stashed = stash_.empty() ? nullptr : shared_from_this();
-  bool any = stashed != nullptr;
-  std::shared_ptr<PortState> self = stashed;
+  if (dead_ && scheduled_.empty()) return false;
   ++polls_;
-  if (any) take_stash();
-  for (int turn = 0; turn < limits::kPollsPerTurn; ++turn) {
+  std::shared_ptr<PortState> self;  // a callback may drop the port
+  if (!stash_.empty()) {
+    self = shared_from_this();
+    take_stash();
+  }
+  std::array<ibv_wc, limits::kPollBatch> completions;
+  for (int turn = 0; turn < limits::kPollsPerTurn && !dead_; ++turn) {
     const int n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data());
     if (n < 0) {
-      polling_ = false;
       die("ibv_poll_cq");
-      return true;
+      break;
     }
-    if (n > 0) {
-      if (!any) self = shared_from_this();  // a callback may drop the port
-      any = true;
-      polling_ = true;
-    }
+    if (n > 0 && self == nullptr) self = shared_from_this();
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
       if (stash_.empty()) release_retired();
       break;
     }
   }
-  if (!any) return false;
-  polling_ = false;
+  if (scheduled_.empty()) return self != nullptr;
+  if (self == nullptr) self = shared_from_this();
   run_scheduled();
-  if (!scheduled_.empty() && !run_posted_) {
-    if (const std::shared_ptr<Loop> loop = users_loop()) {
-      run_posted_ = true;
-      loop->post([self] {
-        self->run_posted_ = false;
-        self->run_scheduled();
-      });
-    }
-  }
   return true;
 }
 
 void PortState::take_stash() {
-  polling_ = true;
   const std::vector<ibv_wc> completions = std::exchange(stash_, {});
   for (const ibv_wc& completion : completions) on_completion(completion);
 }
@@ -352,6 +325,7 @@ void PortState::release_retired() {
 }
 
 bool PortState::arm() noexcept {
+  if (!scheduled_.empty() || !stash_.empty()) return false;
   if (!armed_) {
     if (dead_) return true;
     if (context_->functions.req_notify_cq(cq_, 0) != 0) {

@@ -151,12 +151,10 @@ class PortState final : public RegionUsers,
   TimerId receive_retry_;
   PortCounters counters_;  // its endpoints': those that are gone
   std::uint64_t polls_ = 0;
-  bool run_posted_ = false;
   bool receives_refused_ = false;  // and logged
   std::vector<ibv_wc> stash_;
   Nobody nobody_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
-  bool polling_ = false;
   bool dead_ = false;  // the device does not answer any more
   bool armed_ = false;
   bool polled_ = false;    // it is a poller of the loop
