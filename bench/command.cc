@@ -20,26 +20,58 @@ void add_provider(CLI::App& command, std::string& provider) {
       ->capture_default_str();
 }
 
-void add_options(CLI::App& command, Options& options, bool bulk) {
+void add_options(CLI::App& command, Options& options) {
+  const bool blocks = options.moves_blocks();
   add_provider(command, options.provider);
-  command.add_option("--mode", options.mode, "thread: waits block; caller: waits spin and drive the loop")
-      ->check(CLI::IsMember({"thread", "caller"}))
-      ->capture_default_str();
+  if (options.bench == "rpc" || options.bench == "bulk") {
+    command.add_option("--mode", options.mode, "thread: waits block; caller: waits spin and drive the loop")
+        ->check(CLI::IsMember({"thread", "caller"}))
+        ->capture_default_str();
+    command
+        .add_option("--face", options.face, "peer: agents; channel: below them, and callers drive the loop")
+        ->check(CLI::IsMember({"peer", "channel"}))
+        ->capture_default_str();
+  }
   command
       .add_option("--size", options.size,
-                  bulk ? "bytes of a block (64K, 1M, ...)" : "bytes of a request and of its reply")
+                  blocks ? "bytes of a block (64K, 1M, ...)" : "bytes that go there, and back")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  command.add_option("--inflight", options.inflight, "operations under way, of each client")
-      ->capture_default_str();
-  command.add_option("--clients", options.clients, "client processes")->capture_default_str();
+  if (options.bench != "notify") {
+    command.add_option("--inflight", options.inflight, "operations under way, of each client")
+        ->capture_default_str();
+    command.add_option("--clients", options.clients, "client processes")->capture_default_str();
+  }
   command.add_option("--seconds", options.seconds, "how long to measure")->capture_default_str();
   command.add_option("--warmup", options.warmup_seconds, "seconds before it counts")->capture_default_str();
-  if (bulk) {
+  if (blocks) {
     command.add_option("--op", options.operation, "write or read")
         ->check(CLI::IsMember({"write", "read"}))
         ->capture_default_str();
   }
+  if (options.bench == "blocks") {
+    command.add_option("--count", options.count, "blocks of one batch")->capture_default_str();
+    command.add_flag("--adjacent", options.adjacent, "one behind the other, not with gaps");
+  }
+}
+
+// What each measurement begins with.
+Options options_of(const std::string& bench) {
+  Options out;
+  out.bench = bench;
+  if (bench == "bulk") {
+    out.size = 1 << 20;
+    out.inflight = 16;
+  } else if (bench == "blocks") {
+    out.size = 1024;
+    out.count = 1538;
+  }
+  // These are about what an endpoint does.
+  if (bench == "blocks" || bench == "notify") {
+    out.face = "channel";
+    out.mode = "caller";
+  }
+  return out;
 }
 
 int report_failure(const Status& status) {
@@ -78,30 +110,35 @@ Status Options::validate() const {
   if (!(seconds > 0) || seconds > 3600)
     return {Code::kInvalidArgument, "--seconds: more than 0, at most 3600"};
   if (!(warmup_seconds >= 0) || warmup_seconds > 3600) return {Code::kInvalidArgument, "--warmup: 0 to 3600"};
-  if (size > kMaxRegion / inflight / clients) {
-    return {Code::kInvalidArgument, "--size x --inflight x --clients: at most 4 GiB"};
+  if (count == 0 || count > 65536) return {Code::kInvalidArgument, "--count: 1 to 65536"};
+  if (size > kMaxRegion / inflight / clients / count / 2) {
+    return {Code::kInvalidArgument, "--size x --count x --inflight x --clients: at most 2 GiB"};
   }
+  if (face == "channel" && mode != "caller")
+    return {Code::kInvalidArgument, "--face channel: callers drive the loop, so --mode caller"};
   return {};
 }
 
 std::vector<std::string> Options::to_arguments() const {
-  return {bench,
-          "--provider",
-          provider,
-          "--mode",
-          mode,
-          "--op",
-          operation,
-          "--size",
-          std::to_string(size),
-          "--inflight",
-          str(inflight),
-          "--clients",
-          str(clients),
-          "--seconds",
-          str(seconds),
-          "--warmup",
-          str(warmup_seconds)};
+  std::vector<std::string> out = {bench,        "--provider",         provider,
+                                  "--size",     std::to_string(size), "--seconds",
+                                  str(seconds), "--warmup",           str(warmup_seconds)};
+  const auto add = [&out](const char* flag, std::string value) {
+    out.emplace_back(flag);
+    out.push_back(std::move(value));
+  };
+  if (bench == "rpc" || bench == "bulk") {
+    add("--mode", mode);
+    add("--face", face);
+  }
+  if (bench != "notify") {
+    add("--inflight", str(inflight));
+    add("--clients", str(clients));
+  }
+  if (moves_blocks()) add("--op", operation);
+  if (bench == "blocks") add("--count", str(count));
+  if (adjacent) out.emplace_back("--adjacent");
+  return out;
 }
 
 std::string format_report(const std::string& report) {
@@ -130,15 +167,16 @@ void add_commands(CLI::App& app, int& exit_code) {
   auto* bench =
       app.add_subcommand("bench", "Measure calls and bulk transfers between processes on this machine");
   bench->require_subcommand(1);
-  for (const char* name : {"rpc", "bulk"}) {
-    const bool bulk = std::string_view(name) == "bulk";
-    auto options = std::make_shared<Options>();
-    options->bench = name;
-    if (bulk) options->size = 1 << 20;
-    if (bulk) options->inflight = 16;
+  const std::pair<const char*, const char*> kinds[] = {
+      {"rpc", "Echo calls"},
+      {"bulk", "One-sided reads or writes of blocks"},
+      {"blocks", "Batches of many small blocks, each batch one operation"},
+      {"notify", "Writes with an immediate, there and back: half a round trip"}};
+  for (const auto& [name, text] : kinds) {
+    auto options = std::make_shared<Options>(options_of(name));
     auto as_json = std::make_shared<bool>(false);
-    auto* command = bench->add_subcommand(name, bulk ? "One-sided reads or writes of blocks" : "Echo calls");
-    add_options(*command, *options, bulk);
+    auto* command = bench->add_subcommand(name, text);
+    add_options(*command, *options);
     command->add_flag("--json", *as_json, "one JSON object on one line");
     command->callback([options, as_json, &exit_code] { exit_code = run_and_print(*options, *as_json); });
   }
@@ -159,17 +197,20 @@ void add_commands(CLI::App& app, int& exit_code) {
   peers->callback(
       [peer_count, peer_provider, &exit_code] { exit_code = run_peers(*peer_count, *peer_provider); });
   // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
-  for (const char* name : {"bench-server", "bench-client"}) {
-    const bool client = std::string_view(name) == "bench-client";
-    auto options = std::make_shared<Options>();
+  for (const char* role_name : {"bench-server", "bench-client"}) {
+    const bool client = std::string_view(role_name) == "bench-client";
     auto address = std::make_shared<std::string>();
-    auto* role = app.add_subcommand(name, "")->group("");
+    auto* role = app.add_subcommand(role_name, "")->group("");
+    role->require_subcommand(1);
     if (client) role->add_option("address", *address)->required();
-    role->add_option("bench", options->bench)->required();
-    add_options(*role, *options, true);
-    role->callback([options, address, client, &exit_code] {
-      exit_code = client ? run_client(*options, *address) : run_server(*options);
-    });
+    for (const auto& kind : kinds) {
+      auto options = std::make_shared<Options>(options_of(kind.first));
+      auto* command = role->add_subcommand(kind.first, "");
+      add_options(*command, *options);
+      command->callback([options, address, client, &exit_code] {
+        exit_code = client ? run_client(*options, *address) : run_server(*options);
+      });
+    }
   }
 }
 

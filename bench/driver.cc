@@ -39,6 +39,9 @@ struct Totals {
   double ops_per_s = 0;
   double cpu = 0;
   double operations = 0;
+  double work_requests = 0;
+  double doorbells = 0;
+  double completions = 0;
   bool verified = true;
 };
 
@@ -53,6 +56,9 @@ Status add_result(const std::string& text, Totals& totals) {
   totals.operations += operations;
   totals.ops_per_s += operations / result.at("seconds").get<double>();
   totals.cpu += result.at("cpu").get<double>();
+  totals.work_requests += result.at("work_requests").get<double>();
+  totals.doorbells += result.at("doorbells").get<double>();
+  totals.completions += result.at("completions").get<double>();
   totals.verified = totals.verified && result.at("verified").get<bool>();
   return {};
 }
@@ -64,14 +70,14 @@ Result<double> server_cpu(Child& server) {
 }
 
 json make_report(const Options& options, const Totals& totals, const json& limit) {
-  const double moved =
-      totals.operations * static_cast<double>(options.size) * (options.bench == "rpc" ? 2 : 1);
-  const double gb_per_s =
-      totals.ops_per_s * static_cast<double>(options.size) * (options.bench == "rpc" ? 2 : 1) / 1e9;
+  const double bytes = static_cast<double>(options.size) * options.count * (options.moves_blocks() ? 1 : 2);
+  const double moved = totals.operations * bytes;
+  const double gb_per_s = totals.ops_per_s * bytes / 1e9;
   const double p50 = totals.latency.quantile(0.5) / 1000;
   json out = {{"bench", options.bench},
               {"provider", options.provider},
               {"mode", options.mode},
+              {"face", options.face},
               {"size", options.size},
               {"inflight", options.inflight},
               {"clients", options.clients},
@@ -83,17 +89,27 @@ json make_report(const Options& options, const Totals& totals, const json& limit
               {"gb_per_s", gb_per_s},
               {"cpu_s_per_gib", moved > 0 ? totals.cpu / (moved / static_cast<double>(1 << 30)) : 0},
               {"verified", totals.verified}};
-  if (options.bench == "bulk") out["operation"] = options.operation;
+  if (options.moves_blocks()) out["operation"] = options.operation;
+  if (options.bench == "blocks") out["count"] = options.count;
+  if (totals.work_requests > 0) {
+    out["per_operation"] = {{"work_requests", totals.work_requests / totals.operations},
+                            {"doorbells", totals.doorbells / totals.operations},
+                            {"completions", totals.completions / totals.operations}};
+    out["work_requests_per_s"] = totals.work_requests / totals.operations * totals.ops_per_s;
+  }
   // The ratio that is better when it is larger: speed to the limit's speed. One call in flight is about
   // latency, and there the limit's p50 comes first.
-  if (options.bench == "bulk") {
+  if (options.moves_blocks()) {
     const auto value = limit.at("gb_per_s").get<double>();
     out["limit"] = {{"name", "raw TCP stream, GB/s"}, {"value", value}};
     out["ratio_to_limit"] = gb_per_s / value;
   } else if (options.inflight == 1 && options.clients == 1) {
     const auto value = limit.at("p50_us").get<double>();
-    out["limit"] = {{"name", "raw TCP echo, p50 us"}, {"value", value}};
-    out["ratio_to_limit"] = p50 / value;
+    const bool half = options.bench == "notify";
+    const double limit_value = half ? value / 2 : value;
+    out["limit"] = {{"name", half ? "raw TCP echo, half trip, p50 us" : "raw TCP echo, p50 us"},
+                    {"value", limit_value}};
+    out["ratio_to_limit"] = p50 / limit_value;
   } else {
     const auto value = limit.at("ops_per_s").get<double>();
     out["limit"] = {{"name", "raw TCP echo in windows of inflight, ops/s"}, {"value", value}};

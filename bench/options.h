@@ -10,16 +10,21 @@ namespace slime::bench {
 
 // One measurement; the flags of `slime bench`.
 struct Options {
-  std::string bench = "rpc";        // rpc, bulk
+  std::string bench = "rpc";        // rpc, bulk, blocks, notify
+  std::string face = "peer";        // peer: agents; channel: a Channel and its endpoint, which callers drive
   std::string provider = "tcp";     // PeerAgent::provider_names()
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
-  std::string operation = "write";  // bulk: write, read
+  std::string operation = "write";  // bulk, blocks: write, read
   std::uint64_t size = 64;          // bytes of a request and of its reply; of one block
+  std::uint32_t count = 1;          // blocks of one operation
+  bool adjacent = false;            // blocks: one behind the other; else with gaps
   std::uint32_t inflight = 1;       // of each client
   std::uint32_t clients = 1;        // processes
   double seconds = 3;
   double warmup_seconds = 0.3;
 
+  [[nodiscard]] bool moves_blocks() const { return bench == "bulk" || bench == "blocks"; }
+  [[nodiscard]] bool scattered() const { return bench == "blocks" && !adjacent; }
   [[nodiscard]] Status validate() const;
   // The flags that make the same options in a child, and back from main's.
   [[nodiscard]] std::vector<std::string> to_arguments() const;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -5,6 +6,7 @@
 #include "agent/peer_agent.h"
 #include "base/random.h"
 #include "base/str.h"
+#include "bench/direct.h"
 #include "bench/process.h"
 #include "bench/raw.h"
 #include "bench/roles.h"
@@ -27,7 +29,32 @@ void serve_commands(const Options& options) {
   }
 }
 
+// The same, while this thread drives a loop.
+template <class Poll>
+void drive(const Options& options, Poll poll) {
+  std::atomic<bool> over{false};
+  std::thread commands([&] {
+    serve_commands(options);
+    over.store(true, std::memory_order_relaxed);
+  });
+  while (!over.load(std::memory_order_relaxed)) poll();
+  commands.join();
+}
+
+Status serve_channels(const Options& options) {
+  auto direct = Direct::create(options, "bench-server",
+                               std::max<std::uint64_t>(region_bytes(options) * options.clients, 4096));
+  if (!direct) return std::move(direct).error();
+  Rng(kSeed).fill((*direct)->region().bytes().first(region_bytes(options) * options.clients));
+  if (options.bench == "notify") (*direct)->answer_notifications(options.size);
+  SLIME_TRY((*direct)->serve());
+  answer(str("READY ", (*direct)->address()));
+  drive(options, [&] { (*direct)->loop().poll(kServerPoll); });
+  return {};
+}
+
 Status serve(const Options& options) {
+  if (options.face == "channel") return serve_channels(options);
   auto agent = PeerAgent::start(agent_options(options, "bench-server"));
   if (!agent) return std::move(agent).error();
   rpc::Service service("bench");
@@ -43,13 +70,7 @@ Status serve(const Options& options) {
   }
   answer(str("READY ", (*agent)->address()));
   if (options.mode == "caller") {
-    std::atomic<bool> over{false};
-    std::thread commands([&] {
-      serve_commands(options);
-      over.store(true, std::memory_order_relaxed);
-    });
-    while (!over.load(std::memory_order_relaxed)) (*agent)->poll(kServerPoll);
-    commands.join();
+    drive(options, [&] { (*agent)->poll(kServerPoll); });
   } else {
     serve_commands(options);
   }

@@ -12,7 +12,9 @@ inline constexpr Nanos kServerPoll = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswer = std::chrono::seconds(30);
 
 // What one client moves blocks in and out of.
-inline std::uint64_t region_bytes(const Options& options) { return options.size * options.inflight; }
+inline std::uint64_t region_bytes(const Options& options) {
+  return options.size * options.count * (options.scattered() ? 2 : 1) * options.inflight;
+}
 
 inline PeerAgentOptions agent_options(const Options& options, std::string name) {
   PeerAgentOptions out;

@@ -261,16 +261,26 @@ TEST_CASE("Ctrl-C ends a call") {
 }
 
 TEST_CASE("bench prints one JSON object with verified data") {
-  for (const char* kind : {"rpc", "bulk"}) {
-    const Outcome outcome = run({"bench", kind, "--seconds", "0.5", "--warmup", "0.1", "--size", "4096",
-                                 "--inflight", "2", "--json"});
+  const std::vector<std::vector<std::string>> kinds = {
+      {"rpc", "--inflight", "2", "--size", "4096"},
+      {"bulk", "--inflight", "2", "--size", "4096"},
+      {"rpc", "--face", "channel", "--mode", "caller"},
+      {"bulk", "--face", "channel", "--mode", "caller", "--op", "read", "--size", "4096"},
+      {"blocks", "--count", "50"},
+      {"blocks", "--count", "50", "--adjacent", "--op", "read"},
+      {"notify"}};
+  for (const auto& kind : kinds) {
+    std::vector<std::string> arguments = {"bench"};
+    arguments.insert(arguments.end(), kind.begin(), kind.end());
+    for (const char* more : {"--seconds", "0.3", "--warmup", "0.1", "--json"}) arguments.emplace_back(more);
+    const Outcome outcome = run(arguments);
     CAPTURE(outcome.text);
     CHECK(outcome.exit_code == 0);
     const json parsed = json::parse(outcome.text, nullptr, false);
     REQUIRE(parsed.is_object());
-    for (const char* key : {"bench", "provider", "mode", "size", "inflight", "clients", "seconds", "p50_us",
-                            "p99_us", "p999_us", "ops_per_s", "gb_per_s", "cpu_s_per_gib", "verified",
-                            "limit", "ratio_to_limit", "machine"}) {
+    for (const char* key : {"bench", "provider", "mode", "face", "size", "inflight", "clients", "seconds",
+                            "p50_us", "p99_us", "p999_us", "ops_per_s", "gb_per_s", "cpu_s_per_gib",
+                            "verified", "limit", "ratio_to_limit", "machine"}) {
       CHECK_MESSAGE(parsed.contains(key), key);
     }
     CHECK(parsed["verified"] == true);

@@ -133,7 +133,7 @@ become_guest() {
     -nodefaults -no-user-config -display none -no-reboot "${options[@]}" \
     -chardev "file,id=console,path=$(escaped "$out/console.$id")" -serial chardev:console \
     -kernel "$kernel" -initrd "$work/initrd" \
-    -append "console=ttyS0 quiet panic=-1 tsc=unstable no_timer_check mitigations=off audit=0 host_id=$id" \
+    -append "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc no_timer_check mitigations=off audit=0 host_id=$id" \
     -virtfs local,path=/,mount_tag=slime_root,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$(escaped "$out"),mount_tag=slime_out,security_model=none,multidevs=remap" \
     -virtfs "local,path=$(escaped "$work/session"),mount_tag=slime_session,security_model=none,multidevs=remap"

@@ -1,0 +1,241 @@
+// What is measured without an agent: calls over a Channel, one-sided operations on its endpoint.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/random.h"
+#include "base/str.h"
+#include "bench/direct.h"
+#include "bench/load.h"
+#include "bench/process.h"
+#include "bench/shared.h"
+
+namespace slime::bench {
+namespace {
+
+// One operation in flight, begun again and again.
+struct Slot final : transport::Operation {
+  void complete(Status outcome) noexcept override {
+    status = std::move(outcome);
+    done = true;
+  }
+  TimePoint started;
+  Status status;
+  bool done = false;
+};
+
+class ChannelLoad : public Load {
+ public:
+  ChannelLoad(const Options& options, std::unique_ptr<Direct> direct, std::uint32_t slots)
+      : options_(options), direct_(std::move(direct)), slots_(slots) {}
+
+  Status run(Nanos span, Outcome& out) final {
+    const double cpu_before = cpu_seconds();
+    const transport::EndpointCounters before = endpoint().counters();
+    const TimePoint begin = steady_clock().now();
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) SLIME_TRY(begin_one(i, begin));
+    std::size_t live = slots_.size();
+    TimePoint now = begin;
+    for (std::uint32_t i = 0; live > 0; i = (i + 1) % slots_.size()) {
+      Slot& slot = slots_[i];
+      if (slot.started == TimePoint{}) continue;
+      direct_->loop().wait_until([&slot] { return slot.done; }, kNever);
+      now = steady_clock().now();
+      SLIME_TRY(std::move(slot.status));
+      out.latency.add(static_cast<std::uint64_t>((now - slot.started).count()) / halves());
+      ++out.operations;
+      out.verified = check(i) && out.verified;
+      if (now - begin < span && !interrupted()) {
+        SLIME_TRY(begin_one(i, now));
+      } else {
+        slot.started = {};
+        --live;
+      }
+    }
+    out.seconds = std::chrono::duration<double>(now - begin).count();
+    out.cpu = cpu_seconds() - cpu_before;
+    const transport::EndpointCounters after = endpoint().counters();
+    out.device.work_requests = after.work_requests - before.work_requests;
+    out.device.doorbells = after.doorbells - before.doorbells;
+    out.device.completions = after.completions - before.completions;
+    out.device.coalesced = after.coalesced - before.coalesced;
+    return {};
+  }
+
+ protected:
+  virtual Status start(std::uint32_t i) = 0;
+  virtual bool check(std::uint32_t) { return true; }
+  // Into how many parts a measured time is cut: a ping-pong is told as the half of its round trip.
+  [[nodiscard]] virtual std::uint64_t halves() const { return 1; }
+
+  [[nodiscard]] transport::Endpoint& endpoint() { return direct_->channel().endpoint(); }
+  [[nodiscard]] Direct& direct() { return *direct_; }
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] Slot& slot(std::uint32_t i) { return slots_[i]; }
+  // One operation, waited for.
+  Status transfer(const transport::Copy& copy, bool write) {
+    Slot one;
+    const std::span<const transport::Copy> copies(&copy, 1);
+    SLIME_TRY(write ? endpoint().write(copies, one) : endpoint().read(copies, one));
+    direct_->loop().wait_until([&one] { return one.done; }, kNever);
+    return std::move(one.status);
+  }
+
+ private:
+  Status begin_one(std::uint32_t i, TimePoint now) {
+    slots_[i].started = now;
+    slots_[i].done = false;
+    return start(i);
+  }
+
+  const Options options_;
+  const std::unique_ptr<Direct> direct_;
+  std::vector<Slot> slots_;
+};
+
+class CallLoad final : public ChannelLoad {
+ public:
+  CallLoad(const Options& options, std::unique_ptr<Direct> direct)
+      : ChannelLoad(options, std::move(direct), options.inflight),
+        payloads_(options.inflight, ByteVector(options.size)),
+        replies_(options.inflight) {
+    for (std::uint32_t i = 0; i < options.inflight; ++i) Rng(kSeed + i).fill(payloads_[i]);
+  }
+
+ private:
+  Status start(std::uint32_t i) override {
+    direct().channel().call("bench", "echo", rpc::encode_arguments(payloads_[i]), kNever,
+                            [this, i](Result<rpc::Payload> reply) {
+                              if (reply) replies_[i] = std::move(*reply);
+                              slot(i).complete(reply.status());
+                            });
+    return {};
+  }
+  bool check(std::uint32_t i) override {
+    const auto value = rpc::decode_value<ByteVector>(replies_[i].bytes());
+    return value && *value == payloads_[i];
+  }
+
+  std::vector<ByteVector> payloads_;
+  std::vector<rpc::Payload> replies_;
+};
+
+// Blocks in and out of the client's own part of the server's region; `count` of them are one operation.
+class BlockLoad : public ChannelLoad {
+ public:
+  BlockLoad(const Options& options, std::unique_ptr<Direct> direct, transport::RemoteRegion remote,
+            std::uint32_t index)
+      : ChannelLoad(options, std::move(direct), options.inflight),
+        remote_(std::move(remote)),
+        base_(index * region_bytes(options)),
+        batches_(options.inflight) {
+    const std::uint64_t stride = options.size * (options.scattered() ? 2 : 1);
+    for (std::uint32_t i = 0; i < options.inflight; ++i) {
+      for (std::uint64_t block = 0; block < options.count; ++block) {
+        const std::uint64_t offset = (i * options.count + block) * stride;
+        batches_[i].push_back({&this->direct().region(), offset, &remote_, base_ + offset, options.size});
+      }
+    }
+  }
+
+  // Reads: what came is what the server holds. Writes: bytes that were never there before come back as they
+  // were sent.
+  Result<bool> verify() override {
+    const std::uint64_t bytes = region_bytes(options());
+    transport::MemoryRegion& local = direct().region();
+    const transport::Copy whole{&local, 0, &remote_, base_, bytes};
+    ByteVector expected(bytes);
+    if (options().operation == "read") {
+      ByteVector all(bytes * options().clients);
+      Rng(kSeed).fill(all);
+      for (const auto& batch : batches_) {
+        for (const transport::Copy& copy : batch) {
+          const std::byte* const there = all.data() + copy.remote_offset;
+          if (!std::equal(there, there + copy.length_bytes, local.data() + copy.local_offset)) return false;
+        }
+      }
+      return true;
+    }
+    Rng(kSeed + 1000 + base_).fill(expected);
+    std::copy(expected.begin(), expected.end(), local.data());
+    SLIME_TRY(write_all());
+    std::fill(local.bytes().begin(), local.bytes().end(), std::byte{0});
+    SLIME_TRY(transfer(whole, false));
+    for (const auto& batch : batches_) {
+      for (const transport::Copy& copy : batch) {
+        const std::byte* const sent = expected.data() + copy.local_offset;
+        if (!std::equal(sent, sent + copy.length_bytes, local.data() + copy.local_offset)) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  Status start(std::uint32_t i) override {
+    return options().operation == "write" ? endpoint().write(batches_[i], slot(i))
+                                          : endpoint().read(batches_[i], slot(i));
+  }
+  Status write_all() {
+    for (const auto& batch : batches_) {
+      for (const transport::Copy& copy : batch) SLIME_TRY(transfer(copy, true));
+    }
+    return {};
+  }
+
+  const transport::RemoteRegion remote_;
+  const std::uint64_t base_;
+  std::vector<std::vector<transport::Copy>> batches_;
+};
+
+// A write with an immediate there, one back.
+class NotifyLoad final : public ChannelLoad {
+ public:
+  NotifyLoad(const Options& options, std::unique_ptr<Direct> direct, transport::RemoteRegion remote)
+      : ChannelLoad(options, std::move(direct), 1), remote_(std::move(remote)) {
+    copy_ = {&this->direct().region(), 0, &remote_, 0, options.size};
+    this->direct().on_imm([this](std::uint32_t imm) {
+      slot(0).done = true;
+      right_ = imm == sent_;
+    });
+  }
+
+ private:
+  struct Write final : transport::Operation {
+    void complete(Status) noexcept override {}  // one that fails breaks the connection, which ends the wait
+  };
+  Status start(std::uint32_t) override {
+    // The write completes with its acknowledgement, which may come after the answer.
+    Write* idle = nullptr;
+    for (auto& write : writes_) {
+      if (!write->posted()) idle = write.get();
+    }
+    if (idle == nullptr) idle = writes_.emplace_back(std::make_unique<Write>()).get();
+    return endpoint().write_with_imm({&copy_, 1}, ++sent_, *idle);
+  }
+  bool check(std::uint32_t) override { return right_; }
+  [[nodiscard]] std::uint64_t halves() const override { return 2; }
+
+  const transport::RemoteRegion remote_;
+  transport::Copy copy_;
+  std::vector<std::unique_ptr<Write>> writes_;
+  std::uint32_t sent_ = 0;
+  bool right_ = true;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Load>> make_channel_load(const Options& options, const std::string& address,
+                                                std::uint32_t index) {
+  auto direct = Direct::create(options, str("bench-client-", index),
+                               std::max<std::uint64_t>(region_bytes(options), 4096));
+  if (!direct) return std::move(direct).error();
+  SLIME_TRY((*direct)->connect(address));
+  if (options.bench == "rpc") return std::unique_ptr<Load>(new CallLoad(options, std::move(*direct)));
+  auto remote = (*direct)->peer_region();
+  if (!remote) return std::move(remote).error();
+  if (options.bench == "notify")
+    return std::unique_ptr<Load>(new NotifyLoad(options, std::move(*direct), *remote));
+  return std::unique_ptr<Load>(new BlockLoad(options, std::move(*direct), *remote, index));
+}
+
+}  // namespace slime::bench

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "agent/peer_agent.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "bench/histogram.h"
+#include "bench/options.h"
+#include "transport/endpoint.h"
+
+namespace slime::bench {
+
+struct Outcome {
+  Histogram latency;
+  std::uint64_t operations = 0;
+  double seconds = 0;
+  double cpu = 0;
+  bool verified = true;
+  transport::EndpointCounters device;  // what a device was given meanwhile; zeros where there is none
+};
+
+// What a client does to its server, again and again. Thread: one.
+class Load {
+ public:
+  virtual ~Load() = default;
+  // Until `span` is over or Ctrl-C.
+  virtual Status run(Nanos span, Outcome& out) = 0;
+  // Whether the bytes are right, afterwards.
+  virtual Result<bool> verify() { return true; }
+};
+
+// Through the public face of an agent. The agent and the peer outlive it.
+Result<std::unique_ptr<Load>> make_peer_load(PeerAgent& agent, Peer peer, const Options& options,
+                                             std::uint32_t index);
+// Through a Channel and its endpoint, without an agent: connects to the server at `address`.
+Result<std::unique_ptr<Load>> make_channel_load(const Options& options, const std::string& address,
+                                                std::uint32_t index);
+
+}  // namespace slime::bench
