@@ -154,7 +154,6 @@ finish_step python-environment || { failed=1; finish; }
 
 if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
   run_ctest release
-  if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then verbs_leg; fi
   if step package bash -c "source '$root/scripts/lib.sh' && install_package"; then
     if [ -d tests/python ]; then
       step python-test env PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q --junitxml="$results/python.xml" tests/python
@@ -163,6 +162,8 @@ if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
   else
     failed=$((failed + 1))
   fi
+  # Behind the package, for the Python tests run there once more.
+  if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then verbs_leg; fi
 fi
 [ "$mode" = quick ] && finish
 
