@@ -63,6 +63,7 @@ def test_an_error_is_raised_by_every_wait(slow):
 
 def test_a_deadline_ends_the_call(slow):
     _, peer = slow
+    peer.call("Slow", "now", 1).wait()  # what follows has its whole deadline for itself, not for the connection
     with pytest.raises(slime.DeadlineExceeded) as caught:
         peer.call("Slow", "wait", 5, deadline=0.1).wait(10)
     assert caught.value.maybe_executed

@@ -281,7 +281,12 @@ def test_an_async_handler_ends_with_its_callers_deadline(pair):
             finally:
                 ended.set()
 
+        @slime.method
+        def ready(self):
+            return None
+
     b.serve(Sleeper())
+    peer.call("Sleeper", "ready").wait()  # what follows has its whole deadline for itself, not for the connection
     with pytest.raises(slime.DeadlineExceeded):
         peer.call("Sleeper", "sleep", deadline=0.2).wait(10)
     assert ended.wait(10)
