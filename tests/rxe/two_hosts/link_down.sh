@@ -15,3 +15,4 @@ meet ready
 export SLIME_HOSTS_FAULT='ip link set eth0 down && sleep 5 && ip link set eth0 up'
 hosts_test "a link that is down*"
 meet tested
+meet ended

@@ -15,6 +15,7 @@ else
   export SLIME_HOSTS_FAULT='tc qdisc add dev eth0 root netem loss 1%'
   hosts_test "a lossy wire*"
   meet tested
+  meet ended
 fi
 # Otherwise nothing was tried.
 lost=$(tc -s qdisc show dev eth0 | sed -n 's/.*dropped \([0-9]*\),.*/\1/p')
