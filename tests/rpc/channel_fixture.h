@@ -13,6 +13,7 @@
 #include "rpc/channel.h"
 #include "rpc/codec.h"
 #include "rpc/server.h"
+#include "tests/support/sanitizers.h"
 #include "tests/transport/fixture.h"
 #include "tests/transport/sim_fixture.h"
 
@@ -23,14 +24,7 @@ using transport::testing::SimFixture;
 
 inline constexpr std::uint64_t kSeed = 20260301;
 
-// Sanitizers need more memory and time, and end the process where malloc would return null.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using test::kSanitized;
 
 // Records what a channel tells its owner.
 class Owner final : public ChannelOwner {

@@ -1,0 +1,25 @@
+// Which sanitizer a test was built with, for the few that must ask less of one.
+#pragma once
+
+namespace slime::test {
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#elif defined(__has_feature)
+inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddressSanitizer = true;
+#elif defined(__has_feature)
+inline constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
+
+// Both need more memory and time, and end the process where malloc would return null.
+inline constexpr bool kSanitized = kThreadSanitizer || kAddressSanitizer;
+
+}  // namespace slime::test
