@@ -419,7 +419,9 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
   Status status;
   if (busy && loop_->now() >= deadline)
     status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");
-  for (const agent::RegionState& region : regions_.all()) region->close(Nanos::zero()).ignore();
+  // What was cut off leaves the device in a moment: only what does not is an error of its region.
+  for (const agent::RegionState& region : regions_.all())
+    region->close(transport::limits::kCloseBound).ignore();
   loop_->stop();
   while (loop_->poll(Nanos::zero())) {
   }

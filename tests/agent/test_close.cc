@@ -83,7 +83,8 @@ void close_with_everything_in_flight(Progress progress) {
   CHECK(agent->close().code() == Code::kDeadlineExceeded);  // what it said before
   agent.reset();
   CHECK(code_of(peer.connect().wait()) == Code::kUnavailable);  // a peer may outlive its agent
-  CHECK(local.close().ok());
+  const Status closed = local.close();
+  CHECK_MESSAGE(closed.ok(), closed.to_string());
 }
 
 TEST_CASE("close with everything in flight is bounded, and every future is done") {
