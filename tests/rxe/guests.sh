@@ -190,7 +190,7 @@ start_timer() {
 start_watcher() {
   (
     close_wires
-    until compgen -G "$out/unplug.[12]" >/dev/null; do
+    until asks_for_unplug 1 || asks_for_unplug 2; do
       kill -0 $$ 2>/dev/null || exit 0
       sleep 0.05
     done
@@ -198,17 +198,19 @@ start_watcher() {
   watcher_pid=$!
 }
 
+# The file stays: the guest that makes it may still be at it.
+asks_for_unplug() { [ -e "$out/unplug.$1" ] && [ ! -e "$out/unplugged.$1" ]; }
+
 # Kills the guests that are to die, as a power cut would: their kernels do not notice.
 unplug_guests() {
   local id
   for id in 1 2; do
-    [ -e "$out/unplug.$id" ] || continue
+    asks_for_unplug "$id" || continue
+    touch "$out/unplugged.$id"
     if [ -n "${guest_pid[id]:-}" ]; then
-      touch "$out/unplugged.$id"
       kill -KILL "${guest_pid[id]}"
       say "host $id was killed, as it was asked for"
     fi
-    rm -f "$out/unplug.$id"
   done
 }
 
