@@ -60,7 +60,12 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
     wait(std::move(operation));
     return;
   }
-  const Step step = machine_.use(now);
+  Step step = machine_.use(now);
+  // The peer may have come to us since the attempt that failed.
+  if (step == Step::kRefuse && owner_.find_session(*this)) {
+    machine_.forget_failures();
+    step = machine_.use(now);
+  }
   if (step == Step::kRefuse && !operation->wait_for_ready) {
     operation->fail(machine_.refusal(key_, now));
     return;
