@@ -39,10 +39,16 @@ class UniqueFunction<R(Args...)> {
   ~UniqueFunction() { reset(); }
 
   explicit operator bool() const { return calls_ != nullptr; }
-  // Not on an empty one.
-  R operator()(Args... args) { return calls_->invoke(storage_, std::forward<Args>(args)...); }
+  // Not on an empty one. What is passed by value is moved once, into the callable's own parameter.
+  template <class... Given>
+  requires std::is_invocable_v<R (*)(Args...), Given...> R operator()(Given&&... args) {
+    return calls_->invoke(storage_, static_cast<Passed<Args, Given>>(std::forward<Given>(args))...);
+  }
 
  private:
+  // What is no Arg to be moved from becomes one first.
+  template <class Arg, class Given>
+  using Passed = std::conditional_t<std::is_same_v<Given&&, Arg&&>, Arg&&, Arg>;
   struct Calls {
     R (*invoke)(void* storage, Args&&... args);
     void (*move)(void* from, void* to) noexcept;  // and destroys what it moved from

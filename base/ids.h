@@ -84,6 +84,14 @@ class SlotMap {
     --size_;
     return out;
   }
+  // Drops the value; false for a stale handle.
+  bool erase(Handle handle) {
+    if (find(handle) == nullptr) return false;
+    slots_[handle.index].value.reset();
+    free_.push_back(handle.index);
+    --size_;
+    return true;
+  }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
   // Calls fn(Handle, T&) for each value; fn must not insert or take.

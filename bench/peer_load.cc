@@ -34,7 +34,8 @@ Status load(std::uint32_t inflight, Nanos span, Outcome& out, Start start, Check
     ++out.operations;
     out.verified = check(i, *result) && out.verified;
     if (now - begin < span && !interrupted()) {
-      slots[i] = {now, start(i)};
+      slots[i].started = steady_clock().now();  // the check above is no part of an operation
+      slots[i].future = start(i);
     } else {
       slots[i].future = {};
       --live;

@@ -1,3 +1,4 @@
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/py_memory.h"

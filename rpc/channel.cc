@@ -196,7 +196,7 @@ Ticket ChannelImpl::refuse(Kind kind, Handler handler, Status status) {
   return {};
 }
 
-Handle ChannelImpl::add_pending(Pending pending) {
+Handle ChannelImpl::add_pending(Pending&& pending) {
   ++(pending.kind == Kind::kRecv ? receives_ : asked_);
   const TimePoint deadline = pending.deadline;
   if (pending_.empty()) endpoint_->set_awaiting(true);
@@ -206,7 +206,7 @@ Handle ChannelImpl::add_pending(Pending pending) {
   return *handle;
 }
 
-Ticket ChannelImpl::ask(Pending pending, OutFrame frame) {
+Ticket ChannelImpl::ask(Pending&& pending, OutFrame&& frame) {
   const bool late = pending.deadline <= loop_.now();
   const Handle handle = add_pending(std::move(pending));
   frame.pending = handle;
@@ -222,20 +222,25 @@ Ticket ChannelImpl::ask(Pending pending, OutFrame frame) {
 
 // --------------------------------------------------------------------------------------------------- ending
 
-void ChannelImpl::finish(Handle handle, Outcome outcome) {
-  auto pending = pending_.take(handle);
-  if (!pending) return;
-  if (pending_.empty() && !closed_) endpoint_->set_awaiting(false);
-  --(pending->kind == Kind::kRecv ? receives_ : asked_);
-  if (pending->queued) unqueue(*pending->queued);
-  if (!pending->sent) release_lent(pending->lent);  // the peer never heard of it
-  if (pending->kind == Kind::kRecv) {
-    const auto tag = tags_.find(pending->tag);
-    if (tag != tags_.end()) std::erase(tag->second.receivers, handle);
-    forget_tag_if_empty(pending->tag);
-  }
-  if (pending->kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
+void ChannelImpl::finish(Handle handle, Outcome&& outcome) {
+  Pending* const pending = pending_.find(handle);
+  if (pending == nullptr) return;
+  const Kind kind = pending->kind;
+  const auto queued = pending->queued;
+  const Handle unheard = pending->sent ? Handle{} : pending->lent;  // lent to a peer that never heard of it
+  const std::uint64_t tag = pending->tag;
+  if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
   done_.push_back({std::move(pending->handler), std::move(outcome)});
+  pending_.erase(handle);
+  if (pending_.empty() && !closed_) endpoint_->set_awaiting(false);
+  --(kind == Kind::kRecv ? receives_ : asked_);
+  if (queued) unqueue(*queued);
+  if (unheard.generation != 0) release_lent(unheard);
+  if (kind == Kind::kRecv) {
+    const auto waiting = tags_.find(tag);
+    if (waiting != tags_.end()) std::erase(waiting->second.receivers, handle);
+    forget_tag_if_empty(tag);
+  }
 }
 
 void ChannelImpl::fail(Handle handle, Status status) {
@@ -277,7 +282,7 @@ void ChannelImpl::run_done() {
     } else if (!done_.empty()) {
       Done done = std::move(done_.front());
       done_.pop_front();
-      invoke(std::move(done));
+      invoke(done);
     } else if (closed_ && !closed_told_) {
       closed_told_ = true;
       if (!destroying_) owner_.on_channel_closed(closed_reason_);
@@ -288,7 +293,7 @@ void ChannelImpl::run_done() {
   running_done_ = false;
 }
 
-void ChannelImpl::invoke(Done done) {
+void ChannelImpl::invoke(Done& done) {
   Outcome& outcome = done.outcome;
   if (auto* on_call = std::get_if<CallHandler>(&done.handler)) {
     if (outcome.status.ok()) {

@@ -24,7 +24,7 @@ namespace slime::rpc {
 class ChannelImpl;
 
 // Where answers of handlers wait for the loop. Outlives the channel as long as a request is unanswered.
-class AnswerBox {
+class AnswerBox final : public Request::Responder, public std::enable_shared_from_this<AnswerBox> {
  public:
   struct Answer {
     Handle served;
@@ -44,13 +44,13 @@ class AnswerBox {
 
    private:
     friend class AnswerBox;
-    AnswerBox* const box_;
+    const AnswerBox* const box_;
     AtOnce* const outer_;
     std::optional<Answer> answer_;
   };
 
-  // Any thread.
-  static void put(const std::shared_ptr<AnswerBox>& box, Answer answer);
+  // The answer to what the channel serves under `ticket`, a packed Handle.
+  void respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept override;
   // The loop.
   std::vector<Answer> take();
   void close();  // the channel goes: what comes from now on is dropped
@@ -137,6 +137,12 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::uint32_t id = 0;
   };
 
+  // A method of ours that the peer has called; its number is its place among them.
+  struct ServedMethod {
+    std::shared_ptr<const CallNames> names;
+    Server::Found found;
+  };
+
   // A request of the peer that has no answer yet.
   struct Served {
     std::uint64_t call = 0;
@@ -201,13 +207,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler handler, Status status);
-  Ticket ask(Pending pending, OutFrame frame);
-  Handle add_pending(Pending pending);
-  void finish(Handle handle, Outcome outcome);
+  Ticket ask(Pending&& pending, OutFrame&& frame);
+  Handle add_pending(Pending&& pending);
+  void finish(Handle handle, Outcome&& outcome);
   void fail(Handle handle, Status status);  // sets maybe_executed by what left us
   void leave(bool from_loop);
   void run_done();
-  void invoke(Done done);
+  void invoke(Done& done);
   void arm_deadlines(TimePoint first);
   void expire();
   // channel_close.cc
@@ -223,14 +229,14 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status put_body(OutFrame& frame, ByteVector body, Handle& lent);
   bool try_send(OutFrame& frame);
   void on_send_failed(Status status);
-  bool submit(OutFrame frame);  // false: the queue is full (only for what is not an answer)
+  bool submit(OutFrame&& frame);  // false: the queue is full (only for what is not an answer)
   void flush();
   void put_status(OutFrame& frame, const Status& status) const;
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
   void unqueue(Queue::iterator frame);
   void release_lent(Handle lent);
   void send_reply(const Served& served, Result<ByteVector> reply);
-  void send_answer(AnswerBox::Answer answer);
+  void send_answer(AnswerBox::Answer&& answer);
 
   // channel_receive.cc
   void on_message(transport::Message message) noexcept override;
@@ -240,8 +246,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status dispatch(const wire::Frame& frame, transport::Message message);
   Status on_hello(const wire::Frame& frame);
   Status on_request(const wire::Frame& frame, transport::Message message);
-  Result<CallInfo> identify(const wire::Frame& frame, std::uint32_t& new_id);
-  void serve(CallInfo info, Payload body, Handle served);
+  // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
+  Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
+  void serve(CallInfo info, Server::Found& found, Payload body, Handle served);
   Status on_reply(const wire::Frame& frame, transport::Message message);
   Status on_user_message(const wire::Frame& frame);
   Status on_user_ack(const wire::Frame& frame);
@@ -312,7 +319,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   PeerMethod* last_method_ = nullptr;
   std::size_t methods_known_ = 0;
   std::map<std::pair<std::string, std::string>, std::uint32_t, std::less<>> served_ids_;
-  std::vector<std::pair<std::string, std::string>> served_methods_;  // id - 1 -> names
+  std::deque<ServedMethod> served_methods_;  // by id - 1
 
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;

@@ -101,8 +101,9 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message message) {
   ++counters_.requests;
   Served served;
   served.call = frame.header.id;
-  auto info = identify(frame, served.method);
-  if (!info) return std::move(info).error();
+  ServedMethod unnumbered;
+  auto method = identify(frame, unnumbered, served.method);
+  if (!method) return std::move(method).error();
   Status refusal;
   if (closing_) {
     refusal = Status(Code::kUnavailable, "the peer is closing the connection");
@@ -120,75 +121,59 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message message) {
     send_reply(served, std::move(refusal));
     return {};
   }
+  CallInfo info((*method)->names);
+  info.connection = endpoint_->id();
+  const std::uint64_t left = frame.header.value;
+  if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
+    info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
+  }
   const Handle handle = *served_.insert(served);
   if (!offered) {
-    serve(std::move(*info), Payload(std::move(message), frame.body), handle);
+    serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle);
     return {};
   }
-  return pull(frame.body, [this, handle, info = std::move(*info)](Result<Payload> body) mutable {
+  return pull(frame.body, [this, handle, info = std::move(info)](Result<Payload> body) mutable {
     if (body) {
-      serve(std::move(info), std::move(*body), handle);
+      Server::Found nothing;
+      serve(std::move(info), nothing, std::move(*body), handle);
     } else if (const auto failed = served_.take(handle)) {
       send_reply(*failed, std::move(body).error().with_context("reading the request"));
     }
   });
 }
 
-// Who calls what. The names of a method get a number on first use, once and for ever: a number means these
-// names or nothing.
-Result<CallInfo> ChannelImpl::identify(const Frame& frame, std::uint32_t& new_id) {
-  CallInfo info;
-  info.peer = options_.peer_name;
-  info.connection = endpoint_->id();
-  const std::uint64_t left = frame.header.value;
-  if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
-    info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
-  }
+// The names of a method get a number on first use, once and for ever: a number means these names or nothing.
+Result<ChannelImpl::ServedMethod*> ChannelImpl::identify(const Frame& frame, ServedMethod& unnumbered,
+                                                         std::uint32_t& new_id) {
   if (frame.header.method != 0) {
     if (frame.header.method > served_methods_.size())
       return Status(Code::kCorrupt, "a method id that was never given out");
-    std::tie(info.service, info.method) = served_methods_[frame.header.method - 1];
-    return info;
+    return &served_methods_[frame.header.method - 1];
   }
-  info.service = frame.service;
-  info.method = frame.method;
-  if (!validate_name("service", info.service).ok() || !validate_name("method", info.method).ok())
+  if (!validate_name("service", frame.service).ok() || !validate_name("method", frame.method).ok())
     return Status(Code::kCorrupt, "a method name that is none");
-  auto names = std::pair(info.service, info.method);
+  auto names = std::pair(std::string(frame.service), std::string(frame.method));
   const auto known = served_ids_.find(names);
   if (known != served_ids_.end()) {
     new_id = known->second;
-  } else if (server_ != nullptr && served_methods_.size() < limits::kMaxMethods &&
-             server_->serves(info.service, info.method)) {
-    served_methods_.push_back(names);
-    new_id = static_cast<std::uint32_t>(served_methods_.size());
-    served_ids_.emplace(std::move(names), new_id);
+    return &served_methods_[new_id - 1];
   }
-  return info;
+  unnumbered.names =
+      std::make_shared<const CallNames>(CallNames{options_.peer_name, names.first, names.second});
+  if (server_ == nullptr || served_methods_.size() >= limits::kMaxMethods ||
+      !server_->serves(names.first, names.second))
+    return &unnumbered;
+  served_methods_.push_back(std::move(unnumbered));
+  new_id = static_cast<std::uint32_t>(served_methods_.size());
+  served_ids_.emplace(std::move(names), new_id);
+  return &served_methods_.back();
 }
 
-namespace {
-
-// Brings the answer of a handler back to its channel, from any thread.
-class ChannelResponder final : public Request::Responder {
- public:
-  ChannelResponder(std::shared_ptr<AnswerBox> box, Handle served) : box_(std::move(box)), served_(served) {}
-  void respond(Result<ByteVector> reply) noexcept override {
-    AnswerBox::put(box_, {served_, std::move(reply)});
-  }
-
- private:
-  const std::shared_ptr<AnswerBox> box_;
-  const Handle served_;
-};
-
-}  // namespace
-
-void ChannelImpl::serve(CallInfo info, Payload body, Handle served) {
+void ChannelImpl::serve(CallInfo info, Server::Found& found, Payload body, Handle served) {
   AnswerBox::AtOnce answer(*box_);
-  Request request(std::move(info), std::move(body), std::make_unique<ChannelResponder>(box_, served));
+  Request request(std::move(info), std::move(body), box_, served.packed());
   if (server_ != nullptr) {
-    server_->handle(std::move(request));
+    server_->handle(std::move(request), found);
   } else {
     request.refuse(Status(Code::kNotFound, str("no service '", request.info().service, "'")));
   }

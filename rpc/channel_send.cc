@@ -111,7 +111,7 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   return true;
 }
 
-bool ChannelImpl::submit(OutFrame frame) {
+bool ChannelImpl::submit(OutFrame&& frame) {
   if (closed_) return false;
   const bool may_leave = ready_ || frame.header.type == wire::FrameType::kHello;
   if (queue_.empty() && may_leave && try_send(frame)) return true;
@@ -191,16 +191,17 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector> reply) {
 
 thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
 
-void AnswerBox::put(const std::shared_ptr<AnswerBox>& box, Answer answer) {
-  if (at_once_ != nullptr && at_once_->box_ == box.get() && !at_once_->answer_) {
-    at_once_->answer_ = std::move(answer);
+void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept {
+  const Handle served = Handle::unpack(ticket);
+  if (at_once_ != nullptr && at_once_->box_ == this && !at_once_->answer_) {
+    at_once_->answer_.emplace(Answer{served, std::move(reply)});
     return;
   }
-  const std::lock_guard lock(box->mutex_);
-  if (box->loop_ == nullptr) return;
-  box->answers_.push_back(std::move(answer));
-  if (box->answers_.size() > 1) return;  // somebody is about to look
-  box->loop_->post([box] {
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  answers_.push_back({served, std::move(reply)});
+  if (answers_.size() > 1) return;  // somebody is about to look
+  loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
 }
@@ -223,7 +224,7 @@ void ChannelImpl::take_answers() {
   for (AnswerBox::Answer& answer : box_->take()) send_answer(std::move(answer));
 }
 
-void ChannelImpl::send_answer(AnswerBox::Answer answer) {
+void ChannelImpl::send_answer(AnswerBox::Answer&& answer) {
   const auto served = served_.take(answer.served);
   if (served) send_reply(*served, std::move(answer.reply));
 }

@@ -166,6 +166,84 @@ Result<Unpacked> unpack(Bytes bytes) {
   }
 }
 
+bool FlatReader::tag(std::uint8_t& out) {
+  if (rest_.empty()) return false;
+  out = std::to_integer<std::uint8_t>(rest_.front());
+  rest_ = rest_.subspan(1);
+  return true;
+}
+
+bool FlatReader::number(std::size_t width, std::uint64_t& out) {
+  if (rest_.size() < width) return false;
+  out = 0;
+  for (std::size_t i = 0; i < width; ++i) out = out << 8 | std::to_integer<std::uint8_t>(rest_[i]);
+  rest_ = rest_.subspan(width);
+  return true;
+}
+
+bool FlatReader::take(std::uint64_t size, Bytes& out) {
+  if (size > rest_.size()) return false;
+  out = rest_.first(static_cast<std::size_t>(size));
+  rest_ = rest_.subspan(static_cast<std::size_t>(size));
+  return true;
+}
+
+bool FlatReader::array(std::size_t elements) {
+  std::uint8_t first = 0;
+  return elements <= 0xf && tag(first) && first == (0x90 | elements);
+}
+
+bool FlatReader::read(bool& out) {
+  std::uint8_t first = 0;
+  if (!tag(first)) return false;
+  out = first == 0xc3;
+  return out || first == 0xc2;
+}
+
+bool FlatReader::read(std::string_view& out) {
+  std::uint8_t first = 0;
+  if (!tag(first)) return false;
+  std::uint64_t size = first & 0x1fU;
+  const bool fixed = (first & 0xe0U) == 0xa0;
+  const bool counted = first >= 0xd9 && first <= 0xdb && number(std::size_t{1} << (first - 0xd9), size);
+  Bytes bytes;
+  if (!(fixed || counted) || !take(size, bytes)) return false;
+  out = as_text(bytes);
+  return true;
+}
+
+bool FlatReader::read(Bytes& out) {
+  std::uint8_t first = 0;
+  std::uint64_t size = 0;
+  return tag(first) && first >= 0xc4 && first <= 0xc6 && number(std::size_t{1} << (first - 0xc4), size) &&
+         take(size, out);
+}
+
+bool FlatReader::integer(std::uint64_t& value, bool& negative) {
+  std::uint8_t first = 0;
+  if (!tag(first)) return false;
+  negative = false;
+  if (first <= 0x7f) {
+    value = first;
+    return true;
+  }
+  if (first >= 0xe0) {
+    value = static_cast<std::uint64_t>(static_cast<std::int8_t>(first));
+    negative = true;
+    return true;
+  }
+  if (first < 0xcc || first > 0xd3) return false;
+  const bool is_signed = first >= 0xd0;
+  const std::size_t width = std::size_t{1} << (first - (is_signed ? 0xd0 : 0xcc));
+  if (!number(width, value)) return false;
+  if (!is_signed) return true;
+  const auto shift = static_cast<unsigned>(64 - 8 * width);
+  const auto extended = static_cast<std::int64_t>(value << shift) >> shift;
+  value = static_cast<std::uint64_t>(extended);
+  negative = extended < 0;
+  return true;
+}
+
 std::string describe(const msgpack::object& object) {
   switch (object.type) {
     case msgpack::type::NIL:

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <msgpack.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,7 +36,11 @@ class ByteSink {
   explicit ByteSink(ByteVector& out) : out_(out) {}
   void write(const char* data, std::size_t size) {
     const auto* first = reinterpret_cast<const std::byte*>(data);
-    out_.insert(out_.end(), first, first + size);
+    if (size == 1) {  // most of what is packed are tags
+      out_.push_back(*first);
+    } else {
+      out_.insert(out_.end(), first, first + size);
+    }
   }
 
  private:
@@ -100,6 +105,79 @@ ByteVector encode_arguments(const A&... arguments) {
   return out;
 }
 
+namespace detail {
+
+// Reads values that are no containers straight from a peer's bytes. False for whatever it does not read, be
+// it wrong or merely unusual: unpack() judges that, and says what it is. What it reads, unpack() would read
+// alike.
+class FlatReader {
+ public:
+  explicit FlatReader(Bytes bytes) : rest_(bytes) {}
+
+  template <class T>
+  static constexpr bool kCharacter =
+      std::is_same_v<T, char> || std::is_same_v<T, wchar_t> || std::is_same_v<T, char8_t> ||
+      std::is_same_v<T, char16_t> || std::is_same_v<T, char32_t>;
+  template <class T>
+  static constexpr bool kReads =
+      (std::is_integral_v<T> && !kCharacter<T>) || std::is_same_v<T, std::string> ||
+      std::is_same_v<T, std::string_view> || std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>;
+
+  // The header of an array of `elements`.
+  bool array(std::size_t elements);
+  bool read(bool& out);
+  bool read(std::string_view& out);
+  bool read(Bytes& out);
+  bool read(std::string& out) {
+    std::string_view text;
+    if (!read(text)) return false;
+    out = text;
+    return true;
+  }
+  bool read(ByteVector& out) {
+    Bytes bytes;
+    if (!read(bytes)) return false;
+    out.assign(bytes.begin(), bytes.end());
+    return true;
+  }
+  template <class T>
+  requires std::is_integral_v<T>
+  bool read(T& out) {
+    std::uint64_t value = 0;
+    bool negative = false;
+    if (!integer(value, negative)) return false;
+    const bool fits = negative ? std::in_range<T>(static_cast<std::int64_t>(value)) : std::in_range<T>(value);
+    out = static_cast<T>(value);
+    return fits;
+  }
+  [[nodiscard]] bool done() const { return rest_.empty(); }
+
+ private:
+  bool tag(std::uint8_t& out);
+  // A big-endian number of `width` bytes.
+  bool number(std::size_t width, std::uint64_t& out);
+  bool take(std::uint64_t size, Bytes& out);
+  bool integer(std::uint64_t& value, bool& negative);
+
+  Bytes rest_;
+};
+
+// The arguments of a request, if all are flat and there; else nothing, and decode_arguments() says why.
+template <class... T>
+std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
+  std::optional<std::tuple<T...>> out;
+  if constexpr ((FlatReader::kReads<T> && ...)) {
+    FlatReader reader(bytes);
+    if (!reader.array(sizeof...(T))) return out;
+    out.emplace();
+    if (!std::apply([&](T&... each) { return (reader.read(each) && ...); }, *out) || !reader.done())
+      out.reset();
+  }
+  return out;
+}
+
+}  // namespace detail
+
 // One msgpack value; None is nil.
 template <class T>
 ByteVector encode_value(const T& value) {
@@ -118,6 +196,11 @@ ByteVector encode_value(const T& value) {
 // kInvalidArgument when the bytes are not msgpack or do not convert to R. None takes any value, and drops it.
 template <class R>
 Result<R> decode_value(Bytes bytes) {
+  if constexpr (detail::FlatReader::kReads<R>) {
+    R flat{};
+    detail::FlatReader reader(bytes);
+    if (reader.read(flat) && reader.done()) return flat;
+  }
   auto handle = detail::unpack(bytes);
   if (!handle) return handle.error();
   if constexpr (std::is_same_v<R, None>) {

@@ -39,7 +39,11 @@ class Payload {
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
   // `bytes` lie inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
-  Payload(Payload&& other) noexcept { *this = std::move(other); }
+  Payload(Payload&& other) noexcept
+      : owned_(std::move(other.owned_)),
+        pulled_(std::move(other.pulled_)),
+        message_(std::move(other.message_)),
+        bytes_(std::exchange(other.bytes_, {})) {}
   Payload& operator=(Payload&& other) noexcept {
     owned_ = std::move(other.owned_);  // a moved vector keeps its buffer, so bytes_ stays right
     pulled_ = std::move(other.pulled_);

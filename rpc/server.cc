@@ -16,8 +16,8 @@
 
 namespace slime::rpc {
 
-// Lives on while anybody holds a request, so that a late answer still finds its counters. Everything is
-// guarded by mutex_; handlers, answers and destructors of user code run outside it.
+// Lives on while anybody holds a request, so that a late answer still finds its counters. What is no atomic
+// is guarded by mutex_; handlers, answers and destructors of user code run outside it.
 class Server::Impl final : public Request::Tracker {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
@@ -34,6 +34,7 @@ class Server::Impl final : public Request::Tracker {
     const std::lock_guard lock(mutex_);
     if (!services_.emplace(name, methods).second)
       return Status(Code::kAlreadyExists, str("a service '", name, "' is served already"));
+    ++version_;
     return {};
   }
   Status remove(std::string_view name) {
@@ -43,6 +44,7 @@ class Server::Impl final : public Request::Tracker {
     if (it == services_.end()) return no_service(name);
     gone = std::move(it->second);
     services_.erase(it);
+    ++version_;
     return {};
   }
   bool serves(std::string_view service, std::string_view method) const {
@@ -50,9 +52,9 @@ class Server::Impl final : public Request::Tracker {
     const auto it = services_.find(service);
     return it != services_.end() && it->second.find(method) != it->second.end();
   }
-  Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info);
-  void run(Request request, Service::Method& method) noexcept;
-  void enqueue(Request request, std::shared_ptr<Service::Method> method) noexcept;
+  Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info, Found& found);
+  void run(Request&& request, Service::Method& method) noexcept;
+  void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
   Status drain(Nanos bound);
   void stop();
   ServerCounters counters() const;
@@ -62,6 +64,7 @@ class Server::Impl final : public Request::Tracker {
   }
 
  private:
+  Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
   static Status no_service(std::string_view name) {
     return Status(Code::kNotFound, str("no service '", name, "'"));
   }
@@ -85,8 +88,12 @@ class Server::Impl final : public Request::Tracker {
   std::map<std::string, Methods, std::less<>> services_;
   std::deque<Job> queue_;
   ServerCounters counters_;
-  // These three without the lock, so that a request costs one: who ends the last request looks whether
-  // somebody drains, who drains looks at the counts after saying so.
+  // These without the lock, so that a request of a method that is known takes none: who ends the last request
+  // looks whether somebody drains, who begins one looks after counting it, who drains looks at the counts
+  // after saying so.
+  std::atomic<std::uint64_t> version_{1};  // of services_; changed under the lock
+  std::atomic<std::uint64_t> requests_{0};
+  std::atomic<std::uint64_t> refused_{0};
   std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
   std::atomic<std::size_t> executing_{0};   // inside a handler
   std::atomic<bool> draining_{false};
@@ -104,24 +111,35 @@ Status expired_status(const CallInfo& info) {
 
 }  // namespace
 
-Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& info) {
+Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info, Found& found) const {
   const std::lock_guard lock(mutex_);
-  ++counters_.requests;
   const auto service = services_.find(info.service);
   if (service == services_.end()) return no_service(info.service);
   const auto method = service->second.find(info.method);
   if (method == service->second.end()) {
     return Status(Code::kNotFound, str("service '", info.service, "' has no method '", info.method, "'"));
   }
-  if (draining_) {
-    ++counters_.refused;
-    return Status(Code::kUnavailable, "the server is draining: it takes no new requests");
-  }
-  ++unanswered_;
+  found = {method->second, version_.load()};
   return method->second;
 }
 
-void Server::Impl::run(Request request, Service::Method& method) noexcept {
+Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& info, Found& found) {
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  std::shared_ptr<Service::Method> method;
+  if (found.version == version_.load()) method = found.method.lock();
+  if (method == nullptr) {
+    auto searched = find(info, found);
+    if (!searched) return searched;
+    method = std::move(*searched);
+  }
+  unanswered_.fetch_add(1);
+  if (!draining_.load()) return method;
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  answered();
+  return Status(Code::kUnavailable, "the server is draining: it takes no new requests");
+}
+
+void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
   executing_.fetch_add(1);
   // Typed handlers catch what user code throws and answer with its text. A raw one owns its request: when it
   // throws, the request is dropped on the way, which answers kInternal.
@@ -133,7 +151,7 @@ void Server::Impl::run(Request request, Service::Method& method) noexcept {
   tell_if_quiet();
 }
 
-void Server::Impl::enqueue(Request request, std::shared_ptr<Service::Method> method) noexcept {
+void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept {
   std::vector<Job> expired;
   Status refusal;
   {
@@ -151,7 +169,7 @@ void Server::Impl::enqueue(Request request, std::shared_ptr<Service::Method> met
       queue_.push_back(Job{std::move(request), std::move(method)});
       work_.notify_one();
     }
-    if (!refusal.ok()) ++counters_.refused;
+    if (!refusal.ok()) refused_.fetch_add(1, std::memory_order_relaxed);
   }
   for (Job& job : expired) job.request.refuse(expired_status(job.request.info()));
   if (!refusal.ok()) request.refuse(std::move(refusal));
@@ -228,6 +246,7 @@ void Server::Impl::stop() {
     stopping_ = true;
     left.swap(queue_);
     services.swap(services_);
+    ++version_;
     workers.swap(workers_);
   }
   work_.notify_all();
@@ -238,6 +257,8 @@ void Server::Impl::stop() {
 ServerCounters Server::Impl::counters() const {
   const std::lock_guard lock(mutex_);
   ServerCounters out = counters_;
+  out.requests = requests_.load();
+  out.refused = refused_.load();
   out.queued = queue_.size();
   out.running = unanswered_ - queue_.size();
   return out;
@@ -263,22 +284,22 @@ bool Server::serves(std::string_view service, std::string_view method) const {
 Status Server::drain(Nanos bound) { return impl_->drain(bound); }
 ServerCounters Server::counters() const { return impl_->counters(); }
 
-void Server::handle(Request request) noexcept {
-  auto method = impl_->admit(request.info());
-  if (!method) {
-    request.refuse(std::move(method).error());
+void Server::handle(Request request, Found& found) noexcept {
+  auto admitted = impl_->admit(request.info(), found);
+  if (!admitted) {
+    request.refuse(std::move(admitted).error());
     return;
   }
   request.tracker_ = impl_;
-  const std::shared_ptr<Service::Method> found = std::move(*method);
-  const bool pooled = found->options.run == Run::kPool;
+  const std::shared_ptr<Service::Method> method = std::move(*admitted);
+  const bool pooled = method->options.run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
   // may do that. Else calls that wait for each other across two peers could starve their own replies.
-  if (pooled || !found->borrows) request.payload().detach();
+  if (pooled || !method->borrows) request.payload().detach();
   if (pooled) {
-    impl_->enqueue(std::move(request), found);
+    impl_->enqueue(std::move(request), method);
   } else {
-    impl_->run(std::move(request), *found);
+    impl_->run(std::move(request), *method);
   }
 }
 

@@ -46,7 +46,16 @@ class Server {
 
   // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,
   // two different texts), kResourceExhausted, kUnavailable. Thread: the channel's loop.
-  void handle(Request request) noexcept;
+  // `found` is what it found for these names, which the next request of the same names finds again.
+  struct Found {
+    std::weak_ptr<Service::Method> method;
+    std::uint64_t version = 0;  // of the set of services
+  };
+  void handle(Request request, Found& found) noexcept;
+  void handle(Request request) noexcept {
+    Found nothing;
+    handle(std::move(request), nothing);
+  }
 
  private:
   class Impl;

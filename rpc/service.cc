@@ -54,8 +54,11 @@ Request::~Request() {
 void Request::answer(Result<ByteVector> reply) {
   SLIME_CHECK(responder_ != nullptr);  // a request is answered once
   body_.release();                     // before the answer, so that the caller's next request finds a credit
-  std::exchange(responder_, nullptr)->respond(std::move(reply));
-  if (tracker_ != nullptr) std::exchange(tracker_, nullptr)->answered();
+  const std::shared_ptr<Responder> responder = std::move(responder_);
+  responder->respond(ticket_, std::move(reply));
+  if (tracker_ == nullptr) return;
+  const std::shared_ptr<Tracker> tracker = std::move(tracker_);
+  tracker->answered();
 }
 
 void Request::reply(ByteVector body) { answer(std::move(body)); }

@@ -23,27 +23,40 @@ struct MethodOptions {
   Run run = Run::kPool;
 };
 
-// Who calls what, until when.
-struct CallInfo {
-  std::string peer;  // the caller's name
+// The texts of a CallInfo, which all calls of one method by one caller share.
+struct CallNames {
+  std::string peer;
   std::string service;
   std::string method;
+};
+
+// Who calls what, until when. A copy keeps its texts.
+struct CallInfo {
+  CallInfo() = default;
+  explicit CallInfo(std::shared_ptr<const CallNames> of)
+      : peer(of->peer), service(of->service), method(of->method), names(std::move(of)) {}
+
+  std::string_view peer;  // the caller's name
+  std::string_view service;
+  std::string_view method;
   TimePoint deadline = kNever;
   // Endpoint::id() of the connection that it came over: what a handler lends to a caller it can tie to this,
   // since a name may come back as another process, and a process over another connection.
   std::uint64_t connection = 0;
+  std::shared_ptr<const CallNames> names;  // what the texts lie in
 };
 
 // A request that waits for its answer. Answer once, from any thread; dropping it unanswered answers
 // kInternal. The answer to a caller that is gone is dropped.
 class Request {
  public:
-  // The channel's side of an answer.
+  // The channel's side of answers.
   class Responder {
    public:
     virtual ~Responder() = default;
-    // Once, any thread. An error's maybe_executed() tells the caller whether the handler ran.
-    virtual void respond(Result<ByteVector> reply) noexcept = 0;
+    // Once for each request, which `ticket` names; any thread. An error's maybe_executed() tells the caller
+    // whether the handler ran.
+    virtual void respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept = 0;
   };
   // Who counts what is under way.
   class Tracker {
@@ -51,8 +64,8 @@ class Request {
     virtual ~Tracker() = default;
     virtual void answered() noexcept = 0;  // once for each request, any thread
   };
-  Request(CallInfo info, Payload body, std::unique_ptr<Responder> responder)
-      : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)) {}
+  Request(CallInfo info, Payload body, std::shared_ptr<Responder> responder, std::uint64_t ticket = 0)
+      : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)), ticket_(ticket) {}
   Request(Request&&) noexcept = default;
   Request& operator=(Request&&) = delete;
   ~Request();
@@ -70,7 +83,8 @@ class Request {
 
   CallInfo info_;
   Payload body_;
-  std::unique_ptr<Responder> responder_;
+  std::shared_ptr<Responder> responder_;  // null once it is answered
+  std::uint64_t ticket_;
   std::shared_ptr<Tracker> tracker_;
 };
 

@@ -89,7 +89,8 @@ class TypedHandler {
   using Values = std::tuple<std::remove_cvref_t<A>...>;
 
   static Result<Values> decode(Bytes body, const CallInfo& info) {
-    return decode_arguments<std::remove_cvref_t<A>...>(body, info.service + "." + info.method);
+    if (auto values = flat_arguments<std::remove_cvref_t<A>...>(body)) return std::move(*values);
+    return decode_arguments<std::remove_cvref_t<A>...>(body, str(info.service, ".", info.method));
   }
   // User code may throw; what it threw is an answer.
   Result<ByteVector> invoke(const CallInfo& info, Values& values) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
 #   scripts/install_deps.sh          what a build and the demo need
-#   scripts/install_deps.sh --test   and what only the tests need (clang with sanitizers and libFuzzer, doctest)
+#   scripts/install_deps.sh --test   and what only the tests need (clang with sanitizers and libFuzzer, doctest, valgrind)
 #   scripts/install_deps.sh --rxe    and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
 # As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
 set -euo pipefail
@@ -72,6 +72,7 @@ find_missing() {
 sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' 2>/dev/null || missing+=(python3-dev)
   if [ "$tests" = yes ]; then
     need_package doctest-dev
+    need_program valgrind valgrind
     if ! working_clang >/dev/null; then
       local version
       version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)

@@ -20,7 +20,7 @@ inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
 // The same for loops that their callers drive, while answers come at such a pace: waiting is all they do.
 inline constexpr Nanos kCallerSpin = std::chrono::microseconds(250);
 // How often pollers are asked before the descriptors are, and for how many turns in which they had work.
-inline constexpr int kLoopPolls = 16;
+inline constexpr int kLoopPolls = 64;
 inline constexpr int kLoopTurnsWithoutFds = 8;
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);

@@ -58,11 +58,13 @@ bool Loop::try_drive() {
   std::thread::id nobody{};
   if (!driver_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acq_rel))
     return false;
+  outer_ = std::exchange(driven_, this);
   now_.reset();
   return true;
 }
 
 void Loop::release_drive() {
+  driven_ = std::exchange(outer_, nullptr);
   driver_.store(std::thread::id{}, std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) == 0) return;
   const std::lock_guard lock(mutex_);

@@ -84,6 +84,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   [[nodiscard]] bool drives() const {
     return driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
   }
+  // The loop inside whose callbacks the calling thread is, the innermost of several; null outside. Cheap.
+  [[nodiscard]] static const Loop* driven() { return driven_; }
   // The loop's time moves only when its owner moves it, so waiting for it does not help.
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override;
@@ -146,6 +148,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::atomic<int> waiters_{0};
   std::condition_variable drive_free_;
 
+  static inline thread_local const Loop* driven_ = nullptr;
+  const Loop* outer_ = nullptr;  // what our driver drove before us, and drives again after us
   std::atomic<std::thread::id> driver_{};
   std::atomic<bool> blocked_{false};
   std::atomic<bool> has_posted_{false};

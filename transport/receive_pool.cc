@@ -7,8 +7,7 @@
 namespace slime::transport {
 
 void ReceiveSlot::release() noexcept {
-  const std::shared_ptr<ReceivePool> pool = pool_;  // this slot dies with the pool
-  pool->release(*this);
+  pool_->release(*this);  // this slot may die with the pool
 }
 
 bool ReceivePool::open(CreditAccount& account) {
@@ -59,12 +58,14 @@ void ReceivePool::recycle(ReceiveSlot& slot) {
 }
 
 void ReceivePool::release(ReceiveSlot& slot) {
+  if (Loop::driven() == home_ && !shut_.load(std::memory_order_acquire)) return recycle(slot);
+  std::shared_ptr<ReceivePool> self;  // after the lock
   std::shared_ptr<Loop> loop;
   {
     const std::lock_guard lock(mutex_);
     if (loop_ == nullptr) {
       slot.account_.reset();
-      slot.pool_.reset();  // the caller still holds the pool
+      self = std::move(slot.pool_);
       return;
     }
     if (!loop_->drives()) {
@@ -92,6 +93,7 @@ void ReceivePool::run_released() {
 
 void ReceivePool::shut() {
   std::vector<ReceiveSlot*> slots;
+  shut_.store(true, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   loop_.reset();
   slots.swap(released_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -53,7 +54,11 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // `floor`: what each account keeps.
   ReceivePool(std::shared_ptr<Loop> loop, const PortOptions& options, std::uint32_t floor)
-      : options_(options), floor_(floor), loop_(std::move(loop)), unreserved_(options.pool_slots) {}
+      : options_(options),
+        floor_(floor),
+        home_(loop.get()),
+        loop_(std::move(loop)),
+        unreserved_(options.pool_slots) {}
   virtual ~ReceivePool() = default;
 
   [[nodiscard]] const PortOptions& options() const { return options_; }
@@ -86,6 +91,8 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
 
   const PortOptions options_;
   const std::uint32_t floor_;
+  const Loop* const home_;  // only to be compared
+  std::atomic<bool> shut_{false};
   std::shared_ptr<Loop> loop_;  // guarded by mutex_; null once shut
   std::uint32_t unreserved_;
 

@@ -26,9 +26,11 @@ class ServiceDriver {
     const auto found = service_.methods().find(method);
     SLIME_CHECK(found != service_.methods().end());
     std::optional<Result<ByteVector>> reply;
-    found->second->handler(rpc::Request(
-        {.peer = "client", .service = "cache", .method = std::string(method), .connection = connection},
-        Payload(std::move(body)), std::make_unique<Keep>(reply)));
+    rpc::CallInfo info(
+        std::make_shared<rpc::CallNames>(rpc::CallNames{"client", "cache", std::string(method)}));
+    info.connection = connection;
+    found->second->handler(
+        rpc::Request(std::move(info), Payload(std::move(body)), std::make_shared<Keep>(reply)));
     SLIME_CHECK(reply.has_value());
     return std::move(*reply);
   }
@@ -47,7 +49,9 @@ class ServiceDriver {
   class Keep final : public rpc::Request::Responder {
    public:
     explicit Keep(std::optional<Result<ByteVector>>& out) : out_(out) {}
-    void respond(Result<ByteVector> reply) noexcept override { out_.emplace(std::move(reply)); }
+    void respond(std::uint64_t, Result<ByteVector> reply) noexcept override {
+      out_.emplace(std::move(reply));
+    }
 
    private:
     std::optional<Result<ByteVector>>& out_;

@@ -1,5 +1,5 @@
-// Any bytes as a body: what the validator lets pass msgpack-c can unpack, the rest is refused, and
-// conversions to all kinds of types only ever fail.
+// Any bytes as a body: what the validator lets pass msgpack-c can unpack, the rest is refused, conversions to
+// all kinds of types only ever fail, and what is read without msgpack-c is what it would have read.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +19,25 @@ struct Point {
   MSGPACK_DEFINE_MAP(x, label, weights)
 };
 
+template <class T>
+void check_flat(slime::Bytes bytes) {
+  using namespace slime::rpc;
+  T flat{};
+  detail::FlatReader reader(bytes);
+  if (!reader.read(flat) || !reader.done()) return;
+  const auto unpacked = detail::unpack(bytes);
+  SLIME_CHECK(unpacked.has_value());
+  SLIME_CHECK(unpacked->get().as<T>() == flat);
+}
+
+void check_flat_arguments(slime::Bytes bytes) {
+  using namespace slime::rpc;
+  const auto flat = detail::flat_arguments<int, std::string, bool>(bytes);
+  if (!flat) return;
+  const auto unpacked = decode_arguments<int, std::string, bool>(bytes, "fuzz");
+  SLIME_CHECK(unpacked && *unpacked == *flat);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -32,6 +51,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   decode_value<std::vector<std::optional<Point>>>(bytes).status().ignore();
   decode_value<std::tuple<int, ByteVector, std::string>>(bytes).status().ignore();
   decode_arguments<int, std::string_view, Bytes>(bytes, "fuzz").status().ignore();
+  check_flat<bool>(bytes);
+  check_flat<std::int8_t>(bytes);
+  check_flat<std::uint16_t>(bytes);
+  check_flat<std::int64_t>(bytes);
+  check_flat<std::uint64_t>(bytes);
+  check_flat<std::string>(bytes);
+  check_flat<ByteVector>(bytes);
+  check_flat_arguments(bytes);
   const auto text = decode_value<std::string>(bytes);
   if (text) SLIME_CHECK(*decode_value<std::string>(encode_value(*text)) == *text);
   return 0;

@@ -23,6 +23,26 @@ TEST_CASE("a call goes there and back, in both directions at once") {
   CHECK(link.until([&] { return link.a().idle() && link.b().idle(); }));
 }
 
+TEST_CASE("a connection that has called a service finds what took its place, and keeps nothing of it") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  const auto add = [&](int answer, std::shared_ptr<int> kept) {
+    Service service("changing");
+    REQUIRE(service.add("get", [answer, kept] { return answer; }, {Run::kInline}).ok());
+    REQUIRE(link.servers[1]->add(service).ok());
+  };
+  const auto get = [&] { return link.call_raw("changing", "get", encode_arguments()); };
+  const auto kept = std::make_shared<int>();
+  add(1, kept);
+  CHECK(value_of<int>(get()) == 1);
+  CHECK(value_of<int>(get()) == 1);
+  REQUIRE(link.servers[1]->remove("changing").ok());
+  CHECK(kept.use_count() == 1);
+  CHECK(get().status().code() == Code::kNotFound);
+  add(2, nullptr);
+  CHECK(value_of<int>(get()) == 2);
+}
+
 TEST_CASE("calls that were made before the peer's hello came wait for it") {
   SimFixture sim(kSeed);
   LinkOptions options;

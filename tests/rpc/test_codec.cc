@@ -44,6 +44,57 @@ T round_trip(const T& value) {
 
 }  // namespace
 
+TEST_CASE("integers of every width come back, and do not where they do not fit") {
+  const auto check = []<class T>(T) {
+    for (const std::int64_t value : {std::int64_t{0},
+                                     std::int64_t{1},
+                                     std::int64_t{-1},
+                                     std::int64_t{127},
+                                     std::int64_t{-32},
+                                     std::int64_t{-33},
+                                     std::int64_t{128},
+                                     std::int64_t{-128},
+                                     std::int64_t{-129},
+                                     std::int64_t{255},
+                                     std::int64_t{256},
+                                     std::int64_t{32767},
+                                     std::int64_t{-32768},
+                                     std::int64_t{-32769},
+                                     std::int64_t{65535},
+                                     std::int64_t{65536},
+                                     std::int64_t{INT32_MAX},
+                                     std::int64_t{INT32_MIN},
+                                     std::int64_t{INT32_MIN} - 1,
+                                     std::int64_t{UINT32_MAX},
+                                     std::int64_t{UINT32_MAX} + 1,
+                                     INT64_MAX,
+                                     INT64_MIN}) {
+      const auto got = decode_value<T>(encode_value(value));
+      CAPTURE(value);
+      CHECK(got.has_value() == std::in_range<T>(value));
+      if (got) CHECK(std::cmp_equal(*got, value));
+    }
+    CHECK(decode_value<T>(encode_value(UINT64_MAX)).has_value() == std::in_range<T>(UINT64_MAX));
+  };
+  check(std::int8_t{});
+  check(std::uint8_t{});
+  check(std::int16_t{});
+  check(std::uint16_t{});
+  check(std::int32_t{});
+  check(std::uint32_t{});
+  check(std::int64_t{});
+  check(std::uint64_t{});
+  CHECK(round_trip('c') == 'c');  // a character is a number to msgpack
+}
+
+TEST_CASE("texts and bytes of every width of length come back") {
+  for (const std::size_t size : {0, 1, 31, 32, 255, 256, 65535, 65536}) {
+    CAPTURE(size);
+    CHECK(round_trip(std::string(size, 'x')).size() == size);
+    CHECK(round_trip(ByteVector(size, std::byte{7})) == ByteVector(size, std::byte{7}));
+  }
+}
+
 TEST_CASE("values come back as they were") {
   CHECK(round_trip(42) == 42);
   CHECK(round_trip(std::int64_t{-1} << 60) == std::int64_t{-1} << 60);

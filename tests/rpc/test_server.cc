@@ -24,8 +24,9 @@ using Reply = Result<ByteVector>;
 class Caller {
  public:
   Request request(std::string service, std::string method, ByteVector body, TimePoint deadline = kNever) {
-    return Request(CallInfo{"tester", std::move(service), std::move(method), deadline},
-                   Payload(std::move(body)), std::make_unique<Responder>(*this));
+    CallInfo info(std::make_shared<CallNames>(CallNames{"tester", std::move(service), std::move(method)}));
+    info.deadline = deadline;
+    return {std::move(info), Payload(std::move(body)), std::make_shared<Responder>(*this)};
   }
   Reply wait() { return answer_.get_future().get(); }
   [[nodiscard]] int answers() const { return answers_; }
@@ -33,7 +34,7 @@ class Caller {
  private:
   struct Responder final : Request::Responder {
     explicit Responder(Caller& c) : caller(c) {}
-    void respond(Reply reply) noexcept override {
+    void respond(std::uint64_t, Reply reply) noexcept override {
       ++caller.answers_;
       caller.answer_.set_value(std::move(reply));
     }
@@ -92,7 +93,7 @@ std::unique_ptr<Service> calculator(Run run) {
   REQUIRE(service->add("add", add_numbers, options).ok());
   REQUIRE(service
               ->add(
-                  "who", [](const CallInfo& info) { return info.peer + "/" + info.method; }, options)
+                  "who", [](const CallInfo& info) { return str(info.peer, "/", info.method); }, options)
               .ok());
   REQUIRE(service
               ->add(

@@ -50,6 +50,7 @@ class PostedPool final : public ReceivePool {
 
   // Posts what was freed since the last call; what it freed may be promised only afterwards.
   Status post_freed();
+  [[nodiscard]] bool all_posted() const { return freed_.empty(); }
   // A slot that the device gave back; null for a number that names none.
   ReceiveSlot* slot(std::uint32_t index) { return index < slots_.size() ? &slots_[index] : nullptr; }
   // A filled or flushed slot that belongs to nobody any more.

@@ -15,6 +15,8 @@
 
 namespace slime::transport::verbs {
 
+struct Chain;
+
 // One connected pair: a message queue pair, data queue pairs, and the handshake's TCP connection as a side
 // channel. Thread: the loop.
 //
@@ -159,7 +161,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void report_stuck(OneSided& operation) const;
 
   // ---- sending (endpoint_send.cc)
-  struct Chain;
   void flush();
   void send_messages();
   void add_message(const OutMessage& message, Chain& chain);

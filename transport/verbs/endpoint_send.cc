@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "transport/verbs/chain.h"
 #include "transport/verbs/endpoint.h"
 
 namespace slime::transport::verbs {
@@ -11,37 +12,15 @@ std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::u
 
 }  // namespace
 
-// Work requests that go to the device with one doorbell.
-struct VerbsEndpoint::Chain {
-  std::array<ibv_send_wr, limits::kChainRequests> requests;
-  std::array<std::array<ibv_sge, limits::kGatherParts>, limits::kChainRequests> parts;
-  std::array<QueuePair::Owner, limits::kChainRequests> owners;
-  std::uint32_t count = 0;
-  std::uint32_t owner_count = 0;
-
-  ibv_send_wr& add(ibv_wr_opcode opcode) {
-    ibv_send_wr& request = requests[count];
-    request = {};
-    request.opcode = opcode;
-    request.sg_list = parts[count].data();
-    ++count;
-    return request;
-  }
-  void own(Handle operation) {
-    if (owner_count > 0 && owners[owner_count - 1].operation == operation)
-      ++owners[owner_count - 1].work_requests;
-    else
-      owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
-  }
-};
-
 void VerbsEndpoint::flush() {
   if (!working()) return;
   in_burst_ = true;
+  // Messages leave first, while the peer has credits without those that they could bring.
+  if (got_hello_ && !peer_starved_ && announced_ - received_ > target_ / 2) send_messages();
   // What was freed is posted before it is promised.
-  if (port_->post_receives()) top_up();
-  if (hello_due_) hello_due_ = !send_control();
-  if (got_hello_) {
+  if (working() && port_->post_receives()) top_up();
+  if (working() && hello_due_) hello_due_ = !send_control();
+  if (working() && got_hello_) {
     send_messages();
     send_grant();
     post_data();
@@ -111,19 +90,20 @@ void VerbsEndpoint::send_messages() {
     const std::uint32_t most =
         port_->may_post(*this, work_in_flight_, std::min(queued, messages_pair_->room()));
     if (most == 0) return;
-    Chain chain;
-    std::array<OutMessage, limits::kChainRequests> taken;
+    Chain& chain = port_->empty_chain();
     while (chain.count < most && barrier_passed(messages_.front().barrier)) {
-      taken[chain.count] = messages_.pop_front();
-      add_message(taken[chain.count], chain);
+      const OutMessage message = messages_.pop_front();
+      chain.senders[chain.count] = {message.operation, message.buffer};
+      add_message(message, chain);
     }
     announced_ = granted_;
     const std::uint32_t accepted = post_chain(*messages_pair_, 0, chain);
     for (std::uint32_t i = 0; i < chain.count; ++i) {
+      const Chain::Sender& sender = chain.senders[i];
       // An inline message is with the device already, a refused one never comes back from it.
       if (i >= accepted || chain.owners[i].buffer == QueuePair::Owner::kNone)
-        port_->give_buffer(taken[i].buffer);
-      sent_.push_back({taken[i].operation, i < accepted});
+        port_->give_buffer(sender.buffer);
+      sent_.push_back({sender.operation, i < accepted});
     }
   }
 }
@@ -197,7 +177,7 @@ bool VerbsEndpoint::post_lane(std::uint32_t number) {
   const std::uint32_t most =
       port_->may_post(*this, work_in_flight_, std::min(limits::kChainRequests, lane.pair->room()));
   if (most == 0) return false;
-  Chain chain;
+  Chain& chain = port_->empty_chain();
   fill_chain(lane, chain, most);
   if (chain.count == 0) return !lane.backlog.empty();
   return post_chain(*lane.pair, number + 1, chain) == chain.count && !lane.backlog.empty();

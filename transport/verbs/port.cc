@@ -180,6 +180,7 @@ void PortState::attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queu
     endpoints_.insert(&endpoint);
   }
   by_number_[number] = {&endpoint, queue_pair};
+  last_target_ = nullptr;
 }
 
 void PortState::stash_completions() {
@@ -194,6 +195,7 @@ void PortState::detach(Handle place, std::shared_ptr<CreditAccount> account, std
   const std::optional<VerbsEndpoint*> endpoint = places_.take(place);
   SLIME_CHECK(endpoint.has_value() && *endpoint != nullptr);
   std::erase_if(by_number_, [&](const auto& entry) { return entry.second.endpoint == *endpoint; });
+  last_target_ = nullptr;
   // What it took counts as taken until no completion of it can be in the queue.
   retired_ += unpolled;
   account->owner = &nobody_;  // its reserve stays until it is closed
@@ -261,7 +263,7 @@ void PortState::run_scheduled() {
   post_receives();
 }
 
-bool PortState::post_receives() {
+bool PortState::post_freed() {
   Status posted = pool_->post_freed();
   if (posted.ok()) {
     receives_refused_ = false;
@@ -300,7 +302,7 @@ bool PortState::poll_once() noexcept {
     if (n > 0 && self == nullptr) self = shared_from_this();
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
-      if (stash_.empty()) release_retired();
+      if (stash_.empty() && (retired_ > 0 || !retired_accounts_.empty())) release_retired();
       break;
     }
   }
@@ -364,13 +366,17 @@ void PortState::on_completion(const ibv_wc& completion) {
 void PortState::on_receive(const ibv_wc& completion) {
   ReceiveSlot* slot = pool_->slot(static_cast<std::uint32_t>(completion.wr_id));
   if (slot == nullptr) return broken(Status(Code::kInternal, "a completion names no receive slot"));
-  const auto target = by_number_.find(completion.qp_num);
-  if (target == by_number_.end()) {
-    ++counters_.stale_completions;
-    pool_->put_back(*slot);
-    return;
+  if (last_target_ == nullptr || last_number_ != completion.qp_num) {
+    const auto found = by_number_.find(completion.qp_num);
+    if (found == by_number_.end()) {
+      ++counters_.stale_completions;
+      pool_->put_back(*slot);
+      return;
+    }
+    last_number_ = completion.qp_num;
+    last_target_ = &found->second;
   }
-  target->second.endpoint->on_received(target->second.queue_pair, completion, *slot);
+  last_target_->endpoint->on_received(last_target_->queue_pair, completion, *slot);
 }
 
 PortCounters PortState::counters() const {

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "transport/provider.h"
 #include "transport/verbs/buffers.h"
+#include "transport/verbs/chain.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/regions.h"
@@ -60,8 +61,13 @@ class PortState final : public RegionUsers,
   [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(bool for_data);
   // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn.
   void schedule(VerbsEndpoint& endpoint);
+  // For the endpoint that posts now.
+  Chain& empty_chain() {
+    chain_.clear();
+    return chain_;
+  }
   // False while slots that were freed could not be posted: nothing may be promised.
-  bool post_receives();
+  bool post_receives() { return pool_->all_posted() || post_freed(); }
 
   // ---- places for endpoints
   // One place, with its reserved work requests; kResourceExhausted says what is short.
@@ -115,6 +121,7 @@ class PortState final : public RegionUsers,
   void handle_event(ibv_event_type type, std::uint32_t queue_pair);
   void on_completion(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion);
+  bool post_freed();
   void run_scheduled();
   void release_retired();
   void wake(std::vector<VerbsEndpoint*>& waiters);
@@ -141,6 +148,8 @@ class PortState final : public RegionUsers,
 
   SlotMap<VerbsEndpoint*> places_;
   std::unordered_map<std::uint32_t, Target> by_number_;
+  std::uint32_t last_number_ = 0;
+  const Target* last_target_ = nullptr;           // of last_number_, which mostly comes again
   std::unordered_set<VerbsEndpoint*> endpoints_;  // those that have ended but are not destroyed included
   std::uint32_t shared_free_ = 0;                 // work requests that nobody reserved or took
   std::uint32_t retired_ = 0;  // of endpoints that are gone, until the queue was seen empty
@@ -153,6 +162,7 @@ class PortState final : public RegionUsers,
   std::uint64_t polls_ = 0;
   bool receives_refused_ = false;  // and logged
   std::vector<ibv_wc> stash_;
+  Chain chain_;
   Nobody nobody_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool dead_ = false;  // the device does not answer any more

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "transport/limits.h"
+#include "transport/operation.h"
+#include "transport/verbs/queue_pair.h"
+
+namespace slime::transport::verbs {
+
+// Work requests that go to the device with one doorbell. Large: a port has one, which each of its endpoints
+// fills and posts before another one does. Thread: the loop.
+struct Chain {
+  std::array<ibv_send_wr, limits::kChainRequests> requests;
+  std::array<std::array<ibv_sge, limits::kGatherParts>, limits::kChainRequests> parts;
+  std::array<QueuePair::Owner, limits::kChainRequests> owners;
+  std::uint32_t count = 0;
+  std::uint32_t owner_count = 0;
+
+  // Of a chain of messages.
+  struct Sender {
+    Operation* operation = nullptr;
+    std::uint32_t buffer = 0;
+  };
+  std::array<Sender, limits::kChainRequests> senders;
+
+  void clear() { count = owner_count = 0; }
+  ibv_send_wr& add(ibv_wr_opcode opcode) {
+    ibv_send_wr& request = requests[count];
+    request = {};
+    request.opcode = opcode;
+    request.sg_list = parts[count].data();
+    ++count;
+    return request;
+  }
+  void own(Handle operation) {
+    if (owner_count > 0 && owners[owner_count - 1].operation == operation)
+      ++owners[owner_count - 1].work_requests;
+    else
+      owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
+  }
+};
+
+}  // namespace slime::transport::verbs
