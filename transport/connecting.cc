@@ -16,7 +16,8 @@
 namespace slime::transport {
 namespace {
 
-// Look up -> connect to one address after the other -> handshake. One deadline for all of it.
+// Look up -> connect to one address after the other -> handshake, which makes the endpoint while the peer
+// makes its own. One deadline for all of it.
 class ConnectAttempt final : public Connecting, private FdHandler {
  public:
   ConnectAttempt(Loop& loop, Port& port, std::string address, PeerIdentity expected, HandshakeOptions options,
@@ -53,9 +54,6 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     if (!parsed) return std::move(parsed).error();
     if (parsed->port == 0)
       return Status(Code::kInvalidArgument, str(text_, ": port 0 is nobody's: it asks for a free port"));
-    auto prepared = port_.prepare();
-    if (!prepared) return std::move(prepared).error();
-    pending_ = std::move(*prepared);
     if (auto numeric = SocketAddress::numeric(*parsed); numeric && parsed->host != "localhost") {
       addresses_.push_back(*numeric);
       timer_ = loop_.add_timer(loop_.now(), [this] { try_next(); });
@@ -131,13 +129,18 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     watched_ = false;
     Handshake::Config config{options_.self, options_.token, options_.provider, {}, {}};
     random_bytes(config.nonce);
-    ByteVector parameters = pending_->parameters();
-    SLIME_CHECK(parameters.size() <= limits::kProviderParameterBytes);
     io_ = std::make_unique<HandshakeIo>(
-        loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_, std::move(parameters)),
-        [](Handshake&) { SLIME_CHECK(!"an initiator decides nothing"); },
+        loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_),
+        [this](Handshake& handshake) { prepare(handshake); },
         [this](Status status) { on_handshake(std::move(status)); });
     if (Status started = io_->start(deadline_); !started.ok()) end(std::move(started));
+  }
+
+  void prepare(Handshake& handshake) {
+    auto prepared = port_.prepare();
+    if (!prepared) return handshake.refuse(std::move(prepared).error());
+    pending_ = std::move(*prepared);
+    handshake.accept(pending_->parameters());
   }
 
   void on_handshake(Status status) {

@@ -17,14 +17,17 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = sizeof(HandshakeHeader);
 constexpr std::size_t kMacBytes = sizeof(HandshakeMac);
-constexpr std::string_view kInitiatorLabel = "slime handshake 1 initiator";
-constexpr std::string_view kAcceptorLabel = "slime handshake 1 acceptor";
+constexpr std::string_view kInitiatorLabel = "slime handshake 2 initiator";
+constexpr std::string_view kAcceptorLabel = "slime handshake 2 acceptor";
 
 static_assert(std::has_unique_object_representations_v<HandshakeHeader>);
 static_assert(std::has_unique_object_representations_v<HandshakeOpening>);
-// The largest frames: AUTH and REFUSE.
+// The largest frames: AUTH, ACCEPT and REFUSE.
 static_assert(kHeaderBytes + 2 * sizeof(InstanceId) + 2 * (2 + limits::kNameBytes) +
-                  (2 + limits::kProviderNameBytes) + (2 + limits::kProviderParameterBytes) + kMacBytes <=
+                  (2 + limits::kProviderNameBytes) + kMacBytes <=
+              limits::kHandshakeFrameBytes);
+static_assert(kHeaderBytes + sizeof(InstanceId) + (2 + limits::kNameBytes) +
+                  (2 + limits::kProviderParameterBytes) + kMacBytes <=
               limits::kHandshakeFrameBytes);
 static_assert(kHeaderBytes + 1 + 2 + limits::kErrorTextBytes + kMacBytes <= limits::kHandshakeFrameBytes);
 
@@ -65,11 +68,10 @@ Handshake::Handshake(Role role, Config config)
   SLIME_CHECK(validate(config_).ok());
 }
 
-Handshake Handshake::initiator(Config config, PeerIdentity expected, ByteVector parameters) {
-  SLIME_CHECK(validate(config, parameters).ok() && expected.name.size() <= limits::kNameBytes);
+Handshake Handshake::initiator(Config config, PeerIdentity expected) {
+  SLIME_CHECK(expected.name.size() <= limits::kNameBytes);
   Handshake out(Role::kInitiator, std::move(config));
   out.expected_ = std::move(expected);
-  out.parameters_ = std::move(parameters);
   out.send_opening(HandshakeFrame::kHello);
   return out;
 }
@@ -143,6 +145,8 @@ void Handshake::on_frame(const HandshakeHeader& header) {
     on_opening(body);
   } else if (awaited_ == Awaited::kAuth && header.type == HandshakeFrame::kAuth) {
     on_auth(body);
+  } else if (awaited_ == Awaited::kSetup && header.type == HandshakeFrame::kSetup) {
+    on_setup(body);
   } else if (awaited_ == Awaited::kAccept && header.type == HandshakeFrame::kAccept) {
     on_accept(body);
   } else {
@@ -172,6 +176,7 @@ void Handshake::on_opening(Bytes body) {
                 str("it requires features that we do not know: ", features_text(unknown)));
   send_auth();
   awaited_ = Awaited::kAccept;
+  state_ = State::kDeciding;
 }
 
 void Handshake::on_auth(Bytes body) {
@@ -190,7 +195,6 @@ void Handshake::on_auth(Bytes body) {
   outcome_.peer.name = reader.text(limits::kNameBytes);
   const std::string wanted_name = reader.text(limits::kNameBytes);
   const std::string provider = reader.text(limits::kProviderNameBytes);
-  outcome_.parameters = read_parameters(reader);
   if (!reader.complete()) return fail(Code::kCorrupt, "its AUTH frame does not parse");
   transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
   outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
@@ -208,6 +212,14 @@ void Handshake::on_auth(Bytes body) {
         Status(Code::kUnimplemented,
                str("the providers differ: '", outcome_.peer.name, "', which connects, has '", provider,
                    "', '", config_.self.name, "' has '", config_.provider, "'; both need the same one")));
+}
+
+void Handshake::on_setup(Bytes body) {
+  if (!proof_fits(body)) return fail(Code::kUnauthenticated, "it proved itself, but not what it then said");
+  ByteReader reader(body.first(body.size() - kMacBytes));
+  outcome_.parameters = read_parameters(reader);
+  if (!reader.complete()) return fail(Code::kCorrupt, "its SETUP frame does not parse");
+  state_ = State::kDone;
 }
 
 void Handshake::on_accept(Bytes body) {
@@ -263,17 +275,22 @@ void Handshake::sent(std::size_t bytes) {
 
 void Handshake::accept(Bytes parameters) {
   SLIME_CHECK(state_ == State::kDeciding && parameters.size() <= limits::kProviderParameterBytes);
+  const bool initiates = role_ == Role::kInitiator;
   ByteVector body;
   ByteWriter writer(body);
-  writer.write(config_.self.instance);
-  writer.text(config_.self.name);
+  if (!initiates) {
+    writer.write(config_.self.instance);
+    writer.text(config_.self.name);
+    awaited_ = Awaited::kSetup;
+  }
   writer.text(as_text(parameters));
-  send_proved(HandshakeFrame::kAccept, std::move(body));
-  state_ = State::kDone;
+  send_proved(initiates ? HandshakeFrame::kSetup : HandshakeFrame::kAccept, std::move(body));
+  state_ = State::kReading;
 }
 
 void Handshake::refuse(Status reason) {
   SLIME_CHECK(state_ == State::kDeciding && !reason.ok());
+  if (role_ == Role::kInitiator) return fail(reason.code(), reason.text());
   send_refusal(reason, true);
   fail(reason.code(), str("we refused it: ", reason.text()));
 }
@@ -295,7 +312,6 @@ void Handshake::send_auth() {
   writer.text(config_.self.name);
   writer.text(expected_.name);
   writer.text(config_.provider);
-  writer.text(as_text(parameters_));
   send_proved(HandshakeFrame::kAuth, std::move(body));
 }
 
@@ -327,11 +343,16 @@ void Handshake::send_frame(HandshakeFrame type, Bytes body) {
   header.type = type;
   header.body_bytes = static_cast<std::uint16_t>(body.size());
   SLIME_CHECK(kHeaderBytes + body.size() <= limits::kHandshakeFrameBytes);
-  for (ByteVector* out : {&output_, &transcript_}) {
-    ByteWriter writer(*out);
-    writer.write(header);
-    writer.append(body);
-  }
+  ByteWriter writer(output_);
+  writer.write(header);
+  writer.append(body);
+  // The frames behind AUTH cross, so none of them is under the other side's proof.
+  const bool shared =
+      type == HandshakeFrame::kHello || type == HandshakeFrame::kChallenge || type == HandshakeFrame::kAuth;
+  if (!shared) return;
+  ByteWriter transcript(transcript_);
+  transcript.write(header);
+  transcript.append(body);
 }
 
 // Whether the frame that just came ends with the right MAC of the other role.
@@ -342,7 +363,7 @@ bool Handshake::proof_fits(Bytes body) const {
   return CRYPTO_memcmp(right.data(), body.last(kMacBytes).data(), kMacBytes) == 0;
 }
 
-// HMAC-SHA256(token, label of the sender's role, all frames before, this frame without its MAC).
+// HMAC-SHA256(token, label of the sender's role, the frames up to AUTH, this frame without its MAC).
 HandshakeMac Handshake::proof(Role sender, Bytes frame) const {
   ByteVector text;
   ByteWriter writer(text);

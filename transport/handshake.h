@@ -11,22 +11,27 @@
 
 namespace slime::transport {
 
-// The handshake, byte by byte in docs/wire-format.md. Four frames:
+// The handshake, byte by byte in docs/wire-format.md. Five frames:
 //
 //   initiator                       acceptor
 //   HELLO  version, features,  ->
 //          nonce, token?
 //                              <-   CHALLENGE  version, features, nonce, token?
 //   AUTH   names, instances,   ->
-//          provider, parameters, MAC
+//          provider, MAC
+//   SETUP  parameters, MAC     ->
 //                              <-   ACCEPT  name, instance, parameters, MAC      or REFUSE  code, text, MAC
 //
-// The acceptor is what strangers can reach, so it says nothing about itself before the MAC of AUTH was right.
-// Each MAC is HMAC-SHA256, keyed with the token, over the sender's role and all bytes so far: a message of
-// another handshake (other nonces), or our own sent back to us (other role), never fits.
+// The last two cross: once AUTH is on its way each side makes what its parameters tell of, queue pairs among
+// it, while the other side does the same.
+//
+// The acceptor is what strangers can reach, so it says nothing about itself, and makes nothing, before the
+// MAC of AUTH was right. Each MAC is HMAC-SHA256, keyed with the token, over the sender's role, the frames up
+// to AUTH and the frame itself: a message of another handshake (other nonces), or our own sent back to us
+// (other role), never fits.
 
 inline constexpr std::array<char, 4> kHandshakeMagic = {'S', 'L', 'H', 'S'};
-inline constexpr std::uint8_t kHandshakeVersion = 1;
+inline constexpr std::uint8_t kHandshakeVersion = 2;
 
 enum class HandshakeFrame : std::uint8_t {
   kHello = 1,
@@ -34,6 +39,7 @@ enum class HandshakeFrame : std::uint8_t {
   kAuth = 3,
   kAccept = 4,
   kRefuse = 5,
+  kSetup = 6,
 };
 
 // In front of every frame. This struct, and the layout of REFUSE, are the same in every version.
@@ -71,7 +77,8 @@ class Handshake {
  public:
   enum class State {
     kReading,   // wants more bytes
-    kDeciding,  // acceptor only: the peer is who it says; accept() or refuse() it
+    kDeciding,  // wants accept() or refuse(). The initiator: AUTH is in the output, the peer has proved
+                // nothing yet. The acceptor: the peer is who it says
     kDone,      // outcome() is there
     kProbed,    // it was a probe, and the answer is in the output
     kFailed,    // error() says why; the output may hold a refusal
@@ -92,7 +99,7 @@ class Handshake {
   // kInvalidArgument when names, token or parameters exceed their limits.
   static Status validate(const Config& config, Bytes parameters = {});
   // `expected`: an empty name or a zero instance means any. Both take a valid config.
-  static Handshake initiator(Config config, PeerIdentity expected, ByteVector parameters);
+  static Handshake initiator(Config config, PeerIdentity expected);
   static Handshake acceptor(Config config);
 
   [[nodiscard]] State state() const { return state_; }
@@ -103,9 +110,10 @@ class Handshake {
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
   void sent(std::size_t bytes);
 
-  // In kDeciding only, where outcome() already says who it is.
+  // In kDeciding only, where the acceptor's outcome() already says who it is. What is in the output then
+  // should be on its way before the time that making the parameters takes.
   void accept(Bytes parameters);
-  void refuse(Status reason);  // code and text travel
+  void refuse(Status reason);  // the acceptor's code and text travel; an initiator just fails with them
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
   [[nodiscard]] const Status& error() const { return error_; }
@@ -113,7 +121,7 @@ class Handshake {
   [[nodiscard]] bool authenticated() const { return authenticated_; }
 
  private:
-  enum class Awaited { kHello, kChallenge, kAuth, kAccept };
+  enum class Awaited { kHello, kChallenge, kAuth, kSetup, kAccept };
   enum class Role { kInitiator, kAcceptor };
 
   Handshake(Role role, Config config);
@@ -122,6 +130,7 @@ class Handshake {
   void on_frame(const HandshakeHeader& header);
   void on_opening(Bytes body);
   void on_auth(Bytes body);
+  void on_setup(Bytes body);
   void on_accept(Bytes body);
   void on_refuse(Bytes body);
   Status check_expected(const PeerIdentity& expected, const PeerIdentity& real) const;
@@ -137,11 +146,10 @@ class Handshake {
   Role role_;
   Config config_;
   PeerIdentity expected_;
-  ByteVector parameters_;
   State state_ = State::kReading;
   Awaited awaited_;
   ByteVector frame_;       // the frame that is coming in
-  ByteVector transcript_;  // all whole frames so far, both directions
+  ByteVector transcript_;  // HELLO, CHALLENGE, AUTH, as far as they went
   ByteVector output_;
   std::size_t output_begin_ = 0;
   HandshakeOpening peer_opening_;

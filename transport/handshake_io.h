@@ -14,7 +14,8 @@ namespace slime::transport {
 // socket and ends everything without a call.
 class HandshakeIo final : private FdHandler {
  public:
-  // Called in kDeciding, from inside an event; calls accept() or refuse() on the handshake.
+  // Called in kDeciding, from inside an event, when all before it has been handed to the kernel; calls
+  // accept() or refuse() on the handshake.
   using Decide = UniqueFunction<void(Handshake&)>;
   // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be taken), else
   // why not. May destroy the HandshakeIo.

@@ -91,10 +91,8 @@ class TcpListener final : public Listener, private FdHandler {
       return handshake.refuse(std::move(taken));
     auto pending = port_.prepare();
     if (!pending) return handshake.refuse(std::move(pending).error());
-    const ByteVector parameters = (*pending)->parameters();
-    SLIME_CHECK(parameters.size() <= limits::kProviderParameterBytes);
     in.pending = std::move(*pending);
-    handshake.accept(parameters);
+    handshake.accept(in.pending->parameters());
   }
 
   // The last thing that an Inbound does. `this` may be gone afterwards.

@@ -2,6 +2,7 @@
 //   0, 1  acceptor, initiator: raw bytes from somebody without the token, in pieces
 //   2     acceptor: the body of AUTH, behind a right opening and with a right proof
 //   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
+//   5     acceptor: the body of SETUP, behind a right AUTH
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -39,17 +40,20 @@ ByteVector take(Handshake& from) {
 }
 
 ByteVector take_hello() {
-  Handshake initiator = Handshake::initiator(config(2), {}, {});
+  Handshake initiator = Handshake::initiator(config(2), {});
   return take(initiator);
 }
 
-void feed(Handshake& to, Bytes bytes, std::size_t piece) {
-  while (!bytes.empty() && to.wanted() > 0) {
+// How many bytes it took.
+std::size_t feed(Handshake& to, Bytes bytes, std::size_t piece) {
+  std::size_t taken = 0;
+  while (taken < bytes.size() && to.wanted() > 0) {
     require(to.wanted() <= limits::kHandshakeFrameBytes);
-    const std::size_t n = std::min({to.wanted(), piece, bytes.size()});
-    to.feed(bytes.first(n));
-    bytes = bytes.subspan(n);
+    const std::size_t n = std::min({to.wanted(), piece, bytes.size() - taken});
+    to.feed(bytes.subspan(taken, n));
+    taken += n;
   }
+  return taken;
 }
 
 // A frame with `body` and the proof that its sender would give.
@@ -86,9 +90,15 @@ void check_end(const Handshake& side) {
 
 void raw(bool acceptor, Bytes input) {
   const std::size_t piece = input.empty() ? 1 : 1 + static_cast<std::size_t>(input.front());
-  Handshake side = acceptor ? Handshake::acceptor(config(1))
-                            : Handshake::initiator(config(1), {"expected", {}}, ByteVector(9));
-  feed(side, input.empty() ? input : input.subspan(1), piece);
+  Handshake side =
+      acceptor ? Handshake::acceptor(config(1)) : Handshake::initiator(config(1), {"expected", {}});
+  if (!input.empty()) input = input.subspan(1);
+  input = input.subspan(feed(side, input, piece));
+  // An initiator proves itself to whoever opens rightly; an acceptor is not to get that far.
+  if (!acceptor && side.state() == Handshake::State::kDeciding) {
+    side.accept(ByteVector(9));
+    feed(side, input, piece);
+  }
   check_end(side);
   // Nobody gets in without the token.
   require(!side.authenticated());
@@ -101,14 +111,32 @@ void auth(Bytes body) {
   feed(acceptor, transcript, 4096);
   const ByteVector challenge = take(acceptor);
   transcript.insert(transcript.end(), challenge.begin(), challenge.end());
-  feed(acceptor, proved("slime handshake 1 initiator", transcript, HandshakeFrame::kAuth, body), 4096);
+  feed(acceptor, proved("slime handshake 2 initiator", transcript, HandshakeFrame::kAuth, body), 4096);
   require(acceptor.authenticated());
   check_end(acceptor);
   if (acceptor.state() == Handshake::State::kDeciding) acceptor.accept({});
 }
 
+void setup(Bytes body) {
+  Handshake initiator = Handshake::initiator(config(2), {});
+  Handshake acceptor = Handshake::acceptor(config(1));
+  ByteVector transcript = take(initiator);
+  feed(acceptor, transcript, 4096);
+  const ByteVector challenge = take(acceptor);
+  feed(initiator, challenge, 4096);
+  transcript.insert(transcript.end(), challenge.begin(), challenge.end());
+  const ByteVector auth = take(initiator);
+  feed(acceptor, auth, 4096);
+  transcript.insert(transcript.end(), auth.begin(), auth.end());
+  require(acceptor.state() == Handshake::State::kDeciding);
+  acceptor.accept({});
+  feed(acceptor, proved("slime handshake 2 initiator", transcript, HandshakeFrame::kSetup, body), 4096);
+  check_end(acceptor);
+  require(acceptor.state() == Handshake::State::kDone || acceptor.state() == Handshake::State::kFailed);
+}
+
 void answer(HandshakeFrame type, Bytes body) {
-  Handshake initiator = Handshake::initiator(config(1), {}, {});
+  Handshake initiator = Handshake::initiator(config(1), {});
   Handshake other = Handshake::acceptor(config(2));
   ByteVector transcript = take(initiator);
   feed(other, transcript, 4096);
@@ -117,7 +145,8 @@ void answer(HandshakeFrame type, Bytes body) {
   transcript.insert(transcript.end(), challenge.begin(), challenge.end());
   const ByteVector sent = take(initiator);
   transcript.insert(transcript.end(), sent.begin(), sent.end());
-  feed(initiator, proved("slime handshake 1 acceptor", transcript, type, body), 4096);
+  initiator.accept({});
+  feed(initiator, proved("slime handshake 2 acceptor", transcript, type, body), 4096);
   check_end(initiator);
   require(initiator.state() == Handshake::State::kDone || initiator.state() == Handshake::State::kFailed);
 }
@@ -127,7 +156,7 @@ void answer(HandshakeFrame type, Bytes body) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0:
       raw(true, input);
       break;
@@ -140,8 +169,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 3:
       answer(HandshakeFrame::kAccept, input);
       break;
-    default:
+    case 4:
       answer(HandshakeFrame::kRefuse, input);
+      break;
+    default:
+      setup(input);
       break;
   }
   return 0;

@@ -1,11 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "tests/transport/tcp_host.h"
+#include "transport/handshake.h"
 #include "transport/resolve.h"
 
 namespace slime::transport::testing {
@@ -29,6 +31,52 @@ class RawServer {
 
  private:
   UniqueFd fd_;
+};
+
+// A port that says when an endpoint is asked of it.
+class WatchedPort final : public Port {
+ public:
+  WatchedPort(Port& port, UniqueFunction<Status()> on_prepare)
+      : port_(port), on_prepare_(std::move(on_prepare)) {}
+  Result<std::unique_ptr<PendingEndpoint>> prepare() override {
+    ++prepared;
+    SLIME_TRY(on_prepare_());
+    return port_.prepare();
+  }
+  [[nodiscard]] std::size_t endpoints() const override { return port_.endpoints(); }
+  [[nodiscard]] std::uint32_t free_slots() const override { return port_.free_slots(); }
+  [[nodiscard]] PortCounters counters() const override { return port_.counters(); }
+  int prepared = 0;
+
+ private:
+  Port& port_;
+  UniqueFunction<Status()> on_prepare_;
+};
+
+// Answers a handshake as far as the bytes at hand go, without a loop.
+class HandServer {
+ public:
+  [[nodiscard]] const std::string& address() const { return server_.address; }
+  Handshake::State serve() {
+    if (!socket_.valid()) socket_ = server_.accept();
+    std::byte buffer[512];
+    while (socket_.valid() && handshake_.wanted() > 0) {
+      const ssize_t n =
+          ::recv(socket_.get(), buffer, std::min(sizeof buffer, handshake_.wanted()), MSG_DONTWAIT);
+      if (n <= 0) break;
+      handshake_.feed(Bytes(buffer).first(static_cast<std::size_t>(n)));
+      const Bytes out = handshake_.output();
+      if (out.empty()) continue;
+      REQUIRE(::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL) == std::ssize(out));
+      handshake_.sent(out.size());
+    }
+    return handshake_.state();
+  }
+
+ private:
+  RawServer server_;
+  UniqueFd socket_;
+  Handshake handshake_ = Handshake::acceptor({{"server", {}}, {}, "tcp", {}, {}});
 };
 
 TEST_CASE("nobody there is unavailable, at once") {
@@ -59,6 +107,55 @@ TEST_CASE("a server that says nothing costs the timeout and no more") {
   REQUIRE(host.until([&] { return attempt.done(); }));
   CHECK(attempt.code() == Code::kDeadlineExceeded);
   CHECK(attempt.calls == 1);
+}
+
+TEST_CASE("the endpoint is made while the server, which has our proof by then, makes its own") {
+  TcpHost host("client");
+  HandServer server;
+  Handshake::State seen{};
+  WatchedPort port(*host.port, [&] {
+    seen = server.serve();
+    return Status();
+  });
+  const auto attempt =
+      connect(*host.loop, port, server.address(), {}, as("client"), [](const Result<Connected>&) {});
+  REQUIRE(host.until([&] {
+    if (port.prepared == 0) server.serve();
+    return port.prepared > 0;
+  }));
+  CHECK(seen == Handshake::State::kDeciding);
+  CHECK(port.prepared == 1);
+}
+
+TEST_CASE("no endpoint is made for a server that does not answer") {
+  TcpHost host("client");
+  RawServer silent;
+  WatchedPort port(*host.port, [] { return Status(); });
+  const auto attempt =
+      connect(*host.loop, port, silent.address, {}, as("client"), [](const Result<Connected>&) {});
+  UniqueFd socket;
+  REQUIRE(host.until([&] { return (socket = silent.accept()).valid(); }));
+  std::byte byte{};
+  REQUIRE(host.until([&] { return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1; }));
+  for (int i = 0; i < 50; ++i) host.loop->poll(Nanos::zero());
+  CHECK(port.prepared == 0);
+}
+
+TEST_CASE("a port that cannot make the endpoint ends the attempt, for both sides") {
+  TcpServer server;
+  TcpHost client("client");
+  WatchedPort port(*client.port, [] { return Status(Code::kResourceExhausted, "no room here"); });
+  Status end;
+  const auto attempt = connect(*client.loop, port, server.listener->address(), {}, as("client"),
+                               [&](Result<Connected> result) { end = std::move(result).error(); });
+  REQUIRE(server.until([&] {
+    client.loop->poll(Nanos::zero());
+    return !end.ok() && server.port->free_slots() == limits::kPoolSlots && !server.acceptor.hellos.empty();
+  }));
+  CHECK(end.code() == Code::kResourceExhausted);
+  CHECK(end.text().find("no room here") != std::string::npos);
+  CHECK(server.acceptor.connected.empty());
+  CHECK(server.loop->next_timer() == kNever);
 }
 
 TEST_CASE("a server that is no Slime agent is corrupt; one that hangs up is unavailable") {
