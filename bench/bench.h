@@ -15,7 +15,7 @@ namespace slime::bench {
 // in the same run. The report as one JSON object on one line. kCancelled on Ctrl-C.
 Result<std::string> measure(const Options& options);
 
-// The same report for people: two lines.
+// The same report for people: two lines, on a device three.
 std::string format_report(const std::string& report);
 
 // Adds the subcommand `bench` and the hidden roles of its processes. Their exit code goes to `exit_code`.

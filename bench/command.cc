@@ -94,6 +94,19 @@ int run_idle(const IdleOptions& options, bool as_json) {
   return 0;
 }
 
+// What a device was given, where there is one: a line.
+std::string format_device_work(const nlohmann::json& report) {
+  if (!report.contains("per_operation")) return {};
+  const auto each = [&](const char* key) { return report.at("per_operation").at(key).get<double>(); };
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "\n  each operation: %.2f work requests, %.2f doorbells, %.2f completions; %.0f work requests/s",
+      each("work_requests"), each("doorbells"), each("completions"),
+      report.at("work_requests_per_s").get<double>());
+  return text;
+}
+
 int run_and_print(const Options& options, bool as_json) {
   const auto report = measure(options);
   if (!report) return report_failure(report.error());
@@ -160,7 +173,7 @@ std::string format_report(const std::string& report) {
   std::snprintf(limit, sizeof limit, "  limit in the same run: %s %.2f; ratio %.2f (memcpy %.1f GB/s)",
                 j.at("limit").at("name").get<std::string>().c_str(), j.at("limit").at("value").get<double>(),
                 number("ratio_to_limit"), number("memcpy_gb_per_s"));
-  return std::string(text) + limit;
+  return std::string(text) + limit + format_device_work(j);
 }
 
 void add_commands(CLI::App& app, int& exit_code) {

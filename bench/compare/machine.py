@@ -40,8 +40,9 @@ def find_place(device: str, port: int, gid_index: int) -> Place:
     for name in [device] if device else devices:
         for path in sorted((DEVICES / name / "ports").iterdir(), key=lambda path: int(path.name)):
             if port in (0, int(path.name)):
-                found.append(f"{name} port {path.name}: {read_line(path / 'state')}")
-                if "ACTIVE" in found[-1]:
+                state = read_line(path / "state")
+                found.append(f"{name} port {path.name}: {state}")
+                if state.endswith(": ACTIVE"):
                     return Place(name, int(path.name), find_gid(path, gid_index))
     if not found:
         raise Missing(f"{device or 'no device'} has no port {port}")

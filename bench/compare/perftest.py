@@ -150,17 +150,19 @@ class Measuring:
         # They take turns in being first: the second one finds a processor that is warm, or throttled.
         for side in sides if number % 2 else reversed(sides):
             try:
-                if side == "perftest":
-                    out.update(self._run_tool(item))
-                    continue
-                command = self.slime_command(item, side)
-                report = programs.run_slime(command, self._environment, self._options.timeout)
-                out[side] = item.slime_figure(report)
-                out.update((what, report["per_operation"][what]) for what, _ in item.counts)
+                out.update(self._run_tool(item) if side == "perftest" else self._run_slime(item, side))
             except programs.Failed as failure:
                 self.failures[item.name].append(f"round {number}: {failure}")
                 say(f"round {number} of {self._options.rounds}: {item.name}: {failure}")
         return out
+
+    def _run_slime(self, item: Comparison, face: str) -> dict:
+        command = self.slime_command(item, face)
+        report = programs.run_slime(command, self._environment, self._options.timeout)
+        try:
+            return {face: item.slime_figure(report), **{what: report["per_operation"][what] for what, _ in item.counts}}
+        except KeyError as missing:
+            raise programs.Failed(f"slime's report has no {missing}") from None
 
     def _run_tool(self, item: Comparison) -> dict:
         """As many iterations as take about as long as a run of slime. (With -D, a length in seconds, perftest divides

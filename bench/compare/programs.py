@@ -112,7 +112,7 @@ class Program:
 
 
 def free_port() -> int:
-    with contextlib.closing(socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)) as probe:
+    with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]
 
