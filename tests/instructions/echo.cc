@@ -1,4 +1,4 @@
-// Echo calls of 64 bytes over a channel, both ends in this thread, on the fake fabric: what instructions.py
+// Echo calls of 64 bytes over a channel, both ends in this thread, on the fake fabric: what count.py
 // has callgrind count. The number of calls is in SLIME_INSTRUCTIONS_CALLS.
 #include <cstdlib>
 
