@@ -1,0 +1,87 @@
+// What count.py has callgrind count: one kind of operation again and again, both ends in this thread, on the
+// fake fabric. How often is in SLIME_INSTRUCTIONS_COUNT.
+#include <cstdlib>
+
+#include "tests/rpc/channel_fixture.h"
+#include "tests/transport/verbs/fake_fixture.h"
+
+namespace slime::rpc::testing {
+namespace {
+
+using transport::testing::FakeVerbsFixture;
+
+std::uint64_t wanted() {
+  const char* const count = std::getenv("SLIME_INSTRUCTIONS_COUNT");
+  return count != nullptr ? std::strtoull(count, nullptr, 10) : 1;
+}
+
+template <class Done>
+void drive(Fixture& fixture, Done done) {
+  while (!done()) {
+    fixture.loop(0).poll(Nanos::zero());
+    fixture.loop(1).poll(Nanos::zero());
+  }
+}
+
+struct Caller {
+  Channel& channel;
+  const ByteVector data = pattern(64);
+  std::uint64_t left = 0;
+  std::uint64_t right = 0;
+
+  // A call that begins the next one when it ends, as a caller does that waits for each.
+  void next() {
+    channel.call("bench", "echo", encode_arguments(data), kNever, [this](Result<Payload> reply) {
+      if (reply) {
+        const auto value = decode_value<ByteVector>(reply->bytes());
+        right += value && *value == data ? 1 : 0;
+      }
+      if (--left > 0) next();
+    });
+  }
+};
+
+TEST_CASE("echo") {
+  FakeVerbsFixture fixture;
+  Link link(fixture);
+  Service service("bench");
+  REQUIRE(service.add("echo", [](const ByteVector& bytes) { return bytes; }, {Run::kInline}).ok());
+  REQUIRE(link.servers[1]->add(service).ok());
+  Caller caller{link.a()};
+  caller.left = wanted();
+  caller.next();
+  drive(fixture, [&] { return caller.left == 0; });
+  CHECK(caller.right == wanted());
+}
+
+struct Reader final : transport::Operation {
+  explicit Reader(transport::Endpoint& e) : endpoint(e) {}
+  void next() { REQUIRE(endpoint.read({&copy, 1}, *this).ok()); }
+  void complete(Status status) noexcept override {
+    right += status.ok() ? 1 : 0;
+    if (--left > 0) next();
+  }
+  transport::Endpoint& endpoint;
+  transport::Copy copy;
+  std::uint64_t left = 0;
+  std::uint64_t right = 0;
+};
+
+TEST_CASE("read") {
+  FakeVerbsFixture fixture;
+  Link link(fixture);
+  auto local = fixture.device(0).allocate(4096, transport::Rights::kLocal);
+  auto remote = fixture.device(1).allocate(4096, transport::Rights::kRemoteRead);
+  REQUIRE((local && remote));
+  const auto imported = link.a().endpoint().import_region(remote->describe());
+  REQUIRE(imported.has_value());
+  Reader reader(link.a().endpoint());
+  reader.copy = {&*local, 0, &*imported, 0, 64};
+  reader.left = wanted();
+  reader.next();
+  drive(fixture, [&] { return reader.left == 0; });
+  CHECK(reader.right == wanted());
+}
+
+}  // namespace
+}  // namespace slime::rpc::testing
