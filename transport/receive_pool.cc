@@ -6,9 +6,7 @@
 
 namespace slime::transport {
 
-void ReceiveSlot::release() noexcept {
-  pool_->release(*this);  // this slot may die with the pool
-}
+void ReceiveSlot::release() noexcept { pool_->release(*this); }
 
 bool ReceivePool::open(CreditAccount& account) {
   if (unreserved_ < floor_) return false;
@@ -59,13 +57,14 @@ void ReceivePool::recycle(ReceiveSlot& slot) {
 
 void ReceivePool::release(ReceiveSlot& slot) {
   if (Loop::driven() == home_ && !shut_.load(std::memory_order_acquire)) return recycle(slot);
-  std::shared_ptr<ReceivePool> self;  // after the lock
+  // Once it is among the released, the loop may be done with the slot, and the port gone, before we are.
+  const std::shared_ptr<ReceivePool> self = slot.pool_;
   std::shared_ptr<Loop> loop;
   {
     const std::lock_guard lock(mutex_);
     if (loop_ == nullptr) {
       slot.account_.reset();
-      self = std::move(slot.pool_);
+      slot.pool_.reset();
       return;
     }
     if (!loop_->drives()) {
@@ -78,7 +77,7 @@ void ReceivePool::release(ReceiveSlot& slot) {
     recycle(slot);
     return;
   }
-  loop->post([self = shared_from_this()] { self->run_released(); });
+  loop->post([self] { self->run_released(); });
 }
 
 void ReceivePool::run_released() {
