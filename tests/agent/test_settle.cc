@@ -14,8 +14,13 @@ using namespace test;
 
 struct Sides {
   std::unique_ptr<PeerAgent> a = start("a");
-  std::unique_ptr<PeerAgent> b = start("b");
-  Sides() {
+  std::unique_ptr<PeerAgent> b;
+  // `queue`: requests that may wait for a worker of b.
+  explicit Sides(int queue = 1024) {
+    PeerAgentOptions options;
+    options.name = "b";
+    options.server.queue_limit = static_cast<std::size_t>(queue);
+    b = start(options);
     set_log_level(LogLevel::kWarning);
     rpc::Service of_a = calculator();
     rpc::Service of_b = calculator();
@@ -93,8 +98,8 @@ TEST_CASE("the same with many threads on each side and both drive modes of one")
 }
 
 TEST_CASE("a thousand threads that first use a peer make one connection") {
-  Sides sides;
   const int count = scaled(1000);
+  Sides sides(count);  // all of them may call at once
   std::atomic<int> good{0};
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(count));
