@@ -46,7 +46,8 @@ class SlotMap {
   explicit SlotMap(std::size_t limit) : limit_(limit) {}
 
   // The handle of the stored value, or nothing when the table is full.
-  std::optional<Handle> insert(T value) {
+  template <class Value>
+  std::optional<Handle> insert(Value&& value) {
     std::uint32_t index;
     if (!free_.empty()) {
       index = free_.back();
@@ -58,7 +59,7 @@ class SlotMap {
     }
     Slot& slot = slots_[index];
     if (++slot.generation == 0) slot.generation = 1;
-    slot.value.emplace(std::move(value));
+    slot.value.emplace(std::forward<Value>(value));
     ++size_;
     return Handle{index, slot.generation};
   }

@@ -112,6 +112,9 @@ inline constexpr std::uint32_t kSignalInterval = 256;
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
 // The message queue pair's send queue: one less than a power of two, as Options::send_queue_depth says why.
 inline constexpr std::uint32_t kMessageDepth = 511;
+// That of the data queue pairs behind the first, which alone takes batches of many work requests: a deep one
+// costs memory, and time at each connection.
+inline constexpr std::uint32_t kSideDepth = 511;
 // What one work request moves at most: others get their turn, and a region can be closed in the middle.
 inline constexpr std::uint64_t kWorkRequestBytes = 1024 * 1024;
 // A batch is spread over the data queue pairs from this size on, if its work requests are at least as large

@@ -190,7 +190,7 @@ void VerbsEndpoint::drop_uses(std::span<const Copy> copies, std::size_t count) {
   }
 }
 
-Status VerbsEndpoint::post_one_sided(OneSided record, Operation& operation) {
+Status VerbsEndpoint::post_one_sided(OneSided&& record, Operation& operation) {
   SLIME_TRY(refusal());
   const Rights need = record.atomic()              ? Rights::kReadWrite
                       : record.kind == Kind::kRead ? Rights::kRemoteRead
@@ -224,14 +224,15 @@ Status VerbsEndpoint::post_one_sided(OneSided record, Operation& operation) {
       break;
   }
   const bool striped = record.striped;
-  const bool notifies = record.has_imm;
+  // Notifications come in the order of their posts, as messages do: one queue pair carries them all. The
+  // first has room for many blocks.
+  const bool first = record.has_imm || record.copies().size() > limits::kSideDepth / 2;
   const std::optional<Handle> handle = operations_.insert(std::move(record));
   SLIME_CHECK(handle.has_value());
   if (striped) {
     for (Lane& lane : lanes_) lane.backlog.push_back(*handle);
   } else {
-    // Notifications come in the order of their posts, as messages do: one queue pair carries them all.
-    lanes_[notifies ? 0 : next_lane_++ % lanes_.size()].backlog.push_back(*handle);
+    lanes_[first ? 0 : next_lane_++ % lanes_.size()].backlog.push_back(*handle);
   }
   schedule();
   return {};
@@ -311,10 +312,12 @@ void VerbsEndpoint::complete(Operation& operation, Status status) {
 }
 
 void VerbsEndpoint::complete_one_sided(Handle handle, Status status) {
-  const std::optional<OneSided> done = operations_.take(handle);
-  SLIME_CHECK(done.has_value());
+  const OneSided* done = operations_.find(handle);
+  SLIME_CHECK(done != nullptr);
+  Operation& operation = *done->operation;
   drop_uses(done->copies(), done->copies().size());
-  complete(*done->operation, std::move(status));
+  operations_.erase(handle);
+  complete(operation, std::move(status));
 }
 
 }  // namespace slime::transport::verbs

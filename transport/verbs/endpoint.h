@@ -133,7 +133,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Status need_credit();
   Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
-  Status post_one_sided(OneSided record, Operation& operation);
+  Status post_one_sided(OneSided&& record, Operation& operation);
   Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
   TimePoint take_deadline(const Operation& operation);
   static VerbsRegion& region_of(const Copy& copy);

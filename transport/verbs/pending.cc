@@ -39,9 +39,9 @@ class VerbsPending final : public PendingEndpoint {
                   "; raise pool_slots or close connections")};
     }
     account_ = std::move(account);
-    const int count = 1 + port_->context()->options.data_queue_pairs;
-    for (int i = 0; i < count; ++i) {
-      auto pair = port_->make_queue_pair(i > 0);
+    const auto count = 1 + static_cast<std::size_t>(port_->context()->options.data_queue_pairs);
+    for (std::size_t i = 0; i < count; ++i) {
+      auto pair = port_->make_queue_pair(i);
       if (!pair) return std::move(pair).error();
       queue_pairs_.push_back(std::move(*pair));
     }

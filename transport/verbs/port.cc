@@ -137,11 +137,15 @@ std::shared_ptr<Loop> PortState::users_loop() const {
   return loop_;
 }
 
-Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(bool for_data) {
+Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number) {
+  const bool for_data = number > 0;
+  const std::uint32_t most = number == 0   ? limits::kMessageDepth
+                             : number == 1 ? data_depth_
+                                           : limits::kSideDepth;
   QueuePairShape shape;
   shape.cq = cq_;
   shape.srq = srq_;
-  shape.depth = for_data ? data_depth_ : std::min(limits::kMessageDepth, data_depth_);
+  shape.depth = std::min(most, data_depth_);
   shape.max_sge = for_data ? max_sge_ : 1;
   shape.max_inline = for_data ? 0 : static_cast<std::uint32_t>(context_->options.max_inline);
   return QueuePair::create(context_, shape);

@@ -58,7 +58,8 @@ class PortState final : public RegionUsers,
   [[nodiscard]] std::uint32_t max_scatter() const { return max_sge_read_; }
   // Polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
-  [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(bool for_data);
+  // Number 0 is for messages, the others for data.
+  [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(std::size_t number);
   // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn.
   void schedule(VerbsEndpoint& endpoint);
   // For the endpoint that posts now.
