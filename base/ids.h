@@ -45,23 +45,29 @@ class SlotMap {
  public:
   explicit SlotMap(std::size_t limit) : limit_(limit) {}
 
-  // The handle of the stored value, or nothing when the table is full.
-  template <class Value>
-  std::optional<Handle> insert(Value&& value) {
+  // Makes a value; its handle and its place, null when the table is full.
+  template <class... Args>
+  std::pair<Handle, T*> emplace(Args&&... args) {
     std::uint32_t index;
     if (!free_.empty()) {
       index = free_.back();
       free_.pop_back();
     } else {
-      if (slots_.size() >= limit_) return std::nullopt;
+      if (slots_.size() >= limit_) return {Handle{}, nullptr};
       index = static_cast<std::uint32_t>(slots_.size());
       slots_.emplace_back();
     }
     Slot& slot = slots_[index];
     if (++slot.generation == 0) slot.generation = 1;
-    slot.value.emplace(std::forward<Value>(value));
+    slot.value.emplace(std::forward<Args>(args)...);
     ++size_;
-    return Handle{index, slot.generation};
+    return {Handle{index, slot.generation}, &*slot.value};
+  }
+  // The handle of the stored value, or nothing when the table is full.
+  template <class Value>
+  std::optional<Handle> insert(Value&& value) {
+    const auto [handle, stored] = emplace(std::forward<Value>(value));
+    return stored != nullptr ? std::optional(handle) : std::nullopt;
   }
   // Null for a handle that is not in use (any more).
   T* find(Handle handle) {

@@ -27,6 +27,7 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
     : loop_(loop),
       device_(device),
       endpoint_(std::move(endpoint)),
+      message_bytes_(endpoint_->max_message_bytes()),
       server_(server),
       owner_(owner),
       options_(std::move(options)),
@@ -78,10 +79,10 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   Handle lent;
   status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
-  Pending pending(Kind::kCall, std::move(handler), deadline);
-  pending.lent = lent;
-  pending.method_id = id;
-  return ask(std::move(pending), std::move(frame));
+  const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), deadline);
+  pending->lent = lent;
+  pending->method_id = id;
+  return ask(handle, std::move(frame));
 }
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
@@ -119,9 +120,9 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
   Handle lent;
   if (status.ok()) status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kSend, std::move(handler), std::move(status));
-  Pending pending(Kind::kSend, std::move(handler), deadline);
-  pending.lent = lent;
-  return ask(std::move(pending), std::move(frame));
+  const auto [handle, pending] = add_pending(Kind::kSend, std::move(handler), deadline);
+  pending->lent = lent;
+  return ask(handle, std::move(frame));
 }
 
 Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
@@ -135,7 +136,7 @@ Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, Reg
   OutFrame frame;
   frame.header.type = wire::FrameType::kRegionLookup;
   ByteWriter(frame.text).append(as_bytes(name));
-  return ask(Pending(Kind::kLookup, std::move(handler), deadline), std::move(frame));
+  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, std::move(frame));
 }
 
 Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
@@ -144,7 +145,7 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
   if (!status.ok()) return refuse(Kind::kPing, std::move(handler), std::move(status));
   OutFrame frame;
   frame.header.type = wire::FrameType::kPing;
-  return ask(Pending(Kind::kPing, std::move(handler), deadline), std::move(frame));
+  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, std::move(frame));
 }
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) {
@@ -156,9 +157,9 @@ Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler hand
   if (status.ok() && receives_ >= options_.max_calls)
     status = Status(Code::kResourceExhausted, str(receives_, " receives wait already"));
   if (!status.ok()) return refuse(Kind::kRecv, std::move(handler), std::move(status));
-  Pending pending(Kind::kRecv, std::move(handler), deadline);
-  pending.tag = tag;
-  const Handle handle = add_pending(std::move(pending));
+  const auto [handle, pending] = add_pending(Kind::kRecv, std::move(handler), deadline);
+  pending->tag = tag;
+  arm_deadlines(deadline);
   tags_[tag].receivers.push_back(handle);
   match(tag);
   return Ticket{pending_.find(handle) != nullptr ? handle.packed() : 0};
@@ -190,34 +191,36 @@ Status ChannelImpl::admission(Kind kind) const {
   return {};
 }
 
-Ticket ChannelImpl::refuse(Kind kind, Handler handler, Status status) {
+Ticket ChannelImpl::refuse(Kind kind, Handler&& handler, Status status) {
   if (kind == Kind::kCall) ++counters_.calls_failed;
   done_.push_back({std::move(handler), {std::move(status).with_maybe_executed(false), {}, {}}});
   return {};
 }
 
-Handle ChannelImpl::add_pending(Pending&& pending) {
-  ++(pending.kind == Kind::kRecv ? receives_ : asked_);
-  const TimePoint deadline = pending.deadline;
-  if (pending_.empty()) endpoint_->set_awaiting(true);
-  const auto handle = pending_.insert(std::move(pending));
-  SLIME_CHECK(handle.has_value());  // the limits of both kinds together are the table's size
-  arm_deadlines(deadline);
-  return *handle;
+std::pair<Handle, ChannelImpl::Pending*> ChannelImpl::add_pending(Kind kind, Handler&& handler,
+                                                                  TimePoint deadline) {
+  ++(kind == Kind::kRecv ? receives_ : asked_);
+  const auto added = pending_.emplace(kind, std::move(handler), deadline);
+  SLIME_CHECK(added.second != nullptr);  // the limits of both kinds together are the table's size
+  return added;
 }
 
-Ticket ChannelImpl::ask(Pending&& pending, OutFrame&& frame) {
-  const bool late = pending.deadline <= loop_.now();
-  const Handle handle = add_pending(std::move(pending));
+// What can wait is done once the frame has left.
+Ticket ChannelImpl::ask(Handle handle, OutFrame&& frame) {
+  const TimePoint deadline = pending_.find(handle)->deadline;
   frame.pending = handle;
   frame.header.id = handle.packed();
-  if (late) {
+  if (deadline != kNever && deadline <= loop_.now()) {
     fail(handle, Status(Code::kDeadlineExceeded, "the deadline had passed before it began"));
-  } else if (!submit(std::move(frame))) {
+    return {};
+  }
+  if (!submit(std::move(frame))) {
     fail(handle, Status(Code::kResourceExhausted,
                         str(queued_bytes_, " bytes wait to be sent to ", options_.peer_name, " already")));
+    return {};
   }
-  return Ticket{pending_.find(handle) != nullptr ? handle.packed() : 0};
+  arm_deadlines(deadline);
+  return Ticket{handle.packed()};
 }
 
 // --------------------------------------------------------------------------------------------------- ending
@@ -232,7 +235,6 @@ void ChannelImpl::finish(Handle handle, Outcome&& outcome) {
   if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
   done_.push_back({std::move(pending->handler), std::move(outcome)});
   pending_.erase(handle);
-  if (pending_.empty() && !closed_) endpoint_->set_awaiting(false);
   --(kind == Kind::kRecv ? receives_ : asked_);
   if (queued) unqueue(*queued);
   if (unheard.generation != 0) release_lent(unheard);
@@ -243,6 +245,23 @@ void ChannelImpl::finish(Handle handle, Outcome&& outcome) {
   }
 }
 
+// A call whose reply has come. Mostly nobody else is on the stack but on_message(), and nothing is to be told
+// before it.
+void ChannelImpl::finish_call(Handle handle, Pending& pending, Payload&& reply) {
+  if (depth_ != 1 || running_done_ || !done_.empty() || ready_ != ready_told_ ||
+      closed_by_peer_ != closing_told_)
+    return finish(handle, {{}, std::move(reply), {}});
+  CallHandler handler = std::move(pending.handler.on_call);
+  pending_.erase(handle);
+  --asked_;
+  // As run_done() calls it: from inside no function of ours.
+  depth_ = 0;
+  running_done_ = true;
+  handler(std::move(reply));
+  running_done_ = false;
+  depth_ = 1;
+}
+
 void ChannelImpl::fail(Handle handle, Status status) {
   const Pending* pending = pending_.find(handle);
   if (pending == nullptr) return;
@@ -251,21 +270,28 @@ void ChannelImpl::fail(Handle handle, Status status) {
 }
 
 void ChannelImpl::leave(bool from_loop) {
-  if (depth_ == 1 && !destroying_) check_drained();
+  if (depth_ == 1 && closing_ && !destroying_) check_drained();
   if (--depth_ > 0 || running_done_ || destroying_) return;
   const bool work =
       !done_.empty() || ready_ != ready_told_ || closed_by_peer_ != closing_told_ || closed_ != closed_told_;
-  if (!work) return;
-  if (from_loop) {
+  if (work && from_loop) {
     run_done();
-  } else if (!done_posted_) {
+  } else if (work && !done_posted_) {
     done_posted_ = true;
     loop_.post([this, alive = std::weak_ptr<int>(alive_)] {
       if (alive.expired()) return;
       done_posted_ = false;
       run_done();
+      tell_awaiting();
     });
   }
+  tell_awaiting();
+}
+
+void ChannelImpl::tell_awaiting() {
+  if (pending_.empty() != awaiting_told_ || closed_) return;
+  awaiting_told_ = !awaiting_told_;
+  endpoint_->set_awaiting(awaiting_told_);
 }
 
 // Handlers may use the channel: what that ends is appended and called by this loop too.
@@ -280,8 +306,7 @@ void ChannelImpl::run_done() {
       closing_told_ = true;
       if (!destroying_) owner_.on_channel_closing();
     } else if (!done_.empty()) {
-      Done done = std::move(done_.front());
-      done_.pop_front();
+      Done done = done_.pop_front();
       invoke(done);
     } else if (closed_ && !closed_told_) {
       closed_told_ = true;
@@ -295,20 +320,21 @@ void ChannelImpl::run_done() {
 
 void ChannelImpl::invoke(Done& done) {
   Outcome& outcome = done.outcome;
-  if (auto* on_call = std::get_if<CallHandler>(&done.handler)) {
+  Handler& handler = done.handler;
+  if (handler.on_call) {
     if (outcome.status.ok()) {
-      (*on_call)(std::move(outcome.payload));
+      handler.on_call(std::move(outcome.payload));
     } else {
-      (*on_call)(std::move(outcome.status));
+      handler.on_call(std::move(outcome.status));
     }
-  } else if (auto* on_region = std::get_if<RegionHandler>(&done.handler)) {
+  } else if (handler.on_region) {
     if (outcome.status.ok()) {
-      (*on_region)(std::move(*outcome.region));
+      handler.on_region(std::move(*outcome.region));
     } else {
-      (*on_region)(std::move(outcome.status));
+      handler.on_region(std::move(outcome.status));
     }
   } else {
-    std::get<DoneHandler>(done.handler)(std::move(outcome.status));
+    handler.on_done(std::move(outcome.status));
   }
 }
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/ids.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
+#include "transport/queue.h"
 
 namespace slime::rpc {
 
@@ -32,25 +32,23 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   };
   AnswerBox(transport::Loop& loop, ChannelImpl& channel) : loop_(&loop), channel_(&channel) {}
 
-  // While one lives, the first answer that its own thread puts in the box comes here, without a lock: most
-  // handlers that run on the loop answer before they return.
+  // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
+  // answer before they return.
   class AtOnce {
    public:
     explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
     AtOnce(const AtOnce&) = delete;
     AtOnce& operator=(const AtOnce&) = delete;
     ~AtOnce() { at_once_ = outer_; }
-    std::optional<Answer> take() { return std::exchange(answer_, std::nullopt); }
 
    private:
     friend class AnswerBox;
     const AnswerBox* const box_;
     AtOnce* const outer_;
-    std::optional<Answer> answer_;
   };
 
   // The answer to what the channel serves under `ticket`, a packed Handle.
-  void respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept override;
+  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
   // The loop.
   std::vector<Answer> take();
   void close();  // the channel goes: what comes from now on is dropped
@@ -86,10 +84,21 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   [[nodiscard]] bool idle() const override;
   [[nodiscard]] ChannelCounters counters() const override;
 
-  void take_answers();  // for AnswerBox
+  // ---- for AnswerBox
+  void take_answers();
+  void send_answer(Handle served, Result<ByteVector>&& reply);
 
  private:
-  using Handler = std::variant<CallHandler, DoneHandler, RegionHandler>;
+  // Who is told how something ended: one of them is there.
+  struct Handler {
+    Handler() = default;
+    Handler(CallHandler h) : on_call(std::move(h)) {}      // NOLINT(google-explicit-constructor)
+    Handler(DoneHandler h) : on_done(std::move(h)) {}      // NOLINT(google-explicit-constructor)
+    Handler(RegionHandler h) : on_region(std::move(h)) {}  // NOLINT(google-explicit-constructor)
+    CallHandler on_call;
+    DoneHandler on_done;
+    RegionHandler on_region;
+  };
 
   // How something that was asked for ended; the members that its kind has.
   struct Outcome {
@@ -118,7 +127,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // Something that waits for the peer.
   struct Pending {
-    Pending(Kind k, Handler h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
+    Pending(Kind k, Handler&& h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
     Kind kind;
     Handler handler;
     TimePoint deadline;
@@ -206,10 +215,12 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel.cc: what we ask for, how it ends
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
-  Ticket refuse(Kind kind, Handler handler, Status status);
-  Ticket ask(Pending&& pending, OutFrame&& frame);
-  Handle add_pending(Pending&& pending);
+  Ticket refuse(Kind kind, Handler&& handler, Status status);
+  Ticket ask(Handle handle, OutFrame&& frame);
+  std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
   void finish(Handle handle, Outcome&& outcome);
+  void finish_call(Handle handle, Pending& pending, Payload&& reply);
+  void tell_awaiting();
   void fail(Handle handle, Status status);  // sets maybe_executed by what left us
   void leave(bool from_loop);
   void run_done();
@@ -226,7 +237,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // channel_send.cc
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
-  Status put_body(OutFrame& frame, ByteVector body, Handle& lent);
+  Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent);
+  Status lend(OutFrame& frame, ByteVector&& body, Handle& lent);
   bool try_send(OutFrame& frame);
   void on_send_failed(Status status);
   bool submit(OutFrame&& frame);  // false: the queue is full (only for what is not an answer)
@@ -235,21 +247,20 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
   void unqueue(Queue::iterator frame);
   void release_lent(Handle lent);
-  void send_reply(const Served& served, Result<ByteVector> reply);
-  void send_answer(AnswerBox::Answer&& answer);
+  void send_reply(const Served& served, Result<ByteVector>&& reply);
 
   // channel_receive.cc
   void on_message(transport::Message message) noexcept override;
   void on_imm(std::uint32_t imm) noexcept override;
   void on_ready() noexcept override;
   void on_closed(const Status& reason) noexcept override;
-  Status dispatch(const wire::Frame& frame, transport::Message message);
+  Status dispatch(const wire::Frame& frame, transport::Message&& message);
   Status on_hello(const wire::Frame& frame);
-  Status on_request(const wire::Frame& frame, transport::Message message);
+  Status on_request(const wire::Frame& frame, transport::Message&& message);
   // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
-  void serve(CallInfo info, Server::Found& found, Payload body, Handle served);
-  Status on_reply(const wire::Frame& frame, transport::Message message);
+  void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served);
+  Status on_reply(const wire::Frame& frame);
   Status on_user_message(const wire::Frame& frame);
   Status on_user_ack(const wire::Frame& frame);
   Status on_region_lookup(const wire::Frame& frame);
@@ -275,6 +286,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   transport::Loop& loop_;
   transport::Device& device_;
   std::unique_ptr<transport::Endpoint> endpoint_;
+  const std::size_t message_bytes_;  // what fits into one
   Server* const server_;
   ChannelOwner& owner_;
   const ChannelOptions options_;
@@ -298,9 +310,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   wire::Hello peer_;
 
   int depth_ = 0;
+  bool awaiting_told_ = false;
   bool running_done_ = false;
   bool done_posted_ = false;
-  std::deque<Done> done_;
+  transport::Queue<Done> done_;
 
   SlotMap<Pending> pending_;
   std::size_t asked_ = 0;     // of pending_: those that the peer must answer

@@ -47,7 +47,7 @@ Status ChannelImpl::on_user_message(const wire::Frame& frame) {
   ++inbox_messages_;
   inbox_bytes_ += bytes;
   if (!offered) {
-    entry->payload = Payload(ByteVector(frame.body.begin(), frame.body.end()));
+    entry->payload = Payload(frame.body);
     entry->complete = true;
     answer(FrameType::kUserAck, id);
     match(tag);

@@ -11,9 +11,9 @@ using wire::FrameType;
 void ChannelImpl::on_message(transport::Message message) noexcept {
   const Scope scope(*this, true);
   if (closed_ || endpoint_closing_) return;
-  auto frame = wire::decode_frame(message.bytes());
-  Status status = frame.status();
-  if (status.ok()) status = dispatch(*frame, std::move(message));
+  Frame frame;
+  Status status = wire::decode_frame(message.bytes(), frame);
+  if (status.ok()) status = dispatch(frame, std::move(message));
   if (status.ok()) return;
   endpoint_closing_ = true;
   closing_ = true;
@@ -32,7 +32,7 @@ void ChannelImpl::on_ready() noexcept {
   owner_.on_channel_writable();
 }
 
-Status ChannelImpl::dispatch(const Frame& frame, transport::Message message) {
+Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
   const FrameType type = frame.header.type;
   if ((type == FrameType::kHello) == ready_) {
     return Status(Code::kCorrupt, ready_ ? "a second hello" : "a frame before the hello");
@@ -48,7 +48,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message message) {
     case FrameType::kRequest:
       return on_request(frame, std::move(message));
     case FrameType::kReply:
-      return on_reply(frame, std::move(message));
+      return on_reply(frame);
     case FrameType::kUserMessage:
       return on_user_message(frame);
     case FrameType::kUserAck:
@@ -97,7 +97,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
 
 // ------------------------------------------------------------------------------------------------- requests
 
-Status ChannelImpl::on_request(const Frame& frame, transport::Message message) {
+Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message) {
   ++counters_.requests;
   Served served;
   served.call = frame.header.id;
@@ -169,15 +169,14 @@ Result<ChannelImpl::ServedMethod*> ChannelImpl::identify(const Frame& frame, Ser
   return &served_methods_.back();
 }
 
-void ChannelImpl::serve(CallInfo info, Server::Found& found, Payload body, Handle served) {
-  AnswerBox::AtOnce answer(*box_);
+void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served) {
+  const AnswerBox::AtOnce at_once(*box_);
   Request request(std::move(info), std::move(body), box_, served.packed());
   if (server_ != nullptr) {
     server_->handle(std::move(request), found);
   } else {
     request.refuse(Status(Code::kNotFound, str("no service '", request.info().service, "'")));
   }
-  if (auto given = answer.take()) send_answer(std::move(*given));
 }
 
 // -------------------------------------------------------------------------------------------------- answers
@@ -199,7 +198,7 @@ Status ChannelImpl::peer_error(const Frame& frame) const {
   return std::move(status).with_maybe_executed((frame.header.flags & wire::kFlagMaybeExecuted) != 0);
 }
 
-Status ChannelImpl::on_reply(const Frame& frame, transport::Message message) {
+Status ChannelImpl::on_reply(const Frame& frame) {
   auto expectation = expected(frame.header, Kind::kCall);
   if (!expectation) return std::move(expectation).error();
   Pending* pending = *expectation;
@@ -218,10 +217,8 @@ Status ChannelImpl::on_reply(const Frame& frame, transport::Message message) {
     return {};
   }
   if (!offered) {
-    Payload payload(std::move(message), frame.body);
-    // Whoever keeps replies for later must not hold the credits that further replies need.
-    payload.detach();
-    finish(handle, {{}, std::move(payload), {}});
+    // A copy: whoever keeps replies for later must not hold the credits that further replies need.
+    finish_call(handle, *pending, Payload(frame.body));
     return {};
   }
   pending->pulling = true;

@@ -19,16 +19,18 @@ std::string_view cut_text(std::string_view text, std::size_t limit) {
 }  // namespace
 
 bool ChannelImpl::fits(std::size_t text, std::size_t body) const {
-  const std::size_t slot = endpoint_->max_message_bytes();
+  const std::size_t slot = message_bytes_;
   return text <= slot && body <= slot && sizeof(wire::FrameHeader) + text + body <= slot;
 }
 
 // The body goes into the frame if it fits, else it is lent to the peer and the frame offers it.
-Status ChannelImpl::put_body(OutFrame& frame, ByteVector body, Handle& lent) {
-  if (fits(frame.text.size(), body.size())) {
-    frame.body = std::move(body);
-    return {};
-  }
+Status ChannelImpl::put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
+  if (!fits(frame.text.size(), body.size())) return lend(frame, std::move(body), lent);
+  frame.body = std::move(body);
+  return {};
+}
+
+Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   if (!fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
     return Status(Code::kInvalidArgument, str("the names of the method do not fit into a message of ",
                                               endpoint_->max_message_bytes(), " bytes"));
@@ -173,17 +175,18 @@ void ChannelImpl::answer(wire::FrameType type, std::uint64_t id, const Status& s
   submit(std::move(frame));
 }
 
-void ChannelImpl::send_reply(const Served& served, Result<ByteVector> reply) {
-  Status status = reply.status();
+void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
   OutFrame frame;
   frame.header.type = wire::FrameType::kReply;
   frame.header.id = served.call;
   frame.header.method = served.method;
-  if (status.ok()) {
+  if (reply) {
     Handle lent;
-    status = put_body(frame, std::move(*reply), lent).with_context("the reply").with_maybe_executed(true);
+    Status status = put_body(frame, std::move(*reply), lent);
+    if (!status.ok()) put_status(frame, std::move(status).with_context("the reply").with_maybe_executed(true));
+  } else {
+    put_status(frame, reply.error());
   }
-  if (!status.ok()) put_status(frame, status);
   submit(std::move(frame));
 }
 
@@ -191,10 +194,10 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector> reply) {
 
 thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
 
-void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept {
+void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
   const Handle served = Handle::unpack(ticket);
-  if (at_once_ != nullptr && at_once_->box_ == this && !at_once_->answer_) {
-    at_once_->answer_.emplace(Answer{served, std::move(reply)});
+  if (at_once_ != nullptr && at_once_->box_ == this) {
+    if (channel_ != nullptr) channel_->send_answer(served, std::move(reply));
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -221,12 +224,15 @@ void AnswerBox::close() {
 
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
-  for (AnswerBox::Answer& answer : box_->take()) send_answer(std::move(answer));
+  for (AnswerBox::Answer& answer : box_->take()) send_answer(answer.served, std::move(answer.reply));
 }
 
-void ChannelImpl::send_answer(AnswerBox::Answer&& answer) {
-  const auto served = served_.take(answer.served);
-  if (served) send_reply(*served, std::move(answer.reply));
+void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
+  const Served* found = served_.find(handle);
+  if (found == nullptr) return;
+  const Served served = *found;
+  served_.erase(handle);
+  send_reply(served, std::move(reply));
 }
 
 }  // namespace slime::rpc

@@ -1,5 +1,6 @@
 #include "rpc/frame.h"
 
+#include <array>
 #include <cstring>
 
 #include "base/str.h"
@@ -18,23 +19,22 @@ enum Field : unsigned {
 };
 
 // The fields of each type; everything else must be zero.
-struct Rule {
-  FrameType type;
-  unsigned fields;
-};
-constexpr Rule kRules[] = {
-    {FrameType::kHello, kHasBody},
-    {FrameType::kRequest, kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous},
-    {FrameType::kReply, kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous},
-    {FrameType::kUserMessage, kHasId | kHasValue | kHasBody | kMayRendezvous},
-    {FrameType::kUserAck, kHasCode | kHasId},
-    {FrameType::kRelease, kHasId},
-    {FrameType::kRegionLookup, kHasId | kHasName},
-    {FrameType::kRegionReply, kHasCode | kHasId | kHasBody},
-    {FrameType::kRegionRevoked, kHasName},
-    {FrameType::kPing, kHasId},
-    {FrameType::kPong, kHasId},
-    {FrameType::kClosing, 0},
+constexpr unsigned kNoType = 128;
+constexpr std::array<std::uint8_t, 14> kFields{
+    kNoType,
+    /* kHello */ kHasBody,
+    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous,
+    /* kReply */ kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous,
+    /* kUserMessage */ kHasId | kHasValue | kHasBody | kMayRendezvous,
+    /* kUserAck */ kHasCode | kHasId,
+    /* kRelease */ kHasId,
+    /* kRegionLookup */ kHasId | kHasName,
+    /* kRegionReply */ kHasCode | kHasId | kHasBody,
+    /* kRegionRevoked */ kHasName,
+    /* kPing */ kHasId,
+    /* kPong */ kHasId,
+    /* kCancel */ kNoType,
+    /* kClosing */ 0,
 };
 
 Status corrupt(const FrameHeader& header, std::string_view what) {
@@ -87,8 +87,7 @@ Status check_fields(const Frame& frame, unsigned fields) {
 
 }  // namespace
 
-Result<Frame> decode_frame(Bytes message) {
-  Frame frame;
+Status decode_frame(Bytes message, Frame& frame) {
   if (message.size() < sizeof frame.header)
     return Status(Code::kCorrupt, str("a frame of ", message.size(), " bytes"));
   // Copied once: the peer may still write to where the message lies.
@@ -99,13 +98,11 @@ Result<Frame> decode_frame(Bytes message) {
     return corrupt(header, "lengths that do not add up");
   frame.text = message.subspan(sizeof header, header.text_bytes);
   frame.body = message.subspan(sizeof header + header.text_bytes);
-  for (const Rule& rule : kRules) {
-    if (rule.type != header.type) continue;
-    SLIME_TRY(check_fields(frame, rule.fields));
-    SLIME_TRY(header.type == FrameType::kRequest ? parse_names(frame) : check_text(frame, rule.fields));
-    return frame;
-  }
-  return corrupt(header, "unknown");
+  const auto type = static_cast<std::size_t>(header.type);
+  const unsigned fields = type < kFields.size() ? kFields[type] : kNoType;
+  if (fields == kNoType) return corrupt(header, "unknown");
+  SLIME_TRY(check_fields(frame, fields));
+  return header.type == FrameType::kRequest ? parse_names(frame) : check_text(frame, fields);
 }
 
 Result<Hello> decode_hello(Bytes body) {

@@ -92,7 +92,12 @@ struct Frame {
 
 // The one decoder. kCorrupt for whatever is not exactly a frame: an unknown type, a field that its type does
 // not have, lengths that do not add up, an id of generation 0.
-Result<Frame> decode_frame(Bytes message);
+Status decode_frame(Bytes message, Frame& out);
+inline Result<Frame> decode_frame(Bytes message) {
+  Frame frame;
+  SLIME_TRY(decode_frame(message, frame));
+  return frame;
+}
 Result<Hello> decode_hello(Bytes body);
 Result<Offer> decode_offer(Bytes body);
 Result<transport::RegionDescriptor> decode_region(Bytes body);

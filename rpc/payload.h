@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "transport/endpoint.h"
 
 namespace slime::rpc {
@@ -29,26 +32,26 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-// The bytes of a request, a reply or a user message as they came in: a receive slot while it is small (held
-// until this is destroyed or detached), an owned buffer when it was pulled by rendezvous or copied. Movable.
-// Thread: any, one at a time.
+// The bytes of a request, a reply or a user message as they came in: a receive slot (held until this is
+// destroyed or detached), else memory of its own, which short ones need no allocation for. Movable, which may
+// move the bytes. Thread: any, one at a time.
 class Payload {
  public:
+  // What lies inside the object when it is copied.
+  static constexpr std::size_t kInsideBytes = 96;
+
   Payload() = default;
-  explicit Payload(ByteVector owned) : owned_(std::move(owned)), bytes_(owned_) {}
+  // A copy.
+  explicit Payload(Bytes bytes) { copy(bytes); }
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
   // `bytes` lie inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
-  Payload(Payload&& other) noexcept
-      : owned_(std::move(other.owned_)),
-        pulled_(std::move(other.pulled_)),
-        message_(std::move(other.message_)),
-        bytes_(std::exchange(other.bytes_, {})) {}
+  Payload(Payload&& other) noexcept { take(other); }
   Payload& operator=(Payload&& other) noexcept {
-    owned_ = std::move(other.owned_);  // a moved vector keeps its buffer, so bytes_ stays right
-    pulled_ = std::move(other.pulled_);
-    message_ = std::move(other.message_);
-    bytes_ = std::exchange(other.bytes_, {});
+    if (this != &other) {
+      message_.release();
+      take(other);
+    }
     return *this;
   }
 
@@ -56,23 +59,37 @@ class Payload {
   // Copies out of the slot, if it is in one, and gives the slot back.
   void detach() {
     if (message_.bytes().empty()) return;
-    owned_.assign(bytes_.begin(), bytes_.end());
-    bytes_ = owned_;
+    copy(bytes_);
     message_.release();
   }
   // Empties it; the slot, if any, goes back.
   void release() {
     bytes_ = {};
-    owned_ = {};
     pulled_ = {};
     message_.release();
   }
 
  private:
-  ByteVector owned_;
+  void copy(Bytes bytes) {
+    if (bytes.size() > kInsideBytes) pulled_ = Buffer(bytes.size());
+    std::byte* const to = bytes.size() > kInsideBytes ? pulled_.data() : inside_.data();
+    SLIME_CHECK(to != nullptr);
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    bytes_ = {to, bytes.size()};
+  }
+  void take(Payload& other) noexcept {
+    pulled_ = std::move(other.pulled_);
+    message_ = std::move(other.message_);
+    bytes_ = std::exchange(other.bytes_, {});
+    if (bytes_.data() != other.inside_.data()) return;
+    inside_ = other.inside_;
+    bytes_ = {inside_.data(), bytes_.size()};
+  }
+
   Buffer pulled_;
   transport::Message message_;
   Bytes bytes_;
+  std::array<std::byte, kInsideBytes> inside_;  // uninitialized but for bytes_
 };
 
 }  // namespace slime::rpc

@@ -284,7 +284,7 @@ bool Server::serves(std::string_view service, std::string_view method) const {
 Status Server::drain(Nanos bound) { return impl_->drain(bound); }
 ServerCounters Server::counters() const { return impl_->counters(); }
 
-void Server::handle(Request request, Found& found) noexcept {
+void Server::handle(Request&& request, Found& found) noexcept {
   auto admitted = impl_->admit(request.info(), found);
   if (!admitted) {
     request.refuse(std::move(admitted).error());

@@ -51,7 +51,7 @@ class Server {
     std::weak_ptr<Service::Method> method;
     std::uint64_t version = 0;  // of the set of services
   };
-  void handle(Request request, Found& found) noexcept;
+  void handle(Request&& request, Found& found) noexcept;
   void handle(Request request) noexcept {
     Found nothing;
     handle(std::move(request), nothing);

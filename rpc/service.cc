@@ -51,11 +51,11 @@ Request::~Request() {
   }
 }
 
-void Request::answer(Result<ByteVector> reply) {
+void Request::answer(Result<ByteVector>&& reply) {
   SLIME_CHECK(responder_ != nullptr);  // a request is answered once
-  body_.release();                     // before the answer, so that the caller's next request finds a credit
   const std::shared_ptr<Responder> responder = std::move(responder_);
   responder->respond(ticket_, std::move(reply));
+  body_.release();  // its slot goes back no later than the loop's turn ends
   if (tracker_ == nullptr) return;
   const std::shared_ptr<Tracker> tracker = std::move(tracker_);
   tracker->answered();

@@ -56,7 +56,7 @@ class Request {
     virtual ~Responder() = default;
     // Once for each request, which `ticket` names; any thread. An error's maybe_executed() tells the caller
     // whether the handler ran.
-    virtual void respond(std::uint64_t ticket, Result<ByteVector> reply) noexcept = 0;
+    virtual void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept = 0;
   };
   // Who counts what is under way.
   class Tracker {
@@ -64,7 +64,7 @@ class Request {
     virtual ~Tracker() = default;
     virtual void answered() noexcept = 0;  // once for each request, any thread
   };
-  Request(CallInfo info, Payload body, std::shared_ptr<Responder> responder, std::uint64_t ticket = 0)
+  Request(CallInfo&& info, Payload&& body, std::shared_ptr<Responder> responder, std::uint64_t ticket = 0)
       : info_(std::move(info)), body_(std::move(body)), responder_(std::move(responder)), ticket_(ticket) {}
   Request(Request&&) noexcept = default;
   Request& operator=(Request&&) = delete;
@@ -79,7 +79,7 @@ class Request {
 
  private:
   friend class Server;  // sets the tracker
-  void answer(Result<ByteVector> reply);
+  void answer(Result<ByteVector>&& reply);
 
   CallInfo info_;
   Payload body_;

@@ -70,7 +70,7 @@ class TypedHandler {
  public:
   explicit TypedHandler(F handler) : handler_(std::move(handler)) {}
 
-  void operator()(Request request) {
+  void operator()(Request&& request) {
     const CallInfo& info = request.info();
     auto arguments = decode(request.body(), info);
     if (!arguments) {

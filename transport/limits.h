@@ -19,9 +19,11 @@ using slime::limits::kTokenBytes;
 inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
 // The same for loops that their callers drive, while answers come at such a pace: waiting is all they do.
 inline constexpr Nanos kCallerSpin = std::chrono::microseconds(250);
-// How often pollers are asked before the descriptors are, and for how many turns in which they had work.
+// How often pollers are asked before the descriptors are; while they have work, for how many turns, and how
+// long.
 inline constexpr int kLoopPolls = 64;
-inline constexpr int kLoopTurnsWithoutFds = 8;
+inline constexpr int kLoopTurnsWithoutFds = 64;
+inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
 inline constexpr std::size_t kLoopEventsPerTurn = 64;
@@ -110,6 +112,8 @@ inline constexpr std::uint32_t kChainRequests = 32;
 inline constexpr std::uint32_t kSignalInterval = 256;
 // Short messages that need no completion of their own go unnoticed for so many.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
+// The longest message that leaves at once, and not with others of its turn.
+inline constexpr std::uint32_t kPromptBytes = 256;
 // The message queue pair's send queue: one less than a power of two, as Options::send_queue_depth says why.
 inline constexpr std::uint32_t kMessageDepth = 511;
 // That of the data queue pairs behind the first, which alone takes batches of many work requests: a deep one

@@ -195,10 +195,14 @@ bool Loop::turn(TimePoint block_until) {
     for (int i = 0;
          may_wait && !ran && i < limits::kLoopPolls && !has_posted_.load(std::memory_order_acquire); ++i)
       ran = run_pollers();
-    if (ran && ++turns_without_fds_ < limits::kLoopTurnsWithoutFds) {
-      now_.reset();
-      progressed_ = true;
-      return true;
+    if (ran) {
+      const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
+      if (++turns_without_fds_ < limits::kLoopTurnsWithoutFds && now - fds_seen_ < limits::kLoopFdsEvery) {
+        now_.reset();
+        progressed_ = true;
+        return true;
+      }
+      fds_seen_ = now;
     }
     turns_without_fds_ = 0;
   }
@@ -234,6 +238,7 @@ bool Loop::run_posted() {
 bool Loop::run_timers() {
   if (timers_.empty()) return false;
   const TimePoint now = this->now();
+  if (timers_.begin()->first.first > now) return false;
   bool ran = false;
   // In order, but only those that were there at the start: a timer that re-arms itself in the past must not
   // starve the rest. A task may add and cancel timers, so the place is kept as a key.
@@ -270,6 +275,7 @@ bool Loop::wait_fds(TimePoint block_until) {
   bool may_block = false;
   if (!manual_clock_ && block_until != TimePoint{}) {
     const TimePoint now = steady_now();
+    fds_seen_ = now;
     note_progress(now);
     const TimePoint until = std::min(block_until, next_timer());
     if (now - last_progress_ >= spin_ && until > now && arm_pollers()) {

@@ -162,6 +162,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::uint32_t watch_generation_ = 0;
   std::vector<Poller*> pollers_;
   int turns_without_fds_ = 0;
+  TimePoint fds_seen_{};
   mutable std::optional<TimePoint> now_;  // what was read in this round
   bool progressed_ = false;               // since last_progress_, which is brought up to date before a wait
   TimePoint last_progress_{};

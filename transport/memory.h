@@ -80,6 +80,7 @@ class MemoryRegion {
     // The memfd behind memory that allocate() made, else -1. Borrowed.
     virtual int memory_fd() const { return -1; }
 
+    const void* device = nullptr;  // what it is registered with, as its provider names that
     std::byte* data = nullptr;
     std::uint64_t length_bytes = 0;
     Rights rights = Rights::kLocal;

@@ -19,6 +19,7 @@ void ReceivePool::close(CreditAccount& account) {
   unreserved_ += std::max(account.promised, floor_) - account.held;
   account.promised = account.held;
   account.owner = nullptr;
+  if (account.held > 0) closed_.push_back(account.shared_from_this());
 }
 
 bool ReceivePool::promise(CreditAccount& account) {
@@ -39,35 +40,30 @@ void ReceivePool::take_back(CreditAccount& account, std::uint32_t promises) {
   unreserved_ += before - std::max(account.promised, floor);
 }
 
-void ReceivePool::hand_out(ReceiveSlot& slot, const std::shared_ptr<CreditAccount>& account) {
-  SLIME_CHECK(account->held < account->promised);
-  ++account->held;
-  slot.account_ = account;
-  slot.pool_ = shared_from_this();
-}
-
 void ReceivePool::recycle(ReceiveSlot& slot) {
-  const std::shared_ptr<CreditAccount> account = std::move(slot.account_);
-  const std::shared_ptr<ReceivePool> self = std::move(slot.pool_);
+  CreditAccount& account = *std::exchange(slot.account_, nullptr);
+  slot.pool_ = nullptr;
+  --out_;
   put_free(slot);
-  --account->held;
-  take_back(*account, 1);
-  if (account->owner != nullptr) account->owner->on_slot_free();
+  --account.held;
+  take_back(account, 1);
+  if (account.owner != nullptr) return account.owner->on_slot_free();
+  if (account.held == 0) std::erase_if(closed_, [&](const auto& closed) { return closed.get() == &account; });
 }
 
 void ReceivePool::release(ReceiveSlot& slot) {
   if (Loop::driven() == home_ && !shut_.load(std::memory_order_acquire)) return recycle(slot);
-  // Once it is among the released, the loop may be done with the slot, and the port gone, before we are.
-  const std::shared_ptr<ReceivePool> self = slot.pool_;
+  // Once the slot is back, its loop may be done with it, and the port gone, before we are.
+  std::shared_ptr<ReceivePool> self;
   std::shared_ptr<Loop> loop;
   {
     const std::lock_guard lock(mutex_);
     if (loop_ == nullptr) {
-      slot.account_.reset();
-      slot.pool_.reset();
+      if (--out_ == 0) self = std::move(self_);  // destroyed outside the lock
       return;
     }
     if (!loop_->drives()) {
+      self = shared_from_this();
       released_.push_back(&slot);
       if (released_.size() > 1) return;  // somebody posted already
       loop = loop_;
@@ -91,15 +87,12 @@ void ReceivePool::run_released() {
 }
 
 void ReceivePool::shut() {
-  std::vector<ReceiveSlot*> slots;
   shut_.store(true, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   loop_.reset();
-  slots.swap(released_);
-  for (ReceiveSlot* slot : slots) {
-    slot->account_.reset();
-    slot->pool_.reset();
-  }
+  out_ -= static_cast<std::uint32_t>(released_.size());
+  released_.clear();
+  if (out_ > 0) self_ = shared_from_this();
 }
 
 }  // namespace slime::transport

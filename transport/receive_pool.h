@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/check.h"
 #include "transport/endpoint.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
@@ -23,9 +24,9 @@ class CreditOwner {
   ~CreditOwner() = default;
 };
 
-// What one endpoint has promised to its peer. Lives until the endpoint is gone and the last of its messages
-// is released.
-struct CreditAccount {
+// What one endpoint has promised to its peer. Lives until the endpoint has closed it and the last of its
+// messages is released; the pool sees to the latter.
+struct CreditAccount final : std::enable_shared_from_this<CreditAccount> {
   CreditOwner* owner = nullptr;  // null once the endpoint is gone
   std::uint32_t promised = 0;    // slots that the peer may fill, or has filled and that are not released
   std::uint32_t held = 0;        // of these, filled
@@ -43,13 +44,14 @@ class ReceiveSlot final : public Message::Slot {
   friend class ReceivePool;
   const std::uint32_t index_;
   std::byte* const memory_;
-  std::shared_ptr<CreditAccount> account_;  // set while it is out
-  std::shared_ptr<ReceivePool> pool_;       // set while it is out: a late release finds the pool alive
+  CreditAccount* account_ = nullptr;  // both set while it is out, and alive for so long
+  ReceivePool* pool_ = nullptr;
 };
 
 // The receive slots that the endpoints of one port share. Invariant: what all accounts together have reserved
 // never exceeds the slots, so a message that had a credit always finds one. An account reserves at least the
-// floor while its endpoint lives. Thread: the loop, but for release().
+// floor while its endpoint lives. Outlives its port while messages are held. Thread: the loop, but for
+// release().
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // `floor`: what each account keeps.
@@ -74,8 +76,14 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   void take_back(CreditAccount& account, std::uint32_t promises);
 
   // Marks a slot as filled by the peer of `account`, which had a credit for it.
-  void hand_out(ReceiveSlot& slot, const std::shared_ptr<CreditAccount>& account);
-  // Puts back a slot that was never handed out as a message, or whose message is over.
+  void hand_out(ReceiveSlot& slot, CreditAccount& account) {
+    SLIME_CHECK(account.held < account.promised);
+    ++account.held;
+    ++out_;
+    slot.account_ = &account;
+    slot.pool_ = this;
+  }
+  // Puts back a slot that was handed out, and whose message is over or never became one.
   void recycle(ReceiveSlot& slot);
   // Any thread.
   void release(ReceiveSlot& slot);
@@ -95,9 +103,12 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   std::atomic<bool> shut_{false};
   std::shared_ptr<Loop> loop_;  // guarded by mutex_; null once shut
   std::uint32_t unreserved_;
+  std::uint32_t out_ = 0;                                // slots handed out; once shut, guarded by mutex_
+  std::vector<std::shared_ptr<CreditAccount>> closed_;  // accounts with messages that are still held
 
-  std::mutex mutex_;  // guards released_, and loop_
+  std::mutex mutex_;  // guards released_, loop_ and self_
   std::vector<ReceiveSlot*> released_;
+  std::shared_ptr<ReceivePool> self_;  // once shut: until the last slot is back
 };
 
 }  // namespace slime::transport

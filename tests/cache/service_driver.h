@@ -49,7 +49,7 @@ class ServiceDriver {
   class Keep final : public rpc::Request::Responder {
    public:
     explicit Keep(std::optional<Result<ByteVector>>& out) : out_(out) {}
-    void respond(std::uint64_t, Result<ByteVector> reply) noexcept override {
+    void respond(std::uint64_t, Result<ByteVector>&& reply) noexcept override {
       out_.emplace(std::move(reply));
     }
 

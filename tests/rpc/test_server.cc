@@ -34,7 +34,7 @@ class Caller {
  private:
   struct Responder final : Request::Responder {
     explicit Responder(Caller& c) : caller(c) {}
-    void respond(std::uint64_t, Reply reply) noexcept override {
+    void respond(std::uint64_t, Reply&& reply) noexcept override {
       ++caller.answers_;
       caller.answer_.set_value(std::move(reply));
     }

@@ -28,6 +28,7 @@ std::vector<std::shared_ptr<PortState>> DeviceState::ports() {
 SoftRegion::SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> registration,
                        Handle id, OwnedMemory owned)
     : device_(std::move(device)), record_(std::move(registration)), id_(id), owned_(std::move(owned)) {
+  this->device = device_.get();
   data = record_->data;
   length_bytes = record_->length_bytes;
   rights = record_->rights;

@@ -45,7 +45,6 @@ class SoftRegion final : public MemoryRegion::Impl {
 
   [[nodiscard]] RegionRecord& record() const { return *record_; }
   [[nodiscard]] const std::shared_ptr<RegionRecord>& shared_record() const { return record_; }
-  [[nodiscard]] const DeviceState* device() const { return device_.get(); }
 
  private:
   const std::shared_ptr<DeviceState> device_;

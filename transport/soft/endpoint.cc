@@ -122,10 +122,10 @@ RegionRecord& SoftEndpoint::record_of(const Copy& copy) {
 }
 
 Status SoftEndpoint::check_local(const Copy& copy) const {
-  const auto* region = dynamic_cast<const SoftRegion*>(copy.local->impl());
-  if (region == nullptr || region->device() != port_->device.get())
+  if (copy.local->impl()->device != port_->device.get())
     return Status(Code::kInvalidArgument, "the local region is registered with another device");
-  if (region->record().uses.revoked()) return Status(Code::kInvalidArgument, "the local region is closed");
+  if (static_cast<const SoftRegion*>(copy.local->impl())->record().uses.revoked())
+    return Status(Code::kInvalidArgument, "the local region is closed");
   return {};
 }
 

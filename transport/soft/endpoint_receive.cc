@@ -207,7 +207,7 @@ void SoftEndpoint::on_slot_free() noexcept { top_up(); }
 
 void SoftEndpoint::begin_message(const FrameHeader& header) {
   if (!use_credit(header)) return;
-  slot_ = &port_->pool->take_slot(account_);
+  slot_ = &port_->pool->take_slot(*account_);
   payload_ = Payload::kMessage;
   payload_to_ = slot_->memory();
   top_up();

@@ -4,7 +4,7 @@
 
 namespace slime::transport::soft {
 
-ReceiveSlot& SoftPool::take_slot(const std::shared_ptr<CreditAccount>& account) {
+ReceiveSlot& SoftPool::take_slot(CreditAccount& account) {
   if (free_.empty()) {
     SLIME_CHECK(slots_.size() < options().pool_slots);
     slots_.push_back(

@@ -13,7 +13,7 @@ class SoftPool final : public ReceivePool {
   SoftPool(std::shared_ptr<Loop> loop, const PortOptions& options)
       : ReceivePool(std::move(loop), options, options.base_credits) {}
   // A slot for a message that had a credit.
-  ReceiveSlot& take_slot(const std::shared_ptr<CreditAccount>& account);
+  ReceiveSlot& take_slot(CreditAccount& account);
 
  private:
   struct OwnedSlot {

@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::string_view kClosedHere = "the local region is closed";
 
-bool worth_striping(std::span<const Copy> copies) {
-  std::uint64_t total = 0;
-  for (const Copy& copy : copies) total += copy.length_bytes;
-  return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
-}
-
 }  // namespace
 
 VerbsEndpoint::VerbsEndpoint(Parts parts)
@@ -126,6 +120,10 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
                                               " takes at most ", max_message_bytes_));
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
+  if (std::exchange(prompt_, false) && !options.after_writes) {
+    if (send_now(parts, static_cast<std::uint32_t>(total), operation)) return {};
+    SLIME_TRY(refusal());  // it may have broken the connection
+  }
   const Result<StagingPool::Buffer> buffer = port_->staging().take();
   if (!buffer) {
     want_room_ = true;
@@ -151,15 +149,26 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   return {};
 }
 
+bool VerbsEndpoint::wants_flush_read(std::span<const Copy> copies) const {
+  return port_->context()->options.flush_read && !copies.empty() &&
+         allows(copies.back().remote->rights(), Rights::kRemoteRead);
+}
+
+bool VerbsEndpoint::worth_striping(std::span<const Copy> copies) const {
+  if (lanes_.size() < 2) return false;
+  std::uint64_t total = 0;
+  for (const Copy& copy : copies) total += copy.length_bytes;
+  return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
+}
+
 VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
   return *static_cast<VerbsRegion*>(copy.local->impl());
 }
 
 Status VerbsEndpoint::check_local(const Copy& copy) const {
-  const auto* region = dynamic_cast<const VerbsRegion*>(copy.local->impl());
-  if (region == nullptr || region->context() != port_->context().get())
+  if (copy.local->impl()->device != port_->context().get())
     return Status(Code::kInvalidArgument, "the local region is registered with another device");
-  if (region->uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  if (region_of(copy).uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
   return {};
 }
 
@@ -190,80 +199,81 @@ void VerbsEndpoint::drop_uses(std::span<const Copy> copies, std::size_t count) {
   }
 }
 
-Status VerbsEndpoint::post_one_sided(OneSided&& record, Operation& operation) {
+// Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to enqueue().
+Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifies,
+                                                      Operation& operation) {
   SLIME_TRY(refusal());
-  const Rights need = record.atomic()              ? Rights::kReadWrite
-                      : record.kind == Kind::kRead ? Rights::kRemoteRead
-                                                   : Rights::kRemoteWrite;
-  SLIME_TRY(check_copies(record.copies(), need));
-  if (record.has_imm) SLIME_TRY(need_credit());
-  if (!add_uses(record.copies())) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  const Rights need = kind >= Kind::kFetchAdd ? Rights::kReadWrite
+                      : kind == Kind::kRead   ? Rights::kRemoteRead
+                                              : Rights::kRemoteWrite;
+  SLIME_TRY(check_copies(copies, need));
+  if (notifies) SLIME_TRY(need_credit());
+  if (!add_uses(copies)) return Status(Code::kInvalidArgument, std::string(kClosedHere));
   operation.mark_posted();
-  if (record.has_imm) ++credit_used_;
-  record.operation = &operation;
-  record.deadline = take_deadline(operation);
-  record.posted_at = last_send_;
+  if (notifies) ++credit_used_;
+  const auto [handle, record] = operations_.emplace();
+  SLIME_CHECK(record != nullptr);
+  record->self = handle;
+  record->operation = &operation;
+  record->kind = kind;
+  record->batch = copies;
+  record->has_imm = notifies;
+  record->deadline = take_deadline(operation);
+  record->posted_at = last_send_;
   arm(deadline_after(last_send_, limits::kStuckAfter));
-  record.sequence = next_sequence_++;
-  record.flush_read = record.kind == Kind::kWrite && port_->context()->options.flush_read &&
-                      !record.batch.empty() &&
-                      allows(record.batch.back().remote->rights(), Rights::kRemoteRead);
-  // A batch with a notification, or with a read that flushes it, goes through one queue pair, which keeps
-  // that behind the data.
-  record.striped = lanes_.size() > 1 && !record.has_imm && !record.flush_read && !record.atomic() &&
-                   worth_striping(record.batch);
-  switch (record.kind) {
-    case Kind::kRead:
-      ++counters_.reads;
-      break;
-    case Kind::kWrite:
-      ++counters_.writes;
-      break;
-    default:
-      ++counters_.atomics;
-      break;
-  }
-  const bool striped = record.striped;
-  // Notifications come in the order of their posts, as messages do: one queue pair carries them all. The
-  // first has room for many blocks.
-  const bool first = record.has_imm || record.copies().size() > limits::kSideDepth / 2;
-  const std::optional<Handle> handle = operations_.insert(std::move(record));
-  SLIME_CHECK(handle.has_value());
+  record->sequence = next_sequence_++;
+  return record;
+}
+
+void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
+  record.striped = striped;
   if (striped) {
-    for (Lane& lane : lanes_) lane.backlog.push_back(*handle);
+    for (Lane& lane : lanes_) lane.backlog.push_back(record.self);
   } else {
-    lanes_[first ? 0 : next_lane_++ % lanes_.size()].backlog.push_back(*handle);
+    // Notifications come in the order of their posts, as messages do: one queue pair carries them all. The
+    // first has room for many blocks.
+    const bool first = record.has_imm || record.batch.size() > limits::kSideDepth / 2;
+    lanes_[first ? 0 : next_lane_].backlog.push_back(record.self);
+    if (!first && ++next_lane_ == lanes_.size()) next_lane_ = 0;
   }
   schedule();
-  return {};
+  if (std::exchange(prompt_, false) && got_hello_ && !in_burst_) post_data();
 }
 
 Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
-  OneSided record;
-  record.kind = Kind::kRead;
-  record.batch = copies;
-  return post_one_sided(std::move(record), operation);
+  const Result<OneSided*> record = admit(Kind::kRead, copies, false, operation);
+  if (!record) return record.status();
+  ++counters_.reads;
+  enqueue(**record, worth_striping(copies));
+  return {};
 }
 
 Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
-  OneSided record;
-  record.batch = copies;
-  return post_one_sided(std::move(record), operation);
+  const Result<OneSided*> record = admit(Kind::kWrite, copies, false, operation);
+  if (!record) return record.status();
+  ++counters_.writes;
+  (*record)->flush_read = wants_flush_read(copies);
+  // A batch with a read that flushes it goes through one queue pair, which keeps that behind the data.
+  enqueue(**record, !(*record)->flush_read && worth_striping(copies));
+  return {};
 }
 
 Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
-  OneSided record;
-  record.batch = copies;
-  record.has_imm = true;
-  record.imm = imm;
-  return post_one_sided(std::move(record), operation);
+  const Result<OneSided*> record = admit(Kind::kWrite, copies, true, operation);
+  if (!record) return record.status();
+  ++counters_.writes;
+  (*record)->imm = imm;
+  (*record)->flush_read = wants_flush_read(copies);
+  enqueue(**record, false);  // one queue pair keeps the notification behind the data
+  return {};
 }
 
-Status VerbsEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
-  record.single = {target.local, target.local_offset, target.remote, target.remote_offset,
-                   sizeof(std::uint64_t)};
+Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit_atomic(Kind kind, const AtomicTarget& target,
+                                                             Operation& operation) {
+  const Copy single{target.local, target.local_offset, target.remote, target.remote_offset,
+                    sizeof(std::uint64_t)};
   if (target.remote != nullptr &&
       (target.remote->descriptor().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
     return Status(Code::kInvalidArgument,
@@ -273,23 +283,30 @@ Status VerbsEndpoint::post_atomic(const AtomicTarget& target, OneSided record, O
     return Status(Code::kUnimplemented, str("the device of ", who_.peer_name, " does no atomics"));
   if (target.local != nullptr && target.local->valid() && target.local->kind() != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "atomics are for host memory");
-  return post_one_sided(std::move(record), operation);
+  Result<OneSided*> record = admit(kind, {&single, 1}, false, operation);
+  if (!record) return record;
+  (*record)->single = single;
+  (*record)->batch = {};
+  ++counters_.atomics;
+  return record;
 }
 
 Status VerbsEndpoint::fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) {
-  OneSided record;
-  record.kind = Kind::kFetchAdd;
-  record.compare_add = add;
-  return post_atomic(target, std::move(record), operation);
+  const Result<OneSided*> record = admit_atomic(Kind::kFetchAdd, target, operation);
+  if (!record) return record.status();
+  (*record)->compare_add = add;
+  enqueue(**record, false);
+  return {};
 }
 
 Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                                    Operation& operation) {
-  OneSided record;
-  record.kind = Kind::kCompareSwap;
-  record.compare_add = expected;
-  record.swap = desired;
-  return post_atomic(target, std::move(record), operation);
+  const Result<OneSided*> record = admit_atomic(Kind::kCompareSwap, target, operation);
+  if (!record) return record.status();
+  (*record)->compare_add = expected;
+  (*record)->swap = desired;
+  enqueue(**record, false);
+  return {};
 }
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
@@ -311,12 +328,10 @@ void VerbsEndpoint::complete(Operation& operation, Status status) {
   operation.finish(std::move(status));
 }
 
-void VerbsEndpoint::complete_one_sided(Handle handle, Status status) {
-  const OneSided* done = operations_.find(handle);
-  SLIME_CHECK(done != nullptr);
-  Operation& operation = *done->operation;
-  drop_uses(done->copies(), done->copies().size());
-  operations_.erase(handle);
+void VerbsEndpoint::complete_one_sided(OneSided& done, Status status) {
+  Operation& operation = *done.operation;
+  drop_uses(done.copies(), done.copies().size());
+  operations_.erase(done.self);
   complete(operation, std::move(status));
 }
 

@@ -20,8 +20,9 @@ struct Chain;
 // One connected pair: a message queue pair, data queue pairs, and the handshake's TCP connection as a side
 // channel. Thread: the loop.
 //
-// Posting only queues; run(), which the port calls once for each burst of completions or posts, hands chains
-// to the device. No callback runs inside a post.
+// The first post after something came hands its work to the device at once; others only queue, and run(),
+// which the port calls once for each burst of completions or posts, hands chains to it. No callback runs
+// inside a post.
 // Posting, closing and time are in endpoint.cc, sending in endpoint_send.cc, what comes in, and credits, in
 // endpoint_receive.cc.
 class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideChannelHandler {
@@ -83,6 +84,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     std::uint32_t bytes = 0;
   };
   struct OneSided {
+    Handle self;
     Operation* operation = nullptr;
     TimePoint deadline = kNever;
     TimePoint posted_at{};
@@ -133,14 +135,17 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Status need_credit();
   Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
-  Status post_one_sided(OneSided&& record, Operation& operation);
-  Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
+  Result<OneSided*> admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation);
+  void enqueue(OneSided& record, bool striped);
+  Result<OneSided*> admit_atomic(Kind kind, const AtomicTarget& target, Operation& operation);
   TimePoint take_deadline(const Operation& operation);
+  [[nodiscard]] bool worth_striping(std::span<const Copy> copies) const;
+  [[nodiscard]] bool wants_flush_read(std::span<const Copy> copies) const;
   static VerbsRegion& region_of(const Copy& copy);
   static bool add_uses(std::span<const Copy> copies);
   static void drop_uses(std::span<const Copy> copies, std::size_t count);
   void complete(Operation& operation, Status status);
-  void complete_one_sided(Handle handle, Status status);
+  void complete_one_sided(OneSided& done, Status status);
 
   // ---- the end (endpoint_end.cc)
   void break_now(Status reason);
@@ -162,6 +167,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
 
   // ---- sending (endpoint_send.cc)
   void flush();
+  bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation);
   void send_messages();
   void add_message(const OutMessage& message, Chain& chain);
   void send_grant();
@@ -186,6 +192,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void on_side_frame(const SideFrame& frame) noexcept override;
   void on_side_broken(Status reason) noexcept override;
   void on_message_slot(const ibv_wc& completion, ReceiveSlot& slot);
+  void on_notification(const ibv_wc& completion, ReceiveSlot& slot);
   void on_grant(std::uint64_t limit);
   void look_for_grants();
   void starve();
@@ -194,7 +201,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void return_idle_credits(TimePoint now, TimePoint& next);
   void top_up();
   void corrupt(std::string_view what);
-  void deliver(Arrived arrived);
+  void deliver(Arrived&& arrived);
   void deliver_arrived();
   void check_goodbye();
   void count_error(ibv_wc_status status);
@@ -227,6 +234,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool told_closed_ = false;
   bool scheduled_ = false;
   bool in_burst_ = false;
+  // What is posted next leaves at once: the first post after something came, for which somebody may be
+  // waiting. Those after it share doorbells in the next turn.
+  bool prompt_ = false;
   bool waiting_ = false;
   bool awaiting_ = false;
   bool want_credit_ = false;
@@ -267,6 +277,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::uint64_t announced_;
   std::uint64_t received_ = 0;
   std::uint32_t target_;
+  TimePoint last_grant_{};  // that no message carried
   bool peer_starved_ = false;
   std::uint64_t peer_limit_ = 0;  // what a starved peer knows of, or less
 

@@ -139,7 +139,7 @@ void VerbsEndpoint::end() {
       status = Status(Code::kDeadlineExceeded, str("no end of a one-sided operation with ", who_.peer_name,
                                                    " before its deadline; the connection was reset"));
     }
-    complete_one_sided(handle, std::move(status));
+    complete_one_sided(operation, std::move(status));
   }
 }
 
@@ -280,10 +280,10 @@ bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
     return false;
   }
   for (const Handle handle : expired) {
-    const OneSided* operation = operations_.find(handle);
+    OneSided* operation = operations_.find(handle);
     if (operation == nullptr) continue;
     if (operation->has_imm) --credit_used_;
-    complete_one_sided(handle,
+    complete_one_sided(*operation,
                        Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
                                                            " could not start before its deadline")));
     if (!working()) return false;

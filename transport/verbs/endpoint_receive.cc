@@ -14,6 +14,7 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
   QueuePair& pair = id.queue_pair == 0 ? *messages_pair_ : *lanes_[id.queue_pair - 1].pair;
   if (!pair.in_window(id.place)) return false;
   ++counters_.completions;
+  prompt_ = true;
   const bool good = completion.status == IBV_WC_SUCCESS;
   // Requests complete in order: with an error, all before it have succeeded.
   const bool succeeded = good || completion.status != IBV_WC_WR_FLUSH_ERR;
@@ -40,10 +41,10 @@ void VerbsEndpoint::complete_finished(bool succeeded, bool all) {
   if (!succeeded) return;
   const std::size_t failed = all || finished_.empty() ? 0 : 1;
   for (std::size_t i = 0; i + failed < finished_.size(); ++i) {
-    const OneSided* operation = operations_.find(finished_[i]);
+    OneSided* operation = operations_.find(finished_[i]);
     if (operation == nullptr || !operation->posted || operation->in_flight > 0 || !operation->failure.ok())
       continue;
-    complete_one_sided(finished_[i], Status());
+    complete_one_sided(*operation, Status());
   }
 }
 
@@ -128,8 +129,15 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     }
     return;
   }
-  schedule();
-  if (queue_pair == 0) return on_message_slot(completion, slot);
+  prompt_ = true;
+  if (queue_pair == 0)
+    on_message_slot(completion, slot);
+  else
+    on_notification(completion, slot);
+  schedule();  // last: somebody may be waiting for what the receiver posted
+}
+
+void VerbsEndpoint::on_notification(const ibv_wc& completion, ReceiveSlot& slot) {
   port_->pool().put_back(slot);
   if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) return corrupt("a message on a data queue pair");
   if (received_ == announced_) return corrupt("a notification without a credit");
@@ -169,11 +177,11 @@ void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot)
   ++counters_.messages_received;
   counters_.bytes_received += completion.byte_len;
   if (note->starved) on_starved(received_);
-  port_->pool().hand_out(slot, account_);
+  port_->pool().hand_out(slot, *account_);
   deliver({Message(Bytes(slot.memory(), completion.byte_len), &slot), 0, false});
 }
 
-void VerbsEndpoint::deliver(Arrived arrived) {
+void VerbsEndpoint::deliver(Arrived&& arrived) {
   if (receiver_ == nullptr || !arrived_.empty()) {
     arrived_.push_back(std::move(arrived));
     return;
@@ -184,6 +192,7 @@ void VerbsEndpoint::deliver(Arrived arrived) {
 }
 
 void VerbsEndpoint::deliver_arrived() {
+  if (arrived_.empty()) return;
   Queue<Arrived> arrived = std::exchange(arrived_, {});
   while (!arrived.empty()) deliver(arrived.pop_front());
 }

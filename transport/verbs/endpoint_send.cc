@@ -1,5 +1,7 @@
 // How an endpoint hands work to the device.
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "base/str.h"
 #include "transport/verbs/chain.h"
@@ -10,20 +12,35 @@ namespace {
 
 std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
+// The peer's key for the byte at `offset`, and how many bytes from there it covers.
+struct RemoteKey {
+  std::uint32_t rkey;
+  std::uint64_t bytes;
+};
+RemoteKey remote_key(const RegionDescriptor& region, std::uint64_t offset) {
+  if (region.key_count == 1) return {static_cast<std::uint32_t>(region.keys[0]), region.length_bytes - offset};
+  const std::uint64_t part = part_bytes(region.length_bytes, region.key_count);
+  return {static_cast<std::uint32_t>(region.keys[offset / part]), part - offset % part};
+}
+
 }  // namespace
 
 void VerbsEndpoint::flush() {
   if (!working()) return;
   in_burst_ = true;
-  // Messages leave first, while the peer has credits without those that they could bring.
-  if (got_hello_ && !peer_starved_ && announced_ - received_ > target_ / 2) send_messages();
+  prompt_ = false;
+  if (got_hello_) {
+    // Somebody may wait for what we have, and for nothing else that is done here. Messages leave first while
+    // the peer has credits without those that they could bring.
+    if (!peer_starved_ && announced_ - received_ > target_ / 2) send_messages();
+    post_data();
+  }
   // What was freed is posted before it is promised.
   if (working() && port_->post_receives()) top_up();
   if (working() && hello_due_) hello_due_ = !send_control();
   if (working() && got_hello_) {
     send_messages();
     send_grant();
-    post_data();
   }
   in_burst_ = false;
   complete_sent();
@@ -43,6 +60,40 @@ bool VerbsEndpoint::send_control() {
   request.imm_data = htobe32(note.encode());
   if (!post_one(request, true)) return false;
   announced_ = granted_;
+  return true;
+}
+
+// The shortest way of a message to the device, for one that needs nothing of what the others may: no place in
+// the queue, no buffer, no completion, no word about credits but the usual one. False: it has not left.
+bool VerbsEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
+  if (in_burst_ || !got_hello_ || hello_due_ || !messages_.empty() || peer_starved_ ||
+      credit_used_ + 1 == credit_limit_ || announced_ - received_ <= target_ / 2 ||
+      total > std::min(messages_pair_->max_inline(), limits::kPromptBytes) ||
+      messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval)
+    return false;
+  std::array<std::byte, limits::kPromptBytes> bytes;  // the device takes them out during the post
+  std::byte* to = bytes.data();
+  for (const Bytes part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+  ibv_sge source{address_of(bytes.data()), total, 0};
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND_WITH_IMM;
+  request.send_flags = IBV_SEND_INLINE;
+  request.sg_list = &source;
+  request.num_sge = total > 0 ? 1 : 0;
+  const MessageNote note{static_cast<std::uint32_t>(granted_), false, false, false};
+  request.imm_data = htobe32(note.encode());
+  if (!post_one(request, false)) return false;
+  operation.mark_posted();
+  announced_ = granted_;
+  ++credit_used_;
+  ++counters_.messages_sent;
+  counters_.bytes_sent += total;
+  last_send_ = loop_->now();
+  sent_.push_back({&operation, true});
+  schedule();
   return true;
 }
 
@@ -147,7 +198,12 @@ void VerbsEndpoint::send_grant() {
   request.wr.rdma.rkey = peer_.credit_key;
   if (messages_pair_->max_inline() >= source.length) request.send_flags = IBV_SEND_INLINE;
   const bool signaled = messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval;
-  if (post_one(request, signaled)) announced_ = granted_;
+  if (!post_one(request, signaled)) return;
+  announced_ = granted_;
+  // A peer that is told again and again gets more at once, as if it had starved.
+  const TimePoint now = loop_->now();
+  if (now - std::exchange(last_grant_, now) < limits::kCreditIdle)
+    target_ = std::min(port_->pool().options().max_credits, target_ * 2);
 }
 
 // Outside the flush: completions call whoever posted.
@@ -155,8 +211,9 @@ void VerbsEndpoint::complete_sent() {
   completing_.swap(sent_);
   for (const Sent& sent : completing_) complete(*sent.operation, sent.accepted ? Status() : leftover_);
   completing_.clear();
+  if (without_work_.empty()) return;
   const std::vector<Handle> handles = std::exchange(without_work_, {});
-  for (const Handle handle : handles) complete_one_sided(handle, Status());
+  for (const Handle handle : handles) complete_one_sided(*operations_.find(handle), Status());
 }
 
 // ---------------------------------------------------------------------------------------------- one-sided
@@ -261,14 +318,13 @@ std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, s
     }
     const RegionDescriptor& remote = copy.remote->descriptor();
     const std::uint64_t remote_offset = copy.remote_offset + operation.copy_offset;
-    const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
-    const auto rkey = static_cast<std::uint32_t>(remote.keys[remote_offset / part]);
+    const RemoteKey key = remote_key(remote, remote_offset);
     const std::uint64_t remote_address = remote.base + remote_offset;
-    if (total > 0 && (rkey != request.wr.rdma.rkey || remote_address != remote_end)) break;
+    if (total > 0 && (key.rkey != request.wr.rdma.rkey || remote_address != remote_end)) break;
     const std::uint64_t local_offset = copy.local_offset + operation.copy_offset;
     const VerbsRegion::LocalKey local = region_of(copy).local_key(local_offset);
-    const std::uint64_t bytes = std::min(
-        {copy.length_bytes - operation.copy_offset, most - total, part - remote_offset % part, local.bytes});
+    const std::uint64_t bytes =
+        std::min({copy.length_bytes - operation.copy_offset, most - total, key.bytes, local.bytes});
     const std::uint64_t local_address = address_of(copy.local->data()) + local_offset;
     ibv_sge* const last = request.num_sge > 0 ? &request.sg_list[request.num_sge - 1] : nullptr;
     if (last != nullptr && last->lkey == local.lkey && last->addr + last->length == local_address) {
@@ -279,7 +335,7 @@ std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, s
     }
     if (total == 0) {
       request.wr.rdma.remote_addr = remote_address;
-      request.wr.rdma.rkey = rkey;
+      request.wr.rdma.rkey = key.rkey;
     } else if (operation.copy_offset == 0) {
       ++counters_.coalesced;
     }
@@ -299,9 +355,8 @@ void VerbsEndpoint::add_atomic(OneSided& operation, Chain& chain) {
   const bool is_add = operation.kind == Kind::kFetchAdd;
   ibv_send_wr& request = chain.add(is_add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP);
   const RegionDescriptor& remote = copy.remote->descriptor();
-  const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
   request.wr.atomic.remote_addr = remote.base + copy.remote_offset;
-  request.wr.atomic.rkey = static_cast<std::uint32_t>(remote.keys[copy.remote_offset / part]);
+  request.wr.atomic.rkey = remote_key(remote, copy.remote_offset).rkey;
   request.wr.atomic.compare_add = operation.compare_add;
   request.wr.atomic.swap = operation.swap;
   request.sg_list[0] = {address_of(copy.local->data()) + copy.local_offset, sizeof(std::uint64_t),
@@ -317,10 +372,9 @@ bool VerbsEndpoint::next_tail(OneSided& operation, Chain& chain) {
     const Copy& copy = operation.copies().back();
     ibv_send_wr& request = chain.add(IBV_WR_RDMA_READ);
     const RegionDescriptor& remote = copy.remote->descriptor();
-    const std::uint64_t part = part_bytes(remote.length_bytes, remote.key_count);
     const std::uint64_t offset = copy.remote_offset - (copy.remote_offset == remote.length_bytes ? 1 : 0);
     request.wr.rdma.remote_addr = remote.base + offset;
-    request.wr.rdma.rkey = static_cast<std::uint32_t>(remote.keys[offset / part]);
+    request.wr.rdma.rkey = remote_key(remote, offset).rkey;
     request.sg_list[0] = port_->words().scratch();
     request.num_sge = 1;
     return operation.has_imm;

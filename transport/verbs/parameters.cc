@@ -10,9 +10,6 @@ namespace slime::transport::verbs {
 namespace {
 
 constexpr std::uint32_t kNumberMask = (1U << 24) - 1;
-constexpr std::uint32_t kControlBit = 1U << 31;
-constexpr std::uint32_t kStarvedBit = 1U << 30;
-constexpr std::uint32_t kWokenBit = 1U << 29;
 
 Status corrupt(std::string_view what) { return {Code::kCorrupt, str("the peer's verbs parameters: ", what)}; }
 
@@ -80,24 +77,6 @@ Result<Parameters> Parameters::decode(Bytes bytes) {
   if (out.atomics > 1) return corrupt("an unknown way of doing atomics");
   if (out.credit_word % sizeof(std::uint64_t) != 0) return corrupt("a misaligned credit word");
   return out;
-}
-
-std::uint32_t MessageNote::encode() const {
-  return (granted & kMask) | (control ? kControlBit : 0) | (starved ? kStarvedBit : 0) |
-         (woken ? kWokenBit : 0);
-}
-
-std::optional<MessageNote> MessageNote::decode(std::uint32_t immediate) {
-  if ((immediate & ~(kMask | kControlBit | kStarvedBit | kWokenBit)) != 0) return std::nullopt;
-  return MessageNote{immediate & kMask, (immediate & kControlBit) != 0, (immediate & kStarvedBit) != 0,
-                     (immediate & kWokenBit) != 0};
-}
-
-std::int32_t MessageNote::ahead_of(std::uint64_t known) const {
-  const std::uint32_t difference = (granted - static_cast<std::uint32_t>(known)) & kMask;
-  constexpr std::uint32_t kHalf = (kMask + 1) / 2;
-  return difference < kHalf ? static_cast<std::int32_t>(difference)
-                            : static_cast<std::int32_t>(difference) - static_cast<std::int32_t>(kMask + 1);
 }
 
 }  // namespace slime::transport::verbs

@@ -54,6 +54,29 @@ struct MessageNote {
   // How far `granted` is ahead of the whole counter `known`; negative for an older grant.
   [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;
   static constexpr std::uint32_t kMask = (1U << 24) - 1;
+
+ private:
+  static constexpr std::uint32_t kControlBit = 1U << 31;
+  static constexpr std::uint32_t kStarvedBit = 1U << 30;
+  static constexpr std::uint32_t kWokenBit = 1U << 29;
 };
+
+inline std::uint32_t MessageNote::encode() const {
+  return (granted & kMask) | (control ? kControlBit : 0) | (starved ? kStarvedBit : 0) |
+         (woken ? kWokenBit : 0);
+}
+
+inline std::optional<MessageNote> MessageNote::decode(std::uint32_t immediate) {
+  if ((immediate & ~(kMask | kControlBit | kStarvedBit | kWokenBit)) != 0) return std::nullopt;
+  return MessageNote{immediate & kMask, (immediate & kControlBit) != 0, (immediate & kStarvedBit) != 0,
+                     (immediate & kWokenBit) != 0};
+}
+
+inline std::int32_t MessageNote::ahead_of(std::uint64_t known) const {
+  const std::uint32_t difference = (granted - static_cast<std::uint32_t>(known)) & kMask;
+  constexpr std::uint32_t kHalf = (kMask + 1) / 2;
+  return difference < kHalf ? static_cast<std::int32_t>(difference)
+                            : static_cast<std::int32_t>(difference) - static_cast<std::int32_t>(kMask + 1);
+}
 
 }  // namespace slime::transport::verbs

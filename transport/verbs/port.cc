@@ -24,17 +24,6 @@ Status make_nonblocking(int fd) {
 
 }  // namespace
 
-std::uint64_t WorkId::pack() const {
-  return std::uint64_t{generation & kGenerationMask} << 48 | std::uint64_t{index} << 28 |
-         std::uint64_t{queue_pair} << 24 | (place & MessageNote::kMask);
-}
-
-WorkId WorkId::unpack(std::uint64_t id) {
-  return {static_cast<std::uint32_t>(id >> 28) & 0xfffff,
-          static_cast<std::uint32_t>(id >> 48) & kGenerationMask, static_cast<std::uint32_t>(id >> 24) & 0xf,
-          static_cast<std::uint32_t>(id) & MessageNote::kMask};
-}
-
 // ---------------------------------------------------------------------------------------- opening and the
 // end
 
@@ -215,35 +204,6 @@ void PortState::forget(VerbsEndpoint& endpoint) {
     std::replace(list->begin(), list->end(), &endpoint, static_cast<VerbsEndpoint*>(nullptr));
 }
 
-std::uint32_t PortState::from_shared(std::uint32_t in_flight) const {
-  return in_flight - std::min(in_flight, limits::kReservedWorkRequests);
-}
-
-std::uint32_t PortState::may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted) {
-  const std::uint32_t own =
-      limits::kReservedWorkRequests - std::min(in_flight, limits::kReservedWorkRequests);
-  const std::uint32_t most = std::min(wanted, own + shared_free_);
-  if (most == 0 && wanted > 0 && (room_waiters_.empty() || room_waiters_.back() != &endpoint))
-    room_waiters_.push_back(&endpoint);
-  return most;
-}
-
-void PortState::took(std::uint32_t in_flight_before, std::uint32_t count) {
-  const std::uint32_t shared = from_shared(in_flight_before + count) - from_shared(in_flight_before);
-  SLIME_CHECK(shared <= shared_free_);
-  shared_free_ -= shared;
-}
-
-void PortState::gave_back(std::uint32_t in_flight_before, std::uint32_t count) {
-  shared_free_ += from_shared(in_flight_before) - from_shared(in_flight_before - count);
-  if (!room_waiters_.empty()) wake(room_waiters_);
-}
-
-void PortState::give_buffer(std::uint32_t index) {
-  staging_->give(index);
-  if (!buffer_waiters_.empty()) wake(buffer_waiters_);
-}
-
 void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
   std::vector<VerbsEndpoint*> woken = std::exchange(waiters, {});
   for (VerbsEndpoint* endpoint : woken) {
@@ -252,9 +212,6 @@ void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
 }
 
 // ------------------------------------------------------------------------------------------------ progress
-
-// The next poll runs it; until then the loop does not block.
-void PortState::schedule(VerbsEndpoint& endpoint) { scheduled_.push_back(&endpoint); }
 
 void PortState::run_scheduled() {
   // What a callback schedules meanwhile runs in a later turn.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,6 +33,17 @@ struct WorkId {
   static constexpr std::uint32_t kGenerationMask = (1U << 15) - 1;
 };
 
+inline std::uint64_t WorkId::pack() const {
+  return std::uint64_t{generation & kGenerationMask} << 48 | std::uint64_t{index} << 28 |
+         std::uint64_t{queue_pair} << 24 | (place & MessageNote::kMask);
+}
+
+inline WorkId WorkId::unpack(std::uint64_t id) {
+  return {static_cast<std::uint32_t>(id >> 28) & 0xfffff,
+          static_cast<std::uint32_t>(id >> 48) & kGenerationMask, static_cast<std::uint32_t>(id >> 24) & 0xf,
+          static_cast<std::uint32_t>(id) & MessageNote::kMask};
+}
+
 // A port, as its endpoints and the tasks that it posted share it: the completion queue, the shared receive
 // queue with its slots, the send buffers. Thread: the loop where nothing else is said.
 //
@@ -60,8 +72,9 @@ class PortState final : public RegionUsers,
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   // Number 0 is for messages, the others for data.
   [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(std::size_t number);
-  // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn.
-  void schedule(VerbsEndpoint& endpoint);
+  // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn: the next poll
+  // runs it, and until then the loop does not block.
+  void schedule(VerbsEndpoint& endpoint) { scheduled_.push_back(&endpoint); }
   // For the endpoint that posts now.
   Chain& empty_chain() {
     chain_.clear();
@@ -84,12 +97,29 @@ class PortState final : public RegionUsers,
   void forget(VerbsEndpoint& endpoint);
   // Work requests that an endpoint may post beyond `in_flight`; those beyond its reserve come from what all
   // share. 0: it is told by run() when there are some.
-  std::uint32_t may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted);
-  void took(std::uint32_t in_flight_before, std::uint32_t count);
-  void gave_back(std::uint32_t in_flight_before, std::uint32_t count);
+  std::uint32_t may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted) {
+    const std::uint32_t own =
+        limits::kReservedWorkRequests - std::min(in_flight, limits::kReservedWorkRequests);
+    const std::uint32_t most = std::min(wanted, own + shared_free_);
+    if (most == 0 && wanted > 0 && (room_waiters_.empty() || room_waiters_.back() != &endpoint))
+      room_waiters_.push_back(&endpoint);
+    return most;
+  }
+  void took(std::uint32_t in_flight_before, std::uint32_t count) {
+    const std::uint32_t shared = from_shared(in_flight_before + count) - from_shared(in_flight_before);
+    SLIME_CHECK(shared <= shared_free_);
+    shared_free_ -= shared;
+  }
+  void gave_back(std::uint32_t in_flight_before, std::uint32_t count) {
+    shared_free_ += from_shared(in_flight_before) - from_shared(in_flight_before - count);
+    if (!room_waiters_.empty()) wake(room_waiters_);
+  }
   // Has run() called once a send buffer is free.
   void wait_for_buffer(VerbsEndpoint& endpoint) { buffer_waiters_.push_back(&endpoint); }
-  void give_buffer(std::uint32_t index);
+  void give_buffer(std::uint32_t index) {
+    staging_->give(index);
+    if (!buffer_waiters_.empty()) wake(buffer_waiters_);
+  }
 
   // ---- for the port
   Result<std::unique_ptr<PendingEndpoint>> prepare(std::shared_ptr<PortState> self);
@@ -129,7 +159,9 @@ class PortState final : public RegionUsers,
   void broken(const Status& reason);
   void die(std::string_view call);
   void take_stash();
-  [[nodiscard]] std::uint32_t from_shared(std::uint32_t in_flight) const;
+  [[nodiscard]] static std::uint32_t from_shared(std::uint32_t in_flight) {
+    return in_flight - std::min(in_flight, limits::kReservedWorkRequests);
+  }
 
   const std::shared_ptr<DeviceState> device_;
   const std::shared_ptr<Context> context_;

@@ -71,7 +71,9 @@ Result<std::unique_ptr<VerbsRegion>> VerbsRegion::share(std::shared_ptr<DeviceSt
 
 VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Registration> registration,
                          Handle id, OwnedMemory owned)
-    : device_(std::move(device)), id_(id), owned_(std::move(owned)), registration_(std::move(registration)) {}
+    : device_(std::move(device)), id_(id), owned_(std::move(owned)), registration_(std::move(registration)) {
+  this->device = device_->context.get();
+}
 
 VerbsRegion::~VerbsRegion() { close(limits::kCloseBound).ignore(); }
 

@@ -83,7 +83,6 @@ class VerbsRegion final : public MemoryRegion::Impl {
   RegionDescriptor describe() const override;
   int memory_fd() const override { return owned_.fd(); }
 
-  [[nodiscard]] const Context* context() const { return device_->context.get(); }
   [[nodiscard]] RegionUses& uses() const { return uses_; }
   // The local key for the byte at `offset`, and how many bytes from there it covers. Thread: the loop that
   // posts, while it holds a use.
