@@ -183,7 +183,8 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
   if (reply) {
     Handle lent;
     Status status = put_body(frame, std::move(*reply), lent);
-    if (!status.ok()) put_status(frame, std::move(status).with_context("the reply").with_maybe_executed(true));
+    if (!status.ok())
+      put_status(frame, std::move(status).with_context("the reply").with_maybe_executed(true));
   } else {
     put_status(frame, reply.error());
   }

@@ -137,6 +137,8 @@ inline constexpr std::uint32_t kSendBuffers = 1024;
 // Completions of one poll, and polls of one turn of the loop.
 inline constexpr int kPollBatch = 32;
 inline constexpr int kPollsPerTurn = 8;
+// Polls with completions that may pass before slots are posted again and sent messages are completed.
+inline constexpr int kPatientPolls = 16;
 // A device that refuses receives is asked again after this long.
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);
 // Queue pairs whose work was not flushed by then are destroyed all the same.

@@ -103,7 +103,7 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   std::atomic<bool> shut_{false};
   std::shared_ptr<Loop> loop_;  // guarded by mutex_; null once shut
   std::uint32_t unreserved_;
-  std::uint32_t out_ = 0;                                // slots handed out; once shut, guarded by mutex_
+  std::uint32_t out_ = 0;                               // slots handed out; once shut, guarded by mutex_
   std::vector<std::shared_ptr<CreditAccount>> closed_;  // accounts with messages that are still held
 
   std::mutex mutex_;  // guards released_, loop_ and self_

@@ -64,11 +64,6 @@ std::string VerbsEndpoint::describe() const {
   return str(who_.local_name, who_.initiator ? " -> " : " <- ", who_.peer_name, " over verbs ", path());
 }
 
-void VerbsEndpoint::schedule() {
-  if (in_burst_ || std::exchange(scheduled_, true)) return;
-  port_->schedule(*this);
-}
-
 // ------------------------------------------------------------------------------------------------- posting
 
 Status VerbsEndpoint::refusal() {
@@ -236,8 +231,8 @@ void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
     lanes_[first ? 0 : next_lane_].backlog.push_back(record.self);
     if (!first && ++next_lane_ == lanes_.size()) next_lane_ = 0;
   }
-  schedule();
   if (std::exchange(prompt_, false) && got_hello_ && !in_burst_) post_data();
+  schedule_after_completion();
 }
 
 Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {

@@ -64,7 +64,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
 
   // ---- for the port
   void run();
-  void schedule();
+  void schedule() {
+    if (in_burst_) return;
+    port_->hurry();
+    schedule_housekeeping();
+  }
   void on_slot_free() noexcept override;
   // False for a completion that fits nothing that is in flight.
   bool on_sent(const WorkId& id, const ibv_wc& completion);
@@ -128,6 +132,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     std::uint64_t messages = 0;
     std::uint64_t notifications = 0;
   };
+
+  void schedule_housekeeping() {
+    if (!in_burst_ && !std::exchange(scheduled_, true)) port_->schedule(*this);
+  }
+  void schedule_after_completion();
 
   // ---- posting (endpoint.cc)
   [[nodiscard]] bool working() const { return state_ <= State::kClosing; }

@@ -31,8 +31,20 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
   port_->gave_back(before, count);
   if (!good) fail_work(id, completion);
   complete_finished(succeeded, good);
-  schedule();
+  schedule_after_completion();
   return true;
+}
+
+// Urgent is what somebody may wait for: posts, grants, the end.
+void VerbsEndpoint::schedule_after_completion() {
+  const bool patient =
+      state_ == State::kOpen && messages_.empty() && !want_room_ && !want_credit_ && !peer_starved_ &&
+      announced_ - received_ > target_ / 2 && without_work_.empty() &&
+      std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) { return lane.backlog.empty(); });
+  if (patient)
+    schedule_housekeeping();
+  else
+    schedule();
 }
 
 // Those whose last request this was. The newest owner is the one that failed. By index, because a callback
@@ -134,7 +146,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     on_message_slot(completion, slot);
   else
     on_notification(completion, slot);
-  schedule();  // last: somebody may be waiting for what the receiver posted
+  schedule_after_completion();  // last: somebody may be waiting for what the receiver posted
 }
 
 void VerbsEndpoint::on_notification(const ibv_wc& completion, ReceiveSlot& slot) {
@@ -237,7 +249,7 @@ void VerbsEndpoint::on_credit_return(std::uint64_t count) {
   port_->pool().take_back(*account_, static_cast<std::uint32_t>(count));
 }
 
-void VerbsEndpoint::on_slot_free() noexcept { schedule(); }
+void VerbsEndpoint::on_slot_free() noexcept { schedule_housekeeping(); }
 
 // One of the promises is the control slot's.
 void VerbsEndpoint::top_up() {

@@ -18,7 +18,8 @@ struct RemoteKey {
   std::uint64_t bytes;
 };
 RemoteKey remote_key(const RegionDescriptor& region, std::uint64_t offset) {
-  if (region.key_count == 1) return {static_cast<std::uint32_t>(region.keys[0]), region.length_bytes - offset};
+  if (region.key_count == 1)
+    return {static_cast<std::uint32_t>(region.keys[0]), region.length_bytes - offset};
   const std::uint64_t part = part_bytes(region.length_bytes, region.key_count);
   return {static_cast<std::uint32_t>(region.keys[offset / part]), part - offset % part};
 }
@@ -93,7 +94,7 @@ bool VerbsEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, 
   counters_.bytes_sent += total;
   last_send_ = loop_->now();
   sent_.push_back({&operation, true});
-  schedule();
+  schedule_housekeeping();
   return true;
 }
 

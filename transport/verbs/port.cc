@@ -214,6 +214,8 @@ void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
 // ------------------------------------------------------------------------------------------------ progress
 
 void PortState::run_scheduled() {
+  urgent_ = false;
+  patient_polls_ = 0;
   // What a callback schedules meanwhile runs in a later turn.
   running_.swap(scheduled_);
   // By index: a callback may destroy an endpoint, which clears its entry.
@@ -268,6 +270,8 @@ bool PortState::poll_once() noexcept {
     }
   }
   if (scheduled_.empty()) return self != nullptr;
+  // Whoever waited for what came goes first: housekeeping has time while the peer works on the next thing.
+  if (self != nullptr && !urgent_ && ++patient_polls_ < limits::kPatientPolls) return true;
   if (self == nullptr) self = shared_from_this();
   run_scheduled();
   return true;

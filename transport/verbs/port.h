@@ -72,9 +72,10 @@ class PortState final : public RegionUsers,
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   // Number 0 is for messages, the others for data.
   [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(std::size_t number);
-  // Has endpoint.run() called when the completions at hand are dealt with, or in a later turn: the next poll
-  // runs it, and until then the loop does not block.
+  // Has endpoint.run() called, when the completions at hand are dealt with or in a later turn; until then the
+  // loop does not block. What is not urgent waits until nothing comes, or for a few polls.
   void schedule(VerbsEndpoint& endpoint) { scheduled_.push_back(&endpoint); }
+  void hurry() { urgent_ = true; }
   // For the endpoint that posts now.
   Chain& empty_chain() {
     chain_.clear();
@@ -187,6 +188,8 @@ class PortState final : public RegionUsers,
   std::uint32_t shared_free_ = 0;                 // work requests that nobody reserved or took
   std::uint32_t retired_ = 0;  // of endpoints that are gone, until the queue was seen empty
   std::vector<VerbsEndpoint*> scheduled_;
+  bool urgent_ = false;    // one of them has something to post
+  int patient_polls_ = 0;  // since they were run
   std::vector<VerbsEndpoint*> running_;
   std::vector<VerbsEndpoint*> room_waiters_;
   std::vector<VerbsEndpoint*> buffer_waiters_;
