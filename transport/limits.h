@@ -18,7 +18,9 @@ using slime::limits::kTokenBytes;
 // common.
 inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
 // The same for loops that their callers drive, while answers come at such a pace: waiting is all they do.
-inline constexpr Nanos kCallerSpin = std::chrono::microseconds(250);
+// Longer than a round trip between two that sleep and are woken, also on a slow machine: they would never
+// stop sleeping else.
+inline constexpr Nanos kCallerSpin = std::chrono::milliseconds(1);
 // How often pollers are asked before the descriptors are; while they have work, for how many turns, and how
 // long.
 inline constexpr int kLoopPolls = 64;

@@ -261,7 +261,7 @@ bool Loop::run_pollers() {
   for (std::size_t i = 0; i < pollers_.size(); ++i) {
     if (pollers_[i] != nullptr) ran = pollers_[i]->poll_once() || ran;
   }
-  std::erase(pollers_, nullptr);
+  if (std::exchange(pollers_removed_, false)) std::erase(pollers_, nullptr);
   return ran;
 }
 
@@ -369,6 +369,7 @@ void Loop::remove_poller(Poller& poller) {
   SLIME_CHECK(in_loop());
   // Not erased here: run_pollers() may be walking the list.
   std::replace(pollers_.begin(), pollers_.end(), &poller, static_cast<Poller*>(nullptr));
+  pollers_removed_ = true;
 }
 
 }  // namespace slime::transport

@@ -161,6 +161,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::unordered_map<int, Watch> watches_;
   std::uint32_t watch_generation_ = 0;
   std::vector<Poller*> pollers_;
+  bool pollers_removed_ = false;
   int turns_without_fds_ = 0;
   TimePoint fds_seen_{};
   mutable std::optional<TimePoint> now_;  // what was read in this round

@@ -28,9 +28,12 @@ struct Chain {
   void clear() { count = owner_count = 0; }
   ibv_send_wr& add(ibv_wr_opcode opcode) {
     ibv_send_wr& request = requests[count];
-    request = {};
     request.opcode = opcode;
+    request.send_flags = 0;
+    request.imm_data = 0;
+    request.wr = {};  // the rest, but for the id, is for kinds of queue pairs that nobody has here
     request.sg_list = parts[count].data();
+    request.num_sge = 0;
     ++count;
     return request;
   }

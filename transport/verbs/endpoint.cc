@@ -220,18 +220,34 @@ Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const
   return record;
 }
 
+// Of several that are idle always the same, which the device then knows best; the last, which has the
+// shortest ring.
+std::uint32_t VerbsEndpoint::least_busy_lane() const {
+  std::uint32_t best = 0;
+  std::size_t least = SIZE_MAX;
+  for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
+    const std::size_t busy = lanes_[i].pair->in_flight() + lanes_[i].backlog.size();
+    if (busy > least) continue;
+    least = busy;
+    best = i;
+  }
+  return best;
+}
+
 void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
   record.striped = striped;
+  const bool now = std::exchange(prompt_, false) && got_hello_ && !in_burst_;
   if (striped) {
     for (Lane& lane : lanes_) lane.backlog.push_back(record.self);
   } else {
     // Notifications come in the order of their posts, as messages do: one queue pair carries them all. The
     // first has room for many blocks.
     const bool first = record.has_imm || record.batch.size() > limits::kSideDepth / 2;
-    lanes_[first ? 0 : next_lane_].backlog.push_back(record.self);
-    if (!first && ++next_lane_ == lanes_.size()) next_lane_ = 0;
+    const std::uint32_t number = first ? 0 : least_busy_lane();
+    if (now && post_single(record, number)) return schedule_after_completion();
+    lanes_[number].backlog.push_back(record.self);
   }
-  if (std::exchange(prompt_, false) && got_hello_ && !in_burst_) post_data();
+  if (now) post_data();
   schedule_after_completion();
 }
 
@@ -265,10 +281,10 @@ Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t
   return {};
 }
 
-Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit_atomic(Kind kind, const AtomicTarget& target,
-                                                             Operation& operation) {
-  const Copy single{target.local, target.local_offset, target.remote, target.remote_offset,
-                    sizeof(std::uint64_t)};
+Status VerbsEndpoint::post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add,
+                                  std::uint64_t swap, Operation& operation) {
+  const Copy copy{target.local, target.local_offset, target.remote, target.remote_offset,
+                  sizeof(std::uint64_t)};
   if (target.remote != nullptr &&
       (target.remote->descriptor().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
     return Status(Code::kInvalidArgument,
@@ -278,30 +294,22 @@ Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit_atomic(Kind kind, const At
     return Status(Code::kUnimplemented, str("the device of ", who_.peer_name, " does no atomics"));
   if (target.local != nullptr && target.local->valid() && target.local->kind() != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "atomics are for host memory");
-  Result<OneSided*> record = admit(kind, {&single, 1}, false, operation);
-  if (!record) return record;
-  (*record)->single = single;
-  (*record)->batch = {};
+  const Result<OneSided*> record = admit(kind, {&copy, 1}, false, operation);
+  if (!record) return record.status();
   ++counters_.atomics;
-  return record;
+  (*record)->atomic = {copy, compare_add, swap};
+  (*record)->batch = {};
+  enqueue(**record, false);
+  return {};
 }
 
 Status VerbsEndpoint::fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) {
-  const Result<OneSided*> record = admit_atomic(Kind::kFetchAdd, target, operation);
-  if (!record) return record.status();
-  (*record)->compare_add = add;
-  enqueue(**record, false);
-  return {};
+  return post_atomic(Kind::kFetchAdd, target, add, 0, operation);
 }
 
 Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                                    Operation& operation) {
-  const Result<OneSided*> record = admit_atomic(Kind::kCompareSwap, target, operation);
-  if (!record) return record.status();
-  (*record)->compare_add = expected;
-  (*record)->swap = desired;
-  enqueue(**record, false);
-  return {};
+  return post_atomic(Kind::kCompareSwap, target, expected, desired, operation);
 }
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {

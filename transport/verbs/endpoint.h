@@ -23,8 +23,8 @@ struct Chain;
 // The first post after something came hands its work to the device at once; others only queue, and run(),
 // which the port calls once for each burst of completions or posts, hands chains to it. No callback runs
 // inside a post.
-// Posting, closing and time are in endpoint.cc, sending in endpoint_send.cc, what comes in, and credits, in
-// endpoint_receive.cc.
+// Posting is in endpoint.cc, messages in endpoint_send.cc, one-sided work in endpoint_data.cc, what comes in,
+// and credits, in endpoint_receive.cc, closing and time in endpoint_end.cc.
 class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideChannelHandler {
  public:
   struct Parts {
@@ -94,9 +94,12 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     TimePoint posted_at{};
     std::uint64_t sequence = 0;
     std::span<const Copy> batch;
-    Copy single;  // of an atomic, which is a batch of one
-    std::uint64_t compare_add = 0;
-    std::uint64_t swap = 0;
+    struct Atomic {  // a batch of one
+      Copy copy;
+      std::uint64_t compare_add = 0;
+      std::uint64_t swap = 0;
+    };
+    std::optional<Atomic> atomic;
     std::size_t next_copy = 0;      // the first copy that is not wholly posted
     std::uint64_t copy_offset = 0;  // bytes of it that are
     std::uint32_t in_flight = 0;    // work requests
@@ -113,10 +116,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     bool reported = false;  // as stuck
     bool left = false;      // the device is done with it, and its regions are free
     Status failure;
-    [[nodiscard]] bool atomic() const { return kind >= Kind::kFetchAdd; }
     [[nodiscard]] std::span<const Copy> copies() const {
       if (left) return {};
-      return atomic() ? std::span(&single, 1) : batch;
+      return atomic ? std::span(&atomic->copy, 1) : batch;
     }
   };
   struct Lane {  // a data queue pair and what waits for it
@@ -145,8 +147,10 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
   Result<OneSided*> admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation);
+  [[nodiscard]] std::uint32_t least_busy_lane() const;
   void enqueue(OneSided& record, bool striped);
-  Result<OneSided*> admit_atomic(Kind kind, const AtomicTarget& target, Operation& operation);
+  Status post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add, std::uint64_t swap,
+                     Operation& operation);
   TimePoint take_deadline(const Operation& operation);
   [[nodiscard]] bool worth_striping(std::span<const Copy> copies) const;
   [[nodiscard]] bool wants_flush_read(std::span<const Copy> copies) const;
@@ -183,19 +187,22 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool send_control();
   void send_nothing();
   bool barrier_passed(std::uint64_t barrier);
-  void post_data();
-  bool post_lane(std::uint32_t number);
-  std::uint32_t fill_chain(Lane& lane, Chain& chain, std::uint32_t most);
-  bool next_request(OneSided& operation, Chain& chain);
-  std::uint64_t gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most);
-  void add_atomic(OneSided& operation, Chain& chain);
-  bool next_tail(OneSided& operation, Chain& chain);
   bool post_one(ibv_send_wr& request, bool signaled);
   std::uint32_t post_chain(QueuePair& pair, std::uint32_t number, Chain& chain);
   void account(QueuePair& pair, const QueuePair::Owner& owner);
   void complete_sent();
   void settle();
   void tell_waiting();
+
+  // ---- one-sided work (endpoint_data.cc)
+  void post_data();
+  bool post_lane(std::uint32_t number);
+  bool post_single(OneSided& operation, std::uint32_t number);
+  std::uint32_t fill_chain(Lane& lane, Chain& chain, std::uint32_t most);
+  bool next_request(OneSided& operation, Chain& chain);
+  std::uint64_t gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most);
+  void add_atomic(OneSided& operation, Chain& chain);
+  bool next_tail(OneSided& operation, Chain& chain);
 
   // ---- receiving (endpoint_receive.cc)
   void on_side_frame(const SideFrame& frame) noexcept override;
@@ -268,7 +275,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::vector<Handle> without_work_;  // batches without a byte, likewise
   SlotMap<OneSided> operations_{limits::kMaxOperations};
   std::uint64_t next_sequence_ = 1;
-  std::uint32_t next_lane_ = 0;
   std::uint32_t work_in_flight_ = 0;  // of all queue pairs
   std::vector<Handle> finished_;      // whose requests the completion at hand ends
   std::uint64_t notifications_sent_ = 0;

@@ -136,7 +136,9 @@ Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number
   shape.srq = srq_;
   shape.depth = std::min(most, data_depth_);
   shape.max_sge = for_data ? max_sge_ : 1;
-  shape.max_inline = for_data ? 0 : static_cast<std::uint32_t>(context_->options.max_inline);
+  shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
+  // As much as lies in an entry where the pieces would.
+  if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_sge_ * sizeof(ibv_sge));
   return QueuePair::create(context_, shape);
 }
 
