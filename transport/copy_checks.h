@@ -15,7 +15,22 @@ inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t 
 
 // What every endpoint checks of a block before it posts anything: regions named, of this connection, bounds
 // on both sides, rights. The provider checks that the local region is its own.
-Status check_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id, std::string_view peer_name);
+// Says what is wrong with a copy that copy_is_right() refused.
+Status explain_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id, std::string_view peer_name);
+
+inline bool copy_is_right(const Copy& copy, Rights need, std::uint64_t endpoint_id) {
+  return copy.local != nullptr && copy.local->valid() && copy.remote != nullptr &&
+         copy.remote->endpoint_id() == endpoint_id &&
+         in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()) &&
+         in_bounds(copy.remote_offset, copy.length_bytes, copy.remote->length_bytes()) &&
+         allows(copy.remote->rights(), need);
+}
+
+inline Status check_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id,
+                         std::string_view peer_name) {
+  if (copy_is_right(copy, need, endpoint_id)) return {};
+  return explain_copy(copy, need, endpoint_id, peer_name);
+}
 
 // For Endpoint::id().
 std::uint64_t new_endpoint_id();

@@ -215,7 +215,7 @@ Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const
   record->has_imm = notifies;
   record->deadline = take_deadline(operation);
   record->posted_at = last_send_;
-  arm(deadline_after(last_send_, limits::kStuckAfter));
+  arm(last_send_ + limits::kStuckAfter);
   record->sequence = next_sequence_++;
   return record;
 }

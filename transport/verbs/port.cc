@@ -101,6 +101,7 @@ void PortState::shut() {
   SLIME_CHECK(endpoints_.empty());  // the port outlives its endpoints
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
+  if (polling_) kept_ = shared_from_this();
   if (polled_) loop->remove_poller(*this);
   if (watching_) loop->unwatch(channel_->fd);
   if (watching_device_) loop->unwatch(context_->handle->async_fd);
@@ -252,11 +253,17 @@ bool PortState::post_freed() {
 bool PortState::poll_once() noexcept {
   if (dead_ && scheduled_.empty()) return false;
   ++polls_;
-  std::shared_ptr<PortState> self;  // a callback may drop the port
-  if (!stash_.empty()) {
-    self = shared_from_this();
-    take_stash();
-  }
+  polling_ = true;
+  const bool worked = poll();
+  polling_ = false;
+  const std::shared_ptr<PortState> last = std::move(kept_);
+  return worked;
+}
+
+// A callback may drop the port: shut() keeps it until this returns.
+bool PortState::poll() {
+  bool found = !stash_.empty();
+  if (found) take_stash();
   std::array<ibv_wc, limits::kPollBatch> completions;
   for (int turn = 0; turn < limits::kPollsPerTurn && !dead_; ++turn) {
     const int n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data());
@@ -264,17 +271,16 @@ bool PortState::poll_once() noexcept {
       die("ibv_poll_cq");
       break;
     }
-    if (n > 0 && self == nullptr) self = shared_from_this();
+    found = found || n > 0;
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
       if (stash_.empty() && (retired_ > 0 || !retired_accounts_.empty())) release_retired();
       break;
     }
   }
-  if (scheduled_.empty()) return self != nullptr;
+  if (scheduled_.empty()) return found;
   // Whoever waited for what came goes first: housekeeping has time while the peer works on the next thing.
-  if (self != nullptr && !urgent_ && ++patient_polls_ < limits::kPatientPolls) return true;
-  if (self == nullptr) self = shared_from_this();
+  if (found && !urgent_ && ++patient_polls_ < limits::kPatientPolls) return true;
   run_scheduled();
   return true;
 }

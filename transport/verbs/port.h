@@ -147,6 +147,7 @@ class PortState final : public RegionUsers,
   Status open();
   Status open_queues();
   bool poll_once() noexcept override;
+  bool poll();
   bool arm() noexcept override;
   void on_fd_events(std::uint32_t events) noexcept override;
   void read_device_events();
@@ -201,6 +202,8 @@ class PortState final : public RegionUsers,
   Chain chain_;
   Nobody nobody_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
+  bool polling_ = false;
+  std::shared_ptr<PortState> kept_;  // dropped while it was polled
   bool dead_ = false;  // the device does not answer any more
   bool armed_ = false;
   bool polled_ = false;    // it is a poller of the loop
