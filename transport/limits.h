@@ -25,6 +25,8 @@ inline constexpr Nanos kCallerSpin = std::chrono::milliseconds(1);
 // long.
 inline constexpr int kLoopPolls = 64;
 inline constexpr int kLoopTurnsWithoutFds = 64;
+// A caller that waits looks at the pollers alone, so often in a row but for one.
+inline constexpr unsigned kLoopLooks = 8;
 inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);

@@ -125,6 +125,10 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   for (;;) {
     if (done()) return;
     const bool drives = try_drive();
+    if (drives && look()) {
+      release_drive();
+      continue;
+    }
     const TimePoint now = drives ? steady_now() : steady_clock().now();
     if (now < deadline) {
       // Short turns: others that wait get their chance to see that they are done.
@@ -137,6 +141,17 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
     if (drives) release_drive();
     if (now >= deadline) return;
   }
+}
+
+// What is there already needs no clock, no timer and no descriptor; for a few times in a row, so that these
+// have their turns.
+bool Loop::look() {
+  if (manual_clock_ || pollers_.empty() || ++looks_ % limits::kLoopLooks == 0) return false;
+  const bool ran = run_pollers();
+  if (!ran) return false;
+  now_.reset();
+  progressed_ = true;
+  return true;
 }
 
 // Until the driver leaves. Bounded, because somebody else may drive by then.

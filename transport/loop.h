@@ -126,6 +126,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool try_drive();
   void release_drive();
   void wait_for_drive(TimePoint until);
+  bool look();
   bool turn(TimePoint block_until);
   bool run_posted();
   bool run_timers();
@@ -163,6 +164,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::vector<Poller*> pollers_;
   bool pollers_removed_ = false;
   int turns_without_fds_ = 0;
+  unsigned looks_ = 0;
   TimePoint fds_seen_{};
   mutable std::optional<TimePoint> now_;  // what was read in this round
   bool progressed_ = false;               // since last_progress_, which is brought up to date before a wait
