@@ -19,6 +19,14 @@ using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 using ByteVector = std::vector<std::byte>;
 
+// Copies the parts one behind the other; there is room for all of them.
+inline void copy_parts(std::span<const Bytes> parts, std::byte* to) {
+  for (const Bytes part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());  // of nothing there may be no address
+    to += part.size();
+  }
+}
+
 inline Bytes as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 inline std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -55,7 +55,7 @@ void Request::answer(Result<ByteVector>&& reply) {
   SLIME_CHECK(responder_ != nullptr);  // a request is answered once
   const std::shared_ptr<Responder> responder = std::move(responder_);
   responder->respond(ticket_, std::move(reply));
-  body_.release();  // its slot goes back no later than the loop's turn ends
+  body_.release();  // its slot may take the next message
   if (tracker_ == nullptr) return;
   const std::shared_ptr<Tracker> tracker = std::move(tracker_);
   tracker->answered();

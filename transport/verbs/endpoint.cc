@@ -1,7 +1,6 @@
 #include "transport/verbs/endpoint.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/str.h"
 #include "transport/copy_checks.h"
@@ -125,11 +124,7 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
     port_->wait_for_buffer(*this);
     return buffer.status();
   }
-  std::byte* to = buffer->data;
-  for (const Bytes part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
-    to += part.size();
-  }
+  copy_parts(parts, buffer->data);
   operation.mark_posted();
   ++credit_used_;
   ++counters_.messages_sent;

@@ -172,6 +172,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] bool drained() const;
   [[nodiscard]] std::string path() const;
   [[nodiscard]] Status peer_gone(const Status& cause) const;
+  [[nodiscard]] Status unavailable(const Status& cause) const;
   void arm(TimePoint when);
   void on_timer();
   bool expire(TimePoint now, TimePoint& next);

@@ -7,8 +7,6 @@
 namespace slime::transport::verbs {
 namespace {
 
-std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
-
 // The peer's key for the byte at `offset`, and how many bytes from there it covers.
 struct RemoteKey {
   std::uint32_t rkey;
@@ -75,9 +73,8 @@ bool VerbsEndpoint::post_single(OneSided& operation, std::uint32_t number) {
   operation.in_flight = accepted;
   operation.moved = operation.started = operation.posted = true;
   if (posted.ok()) return true;
-  const Status error = peer_gone(Status(Code::kUnavailable, posted.text()));
-  operation.failure = error;
-  break_now(error);
+  operation.failure = unavailable(posted);
+  break_now(operation.failure);
   return true;
 }
 

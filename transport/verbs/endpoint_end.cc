@@ -22,6 +22,11 @@ Status VerbsEndpoint::peer_gone(const Status& cause) const {
       str("lost the connection to ", who_.peer_name, " (", path(), "; ", side_text_, "): ", cause.text()));
 }
 
+// With whatever code the device's own error has.
+Status VerbsEndpoint::unavailable(const Status& cause) const {
+  return peer_gone(Status(Code::kUnavailable, cause.text()));
+}
+
 void VerbsEndpoint::close(Nanos bound) {
   SLIME_CHECK(loop_->in_loop());
   if (state_ != State::kConnecting && state_ != State::kOpen) return;

@@ -124,7 +124,7 @@ void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
   }
   const Status error = explain({what, who_.peer_name, path()}, completion);
   if (failed != nullptr) failed->failure = error;
-  break_now(peer_gone(Status(Code::kUnavailable, error.text())));
+  break_now(unavailable(error));
 }
 
 // ------------------------------------------------------------------------------------------ what the peer
@@ -137,7 +137,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
       count_error(completion.status);
       const Status error = explain({"receive", who_.peer_name, path()}, completion);
-      break_now(peer_gone(Status(Code::kUnavailable, error.text())));
+      break_now(unavailable(error));
     }
     return;
   }

@@ -1,18 +1,12 @@
 // How an endpoint hands messages to the device, and what follows from that. One-sided work: endpoint_data.cc.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/str.h"
 #include "transport/verbs/chain.h"
 #include "transport/verbs/endpoint.h"
 
 namespace slime::transport::verbs {
-namespace {
-
-std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
-
-}  // namespace
 
 void VerbsEndpoint::flush() {
   if (!working()) return;
@@ -61,11 +55,7 @@ bool VerbsEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, 
       messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval)
     return false;
   std::array<std::byte, limits::kPromptBytes> bytes;  // the device takes them out during the post
-  std::byte* to = bytes.data();
-  for (const Bytes part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
-    to += part.size();
-  }
+  copy_parts(parts, bytes.data());
   ibv_sge source{address_of(bytes.data()), total, 0};
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
@@ -102,7 +92,7 @@ bool VerbsEndpoint::post_one(ibv_send_wr& request, bool signaled) {
   Status posted = pair.post(&request, 1, signaled ? 1 : 0, accepted);
   account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
   ++counters_.doorbells;
-  if (!posted.ok()) break_now(peer_gone(Status(Code::kUnavailable, posted.text())));
+  if (!posted.ok()) break_now(unavailable(posted));
   return posted.ok();
 }
 
@@ -227,10 +217,10 @@ std::uint32_t VerbsEndpoint::post_chain(QueuePair& pair, std::uint32_t number, C
     if (OneSided* operation = refused > 0 ? operations_.find(owner.operation) : nullptr) {
       operation->in_flight -= refused;
       // What the device took of it may still succeed: the whole has not.
-      operation->failure = peer_gone(Status(Code::kUnavailable, posted.text()));
+      operation->failure = unavailable(posted);
     }
   }
-  if (!posted.ok()) break_now(peer_gone(Status(Code::kUnavailable, posted.text())));
+  if (!posted.ok()) break_now(unavailable(posted));
   return accepted;
 }
 

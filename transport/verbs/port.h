@@ -204,7 +204,7 @@ class PortState final : public RegionUsers,
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
   std::shared_ptr<PortState> kept_;  // dropped while it was polled
-  bool dead_ = false;  // the device does not answer any more
+  bool dead_ = false;                // the device does not answer any more
   bool armed_ = false;
   bool polled_ = false;    // it is a poller of the loop
   bool watching_ = false;  // the channel

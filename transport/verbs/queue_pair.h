@@ -32,6 +32,9 @@ struct QueuePairRoute {
   bool ethernet = true;
 };
 
+// As work requests have it.
+inline std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
 // One reliable connected queue pair, with an account of its send queue. A work request takes room from its
 // post until a completion at or behind its place is polled: what the device counts, too. Thread: the loop.
 class QueuePair {
