@@ -49,7 +49,7 @@ Loop::~Loop() {
 // ----------------------------------------------------------------------------------------------------------
 // driving
 
-bool Loop::in_loop() const {
+bool Loop::nobody_else_drives() const {
   const std::thread::id driver = driver_.load(std::memory_order_acquire);
   return driver == std::this_thread::get_id() || driver == std::thread::id{};
 }

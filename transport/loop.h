@@ -79,10 +79,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   template <class F>
   auto run(F fn) -> decltype(fn());
   // True on the thread that drives the loop, or when nobody drives it.
-  [[nodiscard]] bool in_loop() const;
+  [[nodiscard]] bool in_loop() const { return driven_ == this || nobody_else_drives(); }
   // True only inside the loop's own callbacks, where nothing may wait for the loop.
   [[nodiscard]] bool drives() const {
-    return driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
+    return driven_ == this || driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
   }
   // The loop inside whose callbacks the calling thread is, the innermost of several; null outside. Cheap.
   [[nodiscard]] static const Loop* driven() { return driven_; }
@@ -123,6 +123,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   class DriveScope;
 
   Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake);
+  [[nodiscard]] bool nobody_else_drives() const;
   bool try_drive();
   void release_drive();
   void wait_for_drive(TimePoint until);

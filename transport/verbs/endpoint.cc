@@ -65,18 +65,15 @@ std::string VerbsEndpoint::describe() const {
 
 // ------------------------------------------------------------------------------------------------- posting
 
-Status VerbsEndpoint::refusal() {
-  SLIME_CHECK(loop_->in_loop());
+// Only when there is a reason.
+Status VerbsEndpoint::explain_refusal() {
   if (state_ != State::kConnecting && state_ != State::kOpen) {
     if (!close_called_ && !error_.ok()) return error_;
     return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
   }
-  if (in_flight() >= limits::kMaxOperations) {
-    want_room_ = true;
-    return Status(Code::kResourceExhausted,
-                  str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
-  }
-  return {};
+  want_room_ = true;
+  return Status(Code::kResourceExhausted,
+                str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
 }
 
 Status VerbsEndpoint::need_credit() {
@@ -190,8 +187,8 @@ void VerbsEndpoint::drop_uses(std::span<const Copy> copies, std::size_t count) {
 }
 
 // Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to enqueue().
-Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifies,
-                                                      Operation& operation) {
+Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
+                            OneSided*& record) {
   SLIME_TRY(refusal());
   const Rights need = kind >= Kind::kFetchAdd ? Rights::kReadWrite
                       : kind == Kind::kRead   ? Rights::kRemoteRead
@@ -201,8 +198,9 @@ Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const
   if (!add_uses(copies)) return Status(Code::kInvalidArgument, std::string(kClosedHere));
   operation.mark_posted();
   if (notifies) ++credit_used_;
-  const auto [handle, record] = operations_.emplace();
-  SLIME_CHECK(record != nullptr);
+  const auto [handle, stored] = operations_.emplace();
+  SLIME_CHECK(stored != nullptr);
+  record = stored;
   record->self = handle;
   record->operation = &operation;
   record->kind = kind;
@@ -212,7 +210,7 @@ Result<VerbsEndpoint::OneSided*> VerbsEndpoint::admit(Kind kind, std::span<const
   record->posted_at = last_send_;
   arm(last_send_ + limits::kStuckAfter);
   record->sequence = next_sequence_++;
-  return record;
+  return {};
 }
 
 // Of several that are idle always the same, which the device then knows best; the last, which has the
@@ -239,7 +237,7 @@ void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
     // first has room for many blocks.
     const bool first = record.has_imm || record.batch.size() > limits::kSideDepth / 2;
     const std::uint32_t number = first ? 0 : least_busy_lane();
-    if (now && post_single(record, number)) return schedule_after_completion();
+    if (now && post_single(record, number)) return schedule_housekeeping();
     lanes_[number].backlog.push_back(record.self);
   }
   if (now) post_data();
@@ -248,31 +246,31 @@ void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
 
 Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
-  const Result<OneSided*> record = admit(Kind::kRead, copies, false, operation);
-  if (!record) return record.status();
+  OneSided* record = nullptr;
+  SLIME_TRY(admit(Kind::kRead, copies, false, operation, record));
   ++counters_.reads;
-  enqueue(**record, worth_striping(copies));
+  enqueue(*record, worth_striping(copies));
   return {};
 }
 
 Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
-  const Result<OneSided*> record = admit(Kind::kWrite, copies, false, operation);
-  if (!record) return record.status();
+  OneSided* record = nullptr;
+  SLIME_TRY(admit(Kind::kWrite, copies, false, operation, record));
   ++counters_.writes;
-  (*record)->flush_read = wants_flush_read(copies);
+  record->flush_read = wants_flush_read(copies);
   // A batch with a read that flushes it goes through one queue pair, which keeps that behind the data.
-  enqueue(**record, !(*record)->flush_read && worth_striping(copies));
+  enqueue(*record, !record->flush_read && worth_striping(copies));
   return {};
 }
 
 Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
-  const Result<OneSided*> record = admit(Kind::kWrite, copies, true, operation);
-  if (!record) return record.status();
+  OneSided* record = nullptr;
+  SLIME_TRY(admit(Kind::kWrite, copies, true, operation, record));
   ++counters_.writes;
-  (*record)->imm = imm;
-  (*record)->flush_read = wants_flush_read(copies);
-  enqueue(**record, false);  // one queue pair keeps the notification behind the data
+  record->imm = imm;
+  record->flush_read = wants_flush_read(copies);
+  enqueue(*record, false);  // one queue pair keeps the notification behind the data
   return {};
 }
 
@@ -289,12 +287,12 @@ Status VerbsEndpoint::post_atomic(Kind kind, const AtomicTarget& target, std::ui
     return Status(Code::kUnimplemented, str("the device of ", who_.peer_name, " does no atomics"));
   if (target.local != nullptr && target.local->valid() && target.local->kind() != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "atomics are for host memory");
-  const Result<OneSided*> record = admit(kind, {&copy, 1}, false, operation);
-  if (!record) return record.status();
+  OneSided* record = nullptr;
+  SLIME_TRY(admit(kind, {&copy, 1}, false, operation, record));
   ++counters_.atomics;
-  (*record)->atomic = {copy, compare_add, swap};
-  (*record)->batch = {};
-  enqueue(**record, false);
+  record->atomic = {copy, compare_add, swap};
+  record->batch = {};
+  enqueue(*record, false);
   return {};
 }
 
@@ -328,7 +326,8 @@ void VerbsEndpoint::complete(Operation& operation, Status status) {
 
 void VerbsEndpoint::complete_one_sided(OneSided& done, Status status) {
   Operation& operation = *done.operation;
-  drop_uses(done.copies(), done.copies().size());
+  const std::span<const Copy> copies = done.copies();
+  drop_uses(copies, copies.size());
   operations_.erase(done.self);
   complete(operation, std::move(status));
 }

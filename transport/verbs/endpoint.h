@@ -116,6 +116,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     bool reported = false;  // as stuck
     bool left = false;      // the device is done with it, and its regions are free
     Status failure;
+    [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }
     [[nodiscard]] std::span<const Copy> copies() const {
       if (left) return {};
       return atomic ? std::span(&atomic->copy, 1) : batch;
@@ -142,11 +143,18 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
 
   // ---- posting (endpoint.cc)
   [[nodiscard]] bool working() const { return state_ <= State::kClosing; }
-  Status refusal();
+  // What no post gets by, or OK.
+  Status refusal() {
+    SLIME_CHECK(loop_->in_loop());
+    const bool taken = state_ == State::kOpen || state_ == State::kConnecting;
+    return taken && in_flight() < limits::kMaxOperations ? Status() : explain_refusal();
+  }
+  Status explain_refusal();
   Status need_credit();
   Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
-  Result<OneSided*> admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation);
+  Status admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
+               OneSided*& record);
   [[nodiscard]] std::uint32_t least_busy_lane() const;
   void enqueue(OneSided& record, bool striped);
   Status post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add, std::uint64_t swap,
@@ -226,6 +234,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] Status explain(const FailedWork& work, const ibv_wc& completion) const;
   void fail_work(const WorkId& id, const ibv_wc& completion);
   void complete_finished(bool succeeded, bool all);
+  void finish_one(const QueuePair::Owner& owner);
 
   const std::shared_ptr<PortState> port_;
   const std::shared_ptr<Loop> loop_;

@@ -16,6 +16,11 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
   ++counters_.completions;
   prompt_ = true;
   const bool good = completion.status == IBV_WC_SUCCESS;
+  if (QueuePair::Owner one; good && pair.reap_one(id.place, one)) {
+    finish_one(one);
+    schedule_after_completion();
+    return true;
+  }
   // Requests complete in order: with an error, all before it have succeeded.
   const bool succeeded = good || completion.status != IBV_WC_WR_FLUSH_ERR;
   finished_.clear();
@@ -33,6 +38,16 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
   complete_finished(succeeded, good);
   schedule_after_completion();
   return true;
+}
+
+// The usual completion: of one work request.
+void VerbsEndpoint::finish_one(const QueuePair::Owner& owner) {
+  port_->gave_back(work_in_flight_--, 1);
+  if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
+  OneSided* const operation = operations_.find(owner.operation);
+  if (operation == nullptr) return;
+  --operation->in_flight;
+  if (operation->succeeded()) complete_one_sided(*operation, Status());
 }
 
 // Urgent is what somebody may wait for: posts, grants, the end.
@@ -54,9 +69,7 @@ void VerbsEndpoint::complete_finished(bool succeeded, bool all) {
   const std::size_t failed = all || finished_.empty() ? 0 : 1;
   for (std::size_t i = 0; i + failed < finished_.size(); ++i) {
     OneSided* operation = operations_.find(finished_[i]);
-    if (operation == nullptr || !operation->posted || operation->in_flight > 0 || !operation->failure.ok())
-      continue;
-    complete_one_sided(*operation, Status());
+    if (operation != nullptr && operation->succeeded()) complete_one_sided(*operation, Status());
   }
 }
 

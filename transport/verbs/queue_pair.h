@@ -78,6 +78,13 @@ class QueuePair {
   // each owner of it; `in_part` when work of it is still under way behind the place.
   template <class F>
   std::uint32_t reap(std::uint32_t place, F&& fn);
+  // The same for the case that the owner in front has one work request, at `place`: takes it. Null: not so.
+  [[nodiscard]] bool reap_one(std::uint32_t place, Owner& owner) {
+    if (place != (reaped_ & MessageNote::kMask) || owners_.front().work_requests != 1) return false;
+    owner = owners_.pop_front();
+    ++reaped_;
+    return true;
+  }
   // Before it is destroyed with work in flight: whose that is.
   template <class F>
   void abandon(F&& fn) {

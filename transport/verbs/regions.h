@@ -40,12 +40,15 @@ class Registration {
     std::uint64_t bytes = 0;
   };
   // Also of a registration that has ended: the adapter refuses its keys.
-  [[nodiscard]] LocalKey local_key(std::uint64_t offset) const;
+  [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
+    return parts_ == 1 ? LocalKey{local_keys_[0], bytes_ - offset} : key_of_part(offset);
+  }
   [[nodiscard]] std::uint8_t parts() const { return parts_; }
   [[nodiscard]] std::uint32_t remote_key(std::uint8_t part) const { return remote_keys_[part]; }
   [[nodiscard]] const std::byte* data() const { return data_; }
 
  private:
+  [[nodiscard]] LocalKey key_of_part(std::uint64_t offset) const;
   Registration(std::shared_ptr<Context> context, const std::byte* data, std::uint64_t bytes,
                std::uint8_t parts)
       : context_(std::move(context)),

@@ -139,8 +139,7 @@ void Registration::abandon() {
   mrs_.clear();
 }
 
-Registration::LocalKey Registration::local_key(std::uint64_t offset) const {
-  if (parts_ == 1) return {local_keys_[0], bytes_ - offset};
+Registration::LocalKey Registration::key_of_part(std::uint64_t offset) const {
   const std::uint64_t part = offset / part_bytes_;
   const std::uint64_t end = std::min((part + 1) * part_bytes_, bytes_);
   return {local_keys_[part], end - offset};
