@@ -117,12 +117,12 @@ void run(Bytes input) {
   SLIME_CHECK(loop.has_value());
   FuzzWire* wire = nullptr;
   ByteVector stream(input.begin(), input.end());
-  soft::SoftDevice device([&]() -> soft::WireFactory {
-    return [&](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
+  soft::SoftDevice device([&](Loop& its_loop) {
+    return soft::plain_wires(its_loop, [&](Loop&, UniqueFd, const Introduction&) {
       auto made = std::make_unique<FuzzWire>(stream);
       wire = made.get();
-      return std::unique_ptr<Wire>(std::move(made));
-    };
+      return Result<std::unique_ptr<Wire>>(std::move(made));
+    });
   });
   Guarded open;
   Guarded readable;

@@ -60,12 +60,12 @@ class ScriptWire final : public Wire {
 // One endpoint whose peer is the test.
 struct Scripted {
   Scripted()
-      : loop(std::move(*Loop::create({.clock = &clock}))), device([this]() -> soft::WireFactory {
-          return [this](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
+      : loop(std::move(*Loop::create({.clock = &clock}))), device([this](Loop& its_loop) {
+          return soft::plain_wires(its_loop, [this](Loop&, UniqueFd, const Introduction&) {
             auto made = std::make_unique<ScriptWire>();
             wire = made.get();
-            return std::unique_ptr<Wire>(std::move(made));
-          };
+            return Result<std::unique_ptr<Wire>>(std::move(made));
+          });
         }) {
     port = std::move(*device.open_port(*loop, {}));
     auto pending = port->prepare();

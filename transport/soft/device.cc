@@ -7,6 +7,32 @@
 #include "transport/soft/port.h"
 
 namespace slime::transport::soft {
+namespace {
+
+class PlainPending final : public PendingWire {
+ public:
+  PlainPending(Loop& loop, std::shared_ptr<MakeWire> make) : loop_(loop), make_(std::move(make)) {}
+  [[nodiscard]] ByteVector parameters() const override { return {}; }
+  Result<std::unique_ptr<Wire>> finish(Bytes peer_parameters, UniqueFd socket,
+                                       const Introduction& who) override {
+    if (!peer_parameters.empty())
+      return Status(Code::kCorrupt, "the peer's engine parameters have a wrong size");
+    return (*make_)(loop_, std::move(socket), who);
+  }
+
+ private:
+  Loop& loop_;
+  const std::shared_ptr<MakeWire> make_;
+};
+
+}  // namespace
+
+WireFactory plain_wires(Loop& loop, MakeWire make) {
+  auto shared = std::make_shared<MakeWire>(std::move(make));
+  return [&loop, shared]() -> Result<std::unique_ptr<PendingWire>> {
+    return std::unique_ptr<PendingWire>(std::make_unique<PlainPending>(loop, shared));
+  };
+}
 
 void DeviceState::add_port(const std::shared_ptr<PortState>& port) {
   const std::lock_guard lock(mutex_);
@@ -100,14 +126,14 @@ Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights 
 
 Result<std::unique_ptr<Port>> SoftDevice::open_port(Loop& loop, PortOptions options) {
   SLIME_TRY(options.validate());
-  WireFactory factory;
-  {
+  Result<WireFactory> factory = loop.run([&] {
     const std::lock_guard lock(mutex_);
-    factory = make_factory_();
-  }
+    return make_factory_(loop);
+  });
+  if (!factory) return std::move(factory).error();
   auto state = std::make_shared<PortState>(loop.shared_from_this(), state_, options);
   state_->add_port(state);
-  return std::unique_ptr<Port>(std::make_unique<SoftPort>(std::move(state), std::move(factory)));
+  return std::unique_ptr<Port>(std::make_unique<SoftPort>(std::move(state), std::move(*factory)));
 }
 
 }  // namespace slime::transport::soft

@@ -13,10 +13,27 @@ namespace slime::transport::soft {
 
 class PortState;
 
-// Makes the wire of one new endpoint. Thread: the port's loop.
-using WireFactory = UniqueFunction<Result<std::unique_ptr<Wire>>(Loop&, UniqueFd, const Introduction&)>;
-// Makes the factory of one new port.
-using WireFactoryMaker = UniqueFunction<WireFactory()>;
+// A wire in the making: the fabric's part of a PendingEndpoint. Thread: the port's loop.
+class PendingWire {
+ public:
+  PendingWire() = default;
+  PendingWire(const PendingWire&) = delete;
+  PendingWire& operator=(const PendingWire&) = delete;
+  virtual ~PendingWire() = default;
+  // What the peer must know beside the engine's parameters.
+  [[nodiscard]] virtual ByteVector parameters() const = 0;
+  // Once.
+  virtual Result<std::unique_ptr<Wire>> finish(Bytes peer_parameters, UniqueFd socket,
+                                               const Introduction& who) = 0;
+};
+
+// Makes the wires of one port, and dies with it. Thread: the port's loop.
+using WireFactory = UniqueFunction<Result<std::unique_ptr<PendingWire>>()>;
+// Makes the factory of one new port. Thread: its loop.
+using WireFactoryMaker = UniqueFunction<Result<WireFactory>(Loop&)>;
+// Of a fabric that tells the peer nothing of its own.
+using MakeWire = UniqueFunction<Result<std::unique_ptr<Wire>>(Loop&, UniqueFd, const Introduction&)>;
+WireFactory plain_wires(Loop& loop, MakeWire make);
 
 // What a device, its regions and its ports share. Thread: any.
 class DeviceState {

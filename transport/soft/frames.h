@@ -60,6 +60,7 @@ struct Parameters {
   std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
   std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
 
+  static constexpr std::size_t kBytes = 12;
   static constexpr std::uint32_t kVersion = 2;  // 2: with atomics
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);

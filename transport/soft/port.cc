@@ -10,26 +10,30 @@ namespace {
 
 class SoftPending final : public PendingEndpoint {
  public:
-  SoftPending(std::shared_ptr<PortState> state, std::shared_ptr<WireFactory> factory,
+  SoftPending(std::shared_ptr<PortState> state, std::unique_ptr<PendingWire> wire,
               std::shared_ptr<CreditAccount> account)
-      : state_(std::move(state)), factory_(std::move(factory)), account_(std::move(account)) {}
+      : state_(std::move(state)), wire_(std::move(wire)), account_(std::move(account)) {}
   ~SoftPending() override {
     if (account_ != nullptr) state_->pool->close(*account_);
   }
 
   [[nodiscard]] ByteVector parameters() const override {
     const PortOptions& options = state_->pool->options();
-    return Parameters{.slot_bytes = options.slot_bytes, .initial_credits = options.base_credits}.encode();
+    ByteVector out =
+        Parameters{.slot_bytes = options.slot_bytes, .initial_credits = options.base_credits}.encode();
+    ByteWriter(out).append(wire_->parameters());
+    return out;
   }
 
   Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
                                            Introduction who) override {
     if (account_ == nullptr) return Status(Code::kInvalidArgument, "this endpoint was made already");
-    Result<Parameters> peer = Parameters::decode(peer_parameters);
+    const std::size_t engine_bytes = std::min(peer_parameters.size(), Parameters::kBytes);
+    Result<Parameters> peer = Parameters::decode(peer_parameters.first(engine_bytes));
     if (!peer) return std::move(peer).error();
-    const std::shared_ptr<Loop> loop = state_->loop();
-    if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
-    Result<std::unique_ptr<Wire>> wire = (*factory_)(*loop, std::move(socket), who);
+    if (state_->loop() == nullptr) return Status(Code::kCancelled, "the port was closed");
+    Result<std::unique_ptr<Wire>> wire =
+        wire_->finish(peer_parameters.subspan(engine_bytes), std::move(socket), who);
     if (!wire) return std::move(wire).error();
     return std::unique_ptr<Endpoint>(
         std::make_unique<SoftEndpoint>(state_, std::move(account_), *peer, std::move(*wire), std::move(who)));
@@ -37,7 +41,7 @@ class SoftPending final : public PendingEndpoint {
 
  private:
   const std::shared_ptr<PortState> state_;
-  const std::shared_ptr<WireFactory> factory_;
+  const std::unique_ptr<PendingWire> wire_;
   std::shared_ptr<CreditAccount> account_;
 };
 
@@ -106,8 +110,13 @@ Result<std::unique_ptr<PendingEndpoint>> SoftPort::prepare() {
         str("the receive pool of ", options.pool_slots, " slots has ", free_slots(),
             " free, another peer needs ", options.base_credits, "; raise pool_slots or close connections"));
   }
+  Result<std::unique_ptr<PendingWire>> wire = factory_();
+  if (!wire) {
+    state_->pool->close(*account);
+    return std::move(wire).error();
+  }
   return std::unique_ptr<PendingEndpoint>(
-      std::make_unique<SoftPending>(state_, factory_, std::move(account)));
+      std::make_unique<SoftPending>(state_, std::move(*wire), std::move(account)));
 }
 
 }  // namespace slime::transport::soft

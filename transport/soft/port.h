@@ -49,7 +49,7 @@ class PortState : public std::enable_shared_from_this<PortState> {
 class SoftPort final : public Port {
  public:
   SoftPort(std::shared_ptr<PortState> state, WireFactory factory)
-      : state_(std::move(state)), factory_(std::make_shared<WireFactory>(std::move(factory))) {}
+      : state_(std::move(state)), factory_(std::move(factory)) {}
   ~SoftPort() override { state_->shut(); }
 
   Result<std::unique_ptr<PendingEndpoint>> prepare() override;
@@ -59,7 +59,7 @@ class SoftPort final : public Port {
 
  private:
   const std::shared_ptr<PortState> state_;
-  const std::shared_ptr<WireFactory> factory_;
+  WireFactory factory_;
 };
 
 }  // namespace slime::transport::soft

@@ -16,7 +16,7 @@ class TcpProvider final : public Provider {
   [[nodiscard]] Status available() const override { return {}; }
   Result<std::unique_ptr<Device>> open_device() override {
     return std::unique_ptr<Device>(
-        std::make_unique<soft::SoftDevice>([] { return soft::WireFactory(&make_wire); }));
+        std::make_unique<soft::SoftDevice>([](Loop& loop) { return soft::plain_wires(loop, &make_wire); }));
   }
 };
 
