@@ -37,8 +37,8 @@ struct PeerAgentOptions {
   std::string ctrl_url{};         // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
   std::string listen = "127.0.0.1:0";
   std::string advertise{};  // what others connect to; empty: the listening address
-  // "tcp", "verbs", ... (PeerAgent::provider_names()): one that cannot be had is an error with the provider's
-  // reason. Both ends of a connection have the same. "auto" is tcp, which reaches every peer.
+  // "tcp", "shm", "verbs", ... (PeerAgent::provider_names()): one that cannot be had is an error with the
+  // provider's reason. Both ends of a connection have the same. "auto" is tcp, which reaches every peer.
   std::string provider = "auto";
   std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
   bool insecure = false;

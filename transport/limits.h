@@ -108,6 +108,20 @@ inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // cost more than the call.
 inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 
+// ---- shm
+// The ring of one direction. Bulk data goes past the rings where it can; what must go through them overlaps
+// its two copies in pieces of a record, which still fit the first-level cache twice.
+inline constexpr std::uint32_t kRingBytes = 128 * 1024;
+inline constexpr std::uint32_t kRingRecordBytes = 16 * 1024;
+// The largest ring that a peer may bring.
+inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
+// Connections of one port, a multiple of 64.
+inline constexpr std::uint32_t kShmPeers = 1024;
+// Rings that one turn looks at; peers of others ring.
+inline constexpr std::size_t kShmWatched = 8;
+// A local socket with a full backlog is tried again after this long.
+inline constexpr Nanos kLocalSocketRetry = std::chrono::milliseconds(1);
+
 // ---- verbs
 // Work requests of one post: one doorbell. Longer chains gain nothing (prior art: 32 reach 10 M/s).
 inline constexpr std::uint32_t kChainRequests = 32;

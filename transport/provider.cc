@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/str.h"
+#include "transport/shm/shm_provider.h"
 #include "transport/sim/provider.h"
 #include "transport/tcp/tcp_provider.h"
 #include "transport/verbs/verbs_provider.h"
@@ -18,6 +19,7 @@ struct Entry {
 // One line for each provider.
 constexpr std::array kProviders{
     Entry{"tcp", &tcp::make_tcp_provider},
+    Entry{"shm", &shm::make_shm_provider},
     Entry{"verbs", &verbs::make_verbs_provider},
     Entry{"sim", &sim::make_sim_provider},
 };

@@ -31,7 +31,7 @@ class PeerAgent(_slime.PeerAgent):
     scope: agents see the names of their own scope.
     ctrl_url: nanoctrl's "http://host:port"; empty: no registry, peers by "host:port" only.
     listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
-    provider: "tcp", "verbs", ... (PeerAgent.provider_names()); one that cannot be had is an error that says why.
+    provider: "tcp", "shm", "verbs", ... (PeerAgent.provider_names()); one that cannot be had is an error that says why.
         Both ends of a connection have the same one. "auto" is tcp, which reaches every peer.
     token, insecure: a secret shared by all agents; required off loopback, unless insecure.
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.

@@ -16,14 +16,14 @@
 
 namespace slime::transport::testing {
 
-// A tcp device and port on a loop of its own, which the test drives.
+// A device and port on a loop of its own, which the test drives; tcp unless another provider is named.
 struct TcpHost {
   explicit TcpHost(std::string name, std::string token = {}, const Clock& clock = steady_clock(),
-                   PortOptions port_options = {}) {
+                   PortOptions port_options = {}, const std::string& provider_name = "tcp") {
     auto made_loop = Loop::create({.clock = &clock});
     REQUIRE(made_loop.has_value());
     loop = *made_loop;
-    auto provider = make_provider("tcp");
+    auto provider = make_provider(provider_name);
     REQUIRE(provider.has_value());
     auto made_device = (*provider)->open_device();
     REQUIRE(made_device.has_value());
@@ -33,6 +33,7 @@ struct TcpHost {
     port = std::move(*made_port);
     options.self = {std::move(name), InstanceId::random()};
     options.token = std::move(token);
+    options.provider = provider_name;
   }
 
   // Drives the loop until `done()`; false after 20 s.
@@ -71,8 +72,8 @@ struct TestAcceptor final : Acceptor {
 // A listening host.
 struct TcpServer : TcpHost {
   explicit TcpServer(std::string token = {}, const Clock& clock = steady_clock(),
-                     PortOptions port_options = {})
-      : TcpHost("server", std::move(token), clock, port_options) {
+                     PortOptions port_options = {}, const std::string& provider_name = "tcp")
+      : TcpHost("server", std::move(token), clock, port_options, provider_name) {
     listen("127.0.0.1:0");
   }
   ~TcpServer() {

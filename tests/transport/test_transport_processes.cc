@@ -1,4 +1,5 @@
-// Peers that die or stop for real: killed with SIGKILL or stopped with SIGSTOP in the middle of work.
+// Peers that die or stop for real: killed with SIGKILL or stopped with SIGSTOP in the middle of work. On the
+// provider that SLIME_TEST_PROVIDER names.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <memory>
 
 #include "tests/support/process.h"
+#include "tests/support/settings.h"
 #include "tests/transport/tcp_host.h"
 
 namespace slime::transport::testing {
@@ -43,7 +45,7 @@ struct Timed final : Operation {
 
 // We are connected to a `transport_peer serve`, and have its region.
 struct Client final : TcpHost, Receiver {
-  Client() : TcpHost("test"), peer(spawn_peer({"serve"})) {
+  Client() : TcpHost("test", {}, steady_clock(), {}, test::provider()), peer(spawn_peer({"serve"})) {
     const std::string address = next_line(peer);
     Attempt attempt(*this, address, options);
     REQUIRE(until([&] { return attempt.done(); }));
@@ -211,7 +213,7 @@ TEST_CASE("a stopped listener costs the handshake's time and no more") {
   test::Process peer = spawn_peer({"serve"});
   const std::string address = next_line(peer);
   REQUIRE(peer.stop().ok());
-  TcpHost host("test");
+  TcpHost host("test", {}, steady_clock(), {}, test::provider());
   host.options.timeout = milliseconds(200);
   const TimePoint begin = steady_clock().now();
   Attempt attempt(host, address, host.options);
@@ -232,7 +234,7 @@ TEST_CASE("a peer that ends in good order says goodbye, which is not an error of
 
 // We export a region to a peer in another process that uses it without end.
 struct Exporter final : TcpServer, Receiver {
-  explicit Exporter(const std::string& what) {
+  explicit Exporter(const std::string& what) : TcpServer({}, steady_clock(), {}, test::provider()) {
     auto made = device->allocate(8 * kMiB, Rights::kReadWrite);
     REQUIRE(made.has_value());
     region = std::move(*made);

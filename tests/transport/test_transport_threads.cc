@@ -1,4 +1,5 @@
-// Regions and messages are used by any thread while loops with threads of their own move data.
+// Regions and messages are used by any thread while loops with threads of their own move data. On the
+// provider that SLIME_TEST_PROVIDER names.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "tests/support/eventually.h"
+#include "tests/support/settings.h"
 #include "tests/transport/fixture.h"
 #include "transport/provider.h"
 
@@ -67,7 +69,7 @@ struct Worker {
 };
 
 std::unique_ptr<Device> open_device() {
-  auto provider = make_provider("tcp");
+  auto provider = make_provider(test::provider());
   REQUIRE(provider.has_value());
   auto device = (*provider)->open_device();
   REQUIRE(device.has_value());
@@ -87,16 +89,17 @@ void connect(Worker& a, Worker& b, Receiver& receiver_a, Receiver& receiver_b) {
   const auto pending_a = prepare(a);
   const auto pending_b = prepare(b);
   auto finish = [](Worker& worker, const std::shared_ptr<PendingEndpoint>& pending, PendingEndpoint& other,
-                   UniqueFd& socket, Receiver& receiver) {
+                   UniqueFd& socket, Receiver& receiver, bool initiator) {
+    const ByteVector parameters = other.parameters();
     worker.loop->run([&] {
-      auto made = pending->finish(other.parameters(), std::move(socket), {"here", "there", true});
+      auto made = pending->finish(parameters, std::move(socket), {"here", "there", initiator});
       SLIME_CHECK(made.has_value());
       worker.endpoint = std::move(*made);
       worker.endpoint->set_receiver(receiver);
     });
   };
-  finish(a, pending_a, *pending_b, socket_a, receiver_a);
-  finish(b, pending_b, *pending_a, socket_b, receiver_b);
+  finish(a, pending_a, *pending_b, socket_a, receiver_a, true);
+  finish(b, pending_b, *pending_a, socket_b, receiver_b, false);
 }
 
 // Writes to the peer's region over and over until it is told to stop.
@@ -225,6 +228,28 @@ TEST_CASE("atomics of several loops on one number lose nothing, and end with the
   }
   for (Adder& adder : adders) adder.stop();
   CHECK(result_region->close().ok());
+}
+
+TEST_CASE(
+    "bulk data goes on whenever the way to the peer was full, although both loops sleep when they can") {
+  constexpr std::size_t kBytes = 4 << 20;
+  const auto target_device = open_device();
+  const auto source_device = open_device();
+  auto target = target_device->allocate(kBytes, Rights::kReadWrite);
+  auto source = source_device->allocate(kBytes, Rights::kLocal);
+  REQUIRE(target.has_value());
+  REQUIRE(source.has_value());
+  Worker a(*source_device, {});
+  Worker b(*target_device, {});
+  connect(a, b, a.recorder, b.recorder);
+  std::deque<Writer> writers;
+  for (int i = 0; i < 4; ++i) writers.emplace_back(a, *source, 0).aim(target->describe());
+  const auto goal = static_cast<std::uint64_t>(test::scaled(50));
+  CHECK(eventually([&] {
+    return std::all_of(writers.begin(), writers.end(), [&](Writer& writer) { return writer.written > goal; });
+  }));
+  for (Writer& writer : writers) writer.stop();
+  CHECK(source->close().ok());
 }
 
 TEST_CASE("a region closed on one thread holds its bytes, while two loops go on writing to it") {

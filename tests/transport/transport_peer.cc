@@ -1,5 +1,6 @@
 // A peer in a process of its own, for tests that kill or stop it. Does what its first argument says, tells
-// its address as the first line of its stdout, ends at the end of its stdin.
+// its address as the first line of its stdout, ends at the end of its stdin. On the provider that
+// SLIME_TEST_PROVIDER names.
 //
 //   transport_peer serve          exports a region to each peer and swallows what is sent to it
 //   transport_peer write ADDRESS  writes into the region that the peer exports, without end
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tests/support/settings.h"
 #include "transport/connect.h"
 
 namespace slime::transport {
@@ -58,6 +60,7 @@ class Server final : public Acceptor {
     region_ = must(device.allocate(kRegionBytes, Rights::kReadWrite));
     HandshakeOptions options;
     options.self = {"peer", InstanceId::random()};
+    options.provider = test::provider();
     listener_ = must(Listener::listen(loop, port, "127.0.0.1:0", false, options, *this));
   }
   [[nodiscard]] std::string address() const { return listener_->address(); }
@@ -144,7 +147,7 @@ bool stdin_ended() {
 
 int run(std::string_view what, const std::string& address) {
   const std::shared_ptr<Loop> loop = must(Loop::create());
-  const auto device = must(must(make_provider("tcp"))->open_device());
+  const auto device = must(must(make_provider(test::provider()))->open_device());
   const auto port = must(device->open_port(*loop));
   std::unique_ptr<Server> server;
   std::unique_ptr<Hammer> hammer;
@@ -156,6 +159,7 @@ int run(std::string_view what, const std::string& address) {
     hammer = std::make_unique<Hammer>(*device, what == "write");
     HandshakeOptions options;
     options.self = {"peer", InstanceId::random()};
+    options.provider = test::provider();
     connecting = connect(*loop, *port, address, {}, options, [&](Result<Connected> connected) {
       hammer->use(must(std::move(connected)).endpoint);
       tell("connected");

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "transport/loop.h"
+#include "transport/shm/bell.h"
+#include "transport/shm/packet.h"
+#include "transport/shm/parameters.h"
+
+namespace slime::transport::shm {
+
+class ShmWire;
+
+// What the wires of one port share: the bell, the local socket through which descriptors come, and the looks
+// at rings. It looks at the rings of a few busy wires; the others ring. Thread: the loop. Lifetime: until the
+// port and the last wire are gone.
+class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
+ public:
+  static Result<std::shared_ptr<Hub>> create(Loop& loop);
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+  ~Hub();
+
+  [[nodiscard]] Loop& loop() const { return loop_; }
+  [[nodiscard]] const Bell& bell() const { return bell_; }
+  // With a new cookie, which is expected until forget().
+  Parameters expect();
+  void forget(const InstanceId& cookie);
+  // Brings what an initiator with that cookie has sent, or will send, to `wire`.
+  void claim(const InstanceId& cookie, ShmWire& wire);
+
+  // A number for a wire, under which its peer rings; kResourceExhausted when all are taken.
+  Result<std::uint32_t> add(ShmWire& wire);
+  void remove(std::uint32_t number);
+  // Looks at the wire in each turn from now on, until it has been quiet while others were not.
+  void watch(ShmWire& wire);
+
+ private:
+  // What came for a cookie, or who waits for it.
+  struct Expected {
+    ShmWire* wire = nullptr;
+    UniqueFd socket;
+    Packet packet;
+  };
+  // A connection whose packet has not come.
+  struct Visitor final : FdHandler {
+    Visitor(Hub& owner, UniqueFd fd) : hub(owner), socket(std::move(fd)) {}
+    ~Visitor();
+    void on_fd_events(std::uint32_t) noexcept override { hub.on_packet(*this); }
+
+    Hub& hub;
+    UniqueFd socket;
+    bool watched = false;
+    TimerId timer;
+  };
+
+  explicit Hub(Loop& loop) : loop_(loop) {}
+  Status open();
+  bool poll_once() noexcept override;
+  bool arm() noexcept override;
+  void on_visitors();
+  void on_packet(Visitor& visitor);
+  void drop(Visitor& visitor);
+  void cool_down();
+
+  // A descriptor of the hub's own.
+  struct Watch final : FdHandler {
+    explicit Watch(UniqueFunction<void()> fn) : fn(std::move(fn)) {}
+    void on_fd_events(std::uint32_t) noexcept override { fn(); }
+    UniqueFunction<void()> fn;
+  };
+
+  Loop& loop_;
+  Bell bell_;
+  InstanceId boot_;
+  InstanceId socket_name_;
+  UniqueFd listening_;
+  Watch on_bell_{[this] { bell_.drain(); }};
+  Watch on_listening_{[this] { on_visitors(); }};
+  bool open_ = false;
+  bool asleep_ = false;
+  std::map<InstanceId, Expected> expected_;
+  std::vector<std::unique_ptr<Visitor>> visitors_;
+  std::vector<ShmWire*> wires_;  // by number; null: free
+  std::vector<std::uint32_t> free_;
+  std::vector<ShmWire*> watched_;  // null: removed during a look
+};
+
+}  // namespace slime::transport::shm

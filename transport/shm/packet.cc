@@ -1,0 +1,154 @@
+#include "transport/shm/packet.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::transport::shm {
+namespace {
+
+template <class T>
+Result<T> decode(const Packet& packet) {
+  T out;
+  if (packet.bytes.size() != sizeof out) return Status(Code::kCorrupt, "a packet of an unknown size");
+  std::memcpy(&out, packet.bytes.data(), sizeof out);
+  if (out.magic != kPacketMagic) return Status(Code::kCorrupt, "not a packet of Slime");
+  if (out.version != kPacketVersion)
+    return Status(Code::kCorrupt,
+                  str("shared memory of version ", out.version, ", this is version ", kPacketVersion));
+  return out;
+}
+
+struct LocalAddress {
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+LocalAddress abstract(const std::string& name) {
+  LocalAddress out;
+  SLIME_CHECK(name.size() < sizeof out.address.sun_path);
+  out.address.sun_family = AF_UNIX;
+  std::memcpy(out.address.sun_path + 1, name.data(), name.size());
+  out.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return out;
+}
+
+Result<UniqueFd> local_socket() {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return from_errno("socket(AF_UNIX)", errno);
+  return socket;
+}
+
+}  // namespace
+
+Result<AttachPacket> decode_attach(const Packet& packet) {
+  auto out = decode<AttachPacket>(packet);
+  if (out && packet.descriptors.size() != AttachPacket::kDescriptors)
+    return Status(Code::kCorrupt, "a packet without its descriptors");
+  return out;
+}
+
+Result<AttachedPacket> decode_attached(const Packet& packet) {
+  auto out = decode<AttachedPacket>(packet);
+  if (out && packet.descriptors.size() != (out->code == 0 ? AttachedPacket::kDescriptors : 0))
+    return Status(Code::kCorrupt, "a packet without its descriptors");
+  return out;
+}
+
+Result<UniqueFd> listen_local(const std::string& name) {
+  auto socket = local_socket();
+  if (!socket) return socket;
+  const LocalAddress at = abstract(name);
+  if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) != 0)
+    return from_errno("bind of a local socket", errno);
+  if (::listen(socket->get(), SOMAXCONN) != 0) return from_errno("listen on a local socket", errno);
+  return socket;
+}
+
+Result<UniqueFd> connect_local(const std::string& name) {
+  auto socket = local_socket();
+  if (!socket) return socket;
+  const LocalAddress at = abstract(name);
+  if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) == 0) return socket;
+  if (errno == EAGAIN) return Status(Code::kResourceExhausted, "its local socket has a full backlog");
+  return Status(Code::kUnavailable, str("its local socket cannot be reached (", std::strerror(errno),
+                                        "): it is in another network namespace, on another host, or gone"));
+}
+
+Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    SLIME_CHECK(descriptors.size() <= kMostDescriptors);
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  ssize_t n = 0;
+  do {
+    n = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0) return from_errno("sendmsg on a local socket", errno);
+  return {};
+}
+
+Result<Packet> receive_packet(int socket) {
+  Packet out;
+  out.bytes.resize(sizeof(AttachPacket) + 1);  // one more than any: a longer packet is seen to be longer
+  iovec part{out.bytes.data(), out.bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t n = 0;
+  do {
+    n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return Status(Code::kResourceExhausted, "nothing has come yet");
+  if (n < 0) return Status(Code::kUnavailable, from_errno("recvmsg on a local socket", errno).text());
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      out.descriptors.emplace_back(fd);
+    }
+  }
+  if (n == 0) return Status(Code::kUnavailable, "the peer closed its local socket");
+  if ((message.msg_flags & MSG_CTRUNC) != 0)
+    return Status(Code::kResourceExhausted,
+                  "descriptors of a packet were lost: this process has too many open");
+  out.bytes.resize(static_cast<std::size_t>(n));
+  return out;
+}
+
+Result<Neighbour> check_neighbour(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return from_errno("SO_PEERCRED", errno);
+  if (credentials.uid != ::geteuid())
+    return Status(Code::kPermissionDenied,
+                  str("shared memory is for processes of one user: the peer has uid ", credentials.uid,
+                      ", this process ", ::geteuid()));
+  return Neighbour{credentials.pid};
+}
+
+}  // namespace slime::transport::shm

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace slime::transport::shm {
+
+// What the two sides tell each other through the handshake, 60 bytes.
+struct Parameters {
+  static constexpr std::uint32_t kVersion = 1;
+
+  std::uint32_t version = kVersion;
+  std::uint32_t uid = 0;
+  std::uint32_t pid = 0;   // for people
+  InstanceId boot;         // of the kernel: which host
+  InstanceId socket_name;  // where the teller's port listens
+  InstanceId cookie;       // what the peer shows there, if it is the initiator
+
+  [[nodiscard]] ByteVector encode() const;
+  static Result<Parameters> decode(Bytes bytes);
+};
+
+// The name of a local socket, in the abstract namespace.
+std::string local_socket_name(const InstanceId& id);
+
+// Which boot of which kernel this is; kUnavailable where /proc does not say.
+Result<InstanceId> boot_id();
+
+// Why the two cannot share memory, or OK.
+Status check_same_host(const Parameters& ours, const Parameters& theirs, const std::string& peer_name);
+
+}  // namespace slime::transport::shm

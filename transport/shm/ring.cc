@@ -1,0 +1,158 @@
+#include "transport/shm/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/str.h"
+
+namespace slime::transport::shm {
+namespace {
+
+// What a record of so many bytes takes of the ring.
+std::uint32_t taken_by(std::uint32_t length) {
+  return (length + kRingWord + kRingLine - 1) / kRingLine * kRingLine;
+}
+
+// Walks over the parts of a gather or scatter list.
+class Parts {
+ public:
+  explicit Parts(std::span<const iovec> parts) : parts_(parts) {
+    for (const iovec& part : parts) left_ += part.iov_len;
+  }
+  [[nodiscard]] std::size_t left() const { return left_; }
+  // Calls fn(address, bytes) for the next `bytes`, which are there.
+  template <class F>
+  void take(std::size_t bytes, F fn) {
+    left_ -= bytes;
+    while (bytes > 0) {
+      const iovec& part = parts_.front();
+      const std::size_t now = std::min(bytes, part.iov_len - done_);
+      if (now > 0) fn(static_cast<std::byte*>(part.iov_base) + done_, now);
+      done_ += now;
+      bytes -= now;
+      if (done_ < part.iov_len) continue;
+      parts_ = parts_.subspan(1);
+      done_ = 0;
+    }
+  }
+
+ private:
+  std::span<const iovec> parts_;
+  std::size_t done_ = 0;
+  std::size_t left_ = 0;
+};
+
+std::atomic_ref<std::uint64_t> word_at(const RingMemory& memory, std::uint64_t place) {
+  return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(memory.data + (place & (memory.bytes - 1))));
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------------------------------- writing
+
+std::atomic_ref<std::uint64_t> RingWriter::word(std::uint64_t place) const { return word_at(memory_, place); }
+
+Status RingWriter::look() {
+  const std::uint64_t head = memory_.control->head.load(std::memory_order_seq_cst);
+  if (head < head_ || head > tail_ || head % kRingLine != 0)
+    return {Code::kCorrupt, str("the reader of a ring says that it has taken ", head, " of ", tail_)};
+  head_ = head;
+  return {};
+}
+
+// The longest record that fits now: one line stays free, for the word behind it.
+std::uint32_t RingWriter::room() const {
+  const auto free = static_cast<std::uint32_t>(memory_.bytes - (tail_ - head_));
+  if (free < 2 * kRingLine) return 0;
+  const auto to_end = static_cast<std::uint32_t>(memory_.bytes - (tail_ & (memory_.bytes - 1)));
+  return std::min({free - kRingLine, to_end, limits::kRingRecordBytes}) - kRingWord;
+}
+
+Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
+  Parts from(parts);
+  const std::size_t all = from.left();
+  while (from.left() > 0) {
+    const auto wanted =
+        static_cast<std::uint32_t>(std::min<std::size_t>(from.left(), limits::kRingRecordBytes - kRingWord));
+    if (room() < wanted) SLIME_TRY(look());
+    const std::uint32_t length = std::min(wanted, room());
+    if (length == 0) break;
+    std::byte* to = memory_.data + (tail_ & (memory_.bytes - 1)) + kRingWord;
+    from.take(length, [&](const std::byte* bytes, std::size_t count) {
+      std::memcpy(to, bytes, count);
+      to += count;
+    });
+    const std::uint64_t next = tail_ + taken_by(length);
+    word(next).store(0, std::memory_order_relaxed);
+    word(tail_).store(length, std::memory_order_seq_cst);  // before reader_parked() looks
+    tail_ = next;
+  }
+  return all - from.left();
+}
+
+Result<bool> RingWriter::has_room() {
+  if (room() == 0) SLIME_TRY(look());
+  return room() > 0;
+}
+
+// Parking and writing cross: each side stores first and then looks at what the other one stores, all of it in
+// one order. The same holds for room.
+bool RingWriter::reader_parked() const {
+  return memory_.control->parked.load(std::memory_order_seq_cst) != 0;
+}
+
+Result<bool> RingWriter::await_room() {
+  memory_.control->full.store(1, std::memory_order_seq_cst);
+  SLIME_TRY(look());
+  if (room() == 0) return true;
+  memory_.control->full.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+// --------------------------------------------------------------------------------------------------- reading
+
+std::atomic_ref<std::uint64_t> RingReader::word() const { return word_at(memory_, head_); }
+
+Result<std::size_t> RingReader::read(std::span<const iovec> parts) {
+  Parts to(parts);
+  const std::size_t all = to.left();
+  const std::uint64_t before = head_;
+  while (to.left() > 0) {
+    if (left_ == 0) {
+      const std::uint64_t length = word().load(std::memory_order_acquire);
+      if (length == 0) break;
+      const std::uint64_t at = head_ & (memory_.bytes - 1);
+      if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)
+        return Status(Code::kCorrupt,
+                      str("a record of ", length, " bytes at ", at, " of a ring of ", memory_.bytes));
+      left_ = static_cast<std::uint32_t>(length);
+      record_ = taken_by(left_);
+      from_ = memory_.data + at + kRingWord;
+    }
+    const auto now = static_cast<std::uint32_t>(std::min<std::size_t>(left_, to.left()));
+    to.take(now, [&](std::byte* bytes, std::size_t count) {
+      std::memcpy(bytes, from_, count);
+      from_ += count;
+    });
+    left_ -= now;
+    if (left_ == 0) head_ += record_;
+  }
+  if (head_ != before) memory_.control->head.store(head_, std::memory_order_release);
+  return all - to.left();
+}
+
+bool RingReader::park() {
+  memory_.control->parked.store(1, std::memory_order_seq_cst);
+  memory_.control->head.store(head_, std::memory_order_seq_cst);  // before writer_waits() looks
+  if (left_ == 0 && word().load(std::memory_order_seq_cst) == 0) return true;
+  unpark();
+  return false;
+}
+
+bool RingReader::writer_waits() {
+  if (memory_.control->full.load(std::memory_order_seq_cst) == 0) return false;
+  memory_.control->full.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace slime::transport::shm

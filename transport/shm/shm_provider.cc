@@ -1,0 +1,53 @@
+#include "transport/shm/shm_provider.h"
+
+#include "transport/shm/hub.h"
+#include "transport/shm/shm_wire.h"
+#include "transport/soft/device.h"
+
+namespace slime::transport::shm {
+namespace {
+
+class ShmPending final : public soft::PendingWire {
+ public:
+  explicit ShmPending(std::shared_ptr<Hub> hub) : hub_(std::move(hub)), ours_(hub_->expect()) {}
+  ~ShmPending() override {
+    if (!finished_) hub_->forget(ours_.cookie);
+  }
+  [[nodiscard]] ByteVector parameters() const override { return ours_.encode(); }
+  Result<std::unique_ptr<Wire>> finish(Bytes peer_parameters, UniqueFd socket,
+                                       const Introduction& who) override {
+    const Result<Parameters> theirs = Parameters::decode(peer_parameters);
+    if (!theirs) return theirs.error();
+    SLIME_TRY(check_same_host(ours_, *theirs, who.peer_name));
+    finished_ = true;  // from here on it is the wire's
+    return ShmWire::create(hub_, ours_, *theirs, std::move(socket), who.initiator);
+  }
+
+ private:
+  const std::shared_ptr<Hub> hub_;
+  const Parameters ours_;
+  bool finished_ = false;
+};
+
+Result<soft::WireFactory> make_wires(Loop& loop) {
+  Result<std::shared_ptr<Hub>> hub = Hub::create(loop);
+  if (!hub) return std::move(hub).error();
+  return soft::WireFactory([hub = std::move(*hub)]() -> Result<std::unique_ptr<soft::PendingWire>> {
+    return std::unique_ptr<soft::PendingWire>(std::make_unique<ShmPending>(hub));
+  });
+}
+
+class ShmProvider final : public Provider {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "shm"; }
+  [[nodiscard]] Status available() const override { return boot_id().status(); }
+  Result<std::unique_ptr<Device>> open_device() override {
+    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_shm_provider() { return std::make_unique<ShmProvider>(); }
+
+}  // namespace slime::transport::shm

@@ -1,0 +1,282 @@
+#include "transport/shm/shm_wire.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <new>
+
+#include "base/str.h"
+
+namespace slime::transport::shm {
+namespace {
+
+// The control lines of both directions, then the rings.
+constexpr std::size_t kRingsAt = 4096;
+static_assert(2 * sizeof(RingControl) <= kRingsAt);
+
+std::size_t segment_bytes(std::uint32_t ring_bytes) { return kRingsAt + 2 * std::size_t{ring_bytes}; }
+
+RingMemory ring_of(const SharedMemory& memory, std::uint32_t ring_bytes, int direction) {
+  const auto number = static_cast<std::size_t>(direction);
+  return {reinterpret_cast<RingControl*>(memory.data()) + number,
+          memory.data() + kRingsAt + number * ring_bytes, ring_bytes};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Wire>> ShmWire::create(std::shared_ptr<Hub> hub, const Parameters& ours,
+                                              const Parameters& theirs, UniqueFd socket, bool initiator) {
+  std::unique_ptr<ShmWire> wire(new ShmWire(std::move(hub), ours, std::move(socket),
+                                            str("shm pid ", ours.pid, " -> pid ", theirs.pid)));
+  Result<std::uint32_t> number = wire->hub_->add(*wire);
+  if (!number) return std::move(number).error();
+  wire->number_ = *number;
+  if (initiator) SLIME_TRY(wire->bring(theirs));
+  return std::unique_ptr<Wire>(std::move(wire));
+}
+
+ShmWire::ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd socket, std::string text)
+    : hub_(std::move(hub)),
+      loop_(hub_->loop()),
+      cookie_(ours.cookie),
+      text_(std::move(text)),
+      socket_(std::move(socket)) {}
+
+ShmWire::~ShmWire() {
+  loop_.cancel_timer(timer_);
+  loop_.cancel_timer(failing_);
+  end();
+  hub_->forget(cookie_);
+  if (number_) hub_->remove(*number_);
+}
+
+// No event follows, and the peer learns of it.
+void ShmWire::end() {
+  ended_ = true;
+  if (std::exchange(socket_watched_, false)) loop_.unwatch(socket_.get());
+  if (std::exchange(local_watched_, false)) loop_.unwatch(local_.get());
+}
+
+void ShmWire::start(WireHandler& handler) {
+  SLIME_CHECK(handler_ == nullptr);
+  handler_ = &handler;
+  if (Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, on_socket_); !watched.ok())
+    return break_later(std::move(watched));
+  socket_watched_ = true;
+  timer_ = loop_.add_timer(deadline_after(loop_.now(), limits::kHandshakeTimeout), [this] {
+    timer_ = TimerId{};
+    if (!attached_) break_later(Status(Code::kUnavailable, "the peer did not attach to the shared memory"));
+  });
+  if (!rings_fd_.valid()) return hub_->claim(cookie_, *this);
+  if (local_.valid()) wait_for_peer();
+}
+
+// From the next turn: no event ever comes from inside a call to the wire.
+void ShmWire::break_later(Status reason) {
+  if (failing_ || ended_) return;
+  end();
+  failing_ = loop_.add_timer(loop_.now(), [this, why = std::move(reason)] {
+    failing_ = TimerId{};
+    handler_->on_broken(why);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- attaching
+
+Status ShmWire::bring(const Parameters& theirs) {
+  peer_cookie_ = theirs.cookie;
+  peer_socket_ = local_socket_name(theirs.socket_name);
+  Result<SharedMemory> memory = SharedMemory::create(segment_bytes(limits::kRingBytes), rings_fd_);
+  if (!memory) return std::move(memory).error();
+  for (int direction = 0; direction < 2; ++direction)
+    new (ring_of(*memory, limits::kRingBytes, direction).control) RingControl();
+  SLIME_TRY(use_rings(std::move(*memory), limits::kRingBytes, true));
+  return try_bring();
+}
+
+Status ShmWire::use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator) {
+  memory_ = std::move(memory);
+  writer_.emplace(ring_of(memory_, ring_bytes, initiator ? 0 : 1));
+  reader_.emplace(ring_of(memory_, ring_bytes, initiator ? 1 : 0));
+  return {};
+}
+
+Status ShmWire::try_bring() {
+  Result<UniqueFd> local = connect_local(peer_socket_);
+  if (!local && local.error().code() == Code::kResourceExhausted) {
+    loop_.cancel_timer(failing_);
+    failing_ = loop_.add_timer(deadline_after(loop_.now(), limits::kLocalSocketRetry), [this] {
+      failing_ = TimerId{};
+      Status brought = try_bring();
+      if (!brought.ok()) return break_later(std::move(brought));
+      if (local_.valid()) wait_for_peer();
+    });
+    return {};
+  }
+  if (!local) return std::move(local).error();
+  Result<Neighbour> peer = check_neighbour(local->get());
+  if (!peer) return std::move(peer).error();
+  AttachPacket packet;
+  packet.cookie = peer_cookie_.bytes;
+  packet.ring_bytes = limits::kRingBytes;
+  packet.bell_number = *number_;
+  const std::array<int, AttachPacket::kDescriptors> descriptors{rings_fd_.get(), hub_->bell().page_fd(),
+                                                                hub_->bell().event_fd()};
+  SLIME_TRY(send_packet(local->get(), std::as_bytes(std::span(&packet, 1)), descriptors));
+  local_ = std::move(*local);
+  return {};
+}
+
+void ShmWire::wait_for_peer() {
+  if (Status watched = loop_.watch(local_.get(), EPOLLIN, on_local_); !watched.ok())
+    return break_later(std::move(watched));
+  local_watched_ = true;
+}
+
+// The acceptor's answer.
+void ShmWire::on_local() {
+  Result<Packet> packet = receive_packet(local_.get());
+  if (!packet && packet.error().code() == Code::kResourceExhausted) return;
+  Result<AttachedPacket> answer = packet ? decode_attached(*packet) : Result<AttachedPacket>(packet.error());
+  if (!answer) return break_later(std::move(answer).error());
+  if (answer->code != 0)
+    return break_later(Status(error_code_from_wire(static_cast<std::uint8_t>(std::min(answer->code, 255U))),
+                              "the peer could not map the shared memory"));
+  Result<PeerBell> bell = PeerBell::map(std::move(packet->descriptors[0]), std::move(packet->descriptors[1]),
+                                        answer->bell_number);
+  if (!bell) return break_later(std::move(bell).error());
+  bell_ = std::move(*bell);
+  on_attached();
+}
+
+void ShmWire::on_attach(UniqueFd local, Packet packet) {
+  if (ended_) return;
+  local_ = std::move(local);
+  Result<AttachPacket> attach_packet = decode_attach(packet);
+  SLIME_CHECK(attach_packet.has_value());  // the hub has looked
+  Status attached = attach(*attach_packet, std::move(packet.descriptors));
+  AttachedPacket answer;
+  answer.bell_number = *number_;
+  answer.code = static_cast<std::uint32_t>(attached.code());
+  const std::array<int, AttachedPacket::kDescriptors> descriptors{hub_->bell().page_fd(),
+                                                                  hub_->bell().event_fd()};
+  Status sent = send_packet(local_.get(), std::as_bytes(std::span(&answer, 1)),
+                            std::span(descriptors).first(attached.ok() ? descriptors.size() : 0));
+  if (attached.ok()) attached = std::move(sent);
+  if (!attached.ok()) return break_later(std::move(attached));
+  on_attached();
+}
+
+Status ShmWire::attach(const AttachPacket& packet, std::vector<UniqueFd> descriptors) {
+  if (!std::has_single_bit(packet.ring_bytes) || packet.ring_bytes < 2 * limits::kRingRecordBytes ||
+      packet.ring_bytes > limits::kMaxRingBytes)
+    return Status(Code::kCorrupt, str("rings of ", packet.ring_bytes, " bytes"));
+  Result<SharedMemory> memory = SharedMemory::map(descriptors[0].get(), segment_bytes(packet.ring_bytes));
+  if (!memory) return std::move(memory).error();
+  Result<PeerBell> bell =
+      PeerBell::map(std::move(descriptors[1]), std::move(descriptors[2]), packet.bell_number);
+  if (!bell) return std::move(bell).error();
+  bell_ = std::move(*bell);
+  return use_rings(std::move(*memory), packet.ring_bytes, false);
+}
+
+// Both sides begin watched, so nobody has to ring for the first message.
+void ShmWire::on_attached() {
+  loop_.cancel_timer(timer_);
+  if (std::exchange(local_watched_, false)) loop_.unwatch(local_.get());
+  local_.reset();
+  rings_fd_.reset();
+  attached_ = true;
+  hub_->watch(*this);
+}
+
+// Nothing comes over the handshake's connection any more but its end.
+void ShmWire::on_socket(std::uint32_t) {
+  std::byte nothing{};
+  const ssize_t n = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  loop_.unwatch(socket_.get());
+  socket_watched_ = false;
+  if (!attached_) return break_later(Status(Code::kUnavailable, "the peer closed the connection"));
+  gone_ = true;
+  hub_->watch(*this);
+}
+
+// ------------------------------------------------------------------------------------------------------
+// bytes
+
+Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
+  if (!attached_ || gone_ || ended_) return std::size_t{0};
+  Result<std::size_t> taken = writer_->write(parts);
+  if (!taken)
+    end();
+  else if (*taken > 0 && writer_->reader_parked())
+    bell_.ring();
+  return taken;
+}
+
+Result<std::size_t> ShmWire::read(std::span<const iovec> parts) {
+  if (!attached_ || ended_) return std::size_t{0};
+  Result<std::size_t> got = reader_->read(parts);
+  if (!got) {
+    end();
+  } else if (*got == 0 && gone_ && !reader_->readable()) {
+    end();
+    return Status(Code::kUnavailable, "the peer closed the connection");
+  }
+  return got;
+}
+
+void ShmWire::want_write(bool wanted) {
+  want_write_ = wanted;
+  if (wanted && attached_ && !ended_) hub_->watch(*this);  // or the room that there may be is nobody's news
+}
+
+// --------------------------------------------------------------------------------------------------- looking
+
+bool ShmWire::look() {
+  if (!attached_ || ended_) return false;
+  bool worked = false;
+  if (gone_ || reader_->readable()) {
+    handler_->on_readable();
+    worked = true;
+  }
+  if (want_write_ && !ended_) {
+    const Result<bool> room = writer_->has_room();
+    if (!room) {
+      break_later(room.error());
+    } else if (*room) {
+      handler_->on_writable();
+      worked = true;
+    }
+  }
+  if (!ended_ && reader_->writer_waits()) bell_.ring();
+  quiet_looks_ = worked ? 0 : quiet_looks_ + 1;
+  return worked;
+}
+
+void ShmWire::on_rung() {
+  if (!attached_ || ended_) return;
+  reader_->unpark();
+  quiet_looks_ = 0;
+  hub_->watch(*this);
+  look();
+}
+
+bool ShmWire::park() {
+  if (!attached_ || ended_) return true;
+  if (gone_ || !reader_->park()) return false;
+  if (reader_->writer_waits()) bell_.ring();
+  return true;
+}
+
+bool ShmWire::await_room() {
+  if (!attached_ || ended_ || !want_write_ || gone_) return true;
+  const Result<bool> waits = writer_->await_room();
+  return waits && *waits;  // an error is found by the next look
+}
+
+}  // namespace slime::transport::shm

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transport/shm/hub.h"
+#include "transport/shm/ring.h"
+#include "transport/wire.h"
+
+namespace slime::transport::shm {
+
+// A wire of two rings in memory that both processes map, and the handshake's connection, whose end is the
+// news of a death. Before the peer has attached it is full and empty. Thread: the loop.
+class ShmWire final : public Wire {
+ public:
+  // The initiator makes the rings and brings them to the peer's local socket; the acceptor waits for them.
+  static Result<std::unique_ptr<Wire>> create(std::shared_ptr<Hub> hub, const Parameters& ours,
+                                              const Parameters& theirs, UniqueFd socket, bool initiator);
+  ~ShmWire() override;
+
+  void start(WireHandler& handler) override;
+  Result<std::size_t> write(std::span<const iovec> parts) override;
+  Result<std::size_t> read(std::span<const iovec> parts) override;
+  void want_write(bool wanted) override;
+  void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
+  [[nodiscard]] std::string describe() const override { return text_; }
+
+  // ---- for the hub
+  bool look();  // true: there was something to do
+  void on_rung();
+  // Nobody looks any more; false: somebody has to.
+  bool park();
+  // Asks to hear of room, if the engine waits for that; false: there is some.
+  bool await_room();
+  void on_attach(UniqueFd local, Packet packet);
+  [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
+
+ private:
+  ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd socket, std::string text);
+  Status bring(const Parameters& theirs);
+  Status try_bring();
+  Status use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator);
+  Status attach(const AttachPacket& packet, std::vector<UniqueFd> descriptors);
+  void on_attached();
+  void on_local();
+  void on_socket(std::uint32_t events);
+  void wait_for_peer();
+  void ring_if_parked();
+  void break_later(Status reason);
+  void end();
+
+  // A descriptor of the wire's own.
+  struct Watch final : FdHandler {
+    explicit Watch(UniqueFunction<void(std::uint32_t)> fn) : fn(std::move(fn)) {}
+    void on_fd_events(std::uint32_t events) noexcept override { fn(events); }
+    UniqueFunction<void(std::uint32_t)> fn;
+  };
+
+  const std::shared_ptr<Hub> hub_;
+  Loop& loop_;
+  const InstanceId cookie_;  // ours
+  InstanceId peer_cookie_;
+  std::string peer_socket_;
+  std::string text_;
+  std::optional<std::uint32_t> number_;
+  WireHandler* handler_ = nullptr;
+
+  UniqueFd socket_;
+  Watch on_socket_{[this](std::uint32_t events) { on_socket(events); }};
+  bool socket_watched_ = false;
+  UniqueFd local_;
+  Watch on_local_{[this](std::uint32_t) { on_local(); }};
+  bool local_watched_ = false;
+  UniqueFd rings_fd_;  // until it is sent
+
+  SharedMemory memory_;
+  std::optional<RingWriter> writer_;
+  std::optional<RingReader> reader_;
+  PeerBell bell_;
+  bool attached_ = false;
+  bool parked_ = false;
+  bool want_write_ = false;
+  bool gone_ = false;   // the peer: what it wrote is still read
+  bool ended_ = false;  // the engine knows
+  std::uint32_t quiet_looks_ = 0;
+  TimerId timer_;
+  TimerId failing_;
+};
+
+}  // namespace slime::transport::shm
