@@ -5,8 +5,30 @@
 
 #include "base/str.h"
 
+#if defined(__SANITIZE_THREAD__)  // gcc
+#define SLIME_THREAD_SANITIZER 1
+#elif defined(__has_feature)  // clang
+#define SLIME_THREAD_SANITIZER __has_feature(thread_sanitizer)
+#else
+#define SLIME_THREAD_SANITIZER 0
+#endif
+#if SLIME_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace slime::transport::shm {
 namespace {
+
+// Two ends in one process map the ring at two addresses, which the thread sanitizer takes for two memories:
+// it has to be told that what one end publishes the other one sees.
+#if SLIME_THREAD_SANITIZER
+char published;
+void tell_published() { __tsan_release(&published); }
+void tell_seen() { __tsan_acquire(&published); }
+#else
+void tell_published() {}
+void tell_seen() {}
+#endif
 
 // What a record of so many bytes takes of the ring.
 std::uint32_t taken_by(std::uint32_t length) {
@@ -57,6 +79,7 @@ Status RingWriter::look() {
   if (head < head_ || head > tail_ || head % kRingLine != 0)
     return {Code::kCorrupt, str("the reader of a ring says that it has taken ", head, " of ", tail_)};
   head_ = head;
+  tell_seen();
   return {};
 }
 
@@ -84,6 +107,7 @@ Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
     });
     const std::uint64_t next = tail_ + taken_by(length);
     word(next).store(0, std::memory_order_relaxed);
+    tell_published();
     word(tail_).store(length, std::memory_order_seq_cst);  // before reader_parked() looks
     tail_ = next;
   }
@@ -121,6 +145,7 @@ Result<std::size_t> RingReader::read(std::span<const iovec> parts) {
     if (left_ == 0) {
       const std::uint64_t length = word().load(std::memory_order_acquire);
       if (length == 0) break;
+      tell_seen();
       const std::uint64_t at = head_ & (memory_.bytes - 1);
       if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)
         return Status(Code::kCorrupt,
@@ -137,7 +162,10 @@ Result<std::size_t> RingReader::read(std::span<const iovec> parts) {
     left_ -= now;
     if (left_ == 0) head_ += record_;
   }
-  if (head_ != before) memory_.control->head.store(head_, std::memory_order_release);
+  if (head_ != before) {
+    tell_published();
+    memory_.control->head.store(head_, std::memory_order_release);
+  }
   return all - to.left();
 }
 
