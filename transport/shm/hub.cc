@@ -81,7 +81,7 @@ void Hub::on_visitors() {
   for (int i = 0; i < limits::kAcceptsPerTurn; ++i) {
     UniqueFd socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) return;
-    if (!check_neighbour(socket.get()).has_value()) continue;
+    if (!check_neighbour(socket.get()).ok()) continue;
     // Whoever connects and says nothing makes room for the next.
     if (visitors_.size() >= limits::kPendingHandshakes) drop(*visitors_.front());
     auto visitor = std::make_unique<Visitor>(*this, std::move(socket));

@@ -139,7 +139,7 @@ Result<Packet> receive_packet(int socket) {
   return out;
 }
 
-Result<Neighbour> check_neighbour(int socket) {
+Status check_neighbour(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
@@ -148,7 +148,7 @@ Result<Neighbour> check_neighbour(int socket) {
     return Status(Code::kPermissionDenied,
                   str("shared memory is for processes of one user: the peer has uid ", credentials.uid,
                       ", this process ", ::geteuid()));
-  return Neighbour{credentials.pid};
+  return {};
 }
 
 }  // namespace slime::transport::shm

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <cstdint>
 #include <string>
@@ -61,9 +59,6 @@ Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors);
 // kResourceExhausted when nothing has come yet, kUnavailable when nothing will.
 Result<Packet> receive_packet(int socket);
 // kPermissionDenied unless the other end belongs to our user.
-struct Neighbour {
-  pid_t pid = 0;  // 0: in a namespace that we do not see
-};
-Result<Neighbour> check_neighbour(int socket);
+Status check_neighbour(int socket);
 
 }  // namespace slime::transport::shm

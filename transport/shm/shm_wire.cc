@@ -56,6 +56,7 @@ ShmWire::~ShmWire() {
 // No event follows, and the peer learns of it.
 void ShmWire::end() {
   ended_ = true;
+  loop_.cancel_timer(retry_);
   if (std::exchange(socket_watched_, false)) loop_.unwatch(socket_.get());
   if (std::exchange(local_watched_, false)) loop_.unwatch(local_.get());
 }
@@ -93,23 +94,21 @@ Status ShmWire::bring(const Parameters& theirs) {
   if (!memory) return std::move(memory).error();
   for (int direction = 0; direction < 2; ++direction)
     new (ring_of(*memory, limits::kRingBytes, direction).control) RingControl();
-  SLIME_TRY(use_rings(std::move(*memory), limits::kRingBytes, true));
+  use_rings(std::move(*memory), limits::kRingBytes, true);
   return try_bring();
 }
 
-Status ShmWire::use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator) {
+void ShmWire::use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator) {
   memory_ = std::move(memory);
   writer_.emplace(ring_of(memory_, ring_bytes, initiator ? 0 : 1));
   reader_.emplace(ring_of(memory_, ring_bytes, initiator ? 1 : 0));
-  return {};
 }
 
 Status ShmWire::try_bring() {
   Result<UniqueFd> local = connect_local(peer_socket_);
   if (!local && local.error().code() == Code::kResourceExhausted) {
-    loop_.cancel_timer(failing_);
-    failing_ = loop_.add_timer(deadline_after(loop_.now(), limits::kLocalSocketRetry), [this] {
-      failing_ = TimerId{};
+    retry_ = loop_.add_timer(deadline_after(loop_.now(), limits::kLocalSocketRetry), [this] {
+      retry_ = TimerId{};
       Status brought = try_bring();
       if (!brought.ok()) return break_later(std::move(brought));
       if (local_.valid()) wait_for_peer();
@@ -117,8 +116,7 @@ Status ShmWire::try_bring() {
     return {};
   }
   if (!local) return std::move(local).error();
-  Result<Neighbour> peer = check_neighbour(local->get());
-  if (!peer) return std::move(peer).error();
+  SLIME_TRY(check_neighbour(local->get()));
   AttachPacket packet;
   packet.cookie = peer_cookie_.bytes;
   packet.ring_bytes = limits::kRingBytes;
@@ -180,7 +178,8 @@ Status ShmWire::attach(const AttachPacket& packet, std::vector<UniqueFd> descrip
       PeerBell::map(std::move(descriptors[1]), std::move(descriptors[2]), packet.bell_number);
   if (!bell) return std::move(bell).error();
   bell_ = std::move(*bell);
-  return use_rings(std::move(*memory), packet.ring_bytes, false);
+  use_rings(std::move(*memory), packet.ring_bytes, false);
+  return {};
 }
 
 // Both sides begin watched, so nobody has to ring for the first message.

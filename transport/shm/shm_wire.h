@@ -40,7 +40,7 @@ class ShmWire final : public Wire {
   ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd socket, std::string text);
   Status bring(const Parameters& theirs);
   Status try_bring();
-  Status use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator);
+  void use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator);
   Status attach(const AttachPacket& packet, std::vector<UniqueFd> descriptors);
   void on_attached();
   void on_local();
@@ -79,12 +79,12 @@ class ShmWire final : public Wire {
   std::optional<RingReader> reader_;
   PeerBell bell_;
   bool attached_ = false;
-  bool parked_ = false;
   bool want_write_ = false;
   bool gone_ = false;   // the peer: what it wrote is still read
   bool ended_ = false;  // the engine knows
   std::uint32_t quiet_looks_ = 0;
   TimerId timer_;
+  TimerId retry_;
   TimerId failing_;
 };
 

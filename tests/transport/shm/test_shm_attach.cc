@@ -206,6 +206,31 @@ TEST_CASE(
   CHECK_MESSAGE(attempt.connected(), attempt.text());
 }
 
+TEST_CASE("a peer whose local socket stays full ends the connection by the same bound") {
+  ManualClock clock;
+  TcpHost host = shm_host(clock);
+  auto pending = prepare(host);
+  shm::Parameters other = told_by(*pending);
+  other.socket_name = InstanceId::random();
+  const std::string name = shm::local_socket_name(other.socket_name);
+  auto full = shm::listen_local(name);
+  REQUIRE(full.has_value());
+  REQUIRE(::listen(full->get(), 0) == 0);
+  std::vector<UniqueFd> waiting;
+  Result<UniqueFd> next = shm::connect_local(name);
+  for (; next; next = shm::connect_local(name)) waiting.push_back(std::move(*next));
+  REQUIRE(next.error().code() == Code::kResourceExhausted);
+  SocketPair sockets;
+  auto made = pending->finish(parameters_of(other), std::move(sockets.ours), {"a", "busy", true});
+  REQUIRE_MESSAGE(made.has_value(), made.status().to_string());
+  Ended ended;
+  (*made)->set_receiver(ended);
+  clock.advance(limits::kHandshakeTimeout + seconds(1));
+  for (int turn = 0; turn < 100; ++turn) host.loop->poll(Nanos::zero());
+  REQUIRE(ended.why != nullptr);
+  CHECK(ended.why->code() == Code::kUnavailable);
+}
+
 TEST_CASE("a connected peer costs at most four descriptors, and all of them come back") {
   Server server;
   TcpHost client = shm_host();
