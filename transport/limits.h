@@ -44,6 +44,10 @@ inline constexpr std::uint32_t kBaseCredits = 8;
 inline constexpr std::uint32_t kMaxCredits = 256;
 // A sender that sent nothing for this long gives back what exceeds the base.
 inline constexpr Nanos kCreditIdle = std::chrono::milliseconds(500);
+// The longest message that leaves at once, and not with others of its turn; and into how many parts it may be
+// cut.
+inline constexpr std::uint32_t kPromptBytes = 256;
+inline constexpr std::size_t kPromptParts = 7;
 
 // ---- one-sided operations
 // One frame of bulk data; messages go between frames, so this bounds how long a message waits behind bulk.
@@ -130,8 +134,6 @@ inline constexpr std::uint32_t kChainRequests = 32;
 inline constexpr std::uint32_t kSignalInterval = 256;
 // Short messages that need no completion of their own go unnoticed for so many.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
-// The longest message that leaves at once, and not with others of its turn.
-inline constexpr std::uint32_t kPromptBytes = 256;
 // The message queue pair's send queue: one less than a power of two, as Options::send_queue_depth says why.
 inline constexpr std::uint32_t kMessageDepth = 511;
 // That of the data queue pairs behind the first, which alone takes batches of many work requests: a deep one

@@ -42,7 +42,7 @@ Loop::Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake)
 
 Loop::~Loop() {
   stop();
-  while (run_posted()) {
+  while (run_posted() || run_deferred()) {
   }
 }
 
@@ -146,7 +146,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
 // What is there already needs no clock, no timer and no descriptor; for a few times in a row, so that these
 // have their turns.
 bool Loop::look() {
-  if (manual_clock_ || pollers_.empty() || ++looks_ % limits::kLoopLooks == 0) return false;
+  if (manual_clock_ || pollers_.empty() || !deferred_.empty() || ++looks_ % limits::kLoopLooks == 0)
+    return false;
   const bool ran = run_pollers();
   if (!ran) return false;
   now_.reset();
@@ -172,7 +173,7 @@ void Loop::thread_main() {
   // A caller may still be inside its last turn.
   while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn);
   while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
-  while (run_posted()) {
+  while (run_posted() || run_deferred()) {
   }
   release_drive();
 }
@@ -198,6 +199,7 @@ void Loop::wake() {
 // Runs what is due. With nothing to do it waits until `block_until` (a steady time; zero: not at all).
 bool Loop::turn(TimePoint block_until) {
   bool ran = run_posted();
+  ran = run_deferred() || ran;
   if (ran) now_.reset();
   if (run_timers()) {
     now_.reset();
@@ -218,6 +220,12 @@ bool Loop::turn(TimePoint block_until) {
         return true;
       }
       fds_seen_ = now;
+    } else if (may_wait) {
+      // Nor does it pay to look at them at each of these while nothing comes.
+      now_.reset();
+      const TimePoint now = steady_now();
+      note_progress(now);
+      if (now - last_progress_ < spin_ && now - fds_seen_ < limits::kLoopFdsEvery) return false;
     }
     turns_without_fds_ = 0;
   }
@@ -248,6 +256,16 @@ bool Loop::run_posted() {
     task = Task();  // what it captured goes before the next one runs
   }
   return !tasks.empty();
+}
+
+bool Loop::run_deferred() {
+  if (deferred_.empty()) return false;
+  running_.swap(deferred_);
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (Deferred* const next = std::exchange(running_[i], nullptr)) next->run_deferred();
+  }
+  running_.clear();
+  return true;
 }
 
 bool Loop::run_timers() {
@@ -293,7 +311,8 @@ bool Loop::wait_fds(TimePoint block_until) {
     fds_seen_ = now;
     note_progress(now);
     const TimePoint until = std::min(block_until, next_timer());
-    if (now - last_progress_ >= spin_ && until > now && arm_pollers()) {
+    if (now - last_progress_ >= spin_ && until > now && deferred_.empty() && arm_pollers() &&
+        deferred_.empty()) {
       may_block = true;
       const auto wait =
           std::chrono::ceil<std::chrono::milliseconds>(until == kNever ? Nanos::max() : until - now);
@@ -373,6 +392,17 @@ void Loop::unwatch(int fd) {
   SLIME_CHECK(in_loop());
   if (watches_.erase(fd) == 0) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void Loop::defer(Deferred& deferred) {
+  SLIME_CHECK(in_loop());
+  deferred_.push_back(&deferred);
+}
+
+void Loop::drop_deferred(Deferred& deferred) {
+  SLIME_CHECK(in_loop());
+  for (auto* list : {&deferred_, &running_})
+    std::replace(list->begin(), list->end(), &deferred, static_cast<Deferred*>(nullptr));
 }
 
 void Loop::add_poller(Poller& poller) {

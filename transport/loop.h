@@ -46,6 +46,15 @@ class Poller {
   ~Poller() = default;
 };
 
+// Something that a loop runs once in its next turn, without the lock and the allocation of a posted task.
+class Deferred {
+ public:
+  virtual void run_deferred() noexcept = 0;
+
+ protected:
+  ~Deferred() = default;
+};
+
 struct TimerId {
   TimePoint when = kNever;
   std::uint64_t sequence = 0;  // 0: no timer
@@ -112,6 +121,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   Status watch(int fd, std::uint32_t events, FdHandler& handler);
   Status change_watch(int fd, std::uint32_t events);
   void unwatch(int fd);
+  // Once for each call; not again before it ran.
+  void defer(Deferred& deferred);
+  // It may be on the list, or not.
+  void drop_deferred(Deferred& deferred);
   void add_poller(Poller& poller);
   void remove_poller(Poller& poller);
 
@@ -130,6 +143,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool look();
   bool turn(TimePoint block_until);
   bool run_posted();
+  bool run_deferred();
   bool run_timers();
   bool run_pollers();
   bool arm_pollers();
@@ -162,6 +176,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::uint64_t timer_sequence_ = 0;
   std::unordered_map<int, Watch> watches_;
   std::uint32_t watch_generation_ = 0;
+  std::vector<Deferred*> deferred_;
+  std::vector<Deferred*> running_;  // what run_deferred() walks over; null: dropped
   std::vector<Poller*> pollers_;
   bool pollers_removed_ = false;
   int turns_without_fds_ = 0;

@@ -100,6 +100,10 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
                                               " takes at most ", peer_.slot_bytes));
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
+  if (std::exchange(prompt_, false) && !options.after_writes) {
+    if (send_now(parts, static_cast<std::uint32_t>(total), operation)) return {};
+    SLIME_TRY(refusal());  // it may have broken the connection
+  }
   operation.mark_posted();
   ++credit_used_;
   ++messages_in_flight_;

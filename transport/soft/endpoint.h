@@ -179,6 +179,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_atomic_reply(const FrameHeader& header);
 
   // ---- sending (endpoint_send.cc)
+  bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation);
+  void complete_sent();
   void flush();
   void stage();
   Staged& push_staged(FrameHeader header);
@@ -244,6 +246,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool told_closed_ = false;
   bool scheduled_ = false;
   bool in_burst_ = false;  // flush() follows anyhow
+  // What is posted next leaves at once: the first message after something came, for which somebody may be
+  // waiting. Those after it share a write in the next turn.
+  bool prompt_ = true;
   bool waiting_ = false;
   bool awaiting_ = false;
   bool want_write_ = false;        // the wire is full
@@ -254,6 +259,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- our operations
   Queue<OutMessage> messages_;
   std::size_t messages_in_flight_ = 0;
+  std::vector<Operation*> sent_;  // messages that left at once, to be completed in the next turn
+  std::vector<Operation*> completing_;
   SlotMap<OneSided> operations_{limits::kMaxOperations};
   std::uint64_t next_sequence_ = 1;
   Queue<Handle> writes_;         // not wholly staged, in order

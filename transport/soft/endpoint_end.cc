@@ -66,6 +66,7 @@ void SoftEndpoint::end() {
 }
 
 void SoftEndpoint::complete_leftovers() {
+  complete_sent();
   SLIME_CHECK(!leftover_.ok());  // what did not happen must not look as if it had
   while (!staged_.empty()) {
     Operation* operation = staged_.pop_front().message.operation;
@@ -113,7 +114,8 @@ void SoftEndpoint::run() {
     tell_closed();
     return;
   }
-  flush();
+  complete_sent();
+  if (working()) flush();
 }
 
 // The bound of a close has passed, or nothing is left to wait for.

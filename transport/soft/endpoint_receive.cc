@@ -10,6 +10,7 @@ namespace slime::transport::soft {
 void SoftEndpoint::on_readable() noexcept {
   if (!working()) return;
   in_burst_ = true;
+  prompt_ = true;
   std::size_t moved = 0;
   while (working() && moved < limits::kTurnBytes) {
     const std::size_t room = (payload_ == Payload::kDiscard ? 0 : payload_left_) +

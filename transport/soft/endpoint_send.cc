@@ -35,6 +35,61 @@ class PinSet {
 
 }  // namespace
 
+// The shortest way of a message to the wire, for one that has nothing in front of it: no place in a queue and
+// no buffer. False: it has not left.
+bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
+  std::array<iovec, limits::kPromptParts + 1> pieces;
+  if (in_burst_ || want_write_ || announce_ || !staged_.empty() || !messages_.empty() ||
+      total > limits::kPromptBytes || parts.size() > limits::kPromptParts)
+    return false;
+  FrameHeader header;
+  header.type = FrameType::kMessage;
+  header.payload_bytes = total;
+  header.flags = starved_ ? kFlagStarved : 0;
+  pieces[0] = {&header, kHeaderBytes};
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    pieces[i + 1] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
+  const Result<std::size_t> taken = wire_->write(std::span(pieces).first(parts.size() + 1));
+  if (!taken) {
+    lost(taken.error());
+    return false;
+  }
+  if (*taken == 0) return false;
+  starved_ = false;
+  operation.mark_posted();
+  ++credit_used_;
+  ++messages_in_flight_;
+  counters_.bytes_sent += *taken;
+  if (*taken == kHeaderBytes + total) {
+    ++counters_.messages_sent;
+    sent_.push_back(&operation);
+  } else {
+    // The rest is the next that the wire gets.
+    Staged& frame = push_staged(header);
+    frame.message.bytes = take_buffer();
+    frame.message.bytes.resize(total);
+    copy_parts(parts, frame.message.bytes.data());
+    frame.data = frame.message.bytes.data();
+    frame.message.operation = &operation;
+    frame.message.deadline = take_deadline(operation);
+    frame.sent = *taken;
+  }
+  schedule();
+  return true;
+}
+
+// Outside of every post.
+void SoftEndpoint::complete_sent() {
+  if (sent_.empty()) return;
+  last_send_ = loop_->now();
+  completing_.swap(sent_);
+  for (Operation* operation : completing_) {
+    --messages_in_flight_;
+    complete(*operation, {});
+  }
+  completing_.clear();
+}
+
 void SoftEndpoint::flush() {
   in_burst_ = true;
   std::size_t moved = 0;

@@ -81,11 +81,11 @@ void PortState::remove(SoftEndpoint& endpoint) {
 void PortState::schedule(SoftEndpoint& endpoint) {
   scheduled_.push_back(&endpoint);
   if (scheduled_.size() > 1) return;
-  if (const std::shared_ptr<Loop> current = loop())
-    current->post([self = shared_from_this()] { self->run_scheduled(); });
+  if (loop_ != nullptr) loop_->defer(*this);
 }
 
-void PortState::run_scheduled() {
+void PortState::run_deferred() noexcept {
+  const std::shared_ptr<PortState> self = shared_from_this();  // a callback may drop the port
   running_.swap(scheduled_);
   // By index: a callback may destroy an endpoint, which clears its entry.
   for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -97,6 +97,7 @@ void PortState::run_scheduled() {
 void PortState::shut() {
   SLIME_CHECK(endpoints_.empty());  // the port outlives its endpoints
   pool->shut();
+  if (loop_ != nullptr) loop_->drop_deferred(*this);
   const std::lock_guard lock(mutex_);
   loop_.reset();
 }

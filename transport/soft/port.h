@@ -14,7 +14,7 @@ namespace slime::transport::soft {
 class SoftEndpoint;
 
 // What a port, its endpoints and the tasks that it posted share. Thread: the loop where nothing else is said.
-class PortState : public std::enable_shared_from_this<PortState> {
+class PortState final : private Deferred, public std::enable_shared_from_this<PortState> {
  public:
   PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> device, const PortOptions& options);
 
@@ -29,16 +29,16 @@ class PortState : public std::enable_shared_from_this<PortState> {
 
   void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SoftEndpoint& endpoint);
-  // Has endpoint.run() called in a later turn; one task for all endpoints of a burst.
+  // Has endpoint.run() called in a later turn; once for all endpoints of a burst.
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
   [[nodiscard]] PortCounters counters() const;
 
  private:
-  void run_scheduled();
+  void run_deferred() noexcept override;
 
-  mutable std::mutex mutex_;  // guards loop_
+  mutable std::mutex mutex_;  // guards loop_ off the loop, where alone it changes
   std::shared_ptr<Loop> loop_;
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;
