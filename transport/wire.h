@@ -45,6 +45,8 @@ class Wire {
   // stream is the error kUnavailable.
   virtual Result<std::size_t> read(std::span<const iovec> parts) = 0;
   virtual void want_write(bool wanted) = 0;
+  // A write costs less than gathering messages for fewer of them would.
+  [[nodiscard]] virtual bool cheap_writes() const { return false; }
   // Work waits for the peer (or not): a socket arms its keepalive.
   virtual void set_waiting(bool waiting) = 0;
   // For people: "tcp 127.0.0.1:40112 -> 127.0.0.1:7000".

@@ -1,11 +1,12 @@
 // What count.py has callgrind count: one kind of operation again and again, both ends in this thread, on the
-// fake fabric. How often is in SLIME_INSTRUCTIONS_COUNT.
+// fake fabric or over shared memory. How often is in SLIME_INSTRUCTIONS_COUNT.
 #include <array>
 #include <cstdlib>
 #include <memory>
 
 #include "base/check.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/transport/socket_fixture.h"
 #include "tests/transport/verbs/fake_fixture.h"
 
 namespace slime::rpc::testing {
@@ -44,8 +45,7 @@ struct Caller {
   }
 };
 
-TEST_CASE("echo") {
-  FakeVerbsFixture fixture;
+void echo(Fixture& fixture) {
   Link link(fixture);
   Service service("bench");
   REQUIRE(service.add("echo", [](const ByteVector& bytes) { return bytes; }, {Run::kInline}).ok());
@@ -55,6 +55,16 @@ TEST_CASE("echo") {
   caller.next();
   drive(fixture, [&] { return caller.left == 0; });
   CHECK(caller.right == wanted());
+}
+
+TEST_CASE("echo") {
+  FakeVerbsFixture fixture;
+  echo(fixture);
+}
+
+TEST_CASE("echo_shm") {
+  const auto fixture = transport::testing::SocketFixture::of("shm");
+  echo(*fixture);
 }
 
 struct Reader final : transport::Operation {

@@ -192,7 +192,9 @@ void Simulation::send(Lane& lane, int index) {
   const Bytes parts[] = {all.first(cut), all.subspan(cut)};
   const std::uint64_t credits = side.endpoint->credits();
   const Status status = side.endpoint->send(parts, *work, options);
-  if (status.ok() != (credits > 0)) fail(str("credits() said ", credits, ", send said ", status.to_string()));
+  // A message that leaves at once may be what finds the wire broken.
+  const bool broke = credits > 0 && !status.ok() && !side.endpoint->error().ok();
+  if (!broke && status.ok() != (credits > 0)) fail(str("credits() said ", credits, ", send said ", status.to_string()));
   if (!status.ok()) {
     if (work->posted() || work->completions > 0) fail("a refused message was posted");
     return;

@@ -23,6 +23,7 @@ class ShmWire final : public Wire {
   Result<std::size_t> write(std::span<const iovec> parts) override;
   Result<std::size_t> read(std::span<const iovec> parts) override;
   void want_write(bool wanted) override;
+  [[nodiscard]] bool cheap_writes() const override { return true; }
   void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
   [[nodiscard]] std::string describe() const override { return text_; }
 

@@ -16,6 +16,7 @@ SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<Cred
       id_(new_endpoint_id()),
       wire_(std::move(wire)),
       wire_text_(wire_->describe()),
+      always_prompt_(wire_->cheap_writes()),
       credit_limit_(peer.initial_credits),
       granted_(account_->promised),
       announced_(account_->promised),
@@ -100,7 +101,7 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
                                               " takes at most ", peer_.slot_bytes));
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
-  if (std::exchange(prompt_, false) && !options.after_writes) {
+  if ((std::exchange(prompt_, false) || always_prompt_) && !options.after_writes) {
     if (send_now(parts, static_cast<std::uint32_t>(total), operation)) return {};
     SLIME_TRY(refusal());  // it may have broken the connection
   }

@@ -247,8 +247,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool scheduled_ = false;
   bool in_burst_ = false;  // flush() follows anyhow
   // What is posted next leaves at once: the first message after something came, for which somebody may be
-  // waiting. Those after it share a write in the next turn.
+  // waiting. Those after it share a write in the next turn, unless writes are cheap.
   bool prompt_ = true;
+  const bool always_prompt_;
   bool waiting_ = false;
   bool awaiting_ = false;
   bool want_write_ = false;        // the wire is full

@@ -27,6 +27,8 @@ void SoftEndpoint::on_readable() noexcept {
     if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
   }
   in_burst_ = false;
+  if (!working()) return;
+  complete_sent();
   if (working()) flush();
 }
 

@@ -39,7 +39,7 @@ class PinSet {
 // no buffer. False: it has not left.
 bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
-  if (in_burst_ || want_write_ || announce_ || !staged_.empty() || !messages_.empty() ||
+  if (want_write_ || announce_ || (in_burst_ && !always_prompt_) || !staged_.empty() || !messages_.empty() ||
       total > limits::kPromptBytes || parts.size() > limits::kPromptParts)
     return false;
   FrameHeader header;
