@@ -185,6 +185,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void stage();
   Staged& push_staged(FrameHeader header);
   [[nodiscard]] bool burst_full(std::size_t limit) const { return staged_.size() >= limit; }
+  std::uint64_t take_grant();
   void stage_control();
   void stage_bulk();
   void stage_requests();
@@ -212,7 +213,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void begin_message(const FrameHeader& header);
   void begin_write(const FrameHeader& header);
   void begin_read_data(const FrameHeader& header);
-  void on_credit(const FrameHeader& header);
+  bool on_grant(std::uint64_t limit);
   void on_credit_return(const FrameHeader& header);
   void on_imm_frame(const FrameHeader& header);
   void on_ack(const FrameHeader& header);

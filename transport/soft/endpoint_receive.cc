@@ -136,7 +136,8 @@ void SoftEndpoint::begin_frame(const FrameHeader& header) {
     case FrameType::kReadData:
       return begin_read_data(header);
     case FrameType::kCredit:
-      return on_credit(header);
+      on_grant(header.value);
+      return;
     case FrameType::kCreditReturn:
       return on_credit_return(header);
     case FrameType::kImm:
@@ -209,18 +210,21 @@ void SoftEndpoint::top_up() {
 void SoftEndpoint::on_slot_free() noexcept { top_up(); }
 
 void SoftEndpoint::begin_message(const FrameHeader& header) {
-  if (!use_credit(header)) return;
+  if ((header.value != 0 && !on_grant(header.value)) || !use_credit(header)) return;
   slot_ = &port_->pool->take_slot(*account_);
   payload_ = Payload::kMessage;
   payload_to_ = slot_->memory();
   top_up();
 }
 
-void SoftEndpoint::on_credit(const FrameHeader& header) {
-  if (header.value <= credit_limit_ || header.value - credit_limit_ > limits::kMaxPoolSlots)
-    return corrupt(str("it granted ", header.value, " messages after ", credit_limit_));
-  credit_limit_ = header.value;
+bool SoftEndpoint::on_grant(std::uint64_t limit) {
+  if (limit <= credit_limit_ || limit - credit_limit_ > limits::kMaxPoolSlots) {
+    corrupt(str("it granted ", limit, " messages after ", credit_limit_));
+    return false;
+  }
+  credit_limit_ = limit;
   if (credit_limit_ - credit_used_ > peer_.initial_credits) arm(last_send_ + limits::kCreditIdle);
+  return true;
 }
 
 void SoftEndpoint::on_credit_return(const FrameHeader& header) {

@@ -39,13 +39,14 @@ class PinSet {
 // no buffer. False: it has not left.
 bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
-  if (want_write_ || announce_ || (in_burst_ && !always_prompt_) || !staged_.empty() || !messages_.empty() ||
+  if (want_write_ || (in_burst_ && !always_prompt_) || !staged_.empty() || !messages_.empty() ||
       total > limits::kPromptBytes || parts.size() > limits::kPromptParts)
     return false;
   FrameHeader header;
   header.type = FrameType::kMessage;
   header.payload_bytes = total;
   header.flags = starved_ ? kFlagStarved : 0;
+  header.value = granted_ == announced_ ? 0 : granted_;
   pieces[0] = {&header, kHeaderBytes};
   for (std::size_t i = 0; i < parts.size(); ++i)
     pieces[i + 1] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
@@ -56,6 +57,7 @@ bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, O
   }
   if (*taken == 0) return false;
   starved_ = false;
+  take_grant();
   operation.mark_posted();
   ++credit_used_;
   ++messages_in_flight_;
@@ -122,6 +124,7 @@ void SoftEndpoint::flush() {
     }
   }
   in_burst_ = false;
+  if (!sent_.empty()) schedule_turn();  // what callbacks of this burst have sent at once
   if (working() && wire_wants_write_ != want_write_) wire_->want_write(wire_wants_write_ = want_write_);
   settle();
 }
@@ -147,13 +150,19 @@ SoftEndpoint::Staged& SoftEndpoint::push_staged(FrameHeader header) {
   return staged_.push_back(std::move(frame));
 }
 
+// What the peer has not been told of; 0: nothing.
+std::uint64_t SoftEndpoint::take_grant() {
+  announce_ = false;
+  return std::exchange(announced_, granted_) == granted_ ? 0 : granted_;
+}
+
 void SoftEndpoint::stage_control() {
   FrameHeader header;
-  if (announce_ && !burst_full(limits::kBurstSmallFrames)) {
-    announce_ = false;
-    announced_ = granted_;
+  // A message takes it along, if one is next.
+  const bool message_is_next = !messages_.empty() && barrier_passed(messages_.front().barrier);
+  if (announce_ && !message_is_next && !burst_full(limits::kBurstSmallFrames)) {
     header.type = FrameType::kCredit;
-    header.value = granted_;
+    header.value = take_grant();
     push_staged(header);
   }
   if (credits_to_return_ > 0 && !burst_full(limits::kBurstSmallFrames)) {
@@ -228,6 +237,7 @@ void SoftEndpoint::stage_messages() {
   while (!messages_.empty() && !burst_full(limits::kBurstSmallFrames)) {
     if (!barrier_passed(messages_.front().barrier)) return;
     OutMessage message = messages_.pop_front();
+    message.header.value = take_grant();
     Staged& frame = push_staged(message.header);
     frame.data = message.bytes.data();
     frame.message = std::move(message);

@@ -24,7 +24,7 @@ struct Shape {
 std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
   switch (type) {
     case FrameType::kMessage:
-      return Shape{.payload_most = slot_bytes, .flags = kFlagStarved};
+      return Shape{.payload_most = slot_bytes, .flags = kFlagStarved, .value = true};
     case FrameType::kCredit:
     case FrameType::kCreditReturn:
       return Shape{.value = true};
@@ -62,6 +62,13 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
   return std::nullopt;
 }
 
+// Most frames are, and then nothing else has to be looked at.
+bool is_plain_message(const FrameHeader& header, std::uint32_t slot_bytes) {
+  return header.type == FrameType::kMessage && header.payload_bytes <= slot_bytes &&
+         (header.flags & ~kFlagStarved) == 0 && (header.code | header.reserved) == 0 &&
+         (header.operation | header.region | header.key | header.offset) == 0;
+}
+
 Status corrupt(const FrameHeader& header, std::string_view what) {
   return Status(Code::kCorrupt, str("a frame of type ", static_cast<int>(header.type), " has ", what));
 }
@@ -72,6 +79,7 @@ Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes) {
   SLIME_CHECK(bytes.size() == kHeaderBytes);
   FrameHeader header;
   std::memcpy(&header, bytes.data(), kHeaderBytes);
+  if (is_plain_message(header, slot_bytes)) return header;
   const std::optional<Shape> shape = shape_of(header.type, slot_bytes);
   if (!shape) return corrupt(header, "an unknown type");
   if (header.payload_bytes < shape->payload_least || header.payload_bytes > shape->payload_most)

@@ -61,7 +61,7 @@ struct Parameters {
   std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
 
   static constexpr std::size_t kBytes = 12;
-  static constexpr std::uint32_t kVersion = 2;  // 2: with atomics
+  static constexpr std::uint32_t kVersion = 3;  // 2: with atomics; 3: messages carry grants
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };
