@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/loop.h"
@@ -44,6 +45,12 @@ class Wire {
   // Fills a prefix of the parts and returns its length; 0 means that nothing is there now. The peer's end of
   // stream is the error kUnavailable.
   virtual Result<std::size_t> read(std::span<const iovec> parts) = 0;
+  // A wire whose bytes lie in memory shows them: what peek() returns is the next of the stream, in one piece,
+  // and stays there until skip() of some of it or read(). Whatever it shows may still be changed by the peer:
+  // look at each byte once. Empty: nothing is there, or read() says why.
+  [[nodiscard]] virtual bool shows() const { return false; }
+  virtual Bytes peek() { return {}; }
+  virtual void skip(std::size_t) {}
   virtual void want_write(bool wanted) = 0;
   // A write costs less than gathering messages for fewer of them would.
   [[nodiscard]] virtual bool cheap_writes() const { return false; }

@@ -194,7 +194,8 @@ void Simulation::send(Lane& lane, int index) {
   const Status status = side.endpoint->send(parts, *work, options);
   // A message that leaves at once may be what finds the wire broken.
   const bool broke = credits > 0 && !status.ok() && !side.endpoint->error().ok();
-  if (!broke && status.ok() != (credits > 0)) fail(str("credits() said ", credits, ", send said ", status.to_string()));
+  if (!broke && status.ok() != (credits > 0))
+    fail(str("credits() said ", credits, ", send said ", status.to_string()));
   if (!status.ok()) {
     if (work->posted() || work->completions > 0) fail("a refused message was posted");
     return;

@@ -35,35 +35,6 @@ std::uint32_t taken_by(std::uint32_t length) {
   return (length + kRingWord + kRingLine - 1) / kRingLine * kRingLine;
 }
 
-// Walks over the parts of a gather or scatter list.
-class Parts {
- public:
-  explicit Parts(std::span<const iovec> parts) : parts_(parts) {
-    for (const iovec& part : parts) left_ += part.iov_len;
-  }
-  [[nodiscard]] std::size_t left() const { return left_; }
-  // Calls fn(address, bytes) for the next `bytes`, which are there.
-  template <class F>
-  void take(std::size_t bytes, F fn) {
-    left_ -= bytes;
-    while (bytes > 0) {
-      const iovec& part = parts_.front();
-      const std::size_t now = std::min(bytes, part.iov_len - done_);
-      if (now > 0) fn(static_cast<std::byte*>(part.iov_base) + done_, now);
-      done_ += now;
-      bytes -= now;
-      if (done_ < part.iov_len) continue;
-      parts_ = parts_.subspan(1);
-      done_ = 0;
-    }
-  }
-
- private:
-  std::span<const iovec> parts_;
-  std::size_t done_ = 0;
-  std::size_t left_ = 0;
-};
-
 std::atomic_ref<std::uint64_t> word_at(const RingMemory& memory, std::uint64_t place) {
   return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(memory.data + (place & (memory.bytes - 1))));
 }
@@ -91,27 +62,58 @@ std::uint32_t RingWriter::room() const {
   return std::min({free - kRingLine, to_end, limits::kRingRecordBytes}) - kRingWord;
 }
 
+// Makes the next record, of `length` bytes, for which there is room: fill(to) copies them.
+template <class F>
+void RingWriter::put(std::uint32_t length, F fill) {
+  fill(memory_.data + (tail_ & (memory_.bytes - 1)) + kRingWord);
+  const std::uint64_t next = tail_ + taken_by(length);
+  word(next).store(0, std::memory_order_relaxed);
+  tell_published();
+  word(tail_).store(length, std::memory_order_seq_cst);  // before reader_parked() looks
+  tail_ = next;
+}
+
 Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
-  Parts from(parts);
-  const std::size_t all = from.left();
-  while (from.left() > 0) {
+  std::size_t all = 0;
+  for (const iovec& part : parts) all += part.iov_len;
+  if (room() < all) SLIME_TRY(look());
+  if (all > room()) return write_pieces(parts, all);
+  if (all == 0) return all;
+  put(static_cast<std::uint32_t>(all), [&](std::byte* to) {
+    for (const iovec& part : parts) {
+      if (part.iov_len > 0) std::memcpy(to, part.iov_base, part.iov_len);
+      to += part.iov_len;
+    }
+  });
+  return all;
+}
+
+// What does not fit into one record, or not at all.
+Result<std::size_t> RingWriter::write_pieces(std::span<const iovec> parts, std::size_t all) {
+  std::size_t done = 0;
+  std::size_t in_part = 0;  // bytes of the first part that are written
+  while (done < all) {
     const auto wanted =
-        static_cast<std::uint32_t>(std::min<std::size_t>(from.left(), limits::kRingRecordBytes - kRingWord));
+        static_cast<std::uint32_t>(std::min<std::size_t>(all - done, limits::kRingRecordBytes - kRingWord));
     if (room() < wanted) SLIME_TRY(look());
     const std::uint32_t length = std::min(wanted, room());
     if (length == 0) break;
-    std::byte* to = memory_.data + (tail_ & (memory_.bytes - 1)) + kRingWord;
-    from.take(length, [&](const std::byte* bytes, std::size_t count) {
-      std::memcpy(to, bytes, count);
-      to += count;
+    put(length, [&](std::byte* to) {
+      for (std::size_t left = length; left > 0;) {
+        const iovec& part = parts.front();
+        const std::size_t now = std::min(left, part.iov_len - in_part);
+        if (now > 0) std::memcpy(to, static_cast<const std::byte*>(part.iov_base) + in_part, now);
+        to += now;
+        left -= now;
+        in_part += now;
+        if (in_part < part.iov_len) continue;
+        parts = parts.subspan(1);
+        in_part = 0;
+      }
     });
-    const std::uint64_t next = tail_ + taken_by(length);
-    word(next).store(0, std::memory_order_relaxed);
-    tell_published();
-    word(tail_).store(length, std::memory_order_seq_cst);  // before reader_parked() looks
-    tail_ = next;
+    done += length;
   }
-  return all - from.left();
+  return done;
 }
 
 Result<bool> RingWriter::has_room() {
@@ -137,36 +139,65 @@ Result<bool> RingWriter::await_room() {
 
 std::atomic_ref<std::uint64_t> RingReader::word() const { return word_at(memory_, head_); }
 
+// False for one that cannot be.
+bool RingReader::begin_record(std::uint64_t length) {
+  const std::uint64_t at = head_ & (memory_.bytes - 1);
+  if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)
+    return false;
+  tell_seen();
+  left_ = static_cast<std::uint32_t>(length);
+  record_ = taken_by(left_);
+  from_ = memory_.data + at + kRingWord;
+  return true;
+}
+
+void RingReader::take(std::size_t bytes) {
+  from_ += bytes;
+  left_ -= static_cast<std::uint32_t>(bytes);
+  if (left_ == 0) head_ += record_;
+}
+
+void RingReader::publish_head() {
+  tell_published();
+  memory_.control->head.store(head_, std::memory_order_release);
+}
+
+Bytes RingReader::peek() {
+  if (left_ == 0) {
+    const std::uint64_t length = word().load(std::memory_order_acquire);
+    if (length == 0 || !begin_record(length)) return {};
+  }
+  return {from_, left_};
+}
+
+void RingReader::skip(std::size_t bytes) {
+  take(bytes);
+  if (left_ == 0) publish_head();
+}
+
 Result<std::size_t> RingReader::read(std::span<const iovec> parts) {
-  Parts to(parts);
-  const std::size_t all = to.left();
   const std::uint64_t before = head_;
-  while (to.left() > 0) {
-    if (left_ == 0) {
-      const std::uint64_t length = word().load(std::memory_order_acquire);
-      if (length == 0) break;
-      tell_seen();
-      const std::uint64_t at = head_ & (memory_.bytes - 1);
-      if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)
-        return Status(Code::kCorrupt,
-                      str("a record of ", length, " bytes at ", at, " of a ring of ", memory_.bytes));
-      left_ = static_cast<std::uint32_t>(length);
-      record_ = taken_by(left_);
-      from_ = memory_.data + at + kRingWord;
+  std::size_t all = 0;
+  for (const iovec& part : parts) {
+    std::size_t got = 0;
+    while (got < part.iov_len) {
+      if (left_ == 0) {
+        const std::uint64_t length = word().load(std::memory_order_acquire);
+        if (length == 0) break;
+        if (!begin_record(length))
+          return Status(Code::kCorrupt, str("a record of ", length, " bytes at ", head_ & (memory_.bytes - 1),
+                                            " of a ring of ", memory_.bytes));
+      }
+      const std::size_t now = std::min<std::size_t>(left_, part.iov_len - got);
+      std::memcpy(static_cast<std::byte*>(part.iov_base) + got, from_, now);
+      got += now;
+      take(now);
     }
-    const auto now = static_cast<std::uint32_t>(std::min<std::size_t>(left_, to.left()));
-    to.take(now, [&](std::byte* bytes, std::size_t count) {
-      std::memcpy(bytes, from_, count);
-      from_ += count;
-    });
-    left_ -= now;
-    if (left_ == 0) head_ += record_;
+    all += got;
+    if (got < part.iov_len) break;
   }
-  if (head_ != before) {
-    tell_published();
-    memory_.control->head.store(head_, std::memory_order_release);
-  }
-  return all - to.left();
+  if (head_ != before) publish_head();
+  return all;
 }
 
 bool RingReader::park() {

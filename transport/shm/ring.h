@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "transport/limits.h"
 
@@ -56,6 +57,9 @@ class RingWriter {
 
  private:
   Status look();
+  template <class F>
+  void put(std::uint32_t length, F fill);
+  Result<std::size_t> write_pieces(std::span<const iovec> parts, std::size_t all);
   [[nodiscard]] std::uint32_t room() const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> word(std::uint64_t place) const;
 
@@ -72,6 +76,10 @@ class RingReader {
   [[nodiscard]] bool readable() const { return left_ > 0 || word().load(std::memory_order_acquire) != 0; }
   // Fills a prefix of the parts; 0: nothing is there. kCorrupt when a record cannot be.
   Result<std::size_t> read(std::span<const iovec> parts);
+  // What is left of the first record; empty also when that cannot be, which read() then says.
+  Bytes peek();
+  // Takes so many bytes of that.
+  void skip(std::size_t bytes);
   // Says that nobody looks any more. False: something has come, and somebody still has to.
   bool park();
   void unpark() { memory_.control->parked.store(0, std::memory_order_relaxed); }
@@ -80,6 +88,9 @@ class RingReader {
 
  private:
   [[nodiscard]] std::atomic_ref<std::uint64_t> word() const;
+  bool begin_record(std::uint64_t length);
+  void take(std::size_t bytes);
+  void publish_head();
 
   const RingMemory memory_;
   std::uint64_t head_ = 0;

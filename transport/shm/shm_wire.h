@@ -24,6 +24,9 @@ class ShmWire final : public Wire {
   Result<std::size_t> read(std::span<const iovec> parts) override;
   void want_write(bool wanted) override;
   [[nodiscard]] bool cheap_writes() const override { return true; }
+  [[nodiscard]] bool shows() const override { return true; }
+  Bytes peek() override { return attached_ && !ended_ ? reader_->peek() : Bytes(); }
+  void skip(std::size_t bytes) override { reader_->skip(bytes); }
   void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
   [[nodiscard]] std::string describe() const override { return text_; }
 

@@ -206,8 +206,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_broken(Status reason) noexcept override;
   Pin pin_payload();
   Result<std::size_t> fill();
-  void parse();
-  void take_payload(std::size_t bytes);
+  std::size_t read_in_place();
+  void parse(Bytes& input);
+  void take_payload(Bytes& input);
   void begin_frame(const FrameHeader& header);
   void end_payload();
   void begin_message(const FrameHeader& header);

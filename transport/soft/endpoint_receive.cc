@@ -11,8 +11,9 @@ void SoftEndpoint::on_readable() noexcept {
   if (!working()) return;
   in_burst_ = true;
   prompt_ = true;
-  std::size_t moved = 0;
+  std::size_t moved = read_in_place();
   while (working() && moved < limits::kTurnBytes) {
+    if (moved > 0 && buffer_begin_ == buffer_end_ && payload_left_ == 0 && wire_->shows()) break;
     const std::size_t room = (payload_ == Payload::kDiscard ? 0 : payload_left_) +
                              limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
     const Result<std::size_t> got = fill();
@@ -23,13 +24,32 @@ void SoftEndpoint::on_readable() noexcept {
     }
     counters_.bytes_received += *got;
     moved += *got;
-    parse();
+    Bytes input(buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
+    parse(input);
+    buffer_begin_ = buffer_end_ - input.size();
     if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
   }
   in_burst_ = false;
   if (!working()) return;
   complete_sent();
   if (working()) flush();
+}
+
+// Parses what the wire shows where it lies. What is cut there goes through the buffer.
+std::size_t SoftEndpoint::read_in_place() {
+  std::size_t moved = 0;
+  while (working() && moved < limits::kTurnBytes && buffer_begin_ == buffer_end_) {
+    const Bytes there = wire_->peek();
+    if (there.empty()) break;
+    Bytes input = there;
+    parse(input);
+    const std::size_t used = there.size() - input.size();
+    if (used == 0) break;
+    wire_->skip(used);
+    counters_.bytes_received += used;
+    moved += used;
+  }
+  return moved;
 }
 
 void SoftEndpoint::on_writable() noexcept {
@@ -91,37 +111,39 @@ Result<std::size_t> SoftEndpoint::fill() {
   return got;
 }
 
-void SoftEndpoint::parse() {
+// Takes what it understands off the front of `input`.
+void SoftEndpoint::parse(Bytes& input) {
   while (working()) {
     if (payload_ != Payload::kNone) {
       if (payload_left_ > 0) {
-        if (buffer_begin_ == buffer_end_) return;
-        take_payload(std::min(payload_left_, buffer_end_ - buffer_begin_));
+        if (input.empty()) return;
+        take_payload(input);
       }
       if (working() && payload_left_ == 0) end_payload();
       continue;
     }
-    if (buffer_end_ - buffer_begin_ < kHeaderBytes) return;
+    if (input.size() < kHeaderBytes) return;
     const Result<FrameHeader> header =
-        decode_header(Bytes(buffer_.get() + buffer_begin_, kHeaderBytes), port_->pool->options().slot_bytes);
+        decode_header(input.first(kHeaderBytes), port_->pool->options().slot_bytes);
     if (!header) {
       corrupt(header.error().text());
       return;
     }
-    buffer_begin_ += kHeaderBytes;
+    input = input.subspan(kHeaderBytes);
     begin_frame(*header);
   }
 }
 
-// Moves payload bytes that came with the buffer.
-void SoftEndpoint::take_payload(std::size_t bytes) {
+// Moves payload bytes that came with their header.
+void SoftEndpoint::take_payload(Bytes& input) {
   const Pin pin = pin_payload();
   if (!working()) return;
+  const std::size_t bytes = std::min(payload_left_, input.size());
   if (payload_ != Payload::kDiscard) {
-    std::memcpy(payload_to_, buffer_.get() + buffer_begin_, bytes);
+    std::memcpy(payload_to_, input.data(), bytes);
     payload_to_ += bytes;
   }
-  buffer_begin_ += bytes;
+  input = input.subspan(bytes);
   payload_left_ -= bytes;
 }
 
