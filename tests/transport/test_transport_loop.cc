@@ -284,6 +284,60 @@ TEST_CASE(
   CHECK(total == 1);
 }
 
+// Counts its runs, and runs a function.
+struct Later final : Deferred {
+  void run_deferred() noexcept override {
+    ++count;
+    if (then) then();
+  }
+  int count = 0;
+  Task then;
+};
+
+TEST_CASE("deferred work runs once, in a later turn, in its order; what it defers runs in the turn after") {
+  const auto loop = make_loop();
+  Later first;
+  Later second;
+  std::string order;
+  first.then = [&] {
+    order += 'a';
+    if (first.count == 1) loop->defer(first);
+  };
+  second.then = [&] { order += 'b'; };
+  loop->defer(first);
+  loop->defer(second);
+  CHECK(order.empty());
+  CHECK(loop->poll(Nanos::zero()));
+  CHECK(order == "ab");
+  CHECK(loop->poll(Nanos::zero()));
+  CHECK(order == "aba");
+  CHECK_FALSE(loop->poll(Nanos::zero()));
+}
+
+TEST_CASE("deferred work that was dropped does not run, also when other work of its turn drops it") {
+  const auto loop = make_loop();
+  Later dropped;
+  Later other;
+  loop->defer(dropped);
+  loop->drop_deferred(dropped);
+  loop->poll(Nanos::zero());
+  CHECK(dropped.count == 0);
+  other.then = [&] { loop->drop_deferred(dropped); };
+  loop->defer(other);
+  loop->defer(dropped);
+  loop->poll(Nanos::zero());
+  CHECK(other.count == 1);
+  CHECK(dropped.count == 0);
+}
+
+TEST_CASE("a loop does not block while something is deferred") {
+  const auto loop = make_loop();
+  Later later;
+  loop->defer(later);
+  loop->wait_until([&] { return later.count == 1; }, soon());
+  CHECK(later.count == 1);
+}
+
 TEST_CASE("a poller is asked in every turn until it is removed, also from inside") {
   class Counter final : public Poller {
    public:
