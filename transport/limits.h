@@ -117,6 +117,8 @@ inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 // its two copies in pieces of a record, which still fit the first-level cache twice.
 inline constexpr std::uint32_t kRingBytes = 128 * 1024;
 inline constexpr std::uint32_t kRingRecordBytes = 16 * 1024;
+// A ring over which nothing went for so long, or up to twice that, gives its pages back.
+inline constexpr Nanos kRingIdle = std::chrono::seconds(2);
 // The largest ring that a peer may bring.
 inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
 // Connections of one port, a multiple of 64.

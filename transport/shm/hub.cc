@@ -47,6 +47,7 @@ Status Hub::open() {
 Hub::~Hub() {
   SLIME_CHECK(loop_.in_loop());
   visitors_.clear();
+  loop_.cancel_timer(aging_);
   if (!open_) return;
   loop_.remove_poller(*this);
   loop_.unwatch(bell_.event_fd());
@@ -145,6 +146,16 @@ void Hub::remove(std::uint32_t number) {
 
 void Hub::watch(ShmWire& wire) {
   if (std::find(watched_.begin(), watched_.end(), &wire) == watched_.end()) watched_.push_back(&wire);
+}
+
+void Hub::age_later() {
+  if (aging_) return;
+  aging_ = loop_.add_timer(deadline_after(loop_.now(), limits::kRingIdle), [this] {
+    aging_ = TimerId{};
+    bool again = false;
+    for (ShmWire* wire : wires_) again = (wire != nullptr && wire->age()) || again;
+    if (again) age_later();
+  });
 }
 
 bool Hub::poll_once() noexcept {

@@ -35,6 +35,8 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   // A number for a wire, under which its peer rings; kResourceExhausted when all are taken.
   Result<std::uint32_t> add(ShmWire& wire);
   void remove(std::uint32_t number);
+  // Has age() of the wires called until none has pages any more.
+  void age_later();
   // Looks at the wire in each turn from now on, until it has been quiet while others were not.
   void watch(ShmWire& wire);
 
@@ -80,6 +82,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   UniqueFd listening_;
   Watch on_bell_{[this] { bell_.drain(); }};
   Watch on_listening_{[this] { on_visitors(); }};
+  TimerId aging_;
   bool open_ = false;
   bool asleep_ = false;
   std::map<InstanceId, Expected> expected_;

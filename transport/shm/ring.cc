@@ -1,5 +1,7 @@
 #include "transport/shm/ring.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -133,6 +135,12 @@ Result<bool> RingWriter::await_room() {
   if (room() == 0) return true;
   memory_.control->full.store(0, std::memory_order_relaxed);
   return false;
+}
+
+// A hole reads as zeros, which is what the word behind the last record is.
+bool RingWriter::trim() {
+  if (!look().ok() || head_ != tail_) return false;
+  return ::madvise(memory_.data, memory_.bytes, MADV_REMOVE) == 0;
 }
 
 // --------------------------------------------------------------------------------------------------- reading

@@ -54,6 +54,9 @@ class RingWriter {
   [[nodiscard]] bool reader_parked() const;
   // Asks to hear of room. False: there is some, and nothing was asked.
   Result<bool> await_room();
+  // Gives the ring's pages back to the kernel, if nothing is in it; they come again when they are used.
+  // False: something is.
+  bool trim();
 
  private:
   Status look();

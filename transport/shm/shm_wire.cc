@@ -210,10 +210,13 @@ void ShmWire::on_socket(std::uint32_t) {
 Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
   if (!attached_ || gone_ || ended_) return std::size_t{0};
   Result<std::size_t> taken = writer_->write(parts);
-  if (!taken)
+  if (!taken) {
     end();
-  else if (*taken > 0 && writer_->reader_parked())
-    bell_.ring();
+  } else if (*taken > 0) {
+    wrote_ = true;
+    if (!std::exchange(has_pages_, true)) hub_->age_later();
+    if (writer_->reader_parked()) bell_.ring();
+  }
   return taken;
 }
 
@@ -227,6 +230,12 @@ Result<std::size_t> ShmWire::read(std::span<const iovec> parts) {
     return Status(Code::kUnavailable, "the peer closed the connection");
   }
   return got;
+}
+
+bool ShmWire::age() {
+  if (!has_pages_ || ended_) return false;
+  if (!std::exchange(wrote_, false) && writer_->trim()) has_pages_ = false;
+  return has_pages_;
 }
 
 void ShmWire::want_write(bool wanted) {

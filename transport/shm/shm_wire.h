@@ -38,6 +38,9 @@ class ShmWire final : public Wire {
   // Asks to hear of room, if the engine waits for that; false: there is some.
   bool await_room();
   void on_attach(UniqueFd local, Packet packet);
+  // Called now and then while the ring has pages: gives them back once it was quiet from one call to the
+  // next. False: it has none left.
+  bool age();
   [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
 
  private:
@@ -87,6 +90,8 @@ class ShmWire final : public Wire {
   bool gone_ = false;   // the peer: what it wrote is still read
   bool ended_ = false;  // the engine knows
   std::uint32_t quiet_looks_ = 0;
+  bool has_pages_ = false;
+  bool wrote_ = false;  // since age() was called
   TimerId timer_;
   TimerId retry_;
   TimerId failing_;

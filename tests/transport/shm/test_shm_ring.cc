@@ -1,5 +1,6 @@
 // A ring between a writer and a reader, in ordinary memory.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include "base/random.h"
 #include "tests/support/settings.h"
 #include "transport/shm/ring.h"
+#include "transport/shm/shared_memory.h"
 
 namespace slime::transport::shm {
 namespace {
@@ -191,6 +193,34 @@ TEST_CASE("two threads: whoever parks or waits for room is told, and the stream 
   }
   other.join();
   CHECK(in == out);
+}
+
+TEST_CASE("an empty ring gives its pages back, and the stream goes on; one with a byte in it keeps them") {
+  UniqueFd fd;
+  auto shared = SharedMemory::create(kBytes, fd);
+  REQUIRE_MESSAGE(shared.has_value(), shared.status().to_string());
+  const auto pages = [&] {
+    struct stat state {};
+    REQUIRE(::fstat(fd.get(), &state) == 0);
+    return state.st_blocks;
+  };
+  RingControl control;
+  const RingMemory memory{&control, shared->data(), kBytes};
+  RingWriter writer(memory);
+  RingReader reader(memory);
+  Rng rng(seed());
+  for (int round = 0; round < 20; ++round) {
+    ByteVector in = random_stream(rng, 1 + rng.below(30'000));
+    ByteVector out(in.size());
+    REQUIRE(write_some(writer, in, 0, in.size()) == in.size());
+    CHECK(pages() > 0);
+    CHECK_FALSE(writer.trim());
+    REQUIRE(read_some(reader, out, 0, out.size()) == out.size());
+    REQUIRE(in == out);
+    CHECK(writer.trim());
+    CHECK(pages() == 0);
+    CHECK_FALSE(reader.readable());
+  }
 }
 
 // ------------------------------------------------------------------------------------ a peer that does as it
