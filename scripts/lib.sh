@@ -54,6 +54,8 @@ finish_step() {
     printf '  SKIP  %4d s  %s: %s\n' "$seconds" "$name" "$(grep '^SKIPPED:' "$logs/$name.log" | tail -n 1)"
   else
     printf '  FAIL  %4d s  %s (exit status %d); the end of %s:\n' "$seconds" "$name" "$status" "${logs#"$root"/}/$name.log"
+    # What failed comes first: whoever keeps but the beginning of the output keeps that.
+    grep -E '^ *(FAIL|FAILED|ERROR|Error|error:)|\(Failed\)|: (error|ERROR):' "$logs/$name.log" | head -n 10 | sed 's/^/    > /'
     tail -n "${SLIME_LOG_LINES:-60}" "$logs/$name.log" | sed 's/^/    | /'
   fi
   return "$status"

@@ -101,11 +101,13 @@ inline constexpr std::size_t kResolvedAddresses = 8;
 // in flight, and what is in flight, of one direction:
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
-// While work waits: a silent peer is declared dead after 2 + 6 x 1 seconds. Many questions, so that a link
-// that was down for five seconds, or a wire that loses some of them, is no death.
+// While work waits: a silent peer is declared dead after 2 + 5 x 1 seconds. Many questions, so that a link
+// that was down for five seconds, or a wire that loses some of them, is no death. The kernel may ask once
+// more and a busy host is late: that is why it is no more than that, when everything shall end within ten
+// seconds.
 inline constexpr int kKeepaliveIdleSeconds = 2;
 inline constexpr int kKeepaliveIntervalSeconds = 1;
-inline constexpr int kKeepaliveCount = 6;
+inline constexpr int kKeepaliveCount = 5;
 // What was sent so shortly before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work, not at once: two system calls for each call would
