@@ -330,6 +330,9 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (event.kind != ctrl::EventKind::kRegistered) return;
   Link* link = find_link(event.name);
   if (link == nullptr) return;
+  // A lookup may have been faster than the changes, which then tell of owners before the one that we have.
+  const auto known = cached_entry(event.name);
+  if (known && known->incarnation > event.incarnation) return;
   const SessionPtr session = link->session();
   if (session && session->peer().instance != event.instance &&
       link->machine().state() == ConnectionState::kReady) {

@@ -230,6 +230,21 @@ TEST_CASE("when the name has a new owner, the same object reaches the new one th
   }));
 }
 
+TEST_CASE("news of owners before the one that a name has now cost its connection nothing") {
+  Registry registry;
+  PeerAgentOptions slow = options_for(registry, "client");
+  slow.heartbeat = seconds(1);  // so that the lookup is faster than the news of all three
+  auto client = test::start(slow);
+  for (int i = 0; i < 2; ++i) REQUIRE(start_calculator(registry, "worker:0")->close().ok());
+  auto worker = start_calculator(registry, "worker:0");
+  Peer peer = client->peer("worker:0");
+  REQUIRE(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  const std::int64_t before = number_in(client->info(), "heartbeats");
+  REQUIRE(eventually([&] { return number_in(client->info(), "heartbeats") >= before + 2; }));
+  CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+  CHECK(number_in(peer.info(), "connects") == 1);
+}
+
 TEST_CASE("close does not wait for a registry that is not there") {
   Registry registry;
   auto agent = test::start(options_for(registry, "agent"));
