@@ -49,7 +49,7 @@ inline constexpr Nanos kDumpWait = std::chrono::seconds(1);
 
 // ---- registry
 // One request while connections and calls do not depend on it; and at start, where the caller waits.
-inline constexpr Nanos kRegistryTimeout = std::chrono::seconds(2);
+inline constexpr Nanos kRegistryTimeout = std::chrono::milliseconds(1500);
 inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
 // Between attempts while the registry is away: short enough to be listed again within two heartbeats.
 inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);

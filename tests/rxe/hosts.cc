@@ -154,9 +154,7 @@ void check_next_use(Peer& peer) {
   REQUIRE_FALSE(echo.has_value());
   CHECK_MESSAGE(echo.error().code() == Code::kUnavailable, echo.error().to_string());
   const Nanos took = steady_clock().now() - asked;
-  // A handshake with the address in memory (5 s), a heartbeat under way and a lookup (2 s each), and a busy
-  // host.
-  CHECK(took < patient(seconds(20)));
+  CHECK(took < bound());
   MESSAGE(str("the next call ended after ", millis(took), " ms: ", echo.error().to_string()));
 }
 
