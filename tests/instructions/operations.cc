@@ -1,5 +1,6 @@
 // What count.py has callgrind count: one kind of operation again and again, both ends in this thread, on the
 // fake fabric or over shared memory. How often is in SLIME_INSTRUCTIONS_COUNT.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -15,8 +16,11 @@ namespace {
 using transport::testing::FakeVerbsFixture;
 
 std::uint64_t wanted() {
-  const char* const count = std::getenv("SLIME_INSTRUCTIONS_COUNT");
-  return count != nullptr ? std::strtoull(count, nullptr, 10) : 1;
+  static const std::uint64_t all = [] {
+    const char* const count = std::getenv("SLIME_INSTRUCTIONS_COUNT");
+    return count != nullptr ? std::strtoull(count, nullptr, 10) : 1;
+  }();
+  return all;
 }
 
 template <class Done>
@@ -33,38 +37,47 @@ struct Caller {
   std::uint64_t left = 0;
   std::uint64_t right = 0;
 
-  // A call that begins the next one when it ends, as a caller does that waits for each.
+  std::uint64_t begun = 0;
+
+  // A call that begins another one when it ends, so that as many as were begun are under way.
   void next() {
+    ++begun;
     channel.call("bench", "echo", encode_arguments(data), kNever, [this](Result<Payload> reply) {
       if (reply) {
         const auto value = decode_value<ByteVector>(reply->bytes());
         right += value && as_text(*value) == as_text(data) ? 1 : 0;
       }
-      if (--left > 0) next();
+      --left;
+      if (begun < wanted()) next();
     });
   }
 };
 
-void echo(Fixture& fixture) {
+void echo(Fixture& fixture, std::uint64_t under_way) {
   Link link(fixture);
   Service service("bench");
   REQUIRE(service.add("echo", [](const ByteVector& bytes) { return bytes; }, {Run::kInline}).ok());
   REQUIRE(link.servers[1]->add(service).ok());
   Caller caller{link.a()};
   caller.left = wanted();
-  caller.next();
+  while (caller.begun < std::min(under_way, wanted())) caller.next();
   drive(fixture, [&] { return caller.left == 0; });
   CHECK(caller.right == wanted());
 }
 
 TEST_CASE("echo") {
   FakeVerbsFixture fixture;
-  echo(fixture);
+  echo(fixture, 1);
 }
 
 TEST_CASE("echo_shm") {
   const auto fixture = transport::testing::SocketFixture::of("shm");
-  echo(*fixture);
+  echo(*fixture, 1);
+}
+
+TEST_CASE("echoes_shm") {
+  const auto fixture = transport::testing::SocketFixture::of("shm");
+  echo(*fixture, 64);
 }
 
 struct Reader final : transport::Operation {

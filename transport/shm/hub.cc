@@ -139,7 +139,8 @@ Result<std::uint32_t> Hub::add(ShmWire& wire) {
 }
 
 void Hub::remove(std::uint32_t number) {
-  std::replace(watched_.begin(), watched_.end(), wires_[number], static_cast<ShmWire*>(nullptr));
+  for (auto* list : {&watched_, &untold_})
+    std::replace(list->begin(), list->end(), wires_[number], static_cast<ShmWire*>(nullptr));
   wires_[number] = nullptr;
   free_.push_back(number);
 }
@@ -161,6 +162,8 @@ void Hub::age_later() {
 bool Hub::poll_once() noexcept {
   if (std::exchange(asleep_, false)) bell_.wake();
   bool worked = false;
+  ++looks_;
+  looking_ = true;
   // By index: a look may destroy other wires, and bring new ones.
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (watched_[i] != nullptr) worked = watched_[i]->look() || worked;
@@ -170,8 +173,17 @@ bool Hub::poll_once() noexcept {
     wires_[number]->on_rung();
     worked = true;
   });
+  looking_ = false;
+  tell_untold();
   if (watched_.size() > limits::kShmWatched) cool_down();
   return worked;
+}
+
+void Hub::tell_untold() {
+  for (ShmWire* wire : untold_) {
+    if (wire != nullptr) wire->tell_now();
+  }
+  untold_.clear();
 }
 
 // Back to as many as a turn should look at: those that were quiet for the longest ring from now on.
@@ -187,6 +199,7 @@ void Hub::cool_down() {
 }
 
 bool Hub::arm() noexcept {
+  tell_untold();
   bool quiet = true;
   for (ShmWire*& wire : watched_) {
     if (wire == nullptr || wire->park())

@@ -37,6 +37,10 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   void remove(std::uint32_t number);
   // Has age() of the wires called until none has pages any more.
   void age_later();
+  // Has tell_now() of the wire called when this look is over, or the next one.
+  void tell_later(ShmWire& wire) { untold_.push_back(&wire); }
+  [[nodiscard]] bool looking() const { return looking_; }
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }  // that have begun; never 0
   // Looks at the wire in each turn from now on, until it has been quiet while others were not.
   void watch(ShmWire& wire);
 
@@ -67,6 +71,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   void on_packet(Visitor& visitor);
   void drop(Visitor& visitor);
   void cool_down();
+  void tell_untold();
 
   // A descriptor of the hub's own.
   struct Watch final : FdHandler {
@@ -90,6 +95,9 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   std::vector<ShmWire*> wires_;  // by number; null: free
   std::vector<std::uint32_t> free_;
   std::vector<ShmWire*> watched_;  // null: removed during a look
+  std::vector<ShmWire*> untold_;   // null: removed since
+  bool looking_ = false;
+  std::uint64_t looks_ = 1;
 };
 
 }  // namespace slime::transport::shm

@@ -27,9 +27,14 @@ namespace {
 char published;
 void tell_published() { __tsan_release(&published); }
 void tell_seen() { __tsan_acquire(&published); }
+// Nor does it know fences.
+constexpr std::memory_order kPublish = std::memory_order_seq_cst;
+void before_looking() {}
 #else
 void tell_published() {}
 void tell_seen() {}
+constexpr std::memory_order kPublish = std::memory_order_release;
+void before_looking() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 #endif
 
 // What a record of so many bytes takes of the ring.
@@ -71,7 +76,7 @@ void RingWriter::put(std::uint32_t length, F fill) {
   const std::uint64_t next = tail_ + taken_by(length);
   word(next).store(0, std::memory_order_relaxed);
   tell_published();
-  word(tail_).store(length, std::memory_order_seq_cst);  // before reader_parked() looks
+  word(tail_).store(length, kPublish);
   tail_ = next;
 }
 
@@ -126,6 +131,7 @@ Result<bool> RingWriter::has_room() {
 // Parking and writing cross: each side stores first and then looks at what the other one stores, all of it in
 // one order. The same holds for room.
 bool RingWriter::reader_parked() const {
+  before_looking();
   return memory_.control->parked.load(std::memory_order_seq_cst) != 0;
 }
 

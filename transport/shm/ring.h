@@ -50,7 +50,8 @@ class RingWriter {
   Result<std::size_t> write(std::span<const iovec> parts);
   // There is room for something again.
   Result<bool> has_room();
-  // Between what was written and the next line: the reader has parked and must hear of it.
+  // The reader has parked and must hear of what was written. Has to be asked after a write, though not after
+  // each: it waits until all that was written is there for the reader, which takes longer than writing.
   [[nodiscard]] bool reader_parked() const;
   // Asks to hear of room. False: there is some, and nothing was asked.
   Result<bool> await_room();

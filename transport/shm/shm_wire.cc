@@ -215,9 +215,32 @@ Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
   } else if (*taken > 0) {
     wrote_ = true;
     if (!std::exchange(has_pages_, true)) hub_->age_later();
-    if (writer_->reader_parked()) bell_.ring();
+    tell_reader();
   }
   return taken;
+}
+
+// A parked reader hears of the first of what is written at once, of the rest at the end of the port's next
+// look at its rings: to ask after each write would take most of the time of many short ones.
+void ShmWire::tell_reader() {
+  if (unheard_) return;
+  if (hub_->looking() || asked_in_ == hub_->looks()) {
+    unheard_ = true;
+    hub_->tell_later(*this);
+  } else {
+    asked_in_ = hub_->looks();
+    ring_if_parked();
+  }
+}
+
+void ShmWire::tell_now() {
+  unheard_ = false;
+  ring_if_parked();
+}
+
+void ShmWire::ring_if_parked() {
+  if (!attached_ || gone_ || ended_) return;
+  if (writer_->reader_parked()) bell_.ring();
 }
 
 Result<std::size_t> ShmWire::read(std::span<const iovec> parts) {

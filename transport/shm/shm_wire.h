@@ -33,6 +33,8 @@ class ShmWire final : public Wire {
   // ---- for the hub
   bool look();  // true: there was something to do
   void on_rung();
+  // The reader hears of what was written, if it has parked.
+  void tell_now();
   // Nobody looks any more; false: somebody has to.
   bool park();
   // Asks to hear of room, if the engine waits for that; false: there is some.
@@ -53,6 +55,7 @@ class ShmWire final : public Wire {
   void on_local();
   void on_socket(std::uint32_t events);
   void wait_for_peer();
+  void tell_reader();
   void ring_if_parked();
   void break_later(Status reason);
   void end();
@@ -91,7 +94,9 @@ class ShmWire final : public Wire {
   bool ended_ = false;  // the engine knows
   std::uint32_t quiet_looks_ = 0;
   bool has_pages_ = false;
-  bool wrote_ = false;  // since age() was called
+  bool wrote_ = false;          // since age() was called
+  bool unheard_ = false;        // the hub calls tell_now()
+  std::uint64_t asked_in_ = 0;  // the hub's looks() when the reader was last asked from outside of one
   TimerId timer_;
   TimerId retry_;
   TimerId failing_;

@@ -115,6 +115,31 @@ TEST_CASE("a side that sleeps is woken by the first byte") {
   CHECK(pair.b.received.size() == 100);
 }
 
+TEST_CASE("a side that parks between two writes hears of the second by the writer's next look") {
+  Pair pair;
+  const auto read_by_b = [&](std::size_t bytes) {
+    const TimePoint end = steady_clock().now() + seconds(20);
+    while (pair.b.received.size() < bytes && steady_clock().now() < end) pair.b.loop->poll(Nanos::zero());
+    return pair.b.received.size() == bytes;
+  };
+  CHECK(pair.a.write(10) == 10);
+  REQUIRE(read_by_b(10));
+  pair.b.rest();
+  CHECK(pair.a.write(20) == 20);
+  pair.a.loop->poll(Nanos::zero());
+  CHECK(read_by_b(30));
+}
+
+TEST_CASE("a wire that goes with something untold leaves nothing behind") {
+  Pair pair;
+  CHECK(pair.a.write(10) == 10);
+  CHECK(pair.a.write(20) == 20);
+  pair.a.wire.reset();
+  pair.a.loop->poll(Nanos::zero());
+  REQUIRE(pair.until([&] { return pair.b.ended != nullptr; }));
+  CHECK(pair.b.received.size() == 30);
+}
+
 TEST_CASE("room that came before anybody looked is found, although the ring was parked") {
   Pair pair;
   pair.a.rest();  // parked: nobody looks at it
