@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "rpc/body_pool.h"
 #include "rpc/channel_impl.h"
 
 // What leaves: frames, directly or through the queue, and lent memory.
@@ -116,7 +117,10 @@ bool ChannelImpl::try_send(OutFrame& frame) {
 bool ChannelImpl::submit(OutFrame&& frame) {
   if (closed_) return false;
   const bool may_leave = ready_ || frame.header.type == wire::FrameType::kHello;
-  if (queue_.empty() && may_leave && try_send(frame)) return true;
+  if (queue_.empty() && may_leave && try_send(frame)) {
+    give_body(std::move(frame.body));
+    return true;
+  }
   if (frame.answer()) {
     // The peer lets us answer and takes no answers: it is broken, or wants our memory.
     if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls) {
@@ -151,6 +155,7 @@ void ChannelImpl::unqueue(Queue::iterator frame) {
   } else {
     queued_bytes_ -= frame->size();
   }
+  give_body(std::move(frame->body));
   queue_.erase(frame);
 }
 

@@ -16,6 +16,7 @@
 #include "base/future.h"
 #include "base/result.h"
 #include "base/str.h"
+#include "rpc/body_pool.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
@@ -96,8 +97,7 @@ struct ValueOf<void> {
 // The msgpack array of the arguments.
 template <class... A>
 ByteVector encode_arguments(const A&... arguments) {
-  ByteVector out;
-  out.reserve(limits::kSmallBody);
+  ByteVector out = take_body();
   detail::ByteSink sink(out);
   msgpack::packer<detail::ByteSink> packer(sink);
   packer.pack_array(sizeof...(A));
@@ -181,8 +181,7 @@ std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
 // One msgpack value; None is nil.
 template <class T>
 ByteVector encode_value(const T& value) {
-  ByteVector out;
-  out.reserve(limits::kSmallBody);
+  ByteVector out = take_body();
   detail::ByteSink sink(out);
   msgpack::packer<detail::ByteSink> packer(sink);
   if constexpr (std::is_same_v<T, None>) {

@@ -39,6 +39,9 @@ inline constexpr std::size_t kServerQueue = 1024;
 
 // Bytes that an encoder sets out with: a small body costs one allocation.
 inline constexpr std::size_t kSmallBody = 256;
+// Bodies that one thread keeps for the next ones, and the largest: what goes eagerly is no larger by default.
+inline constexpr std::size_t kPooledBodies = 64;
+inline constexpr std::size_t kPooledBodyBytes = 8 * 1024;
 
 // msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
 inline constexpr std::size_t kMsgpackDepth = 64;
