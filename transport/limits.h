@@ -28,6 +28,10 @@ inline constexpr int kLoopTurnsWithoutFds = 64;
 // A caller that waits looks at the pollers alone, so often in a row but for one.
 inline constexpr unsigned kLoopLooks = 8;
 inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
+// Whoever has spun this long in vain offers its processor to others before each further look. Longer than a
+// peer that runs takes for an answer; what is waited for may otherwise be a process that has no processor,
+// and comes only when our slice is used up.
+inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
 inline constexpr std::size_t kLoopEventsPerTurn = 64;

@@ -225,6 +225,10 @@ bool Loop::turn(TimePoint block_until) {
       now_.reset();
       const TimePoint now = steady_now();
       note_progress(now);
+      if (now - last_progress_ >= limits::kLoopYieldAfter) {
+        std::this_thread::yield();
+        now_.reset();  // others may have run for long
+      }
       if (now - last_progress_ < spin_ && now - fds_seen_ < limits::kLoopFdsEvery) return false;
     }
     turns_without_fds_ = 0;

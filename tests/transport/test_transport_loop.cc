@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -356,6 +357,46 @@ TEST_CASE("a poller is asked in every turn until it is removed, also from inside
   loop->add_poller(counter);
   for (int i = 0; i < 10; ++i) loop->poll(Nanos::zero());
   CHECK(counter.turns == 3);
+}
+
+// Waits until a number that the other one changes is odd (or even), and changes it back.
+struct Player final : Poller {
+  Player(std::atomic<int>& number, int turn) : ball(number), mine(turn) {}
+  bool poll_once() noexcept override {
+    ++looks;
+    if (ball.load() % 2 != mine) return false;
+    ball.fetch_add(1);
+    return true;
+  }
+  std::atomic<int>& ball;
+  const int mine;
+  std::int64_t looks = 0;
+};
+
+TEST_CASE(
+    "two callers that wait for each other on one processor hand it over instead of using up their slices") {
+  constexpr int kTurns = 2000;
+  std::atomic<int> ball{0};
+  const auto play = [&](int mine, std::int64_t& looks) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    const auto loop = make_loop({.spin = seconds(1), .max_spin = seconds(1)});
+    Player player(ball, mine);
+    loop->add_poller(player);
+    loop->wait_until([&] { return ball.load() >= kTurns; }, soon());
+    loop->remove_poller(player);
+    looks = player.looks;
+  };
+  std::int64_t looks[2] = {};
+  std::thread other([&] { play(1, looks[1]); });
+  std::thread first([&] { play(0, looks[0]); });
+  first.join();
+  other.join();
+  REQUIRE(ball.load() >= kTurns);
+  // A slice of the scheduler is some hundred thousand looks.
+  CHECK((looks[0] + looks[1]) / kTurns < 10'000);
 }
 
 }  // namespace
