@@ -10,9 +10,10 @@ if(SLIME_SANITIZE)
   target_link_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE})
 endif()
 
-# slime_layer(<name> SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as slime::<name>.
+# slime_layer(<name> PUBLIC ... SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as
+# slime::<name>. PUBLIC are the headers that users include; what those include is installed with them.
 function(slime_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "PUBLIC;SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(slime_${name} STATIC ${ARG_SOURCES})
   add_library(slime::${name} ALIAS slime_${name})
   target_include_directories(slime_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/slime>)
@@ -25,6 +26,16 @@ function(slime_layer name)
   endif()
   set_target_properties(slime_${name} PROPERTIES EXPORT_NAME ${name})
   install(TARGETS slime_${name} EXPORT slime ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/slime/${name} COMPONENT dev
-    FILES_MATCHING PATTERN "*.h")
+  list(TRANSFORM ARG_PUBLIC PREPEND ${name}/)
+  set_property(GLOBAL APPEND PROPERTY slime_public_headers ${ARG_PUBLIC})
+endfunction()
+
+# Installs the public headers of all layers. By a script at the time of the installation, so that nobody lists which
+# headers those include. (FILE_SET would want such a list, and CMake 3.23; Ubuntu 22.04 has 3.22.)
+function(slime_install_headers)
+  get_property(headers GLOBAL PROPERTY slime_public_headers)
+  install(CODE "set(slime_public_headers \"${headers}\")
+    set(slime_headers_from \"${PROJECT_SOURCE_DIR}\")
+    set(slime_headers_to \"${CMAKE_INSTALL_INCLUDEDIR}/slime\")" COMPONENT dev)
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake COMPONENT dev)
 endfunction()

@@ -1,11 +1,41 @@
 #!/bin/bash
-# consume.sh BUILD_DIR CXX: installs BUILD_DIR, builds consumer/ against that with find_package, runs it.
+# consume.sh BUILD_DIR CXX: installs BUILD_DIR, moves what was installed, builds consumer/ against it with find_package,
+# away from the tree, and runs it and the installed programs.
 set -euo pipefail
-source_dir=$(cd "$(dirname "$0")/consumer" && pwd)
+tests=$(cd "$(dirname "$0")" && pwd)
+source_root=$(cd "$tests/../.." && pwd)
+build=$1 cxx=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-cmake --install "$1" --component dev --prefix "$folder/installed" >"$folder/log" || { cat "$folder/log"; exit 1; }
-cmake -S "$source_dir" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="$2" \
-  -DCMAKE_PREFIX_PATH="$folder/installed"
-cmake --build "$folder/build"
-"$folder/build/consumer"
+fail() { echo "consume: $*" >&2; exit 1; }
+
+cmake --install "$build" --prefix "$folder/first" >"$folder/log" || { cat "$folder/log"; exit 1; }
+mv "$folder/first" "$folder/moved"
+if grep -rF --include='*.cmake' -e "$folder/first" -e "$source_root" -e "$build" "$folder/moved"; then
+  fail "the package names a folder of the machine that built it"
+fi
+[ ! -e "$folder/moved/include/slime/agent/agent_impl.h" ] || fail "a private header was installed"
+for program in nanoctrl slime slime-cache; do
+  "$folder/moved/bin/$program" --help >/dev/null || fail "$program does not run"
+done
+
+cp -r "$tests/consumer" "$folder/consumer"
+configure() { # PROJECT ARGUMENTS...
+  cmake -S "$folder/$1" -B "$folder/$1/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="$cxx" \
+    -DCMAKE_PREFIX_PATH="$folder/moved" "${@:2}"
+}
+configure consumer
+cmake --build "$folder/consumer/build"
+"$folder/consumer/build/consumer"
+
+# Where something is missing the package is not found, with the reason, and a project that can do without it goes on.
+mkdir "$folder/choosy"
+cat >"$folder/choosy/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.22)
+project(choosy LANGUAGES CXX)
+find_package(slime)
+message(STATUS "slime_FOUND is ${slime_FOUND}")
+CMAKE
+configure choosy -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON >"$folder/log" 2>&1 || { cat "$folder/log"; fail "no choice"; }
+grep -q 'because dependency spdlog could not be' "$folder/log" && grep -qE 'slime_FOUND is (0|FALSE|False)' "$folder/log" ||
+  { cat "$folder/log"; fail "without spdlog there is no reason why slime is not found"; }
