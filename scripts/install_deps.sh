@@ -1,19 +1,23 @@
 #!/bin/bash
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
-#   scripts/install_deps.sh          what a build and the demo need
-#   scripts/install_deps.sh --test   and what only the tests need (clang with sanitizers and libFuzzer, doctest, valgrind)
-#   scripts/install_deps.sh --rxe    and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
+#   scripts/install_deps.sh             what a build and the demo need
+#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, valgrind)
+#   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
+#   scripts/install_deps.sh --tidy      and clang-tidy
+#   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler, qemu-user)
 # As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-usage() { sed -n '2,5s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
 
-tests=no rxe=no
+tests=no rxe=no tidy=no aarch64=no
 for argument in "$@"; do
   case "$argument" in
     --test) tests=yes ;;
     --rxe) rxe=yes ;;
+    --tidy) tidy=yes ;;
+    --aarch64) aarch64=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
   esac
@@ -92,6 +96,12 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
     need_package perftest
     need_program xz xz-utils
     need_program zstd zstd
+  fi
+  # The version that the tree is checked with, or else the one that this release has.
+  if [ "$tidy" = yes ]; then need_one_of clang-tidy-14 clang-tidy; fi
+  if [ "$aarch64" = yes ]; then
+    need_program aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
+    need_program qemu-aarch64 qemu-user
   fi
 }
 
