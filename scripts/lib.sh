@@ -107,13 +107,23 @@ package_hash() {
     sha256sum)
 }
 
-# Installs the package `slime-rdma` and the programs slime, nanoctrl and slime-cache into .venv, built in
-# build/release; seconds when nothing has changed.
+# Builds the wheel of the package in build/release and leaves it in build/wheel; at once when nothing has changed.
+build_wheel() {
+  local folder="$root/build/wheel" want
+  want="$(package_hash) $(cat "$venv/.slime-packages")"
+  [ -f "$folder/made-of" ] && [ "$(cat "$folder/made-of")" = "$want" ] && return
+  rm -rf "$folder"
+  CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$venv/bin/python" -m pip wheel -v --disable-pip-version-check \
+    --no-build-isolation --no-deps --wheel-dir "$folder" "$root" && printf '%s' "$want" >"$folder/made-of"
+}
+
+# Installs the package `slime-rdma` and the programs slime, nanoctrl and slime-cache into .venv, as build_wheel makes
+# them; at once when nothing has changed.
 install_package() {
   local stamp="$venv/.slime-installed" want
   want=$(package_hash)
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && [ -x "$venv/bin/slime" ] && return
   rm -f "$stamp"
-  CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$venv/bin/python" -m pip install -v --disable-pip-version-check \
-    --no-build-isolation --no-deps --force-reinstall "$root" && printf '%s' "$want" >"$stamp"
+  build_wheel && "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --force-reinstall \
+    "$root"/build/wheel/*.whl && printf '%s' "$want" >"$stamp"
 }

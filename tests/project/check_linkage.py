@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that programs need no RDMA library to start: libibverbs is loaded at run time, where there is one.
 
-    check_linkage.py PROGRAM...
+    check_linkage.py PROGRAM_OR_FOLDER...     of a folder every program and library in it
 """
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -17,9 +18,23 @@ def needed(program):
     return re.findall(r"\(NEEDED\).*\[(.+)\]", text)
 
 
+def is_elf(path):
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def programs(arguments):
+    for argument in map(pathlib.Path, arguments):
+        if argument.is_dir():
+            yield from (path for path in sorted(argument.rglob("*")) if path.is_file() and is_elf(path))
+        else:
+            yield argument
+
+
 def main():
-    failed = len(sys.argv) < 2
-    for program in sys.argv[1:]:
+    all_programs = list(programs(sys.argv[1:]))
+    failed = not all_programs
+    for program in all_programs:
         libraries = needed(program)
         rdma = [library for library in libraries if RDMA.match(library)]
         # Every program of ours needs the C library; a list without it was not read.
