@@ -1,12 +1,14 @@
 #!/bin/bash
 # Builds everything and runs every test; the last line says how many passed and failed.
 #   scripts/test.sh           three builds (release; address and undefined-behaviour sanitizers; thread sanitizer)
-#                             with all tests in each, the fuzz targets, the Python tests, the tests on RDMA verbs
+#                             with all tests in each, the fuzz targets, the Python tests, the wheel, clang-tidy on what
+#                             has changed, the rings of shared memory on aarch64, the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
 #                             ten minutes for each fuzz target
 #   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
+#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: tcp), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
@@ -14,13 +16,14 @@ set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
 
-mode=full require_verbs=no
+mode=full require_verbs=no require_all=no
 for argument in "$@"; do
   case "$argument" in
     --quick) mode=quick ;;
     --soak) mode=soak ;;
     --require-verbs) require_verbs=yes ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --require-all) require_all=yes require_verbs=yes ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -47,8 +50,21 @@ rm -rf "$results"
 mkdir -p "$results"
 
 passed=0 failed=0 skipped=0
-# count_step NAME COMMAND...: a step that counts as one test.
+# count STATUS: of a step that is one test.
 count() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
+# one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine cannot.
+one_test() {
+  local status=0
+  step "$@" || status=$?
+  if [ "$status" -ne 77 ]; then
+    count "$status"
+  elif [ "$require_all" = yes ]; then
+    echo "        counts as a failure: --require-all"
+    failed=$((failed + 1))
+  else
+    skipped=$((skipped + 1))
+  fi
+}
 # Adds what a JUnit file says to the counts; prints its line. A file that is not there is one failure.
 count_results() {
   local numbers
@@ -159,8 +175,13 @@ if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
       step python-test env PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q --junitxml="$results/python.xml" tests/python
       count_results "$results/python.xml"
     fi
+    if [ "$mode" != quick ]; then one_test wheel scripts/wheel.sh --check; fi
   else
     failed=$((failed + 1))
+  fi
+  if [ "$mode" != quick ] || [ "$require_all" = yes ]; then
+    one_test tidy scripts/tidy.sh
+    one_test aarch64 tests/aarch64/run
   fi
   # Behind the package, for the Python tests run there once more.
   if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then verbs_leg; fi

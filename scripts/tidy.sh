@@ -1,0 +1,75 @@
+#!/bin/bash
+# Runs clang-tidy (.clang-tidy) on the lines that were changed since a base, with what is not committed yet.
+#   scripts/tidy.sh [BASE]     BASE: a commit; else origin/main, main or the last tag, the first that differs from HEAD.
+#                              Where none does: the last commit.
+# Needs build/release (cmake --preset release) for how each file is compiled. Exit status: 1 with findings, 77 where there
+# is no git, or no clang-tidy and none can be installed (scripts/install_deps.sh --tidy).
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+case "${1:-}" in
+  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+esac
+skip() { echo "SKIPPED: tidy: $*"; exit 77; }
+
+# A program and the script for diffs of the same version: clang-tidy-14 clang-tidy-diff-14.py.
+find_tidy() {
+  local version
+  for version in -14 "" $(compgen -c clang-tidy- | sed -nE 's/^clang-tidy(-[0-9]+)$/\1/p' | sort -uVr); do
+    if command -v "clang-tidy$version" >/dev/null && command -v "clang-tidy-diff$version.py" >/dev/null; then
+      echo "$version"
+      return
+    fi
+  done
+  return 1
+}
+if ! version=$(find_tidy); then
+  scripts/install_deps.sh --tidy || skip "no clang-tidy; see above how to install it"
+  version=$(find_tidy) || skip "no clang-tidy and clang-tidy-diff of one version"
+fi
+git rev-parse --verify -q HEAD >/dev/null || skip "no git repository: what has changed is not known"
+[ -f build/release/compile_commands.json ] ||
+  { echo "tidy: no build/release/compile_commands.json; run cmake --preset release" >&2; exit 2; }
+
+# Where our line of commits left the base.
+fork_point() { git merge-base HEAD "$1" 2>/dev/null; }
+find_base() {
+  local name commit
+  for name in origin/main main "$(git describe --tags --abbrev=0 2>/dev/null)"; do
+    [ -n "$name" ] && commit=$(fork_point "$name") || continue
+    [ "$commit" = "$(git rev-parse HEAD)" ] && git diff --quiet HEAD -- '*.cc' '*.h' && continue
+    echo "$commit"
+    return
+  done
+  return 1
+}
+if [ $# -gt 0 ]; then
+  base=$(fork_point "$1") || { echo "tidy: no commit '$1' in our history" >&2; exit 2; }
+elif ! base=$(find_base); then
+  echo "tidy: nothing differs from origin/main, main or the last tag: the last commit"
+  base=$(git rev-parse --verify -q HEAD~1) || base=$(git hash-object -t tree /dev/null)
+fi
+
+# Only what the release tree compiles, and headers: clang-tidy guesses how from a neighbour.
+mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h')
+files=()
+for file in "${changed[@]}"; do
+  if [[ $file == *.h ]] || grep -qF "\"$root/$file\"" build/release/compile_commands.json; then
+    files+=("$file")
+  else
+    echo "tidy: not compiled in build/release, left out: $file"
+  fi
+done
+echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the working tree: ${#files[@]} files"
+[ "${#files[@]}" -gt 0 ] || exit 0
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |
+  "clang-tidy-diff$version.py" -p1 -path build/release -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
+    -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-pragma-once-outside-header >"$log" 2>&1 || status=$?
+grep -vE '^[0-9]+ warnings? (generated|treated as errors?)|^Suppressed |^$|^Use -' "$log" || true
+# The script of clang-tidy 14 says 0 whatever was found; and whoever breaks down has found nothing.
+if grep -qE '(warning|error): |PLEASE submit a bug|Traceback|No such file' "$log" || [ "$status" -ne 0 ]; then exit 1; fi
+echo "tidy: no findings"
