@@ -12,10 +12,10 @@ class App;
 namespace slime::bench {
 
 // Runs one measurement between this machine's processes: one server, options.clients clients, and the limit
-// in the same run. The report as one JSON object on one line. kCancelled on Ctrl-C.
+// in turns with it. The report as one JSON object on one line. kCancelled on Ctrl-C.
 Result<std::string> measure(const Options& options);
 
-// The same report for people: two lines, on a device three.
+// A report of any measurement for people: a line, its limit, and what else it has.
 std::string format_report(const std::string& report);
 
 // Adds the subcommand `bench` and the hidden roles of its processes. Their exit code goes to `exit_code`.

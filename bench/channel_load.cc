@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "base/str.h"
+#include "bench/blocks.h"
 #include "bench/direct.h"
 #include "bench/load.h"
 #include "bench/process.h"
@@ -31,6 +32,7 @@ class ChannelLoad : public Load {
 
   Status run(Nanos span, Outcome& out) final {
     const double cpu_before = cpu_seconds();
+    const std::uint64_t faults_before = page_faults();
     const transport::EndpointCounters before = endpoint().counters();
     const TimePoint begin = steady_clock().now();
     for (std::uint32_t i = 0; i < slots_.size(); ++i) SLIME_TRY(begin_one(i, begin));
@@ -54,6 +56,7 @@ class ChannelLoad : public Load {
     }
     out.seconds = std::chrono::duration<double>(now - begin).count();
     out.cpu = cpu_seconds() - cpu_before;
+    out.faults = page_faults() - faults_before;
     const transport::EndpointCounters after = endpoint().counters();
     out.device.work_requests = after.work_requests - before.work_requests;
     out.device.doorbells = after.doorbells - before.doorbells;
@@ -129,12 +132,10 @@ class BlockLoad : public ChannelLoad {
         remote_(std::move(remote)),
         base_(index * region_bytes(options)),
         batches_(options.inflight) {
-    const std::uint64_t stride = options.size * (options.scattered() ? 2 : 1);
-    for (std::uint32_t i = 0; i < options.inflight; ++i) {
-      for (std::uint64_t block = 0; block < options.count; ++block) {
-        const std::uint64_t offset = (i * options.count + block) * stride;
-        batches_[i].push_back({&this->direct().region(), offset, &remote_, base_ + offset, options.size});
-      }
+    const std::vector<Block> blocks = block_list(options);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      batches_[i / options.count].push_back(
+          {&this->direct().region(), blocks[i].local, &remote_, base_ + blocks[i].remote, options.size});
     }
   }
 

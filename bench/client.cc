@@ -1,12 +1,11 @@
-#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "agent/peer_agent.h"
 #include "base/str.h"
+#include "bench/limits.h"
 #include "bench/load.h"
 #include "bench/process.h"
-#include "bench/raw.h"
 #include "bench/roles.h"
 #include "bench/shared.h"
 
@@ -15,35 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-json measure_limit(const Options& options, std::uint16_t port, Status& error) {
-  const Nanos span = to_nanos(std::max(0.2, options.seconds / 3));
-  json out;
-  const std::uint64_t buffer = options.moves_blocks() ? region_bytes(options) : options.size;
-  out["memcpy_gb_per_s"] = memcpy_speed(options.size, buffer, to_nanos(0.1));
-  if (!options.moves_blocks()) {
-    const auto echo = raw_echo(port, options.size, options.inflight, options.mode == "caller", span);
-    if (!echo) {
-      error = echo.error();
-      return out;
-    }
-    out["p50_us"] = echo->p50_us;
-    out["ops_per_s"] = echo->ops_per_s;
-    return out;
-  }
-  const auto speed = raw_stream(
-      port, std::min<std::size_t>(std::max<std::uint64_t>(options.size, 65536), 1 << 20), buffer, span);
-  if (!speed) {
-    error = speed.error();
-    return out;
-  }
-  out["gb_per_s"] = *speed;
-  return out;
-}
-
-Status serve_driver(Load& load, const Options& options) {
-  Outcome warm;
-  SLIME_TRY(load.run(to_nanos(options.warmup_seconds), warm));
-  answer("READY -");
+// `provider` is that of the connection.
+Status serve_driver(Load& load, const Options& options, const std::string& provider) {
+  SLIME_TRY(load.warm_up(to_nanos(options.warmup_seconds)));
+  answer(str("READY ", provider));
+  LimitClient limits(options);
   while (const auto command = read_command()) {
     if (*command == "GO") {
       Outcome out;
@@ -57,14 +32,15 @@ Status serve_driver(Load& load, const Options& options) {
                                  {"work_requests", out.device.work_requests},
                                  {"doorbells", out.device.doorbells},
                                  {"completions", out.device.completions},
+                                 {"faults", out.faults},
+                                 {"blocks", out.blocks},
+                                 {"distinct", out.distinct},
                                  {"latency", out.latency.encode()}}
                                 .dump()));
-    } else if (command->rfind("RAW ", 0) == 0) {
-      Status error;
-      const json limit = measure_limit(
-          options, static_cast<std::uint16_t>(std::strtoul(command->c_str() + 4, nullptr, 10)), error);
-      SLIME_TRY(std::move(error));
-      answer(str("LIMIT ", limit.dump()));
+    } else if (command->rfind("LIMIT ", 0) == 0) {
+      const auto value = limits.measure(command->substr(6));
+      if (!value) return value.error();
+      answer(str("LIMIT ", json(*value).dump()));
     }
   }
   return {};
@@ -76,15 +52,16 @@ Status through_agent(const Options& options, const std::string& address, std::ui
   if (!agent) return std::move(agent).error();
   Peer peer = (*agent)->peer(address);
   if (auto connected = peer.connect().wait(); !connected) return std::move(connected).error();
+  const json about = json::parse(peer.info());
   auto load = make_peer_load(**agent, std::move(peer), options, index);
   if (!load) return std::move(load).error();
-  return serve_driver(**load, options);
+  return serve_driver(**load, options, about.at("provider").get<std::string>());
 }
 
 Status through_channel(const Options& options, const std::string& address, std::uint32_t index) {
   auto load = make_channel_load(options, address, index);
   if (!load) return std::move(load).error();
-  return serve_driver(**load, options);
+  return serve_driver(**load, options, options.provider);
 }
 
 }  // namespace

@@ -3,15 +3,24 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/peer_agent.h"
-#include "base/str.h"
+#include "bench/all.h"
 #include "bench/bench.h"
+#include "bench/cache_bench.h"
+#include "bench/connect.h"
 #include "bench/idle.h"
+#include "bench/present.h"
 #include "bench/roles.h"
 
 namespace slime::bench {
 namespace {
 
-constexpr std::uint64_t kMaxRegion = std::uint64_t{4} << 30;
+constexpr std::uint32_t kColdCount = 16;  // blocks of one operation, of which one is under way
+
+constexpr std::pair<const char*, const char*> kKinds[] = {
+    {"rpc", "Echo calls"},
+    {"bulk", "One-sided reads or writes of blocks"},
+    {"blocks", "Batches of many small blocks, each batch one operation"},
+    {"notify", "Writes with an immediate, there and back: half a round trip"}};
 
 void add_provider(CLI::App& command, std::string& provider) {
   command.add_option("--provider", provider, "which fabric: both ends have the same one")
@@ -20,13 +29,43 @@ void add_provider(CLI::App& command, std::string& provider) {
       ->capture_default_str();
 }
 
+void add_mode(CLI::App& command, std::string& mode) {
+  command.add_option("--mode", mode, "thread: waits block; caller: waits spin and drive the loop")
+      ->check(CLI::IsMember({"thread", "caller"}))
+      ->capture_default_str();
+}
+
+void add_rounds(CLI::App& command, std::uint32_t& rounds) {
+  command.add_option("--rounds", rounds, "measurement and limit in turns; medians count")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+}
+
+void add_block_options(CLI::App& command, Options& options) {
+  command.add_option("--op", options.operation, "write or read")
+      ->check(CLI::IsMember({"write", "read"}))
+      ->capture_default_str();
+  command.add_option("--count", options.count, "blocks of one operation")->capture_default_str();
+  if (options.bench == "blocks") {
+    command.add_flag("--adjacent", options.adjacent, "one behind the other, not with gaps");
+    return;
+  }
+  command.add_option("--memory", options.memory, "slime: allocated by it; foreign: the program's own")
+      ->check(CLI::IsMember({"slime", "foreign"}))
+      ->capture_default_str();
+  command.add_flag(
+      "--cold", options.cold,
+      "random blocks between two pools, in batches of 16, one under way; else the same blocks again");
+  command.add_option("--pool-size", options.pool_bytes, "cold: bytes of each pool; the limit needs two more")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+}
+
 void add_options(CLI::App& command, Options& options) {
   const bool blocks = options.moves_blocks();
   add_provider(command, options.provider);
   if (options.bench == "rpc" || options.bench == "bulk") {
-    command.add_option("--mode", options.mode, "thread: waits block; caller: waits spin and drive the loop")
-        ->check(CLI::IsMember({"thread", "caller"}))
-        ->capture_default_str();
+    add_mode(command, options.mode);
     command
         .add_option("--face", options.face, "peer: agents; channel: below them, and callers drive the loop")
         ->check(CLI::IsMember({"peer", "channel"}))
@@ -44,15 +83,7 @@ void add_options(CLI::App& command, Options& options) {
   }
   command.add_option("--seconds", options.seconds, "how long to measure")->capture_default_str();
   command.add_option("--warmup", options.warmup_seconds, "seconds before it counts")->capture_default_str();
-  if (blocks) {
-    command.add_option("--op", options.operation, "write or read")
-        ->check(CLI::IsMember({"write", "read"}))
-        ->capture_default_str();
-  }
-  if (options.bench == "blocks") {
-    command.add_option("--count", options.count, "blocks of one batch")->capture_default_str();
-    command.add_flag("--adjacent", options.adjacent, "one behind the other, not with gaps");
-  }
+  if (blocks) add_block_options(command, options);
 }
 
 // What each measurement begins with.
@@ -74,149 +105,145 @@ Options options_of(const std::string& bench) {
   return out;
 }
 
+// What was not said and depends on what was.
+void settle(const CLI::App& command, Options& options) {
+  if (!options.cold) return;
+  if (command.count("--count") == 0) options.count = kColdCount;
+  if (command.count("--inflight") == 0) options.inflight = 1;
+}
+
 int report_failure(const Status& status) {
   std::fprintf(stderr, "slime bench: %s\n", status.to_string().c_str());
   return status.code() == Code::kCancelled ? 130 : status.code() == Code::kInvalidArgument ? 2 : 1;
 }
 
-int run_idle(const IdleOptions& options, bool as_json) {
-  const auto report = measure_idle(options);
-  if (!report) return report_failure(report.error());
-  if (as_json) {
-    std::printf("%s\n", report->c_str());
-    return 0;
+// The report goes to stdout; so does the failure in JSON, for programs.
+int print_report(const Result<std::string>& report, bool as_json) {
+  if (!report) {
+    if (as_json) std::printf("%s\n", nlohmann::json{{"error", report.error().to_string()}}.dump().c_str());
+    return report_failure(report.error());
   }
-  const auto j = nlohmann::json::parse(*report);
-  std::printf(
-      "idle agent, %u peers: %.3f %% of a core, %.0f ms to connect them all, %.0f KiB resident per peer\n",
-      j.at("peers").get<unsigned>(), j.at("cpu_percent").get<double>(), j.at("connect_ms").get<double>(),
-      j.at("rss_kib_per_peer").get<double>());
-  return 0;
-}
-
-// What a device was given, where there is one: a line.
-std::string format_device_work(const nlohmann::json& report) {
-  if (!report.contains("per_operation")) return {};
-  const auto each = [&](const char* key) { return report.at("per_operation").at(key).get<double>(); };
-  char text[256];
-  std::snprintf(
-      text, sizeof text,
-      "\n  each operation: %.2f work requests, %.2f doorbells, %.2f completions; %.0f work requests/s",
-      each("work_requests"), each("doorbells"), each("completions"),
-      report.at("work_requests_per_s").get<double>());
-  return text;
-}
-
-int run_and_print(const Options& options, bool as_json) {
-  const auto report = measure(options);
-  if (!report) return report_failure(report.error());
   std::printf("%s\n", as_json ? report->c_str() : format_report(*report).c_str());
-  return nlohmann::json::parse(*report).at("verified").get<bool>() ? 0 : 1;
+  return nlohmann::json::parse(*report).value("verified", true) ? 0 : 1;
 }
 
-}  // namespace
-
-Status Options::validate() const {
-  if (size == 0) return {Code::kInvalidArgument, "--size: at least 1 byte"};
-  if (inflight == 0 || inflight > 4096) return {Code::kInvalidArgument, "--inflight: 1 to 4096"};
-  if (clients == 0 || clients > 64) return {Code::kInvalidArgument, "--clients: 1 to 64"};
-  if (!(seconds > 0) || seconds > 3600)
-    return {Code::kInvalidArgument, "--seconds: more than 0, at most 3600"};
-  if (!(warmup_seconds >= 0) || warmup_seconds > 3600) return {Code::kInvalidArgument, "--warmup: 0 to 3600"};
-  if (count == 0 || count > 65536) return {Code::kInvalidArgument, "--count: 1 to 65536"};
-  if (size > kMaxRegion / inflight / clients / count / 2) {
-    return {Code::kInvalidArgument, "--size x --count x --inflight x --clients: at most 2 GiB"};
-  }
-  if (face == "channel" && mode != "caller")
-    return {Code::kInvalidArgument, "--face channel: callers drive the loop, so --mode caller"};
-  return {};
+template <class Settings, class Measure>
+void add_measurement(CLI::App& command, std::shared_ptr<Settings> settings, int& exit_code, Measure measure) {
+  auto as_json = std::make_shared<bool>(false);
+  command.add_flag("--json", *as_json, "one JSON object on one line");
+  command.callback(
+      [settings, as_json, measure, &exit_code] { exit_code = print_report(measure(*settings), *as_json); });
 }
 
-std::vector<std::string> Options::to_arguments() const {
-  std::vector<std::string> out = {bench,        "--provider",         provider,
-                                  "--size",     std::to_string(size), "--seconds",
-                                  str(seconds), "--warmup",           str(warmup_seconds)};
-  const auto add = [&out](const char* flag, std::string value) {
-    out.emplace_back(flag);
-    out.push_back(std::move(value));
-  };
-  if (bench == "rpc" || bench == "bulk") {
-    add("--mode", mode);
-    add("--face", face);
-  }
-  if (bench != "notify") {
-    add("--inflight", str(inflight));
-    add("--clients", str(clients));
-  }
-  if (moves_blocks()) add("--op", operation);
-  if (bench == "blocks") add("--count", str(count));
-  if (adjacent) out.emplace_back("--adjacent");
-  return out;
-}
-
-std::string format_report(const std::string& report) {
-  const auto j = nlohmann::json::parse(report);
-  const auto number = [&](const char* key) { return j.at(key).get<double>(); };
-  char text[512];
-  std::snprintf(text, sizeof text,
-                "%s %s %s, %llu B, %u in flight, %u client%s: p50 %.1f us, p99 %.1f us, p99.9 %.1f us, %.0f "
-                "ops/s, %.3f GB/s, "
-                "%.2f CPU s/GiB, %s\n",
-                j.at("bench").get<std::string>().c_str(), j.at("provider").get<std::string>().c_str(),
-                j.at("mode").get<std::string>().c_str(),
-                static_cast<unsigned long long>(j.at("size").get<std::uint64_t>()),
-                j.at("inflight").get<unsigned>(), j.at("clients").get<unsigned>(),
-                j.at("clients").get<unsigned>() == 1 ? "" : "s", number("p50_us"), number("p99_us"),
-                number("p999_us"), number("ops_per_s"), number("gb_per_s"), number("cpu_s_per_gib"),
-                j.at("verified").get<bool>() ? "data verified" : "WRONG DATA");
-  char limit[256];
-  std::snprintf(limit, sizeof limit, "  limit in the same run: %s %.2f; ratio %.2f (memcpy %.1f GB/s)",
-                j.at("limit").at("name").get<std::string>().c_str(), j.at("limit").at("value").get<double>(),
-                number("ratio_to_limit"), number("memcpy_gb_per_s"));
-  return std::string(text) + limit + format_device_work(j);
-}
-
-void add_commands(CLI::App& app, int& exit_code) {
-  auto* bench =
-      app.add_subcommand("bench", "Measure calls and bulk transfers between processes on this machine");
-  bench->require_subcommand(1);
-  const std::pair<const char*, const char*> kinds[] = {
-      {"rpc", "Echo calls"},
-      {"bulk", "One-sided reads or writes of blocks"},
-      {"blocks", "Batches of many small blocks, each batch one operation"},
-      {"notify", "Writes with an immediate, there and back: half a round trip"}};
-  for (const auto& [name, text] : kinds) {
+void add_transfers(CLI::App& bench, int& exit_code) {
+  for (const auto& [name, text] : kKinds) {
     auto options = std::make_shared<Options>(options_of(name));
-    auto as_json = std::make_shared<bool>(false);
-    auto* command = bench->add_subcommand(name, text);
+    auto* command = bench.add_subcommand(name, text);
     add_options(*command, *options);
-    command->add_flag("--json", *as_json, "one JSON object on one line");
-    command->callback([options, as_json, &exit_code] { exit_code = run_and_print(*options, *as_json); });
+    add_rounds(*command, options->rounds);
+    add_measurement(*command, options, exit_code, [command](Options& settings) {
+      settle(*command, settings);
+      return measure(settings);
+    });
   }
-  auto idle_options = std::make_shared<IdleOptions>();
-  auto idle_json = std::make_shared<bool>(false);
-  auto* idle = bench->add_subcommand("idle", "What a connected agent costs that does nothing");
-  idle->add_option("--peers", idle_options->peers, "connections")->capture_default_str();
-  idle->add_option("--seconds", idle_options->seconds, "how long to measure")->capture_default_str();
-  idle->add_option("--ctrl", idle_options->ctrl_url, "with a registry: its URL (heartbeats count)");
-  add_provider(*idle, idle_options->provider);
-  idle->add_flag("--json", *idle_json, "one JSON object on one line");
-  idle->callback([idle_options, idle_json, &exit_code] { exit_code = run_idle(*idle_options, *idle_json); });
-  auto peer_count = std::make_shared<std::uint32_t>(0);
-  auto* peers = app.add_subcommand("bench-peers", "")->group("");
-  peers->add_option("count", *peer_count)->required();
-  auto peer_provider = std::make_shared<std::string>("tcp");
-  add_provider(*peers, *peer_provider);
-  peers->callback(
-      [peer_count, peer_provider, &exit_code] { exit_code = run_peers(*peer_count, *peer_provider); });
-  // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
+}
+
+void add_cache_options(CLI::App& command, CacheOptions& options) {
+  add_provider(command, options.provider);
+  add_mode(command, options.mode);
+  command.add_option("--size", options.size, "bytes of an object (64K, 1M, ...)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command.add_option("--batch", options.batch, "objects of one get_many or put_many")->capture_default_str();
+  command.add_option("--working-set", options.working_set, "bytes of the objects, at most 4,096 of them")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+}
+
+void add_cache(CLI::App& bench, int& exit_code) {
+  auto options = std::make_shared<CacheOptions>();
+  auto* command = bench.add_subcommand("cache", "Objects in or out of a cache server in another process");
+  add_cache_options(*command, *options);
+  command->add_option("--op", options->operation, "get or put")
+      ->check(CLI::IsMember({"get", "put"}))
+      ->capture_default_str();
+  command->add_option("--seconds", options->seconds, "how long to measure")->capture_default_str();
+  add_rounds(*command, options->rounds);
+  add_measurement(*command, options, exit_code, measure_cache);
+}
+
+void add_connect(CLI::App& bench, int& exit_code) {
+  auto options = std::make_shared<ConnectOptions>();
+  auto* command = bench.add_subcommand("connect", "From a new agent to the reply of its first call");
+  add_provider(*command, options->provider);
+  add_mode(*command, options->mode);
+  command->add_option("--count", options->count, "new agents, in each round")->capture_default_str();
+  command->add_option("--size", options->size, "bytes of the call, and of its reply")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  add_rounds(*command, options->rounds);
+  add_measurement(*command, options, exit_code, measure_connect);
+}
+
+void add_idle(CLI::App& bench, int& exit_code) {
+  auto options = std::make_shared<IdleOptions>();
+  auto* command = bench.add_subcommand("idle", "What a connected agent costs that does nothing");
+  command->add_option("--peers", options->peers, "connections")->capture_default_str();
+  command->add_option("--calls", options->calls, "to each peer, before")->capture_default_str();
+  command->add_option("--seconds", options->seconds, "how long it does nothing")->capture_default_str();
+  command->add_option("--ctrl", options->ctrl_url, "with a registry: its URL (heartbeats count)");
+  add_provider(*command, options->provider);
+  add_measurement(*command, options, exit_code, measure_idle);
+}
+
+void add_all(CLI::App& bench, int& exit_code) {
+  auto options = std::make_shared<AllOptions>();
+  auto* command = bench.add_subcommand("all", "The whole table, into a file");
+  command->add_option("--json", options->file, "where it goes; written again after each line")->required();
+  command->add_flag("--quick", options->quick, "one short round of each, with small pools: to try it out");
+  command->add_option("--rounds", options->rounds, "measurement and limit in turns; medians count")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seconds", options->seconds, "of each round")->capture_default_str();
+  command->add_option("--provider", options->providers, "one or more (tcp and shm)")
+      ->check(CLI::IsMember(PeerAgent::provider_names()));
+  command->add_option("--only", options->only, "lines whose names contain one of these");
+  command->add_option("--commit", options->commit, "what was built, for the file")->envname("SLIME_COMMIT");
+  command->callback([options, &exit_code] {
+    const Status status = measure_all(*options);
+    exit_code = status.ok() ? 0 : report_failure(status);
+  });
+}
+
+void add_presenting(CLI::App& bench, int& exit_code) {
+  auto file = std::make_shared<std::string>();
+  auto into = std::make_shared<std::string>();
+  auto* report = bench.add_subcommand("report", "Markdown tables of a file of `slime bench all`");
+  report->add_option("file", *file, "or of bench/compare/peers.py")->required();
+  report->add_option("--into", *into, "a page: between its marks, in place of what is there");
+  report->callback([file, into, &exit_code] {
+    const Status status = print_tables(*file, *into);
+    exit_code = status.ok() ? 0 : report_failure(status);
+  });
+  auto out = std::make_shared<std::string>();
+  auto* plot = bench.add_subcommand("plot", "SVG plots of a file of `slime bench all`");
+  plot->add_option("file", *file)->required();
+  plot->add_option("--out", *out, "a folder, which is made")->required();
+  plot->callback([file, out, &exit_code] {
+    const Status status = write_plots(*file, *out);
+    exit_code = status.ok() ? 0 : report_failure(status);
+  });
+}
+
+// The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
+void add_roles(CLI::App& app, int& exit_code) {
   for (const char* role_name : {"bench-server", "bench-client"}) {
     const bool client = std::string_view(role_name) == "bench-client";
     auto address = std::make_shared<std::string>();
     auto* role = app.add_subcommand(role_name, "")->group("");
     role->require_subcommand(1);
     if (client) role->add_option("address", *address)->required();
-    for (const auto& kind : kinds) {
+    for (const auto& kind : kKinds) {
       auto options = std::make_shared<Options>(options_of(kind.first));
       auto* command = role->add_subcommand(kind.first, "");
       add_options(*command, *options);
@@ -225,6 +252,30 @@ void add_commands(CLI::App& app, int& exit_code) {
       });
     }
   }
+  auto cache_options = std::make_shared<CacheOptions>();
+  auto* cache_server = app.add_subcommand("bench-cache-server", "")->group("");
+  add_cache_options(*cache_server, *cache_options);
+  cache_server->callback([cache_options, &exit_code] { exit_code = run_cache_server(*cache_options); });
+  auto idle = std::make_shared<IdleOptions>();
+  auto* peers = app.add_subcommand("bench-peers", "")->group("");
+  peers->add_option("count", idle->peers)->required();
+  add_provider(*peers, idle->provider);
+  peers->callback([idle, &exit_code] { exit_code = run_peers(idle->peers, idle->provider); });
+}
+
+}  // namespace
+
+void add_commands(CLI::App& app, int& exit_code) {
+  auto* bench = app.add_subcommand(
+      "bench", "Measure calls, transfers and more between processes on this machine, beside its limits");
+  bench->require_subcommand(1);
+  add_transfers(*bench, exit_code);
+  add_cache(*bench, exit_code);
+  add_connect(*bench, exit_code);
+  add_idle(*bench, exit_code);
+  add_all(*bench, exit_code);
+  add_presenting(*bench, exit_code);
+  add_roles(app, exit_code);
 }
 
 }  // namespace slime::bench

@@ -1,14 +1,13 @@
-#include <sys/utsname.h>
-#include <unistd.h>
-
-#include <fstream>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <sstream>
 #include <vector>
 
 #include "base/str.h"
 #include "bench/bench.h"
+#include "bench/figures.h"
 #include "bench/histogram.h"
+#include "bench/limits.h"
 #include "bench/process.h"
 #include "bench/shared.h"
 
@@ -17,31 +16,22 @@ namespace {
 
 using nlohmann::json;
 
-json machine_facts() {
-  utsname name{};
-  uname(&name);
-  std::string model = "unknown";
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.rfind("model name", 0) == 0) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  }
-  return {{"cpu", model},
-          {"cores", std::thread::hardware_concurrency()},
-          {"kernel", name.release},
-          {"arch", name.machine}};
-}
+constexpr Nanos kLimitAnswer = std::chrono::minutes(10);
 
+// What the clients of one run did together.
 struct Totals {
   Histogram latency;
   double ops_per_s = 0;
+  double least_ops_per_s = 0;  // of a client
   double cpu = 0;
   double operations = 0;
   double work_requests = 0;
   double doorbells = 0;
   double completions = 0;
+  double faults = 0;
+  double server_faults = 0;
+  double blocks = 0;
+  double distinct = 0;
   bool verified = true;
 };
 
@@ -53,94 +43,186 @@ Status add_result(const std::string& text, Totals& totals) {
     return {Code::kInternal, "a client's histogram does not parse"};
   totals.latency.merge(latency);
   const auto operations = result.at("operations").get<double>();
+  const double ops_per_s = operations / result.at("seconds").get<double>();
+  totals.least_ops_per_s = totals.operations == 0 ? ops_per_s : std::min(totals.least_ops_per_s, ops_per_s);
+  totals.ops_per_s += ops_per_s;
   totals.operations += operations;
-  totals.ops_per_s += operations / result.at("seconds").get<double>();
-  totals.cpu += result.at("cpu").get<double>();
-  totals.work_requests += result.at("work_requests").get<double>();
-  totals.doorbells += result.at("doorbells").get<double>();
-  totals.completions += result.at("completions").get<double>();
+  const auto add = [&result](const char* key, double& to) { to += result.at(key).get<double>(); };
+  add("cpu", totals.cpu);
+  add("work_requests", totals.work_requests);
+  add("doorbells", totals.doorbells);
+  add("completions", totals.completions);
+  add("faults", totals.faults);
+  add("blocks", totals.blocks);
+  add("distinct", totals.distinct);
   totals.verified = totals.verified && result.at("verified").get<bool>();
   return {};
 }
 
-Result<double> server_cpu(Child& server) {
+struct Usage {
+  double cpu_seconds = 0;
+  double faults = 0;
+};
+
+Result<Usage> server_usage(Child& server) {
   auto text = server.ask("CPU", "CPU", kAnswer);
   if (!text) return std::move(text).error();
-  return std::strtod(text->c_str(), nullptr);
-}
-
-json make_report(const Options& options, const Totals& totals, const json& limit) {
-  const double bytes = static_cast<double>(options.size) * options.count * (options.moves_blocks() ? 1 : 2);
-  const double moved = totals.operations * bytes;
-  const double gb_per_s = totals.ops_per_s * bytes / 1e9;
-  const double p50 = totals.latency.quantile(0.5) / 1000;
-  json out = {{"bench", options.bench},
-              {"provider", options.provider},
-              {"mode", options.mode},
-              {"face", options.face},
-              {"size", options.size},
-              {"inflight", options.inflight},
-              {"clients", options.clients},
-              {"seconds", options.seconds},
-              {"p50_us", p50},
-              {"p99_us", totals.latency.quantile(0.99) / 1000},
-              {"p999_us", totals.latency.quantile(0.999) / 1000},
-              {"ops_per_s", totals.ops_per_s},
-              {"gb_per_s", gb_per_s},
-              {"cpu_s_per_gib", moved > 0 ? totals.cpu / (moved / static_cast<double>(1 << 30)) : 0},
-              {"verified", totals.verified}};
-  if (options.moves_blocks()) out["operation"] = options.operation;
-  if (options.bench == "blocks") out["count"] = options.count;
-  if (totals.work_requests > 0) {
-    out["per_operation"] = {{"work_requests", totals.work_requests / totals.operations},
-                            {"doorbells", totals.doorbells / totals.operations},
-                            {"completions", totals.completions / totals.operations}};
-    out["work_requests_per_s"] = totals.work_requests / totals.operations * totals.ops_per_s;
-  }
-  // The ratio that is better when it is larger: speed to the limit's speed. One call in flight is about
-  // latency, and there the limit's p50 comes first.
-  if (options.moves_blocks()) {
-    const auto value = limit.at("gb_per_s").get<double>();
-    out["limit"] = {{"name", "raw TCP stream, GB/s"}, {"value", value}};
-    out["ratio_to_limit"] = gb_per_s / value;
-  } else if (options.inflight == 1 && options.clients == 1) {
-    const auto value = limit.at("p50_us").get<double>();
-    const bool half = options.bench == "notify";
-    const double limit_value = half ? value / 2 : value;
-    out["limit"] = {{"name", half ? "raw TCP echo, half trip, p50 us" : "raw TCP echo, p50 us"},
-                    {"value", limit_value}};
-    out["ratio_to_limit"] = p50 / limit_value;
-  } else {
-    const auto value = limit.at("ops_per_s").get<double>();
-    out["limit"] = {{"name", "raw TCP echo in windows of inflight, ops/s"}, {"value", value}};
-    out["ratio_to_limit"] = totals.ops_per_s / value;
-  }
-  out["memcpy_gb_per_s"] = limit.at("memcpy_gb_per_s");
-  out["machine"] = machine_facts();
+  Usage out;
+  std::istringstream(*text) >> out.cpu_seconds >> out.faults;
   return out;
 }
 
-Result<Totals> run_clients(std::vector<Child>& clients, Child& server, const Options& options) {
-  const Nanos longest = to_nanos(options.seconds) + kAnswer;
-  for (Child& client : clients) {
-    auto ready = client.read_line(longest);
-    if (!ready) return std::move(ready).error();
-    if (*ready != "READY -") return Status(Code::kInternal, str("a client said: ", *ready));
+// The processes of one measurement: they live for all of its rounds.
+class Measurement {
+ public:
+  explicit Measurement(const Options& options) : options_(options) {}
+  Status start();
+  Result<json> run();
+
+ private:
+  Result<Totals> run_clients(std::size_t count);
+  Status run_round();
+  Status add_limit();
+  void add_figures(const Totals& totals);
+  [[nodiscard]] double bytes_of_operation() const {
+    return static_cast<double>(options_.size) * options_.count * (options_.moves_blocks() ? 1 : 2);
   }
-  auto cpu_before = server_cpu(server);
-  if (!cpu_before) return std::move(cpu_before).error();
-  for (Child& client : clients) SLIME_TRY(client.write_line("GO"));
+
+  const Options options_;
+  std::vector<Child> server_;  // one
+  std::vector<Child> clients_;
+  const json machine_ = machine_facts();  // before anything loads it
+  std::string provider_;                  // of the connections
+  Limit limit_;
+  Figures figures_;
+  std::vector<double> alone_;  // several clients: ops/s of one of them while the others wait
+  bool verified_ = true;
+};
+
+Status Measurement::start() {
+  std::vector<std::string> arguments = options_.to_arguments();
+  arguments.insert(arguments.begin(), "bench-server");
+  auto server = Child::start(arguments);
+  if (!server) return std::move(server).error();
+  server_.push_back(std::move(*server));
+  auto address = server_[0].expect("READY", kAnswer);
+  if (!address) return std::move(address).error();
+  arguments[0] = "bench-client";
+  arguments.insert(arguments.begin() + 1, "");
+  for (std::uint32_t i = 0; i < options_.clients; ++i) {
+    arguments[1] = str(*address, "#", i);
+    auto client = Child::start(arguments);
+    if (!client) return std::move(client).error();
+    clients_.push_back(std::move(*client));
+  }
+  for (Child& client : clients_) {
+    auto provider = client.expect("READY", to_nanos(options_.warmup_seconds) + 2 * kAnswer);
+    if (!provider) return std::move(provider).error();
+    provider_ = std::move(*provider);
+  }
+  limit_ = choose_limit(options_, provider_);
+  return {};
+}
+
+// The first `count` clients, at the same time.
+Result<Totals> Measurement::run_clients(std::size_t count) {
+  const Nanos longest = to_nanos(options_.seconds) + kAnswer;
+  auto before = server_usage(server_[0]);
+  if (!before) return std::move(before).error();
+  for (std::size_t i = 0; i < count; ++i) SLIME_TRY(clients_[i].write_line("GO"));
   Totals totals;
-  for (Child& client : clients) {
-    auto line = client.read_line(longest);
-    if (!line) return std::move(line).error();
-    if (line->rfind("RESULT ", 0) != 0) return Status(Code::kInternal, str("a client said: ", *line));
-    SLIME_TRY(add_result(line->substr(7), totals));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto result = clients_[i].expect("RESULT", longest);
+    if (!result) return std::move(result).error();
+    SLIME_TRY(add_result(*result, totals));
   }
-  auto cpu_after = server_cpu(server);
-  if (!cpu_after) return std::move(cpu_after).error();
-  totals.cpu += *cpu_after - *cpu_before;
+  auto after = server_usage(server_[0]);
+  if (!after) return std::move(after).error();
+  totals.cpu += after->cpu_seconds - before->cpu_seconds;
+  totals.server_faults = after->faults - before->faults;
   return totals;
+}
+
+void Measurement::add_figures(const Totals& totals) {
+  const double bytes = bytes_of_operation();
+  const double gib = totals.operations * bytes / static_cast<double>(1 << 30);
+  const auto each = [&totals](double of_all) { return of_all / totals.operations; };
+  figures_.add("p50_us", totals.latency.quantile(0.5) / 1000);
+  figures_.add("p99_us", totals.latency.quantile(0.99) / 1000);
+  figures_.add("p999_us", totals.latency.quantile(0.999) / 1000);
+  figures_.add("ops_per_s", totals.ops_per_s);
+  figures_.add("gb_per_s", totals.ops_per_s * bytes / 1e9);
+  figures_.add("cpu_s_per_gib", totals.cpu / gib);
+  if (options_.moves_blocks()) {
+    figures_.add("faults_per_operation", each(totals.faults));
+    figures_.add("server_faults_per_operation", each(totals.server_faults));
+  }
+  if (options_.cold) {
+    figures_.add("blocks_moved", totals.blocks);
+    figures_.add("distinct_blocks", totals.distinct);
+  }
+  if (options_.clients > 1) {
+    figures_.add("least_share", totals.least_ops_per_s * options_.clients / totals.ops_per_s);
+  }
+  if (totals.work_requests > 0) {
+    figures_.add("work_requests", each(totals.work_requests));
+    figures_.add("doorbells", each(totals.doorbells));
+    figures_.add("completions", each(totals.completions));
+    figures_.add("work_requests_per_s", each(totals.work_requests) * totals.ops_per_s);
+  }
+}
+
+Status Measurement::add_limit() {
+  const auto value =
+      measure_limit(limit_, options_, server_[0], [this](const std::string& command) -> Result<double> {
+        auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLimitAnswer);
+        if (!text) return std::move(text).error();
+        return json::parse(*text).get<double>();
+      });
+  if (!value) return value.error();
+  figures_.add_limit(value->value, value->variant);
+  return {};
+}
+
+Status Measurement::run_round() {
+  auto totals = run_clients(clients_.size());
+  if (!totals) return std::move(totals).error();
+  add_figures(*totals);
+  verified_ = verified_ && totals->verified;
+  if (clients_.size() > 1) {
+    auto alone = run_clients(1);
+    if (!alone) return std::move(alone).error();
+    alone_.push_back(alone->ops_per_s);
+    verified_ = verified_ && alone->verified;
+  }
+  return add_limit();
+}
+
+Result<json> Measurement::run() {
+  for (std::uint32_t round = 0; round < options_.rounds; ++round) SLIME_TRY(run_round());
+  json out = {{"bench", options_.bench},     {"provider", provider_},       {"mode", options_.mode},
+              {"face", options_.face},       {"size", options_.size},       {"inflight", options_.inflight},
+              {"clients", options_.clients}, {"seconds", options_.seconds}, {"rounds", options_.rounds},
+              {"verified", verified_},       {"machine", machine_}};
+  figures_.put(out, limit_);
+  if (options_.moves_blocks()) {
+    out["operation"] = options_.operation;
+    out["count"] = options_.count;
+    out["memory"] = options_.memory;
+    out["cold"] = options_.cold;
+  }
+  if (options_.cold) out["pool_bytes"] = options_.pool_bytes;
+  if (!alone_.empty()) {
+    const double alone = median(alone_);
+    out["one_client"] = {{"ops_per_s", alone}, {"ratio", out["ops_per_s"].get<double>() / alone}};
+  }
+  if (out.contains("work_requests")) {
+    for (const char* key : {"work_requests", "doorbells", "completions"}) {
+      out["per_operation"][key] = out[key];
+      out.erase(key);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -148,31 +230,11 @@ Result<Totals> run_clients(std::vector<Child>& clients, Child& server, const Opt
 Result<std::string> measure(const Options& options) {
   SLIME_TRY(options.validate());
   install_interrupt_flag();
-  std::vector<std::string> arguments = options.to_arguments();
-  arguments.insert(arguments.begin(), "bench-server");
-  auto server = Child::start(arguments);
-  if (!server) return std::move(server).error();
-  auto ready = server->read_line(kAnswer);
-  if (!ready) return std::move(ready).error();
-  if (ready->rfind("READY ", 0) != 0) return Status(Code::kInternal, str("the server said: ", *ready));
-  const std::string address = ready->substr(6);
-
-  std::vector<Child> clients;
-  arguments[0] = "bench-client";
-  arguments.insert(arguments.begin() + 1, "");
-  for (std::uint32_t i = 0; i < options.clients; ++i) {
-    arguments[1] = str(address, "#", i);
-    auto client = Child::start(arguments);
-    if (!client) return std::move(client).error();
-    clients.push_back(std::move(*client));
-  }
-  auto totals = run_clients(clients, *server, options);
-  if (!totals) return std::move(totals).error();
-  auto port = server->ask("RAW", "RAW", kAnswer);
-  if (!port) return std::move(port).error();
-  auto limit = clients[0].ask(str("RAW ", *port), "LIMIT", std::chrono::minutes(10));
-  if (!limit) return std::move(limit).error();
-  return make_report(options, *totals, json::parse(*limit)).dump();
+  Measurement measurement(options);
+  SLIME_TRY(measurement.start());
+  auto report = measurement.run();
+  if (!report) return std::move(report).error();
+  return report->dump();
 }
 
 }  // namespace slime::bench

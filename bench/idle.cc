@@ -1,9 +1,8 @@
 #include "bench/idle.h"
 
-#include <unistd.h>
-
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -11,6 +10,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/str.h"
+#include "bench/figures.h"
 #include "bench/process.h"
 #include "bench/shared.h"
 
@@ -19,13 +19,41 @@ namespace {
 
 constexpr Nanos kSettle = std::chrono::seconds(1);  // credits go back, timers of the connecting end
 
-// Resident pages of this process, in KiB.
-std::int64_t resident_kib() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t total = 0;
-  std::int64_t resident = 0;
-  statm >> total >> resident;
-  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+// What one agent is meant to stay under.
+constexpr double kPssBarKib = 64;
+
+// This process's share of the pages that it has resident, in KiB: of what it shares with a peer, a half.
+double pss_kib() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  double kib = 0;
+  for (std::string word; rollup >> word;) {
+    if (word == "Pss:") {
+      rollup >> kib;
+      break;
+    }
+  }
+  return kib;
+}
+
+std::int64_t open_descriptors() {
+  std::int64_t out = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++out;
+  return out;
+}
+
+// Calls to each peer, one after the other.
+Status call_all(PeerAgent& agent, const std::vector<std::string>& addresses, std::uint32_t calls) {
+  const ByteVector payload(64);
+  for (const std::string& address : addresses) {
+    Peer peer = agent.peer(address);
+    for (std::uint32_t i = 0; i < calls; ++i) {
+      if (interrupted()) return {Code::kCancelled, "interrupted"};
+      const auto reply = peer.call<ByteVector>("bench", "echo", payload).wait();
+      if (!reply) return reply.error();
+      if (*reply != payload) return {Code::kCorrupt, "a peer sent back other bytes"};
+    }
+  }
+  return {};
 }
 
 // Nothing to wait for but the end of the span, or Ctrl-C: a command that does not come.
@@ -46,6 +74,13 @@ int run_peers(std::uint32_t count, const std::string& provider) {
       answer(str("ERROR ", agent.error().to_string()));
       return 1;
     }
+    rpc::Service service("bench");
+    const Status added =
+        service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline});
+    if (const Status served = added.ok() ? (*agent)->serve(service) : added; !served.ok()) {
+      answer(str("ERROR ", served.to_string()));
+      return 1;
+    }
     addresses.append(" ").append((*agent)->address());
     agents.push_back(std::move(*agent));
   }
@@ -59,30 +94,32 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   if (options.peers == 0 || options.peers > 512) return Status(Code::kInvalidArgument, "--peers: 1 to 512");
   if (!(options.seconds > 0) || options.seconds > 3600)
     return Status(Code::kInvalidArgument, "--seconds: more than 0");
+  if (options.calls > 1'000'000) return Status(Code::kInvalidArgument, "--calls: at most 1,000,000");
   install_interrupt_flag();
+  const nlohmann::json machine = machine_facts();
   auto child = Child::start({"bench-peers", str(options.peers), "--provider", options.provider});
   if (!child) return std::move(child).error();
-  auto ready = child->read_line(kAnswer);
+  auto ready = child->expect("READY", kAnswer);
   if (!ready) return std::move(ready).error();
   std::istringstream words(*ready);
-  std::string address;
-  words >> address;
-  if (address != "READY") return Status(Code::kInternal, str("the peers said: ", *ready));
+  const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
 
   PeerAgentOptions agent_options;
   agent_options.ctrl_url = options.ctrl_url;
   agent_options.provider = options.provider;
   auto agent = PeerAgent::start(agent_options);
   if (!agent) return std::move(agent).error();
-  const std::int64_t before_kib = resident_kib();
+  SLIME_TRY(pass(*child, kSettle));
+  const double kib_before = pss_kib();
+  const std::int64_t descriptors_before = open_descriptors();
   const TimePoint connecting = steady_clock().now();
-  while (words >> address) {
+  for (const std::string& address : addresses) {
     if (auto connected = (*agent)->peer(address).connect().wait(); !connected)
       return std::move(connected).error();
   }
   const double connect_ms =
       std::chrono::duration<double, std::milli>(steady_clock().now() - connecting).count();
-  const std::int64_t after_kib = resident_kib();
+  SLIME_TRY(call_all(**agent, addresses, options.calls));
   SLIME_TRY(pass(*child, kSettle));
 
   const double cpu_before = cpu_seconds();
@@ -90,14 +127,28 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   SLIME_TRY(pass(*child, to_nanos(options.seconds)));
   const double seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
   const double cpu = cpu_seconds() - cpu_before;
-  return nlohmann::json{{"bench", "idle"},
-                        {"provider", options.provider},
-                        {"peers", options.peers},
-                        {"seconds", seconds},
-                        {"cpu_percent", 100 * cpu / seconds},
-                        {"connect_ms", connect_ms},
-                        {"rss_kib_per_peer", static_cast<double>(after_kib - before_kib) / options.peers},
-                        {"registry", !options.ctrl_url.empty()}}
+  const double kib = (pss_kib() - kib_before) / options.peers;
+  const nlohmann::json about = nlohmann::json::parse((*agent)->peer(addresses[0]).info());
+  return nlohmann::json{
+      {"bench", "idle"},
+      {"provider", about.at("provider")},
+      {"peers", options.peers},
+      {"calls", options.calls},
+      {"seconds", seconds},
+      {"cpu_percent", 100 * cpu / seconds},
+      {"connect_ms", connect_ms},
+      {"pss_kib_per_peer", kib},
+      {"fds_per_peer", static_cast<double>(open_descriptors() - descriptors_before) / options.peers},
+      {"registry", !options.ctrl_url.empty()},
+      {"machine", machine},
+      {"limit",
+       {{"name", "what a peer is meant to stay under, KiB (no limit of the machine)"},
+        {"kind", "bar"},
+        {"figure", "pss_kib_per_peer"},
+        {"less_is_better", true},
+        {"value", kPssBarKib},
+        {"spread", {kPssBarKib, kPssBarKib}}}},
+      {"ratio_to_limit", kib / kPssBarKib}}
       .dump();
 }
 

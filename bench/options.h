@@ -17,11 +17,15 @@ struct Options {
   std::string operation = "write";  // bulk, blocks: write, read
   std::uint64_t size = 64;          // bytes of a request and of its reply; of one block
   std::uint32_t count = 1;          // blocks of one operation
-  bool adjacent = false;            // blocks: one behind the other; else with gaps
-  std::uint32_t inflight = 1;       // of each client
-  std::uint32_t clients = 1;        // processes
+  std::string memory = "slime";     // bulk: slime: allocated by it; foreign: the program's own, registered
+  bool cold = false;                // bulk: random blocks of two pools, none twice before each came once
+  std::uint64_t pool_bytes = std::uint64_t{512} << 20;  // cold: of each side
+  bool adjacent = false;                                // blocks: one behind the other; else with gaps
+  std::uint32_t inflight = 1;                           // of each client
+  std::uint32_t clients = 1;                            // processes
   double seconds = 3;
   double warmup_seconds = 0.3;
+  std::uint32_t rounds = 1;  // each measures and then looks at the limit: not a flag of children
 
   [[nodiscard]] bool moves_blocks() const { return bench == "bulk" || bench == "blocks"; }
   [[nodiscard]] bool scattered() const { return bench == "blocks" && !adjacent; }

@@ -4,6 +4,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/random.h"
+#include "bench/blocks.h"
 #include "bench/load.h"
 #include "bench/process.h"
 #include "bench/shared.h"
@@ -21,6 +22,7 @@ Status load(std::uint32_t inflight, Nanos span, Outcome& out, Start start, Check
   };
   std::vector<Slot> slots(inflight);
   const double cpu_before = cpu_seconds();
+  const std::uint64_t faults_before = page_faults();
   const TimePoint begin = steady_clock().now();
   for (std::uint32_t i = 0; i < inflight; ++i) slots[i] = {begin, start(i)};
   TimePoint now = begin;
@@ -43,6 +45,7 @@ Status load(std::uint32_t inflight, Nanos span, Outcome& out, Start start, Check
   }
   out.seconds = std::chrono::duration<double>(now - begin).count();
   out.cpu = cpu_seconds() - cpu_before;
+  out.faults = page_faults() - faults_before;
   return {};
 }
 
@@ -65,31 +68,54 @@ class Calls final : public Load {
   std::vector<ByteVector> payloads_;
 };
 
-// Blocks of one client in its own part of the server's region.
+// Blocks of one client in its own part of the server's region, or all over it when they are cold.
 class Bulk final : public Load {
  public:
   static Result<std::unique_ptr<Load>> create(PeerAgent& agent, Peer peer, const Options& options,
                                               std::uint32_t index) {
-    auto local = agent.allocate(region_bytes(options), Rights::kLocal);
+    std::unique_ptr<Bulk> out(new Bulk(std::move(peer), options, index));
+    auto local = make_region(agent, options, region_bytes(options), Rights::kLocal, out->foreign_);
     if (!local) return std::move(local).error();
-    auto remote = peer.region("bulk");
+    out->local_ = std::move(*local);
+    auto remote = out->peer_.region("bulk");
     if (!remote) return std::move(remote).error();
-    return std::unique_ptr<Load>(new Bulk(std::move(peer), options, index, std::move(*local), *remote));
+    out->remote_ = *remote;
+    return std::unique_ptr<Load>(std::move(out));
+  }
+
+  // Cold blocks: each one once, whatever the time. What is mapped or touched for the first time costs more.
+  Status warm_up(Nanos span) override {
+    Outcome unused;
+    SLIME_TRY(run(span, unused));
+    std::size_t done = options_.cold ? 0 : blocks_.size();
+    std::vector<Future<None>> slots(options_.inflight);
+    for (; done < blocks_.size() && !interrupted(); done += slots.size() * options_.count) {
+      for (auto& slot : slots) slot = start(next());
+      for (auto& slot : slots) SLIME_TRY(slot.wait().status());
+    }
+    return {};
   }
 
   Status run(Nanos span, Outcome& out) override {
-    return load<None>(
+    seen_.assign(blocks_.size(), false);
+    SLIME_TRY(load<None>(
         options_.inflight, span, out,
         [this](std::uint32_t i) {
-          const Copy copy[] = {block(i)};
-          return options_.operation == "write" ? peer_.write(copy) : peer_.read(copy);
+          const std::size_t first = options_.cold ? next() : std::size_t{i} * options_.count;
+          seen_[first] = true;
+          return start(first);
         },
-        [](std::uint32_t, const None&) { return true; });
+        [](std::uint32_t, const None&) { return true; }));
+    if (!options_.cold) return {};
+    out.blocks = out.operations * options_.count;
+    out.distinct = static_cast<std::uint64_t>(std::count(seen_.begin(), seen_.end(), true)) * options_.count;
+    return {};
   }
 
-  // Reads: what came is what the server holds. Writes: bytes that were never there before come back as they
-  // were sent.
+  // Reads of hot blocks: what came is what the server holds. Else bytes that were never there before come
+  // back as they were sent.
   Result<bool> verify() override {
+    if (options_.cold) return verify_cold();
     ByteVector expected(region_bytes(options_));
     if (options_.operation == "read") {
       ByteVector all(region_bytes(options_) * options_.clients);
@@ -108,24 +134,74 @@ class Bulk final : public Load {
   }
 
  private:
-  Bulk(Peer peer, const Options& options, std::uint32_t index, MemoryRegion local, RemoteRegion remote)
+  Bulk(Peer peer, const Options& options, std::uint32_t index)
       : peer_(std::move(peer)),
         options_(options),
         base_(index * region_bytes(options)),
-        local_(std::move(local)),
-        remote_(remote) {}
-  Copy block(std::uint32_t i) {
-    return {local_, i * options_.size, remote_, base_ + i * options_.size, options_.size};
+        blocks_(block_list(options)) {}
+
+  // The first block of the operation that is next in a list which is gone round and round.
+  std::size_t next() {
+    const std::size_t out = cursor_;
+    cursor_ = cursor_ + options_.count < blocks_.size() ? cursor_ + options_.count : 0;
+    return out;
+  }
+  std::vector<Copy> operation(std::size_t first) {
+    std::vector<Copy> out;
+    out.reserve(options_.count);
+    for (std::size_t i = first; i < first + options_.count; ++i) {
+      out.push_back({local_, blocks_[i].local, remote_, base_ + blocks_[i].remote, options_.size});
+    }
+    return out;
+  }
+  Future<None> start(std::size_t first) {
+    if (options_.count == 1) {
+      const Block& block = blocks_[first];
+      const Copy one[] = {{local_, block.local, remote_, base_ + block.remote, options_.size}};
+      return options_.operation == "write" ? peer_.write(one) : peer_.read(one);
+    }
+    const std::vector<Copy> copies = operation(first);
+    return options_.operation == "write" ? peer_.write(copies) : peer_.read(copies);
+  }
+
+  Result<bool> verify_cold() {
+    const std::vector<Copy> copies = operation(next());
+    for (const Copy& copy : copies) Rng(kSeed + copy.local_offset).fill(bytes_of(copy));
+    if (auto written = peer_.write(copies).wait(); !written) return std::move(written).error();
+    for (const Copy& copy : copies) std::ranges::fill(bytes_of(copy), std::byte{0});
+    if (auto read = peer_.read(copies).wait(); !read) return std::move(read).error();
+    ByteVector expected(options_.size);
+    for (const Copy& copy : copies) {
+      Rng(kSeed + copy.local_offset).fill(expected);
+      if (!std::equal(expected.begin(), expected.end(), bytes_of(copy).begin())) return false;
+    }
+    return true;
+  }
+  MutableBytes bytes_of(const Copy& copy) {
+    return local_.bytes().subspan(copy.local_offset, copy.length_bytes);
   }
 
   Peer peer_;
   const Options options_;
   const std::uint64_t base_;
+  const std::vector<Block> blocks_;
+  std::vector<bool> seen_;  // by the first block of an operation
+  std::size_t cursor_ = 0;
+  Pages foreign_;  // outlives the region over it
   MemoryRegion local_;
   RemoteRegion remote_;
 };
 
 }  // namespace
+
+Result<MemoryRegion> make_region(PeerAgent& agent, const Options& options, std::uint64_t bytes, Rights rights,
+                                 Pages& foreign) {
+  if (options.memory != "foreign") return agent.allocate(bytes, rights);
+  auto pages = Pages::create(bytes);
+  if (!pages) return std::move(pages).error();
+  foreign = std::move(*pages);
+  return agent.register_memory(foreign.data(), bytes, rights);
+}
 
 Result<std::unique_ptr<Load>> make_peer_load(PeerAgent& agent, Peer peer, const Options& options,
                                              std::uint32_t index) {

@@ -134,16 +134,20 @@ Result<std::string> Child::read_line(Nanos timeout) {
   }
 }
 
-Result<std::string> Child::ask(std::string_view command, std::string_view expect, Nanos timeout) {
-  SLIME_TRY(write_line(command));
+Result<std::string> Child::expect(std::string_view word, Nanos timeout) {
   auto line = read_line(timeout);
   if (!line) return line;
   if (line->rfind("ERROR ", 0) == 0) return Status(Code::kInternal, line->substr(6));
-  const std::string prefix = str(expect, " ");
+  const std::string prefix = str(word, " ");
   if (line->rfind(prefix, 0) != 0) {
-    return Status(Code::kInternal, str("a measuring process said '", *line, "' instead of ", expect));
+    return Status(Code::kInternal, str("a measuring process said '", *line, "' instead of ", word));
   }
   return line->substr(prefix.size());
+}
+
+Result<std::string> Child::ask(std::string_view command, std::string_view word, Nanos timeout) {
+  SLIME_TRY(write_line(command));
+  return expect(word, timeout);
 }
 
 std::optional<std::string> read_command() {
@@ -165,6 +169,12 @@ double cpu_seconds() {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::uint64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_minflt);
 }
 
 }  // namespace slime::bench

@@ -28,8 +28,12 @@ class Child {
   // The next line without its end; kUnavailable when the child ended, kDeadlineExceeded, kCancelled on
   // Ctrl-C.
   Result<std::string> read_line(Nanos timeout);
-  // Writes a command and reads the answer, which begins with `expect` and a space, and returns the rest.
-  Result<std::string> ask(std::string_view command, std::string_view expect, Nanos timeout);
+  // The next line, which begins with `word` and a space; the rest of it. kInternal with the child's own text
+  // when it says "ERROR ...".
+  Result<std::string> expect(std::string_view word, Nanos timeout);
+  // Writes a command and reads the answer, which begins with `word`.
+  Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout);
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
   Child(pid_t pid, UniqueFd in, UniqueFd out) : pid_(pid), in_(std::move(in)), out_(std::move(out)) {}
@@ -46,6 +50,8 @@ void answer(std::string_view line);
 
 // User and system CPU seconds of this process so far.
 double cpu_seconds();
+// Pages that the kernel gave to this process so far without a disk.
+std::uint64_t page_faults();
 
 // Makes SIGINT and SIGTERM set a flag that read_line and the runs look at.
 void install_interrupt_flag();

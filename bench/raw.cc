@@ -1,14 +1,11 @@
 #include "bench/raw.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -16,8 +13,6 @@
 
 namespace slime::bench {
 namespace {
-
-constexpr std::size_t kStreamRead = 1 << 20;
 
 Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin) {
   std::size_t done = 0;
@@ -36,9 +31,17 @@ Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool sp
   return {};
 }
 
-void no_delay(int fd) {
+// Before it connects or listens: afterwards the window no longer grows with the buffer.
+Result<UniqueFd> make_socket(const TcpShape& shape) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return from_errno("socket", errno);
   const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (shape.socket_bytes > 0) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &shape.socket_bytes, sizeof shape.socket_bytes);
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &shape.socket_bytes, sizeof shape.socket_bytes);
+  }
+  return fd;
 }
 
 sockaddr_in loopback(std::uint16_t port) {
@@ -49,113 +52,113 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-void serve_connection(int fd, std::uint64_t size, std::uint32_t inflight, bool spin) {
-  std::byte role{};
-  if (!transfer(fd, &role, 1, false, false).ok()) return;
-  if (role == std::byte{'s'}) {
-    std::vector<std::byte> buffer(kStreamRead);
+void serve_connection(int fd, TcpRole role, const TcpShape& shape) {
+  if (role == TcpRole::kSwallow) {
+    std::vector<std::byte> buffer(shape.size);
     while (::recv(fd, buffer.data(), buffer.size(), 0) > 0) {
     }
     return;
   }
-  std::vector<std::byte> window(size * inflight);
-  while (transfer(fd, window.data(), window.size(), false, spin).ok() &&
-         transfer(fd, window.data(), window.size(), true, spin).ok()) {
+  std::vector<std::byte> window(shape.size * shape.inflight);
+  while (transfer(fd, window.data(), window.size(), false, shape.spin).ok() &&
+         transfer(fd, window.data(), window.size(), true, shape.spin).ok()) {
   }
 }
 
-Result<UniqueFd> connect_raw(std::uint16_t port, char role) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return from_errno("socket", errno);
+void serve_listener(int listener, TcpRole role, const TcpShape& shape) {
+  do {
+    UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd.valid()) return;
+    const int one = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    serve_connection(fd.get(), role, shape);
+  } while (role == TcpRole::kAccept);
+}
+
+Result<UniqueFd> connect_raw(std::uint16_t port, const TcpShape& shape) {
+  auto fd = make_socket(shape);
+  if (!fd) return fd;
   const sockaddr_in address = loopback(port);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return from_errno("connect", errno);
   }
-  no_delay(fd.get());
-  auto byte = static_cast<std::byte>(role);
-  SLIME_TRY(transfer(fd.get(), &byte, 1, true, false));
   return fd;
 }
 
 }  // namespace
 
-Result<std::uint16_t> serve_raw(std::uint64_t size, std::uint32_t inflight, bool spin) {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!listener.valid()) return from_errno("socket", errno);
+Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, Busy busy) {
+  auto listener = make_socket(shape);
+  if (!listener) return std::move(listener).error();
   sockaddr_in address = loopback(0);
-  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+  if (bind(listener->get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     return from_errno("bind", errno);
-  if (listen(listener.get(), 1) != 0) return from_errno("listen", errno);
+  if (listen(listener->get(), SOMAXCONN) != 0) return from_errno("listen", errno);
   socklen_t length = sizeof address;
-  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+  if (getsockname(listener->get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return from_errno("getsockname", errno);
   }
+  busy->fetch_add(1);
   // Detached: it ends with its connection, or with the process, which lives for one measurement.
-  std::thread([listener = std::move(listener), size, inflight, spin] {
-    UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!fd.valid()) return;
-    no_delay(fd.get());
-    serve_connection(fd.get(), size, inflight, spin);
+  std::thread([listener = std::move(*listener), role, shape, busy] {
+    serve_listener(listener.get(), role, shape);
+    busy->fetch_sub(1);
+    busy->notify_all();
   }).detach();
   return ntohs(address.sin_port);
 }
 
-Result<RawEcho> raw_echo(std::uint16_t port, std::uint64_t size, std::uint32_t inflight, bool spin,
-                         Nanos span) {
-  auto fd = connect_raw(port, 'e');
+Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) {
+  auto fd = connect_raw(port, shape);
   if (!fd) return std::move(fd).error();
-  std::vector<std::byte> window(size * inflight);
+  std::vector<std::byte> window(shape.size * shape.inflight, std::byte{1});
   Histogram latency;
   const TimePoint begin = steady_clock().now();
   TimePoint now = begin;
   while (now - begin < span) {
     const TimePoint start = now;
-    SLIME_TRY(transfer(fd->get(), window.data(), window.size(), true, spin));
-    SLIME_TRY(transfer(fd->get(), window.data(), window.size(), false, spin));
+    SLIME_TRY(transfer(fd->get(), window.data(), window.size(), true, shape.spin));
+    SLIME_TRY(transfer(fd->get(), window.data(), window.size(), false, shape.spin));
     now = steady_clock().now();
     latency.add(static_cast<std::uint64_t>((now - start).count()));
   }
   const double seconds = std::chrono::duration<double>(now - begin).count();
-  return RawEcho{latency.quantile(0.5) / 1000, static_cast<double>(latency.count()) * inflight / seconds};
+  return RawEcho{latency.quantile(0.5) / 1000,
+                 static_cast<double>(latency.count()) * shape.inflight / seconds};
 }
 
-Result<double> raw_stream(std::uint16_t port, std::size_t chunk, std::size_t buffer_bytes, Nanos span) {
-  auto fd = connect_raw(port, 's');
+Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, std::size_t buffer_bytes, Nanos span) {
+  auto fd = connect_raw(port, shape);
   if (!fd) return std::move(fd).error();
-  std::vector<std::byte> buffer(std::max(chunk, buffer_bytes), std::byte{1});
+  std::vector<std::byte> buffer(std::max<std::size_t>(shape.size, buffer_bytes), std::byte{1});
   std::size_t offset = 0;
   std::uint64_t total = 0;
   const TimePoint begin = steady_clock().now();
   TimePoint now = begin;
   while (now - begin < span) {
-    if (offset + chunk > buffer.size()) offset = 0;
-    SLIME_TRY(transfer(fd->get(), buffer.data() + offset, chunk, true, false));
-    offset += chunk;
-    total += chunk;
+    if (offset + shape.size > buffer.size()) offset = 0;
+    SLIME_TRY(transfer(fd->get(), buffer.data() + offset, shape.size, true, false));
+    offset += shape.size;
+    total += shape.size;
     now = steady_clock().now();
   }
+  // What only lies in a buffer of the kernel has not arrived: the other side closes when it has everything.
+  shutdown(fd->get(), SHUT_WR);
+  std::byte none{};
+  while (::recv(fd->get(), &none, 1, 0) < 0 && errno == EINTR) {
+  }
+  now = steady_clock().now();
   return static_cast<double>(total) / static_cast<double>((now - begin).count());
 }
 
-double memcpy_speed(std::size_t size, std::size_t buffer_bytes, Nanos span) {
-  const std::size_t bytes = std::max(size, buffer_bytes);
-  std::vector<std::byte> from(bytes, std::byte{1});
-  std::vector<std::byte> to(bytes, std::byte{2});
-  std::uint64_t total = 0;
-  std::size_t offset = 0;
+Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape) {
+  std::vector<std::byte> message(shape.size, std::byte{1});
   const TimePoint begin = steady_clock().now();
-  TimePoint now = begin;
-  while (now - begin < span) {
-    for (int i = 0; i < 16; ++i) {
-      if (offset + size > bytes) offset = 0;
-      std::memcpy(to.data() + offset, from.data() + offset, size);
-      asm volatile("" : : "r"(to.data()) : "memory");  // the copy is the point: keep it
-      offset += size;
-      total += size;
-    }
-    now = steady_clock().now();
-  }
-  return static_cast<double>(total) / static_cast<double>((now - begin).count());
+  auto fd = connect_raw(port, shape);
+  if (!fd) return std::move(fd).error();
+  SLIME_TRY(transfer(fd->get(), message.data(), message.size(), true, false));
+  SLIME_TRY(transfer(fd->get(), message.data(), message.size(), false, false));
+  return steady_clock().now() - begin;
 }
 
 }  // namespace slime::bench

@@ -1,32 +1,44 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "bench/raw_ring.h"
 
 namespace slime::bench {
 
-// What the machine can do without Slime, measured between the same two processes and in the same wait mode:
-// the limit that a figure is set against. Loopback TCP, one connection. Blocks.
+// What loopback TCP can do without Slime, between the two processes of a measurement. Blocks.
 
-// Accepts one connection on a free port and serves it in a thread until it ends: first byte 'e' echoes
-// windows of `inflight` messages of `size` bytes, 's' swallows. The port.
-Result<std::uint16_t> serve_raw(std::uint64_t size, std::uint32_t inflight, bool spin);
-
-struct RawEcho {
-  double p50_us = 0;
-  double ops_per_s = 0;
+struct TcpShape {
+  std::uint64_t size = 0;      // of a message; of one send, and of one receive, of a stream
+  std::uint32_t inflight = 1;  // messages of one window
+  bool spin = false;           // else whoever waits blocks in the kernel
+  int socket_bytes = 0;        // SO_SNDBUF and SO_RCVBUF; 0: what the kernel chooses
 };
-// Windows of `inflight` messages there and back for `span`.
-Result<RawEcho> raw_echo(std::uint16_t port, std::uint64_t size, std::uint32_t inflight, bool spin,
-                         Nanos span);
 
-// GB/s of one stream, in writes of `chunk` bytes out of a buffer of `buffer_bytes`.
-Result<double> raw_stream(std::uint16_t port, std::size_t chunk, std::size_t buffer_bytes, Nanos span);
+enum class TcpRole : std::uint8_t {
+  kEcho,     // one connection, windows of messages there and back
+  kSwallow,  // one connection, bytes that are received
+  kAccept,   // connection after connection, one message there and back over each; for as long as we live
+};
 
-// GB/s of memcpy of blocks of `size` out of and into buffers of `buffer_bytes`.
-double memcpy_speed(std::size_t size, std::size_t buffer_bytes, Nanos span);
+// Counts the threads that serve the other process right now: whoever else could take the cores from them
+// waits until there is none.
+using Busy = std::shared_ptr<std::atomic<int>>;
+
+// Listens on a free port of loopback and serves it in a thread of its own, which ends with its connection or
+// with the process. The port.
+Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, Busy busy);
+
+// The other end of kEcho: windows there and back for `span`.
+Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span);
+// Of kSwallow: GB/s out of a buffer of `buffer_bytes`.
+Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, std::size_t buffer_bytes, Nanos span);
+// Of kAccept: connects, sends a message and has it back. The time that took.
+Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape);
 
 }  // namespace slime::bench

@@ -1,14 +1,15 @@
-#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <cstdlib>
 #include <thread>
 
 #include "agent/peer_agent.h"
 #include "base/random.h"
 #include "base/str.h"
 #include "bench/direct.h"
+#include "bench/limits.h"
+#include "bench/load.h"
+#include "bench/pages.h"
 #include "bench/process.h"
-#include "bench/raw.h"
 #include "bench/roles.h"
 #include "bench/shared.h"
 
@@ -16,28 +17,38 @@ namespace slime::bench {
 namespace {
 
 // Answers the driver's commands until stdin ends.
-void serve_commands(const Options& options) {
+void serve_commands(const Options& options, LimitServer& limits) {
   while (const auto command = read_command()) {
     if (*command == "CPU") {
-      answer(str("CPU ", cpu_seconds()));
-    } else if (*command == "RAW") {
-      const auto port = serve_raw(options.size, options.inflight, options.mode == "caller");
-      answer(port ? str("RAW ", *port) : str("ERROR ", port.error().to_string()));
+      answer(str("CPU ", cpu_seconds(), " ", page_faults()));
+    } else if (command->rfind("RAW ", 0) == 0) {
+      const auto word = limits.prepare(command->substr(4));
+      answer(word ? str("RAW ", *word) : str("ERROR ", word.error().to_string()));
+    } else if (*command == "ACCEPT") {
+      // Its thread blocks in the kernel while there is nothing: nobody needs to pause for it.
+      const auto port =
+          serve_tcp(TcpRole::kAccept, {.size = options.size}, std::make_shared<std::atomic<int>>());
+      answer(port ? str("ACCEPT ", *port) : str("ERROR ", port.error().to_string()));
     } else {
       answer(str("ERROR unknown command ", *command));
     }
   }
 }
 
-// The same, while this thread drives a loop.
+// The same, while this thread drives a loop; but not while a limit is measured.
 template <class Poll>
-void drive(const Options& options, Poll poll) {
+void drive(const Options& options, LimitServer& limits, Poll poll) {
   std::atomic<bool> over{false};
   std::thread commands([&] {
-    serve_commands(options);
+    serve_commands(options, limits);
     over.store(true, std::memory_order_relaxed);
+    // It may wait for a limit that nobody measures any more: nothing here needs an orderly end.
+    if (limits.busy()) std::_Exit(0);
   });
-  while (!over.load(std::memory_order_relaxed)) poll();
+  while (!over.load(std::memory_order_relaxed)) {
+    poll();
+    limits.pause_while_busy();
+  }
   commands.join();
 }
 
@@ -49,7 +60,8 @@ Status serve_channels(const Options& options) {
   if (options.bench == "notify") (*direct)->answer_notifications(options.size);
   SLIME_TRY((*direct)->serve());
   answer(str("READY ", (*direct)->address()));
-  drive(options, [&] { (*direct)->loop().poll(kServerPoll); });
+  LimitServer limits(options);
+  drive(options, limits, [&] { (*direct)->loop().poll(kServerPoll); });
   return {};
 }
 
@@ -60,19 +72,22 @@ Status serve(const Options& options) {
   rpc::Service service("bench");
   SLIME_TRY(service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline}));
   SLIME_TRY((*agent)->serve(service));
+  Pages foreign;
   MemoryRegion region;
   if (options.bench == "bulk") {
-    auto allocated = (*agent)->allocate(region_bytes(options) * options.clients, Rights::kReadWrite);
+    auto allocated =
+        make_region(**agent, options, region_bytes(options) * options.clients, Rights::kReadWrite, foreign);
     if (!allocated) return std::move(allocated).error();
     region = std::move(*allocated);
     Rng(kSeed).fill(region.bytes());
     SLIME_TRY((*agent)->publish("bulk", region));
   }
   answer(str("READY ", (*agent)->address()));
+  LimitServer limits(options);
   if (options.mode == "caller") {
-    drive(options, [&] { (*agent)->poll(kServerPoll); });
+    drive(options, limits, [&] { (*agent)->poll(kServerPoll); });
   } else {
-    serve_commands(options);
+    serve_commands(options, limits);
   }
   return (*agent)->close();
 }

@@ -13,6 +13,7 @@ inline constexpr Nanos kAnswer = std::chrono::seconds(30);
 
 // What one client moves blocks in and out of.
 inline std::uint64_t region_bytes(const Options& options) {
+  if (options.cold) return options.pool_bytes;
   return options.size * options.count * (options.scattered() ? 2 : 1) * options.inflight;
 }
 

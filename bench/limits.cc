@@ -1,0 +1,271 @@
+#include "bench/limits.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "base/str.h"
+#include "bench/shared.h"
+
+namespace slime::bench {
+namespace {
+
+constexpr LimitKind kKinds[] = {LimitKind::kPingPong,  LimitKind::kRing,   LimitKind::kTcpEcho,
+                                LimitKind::kTcpStream, LimitKind::kMemcpy, LimitKind::kPlainMemcpy,
+                                LimitKind::kProcessVm};
+constexpr double kPart = 0.5;        // of the time that the measurement has
+constexpr double kLeastSpan = 0.05;  // seconds
+constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
+constexpr int kSocketBuffers[] = {0, 4 << 20};
+
+struct Words {
+  LimitKind kind{};
+  std::string variant;
+  std::string argument;
+};
+
+Result<Words> parse(const std::string& command) {
+  std::istringstream in(command);
+  std::string kind;
+  Words out;
+  in >> kind >> out.variant >> out.argument;
+  for (const LimitKind each : kKinds) {
+    if (limit_word(each) == kind) {
+      out.kind = each;
+      return out;
+    }
+  }
+  return Status(Code::kInternal, str("no limit '", kind, "'"));
+}
+
+// "12:34", as the server's word for two numbers.
+std::pair<std::uint64_t, std::uint64_t> two_numbers(const std::string& text) {
+  char* end = nullptr;
+  const std::uint64_t first = std::strtoull(text.c_str(), &end, 10);
+  return {first, *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 0};
+}
+
+RingShape ring_shape(LimitKind kind, const Options& options) {
+  const bool spin = options.mode == "caller";
+  if (kind == LimitKind::kPingPong) return {.size = 0, .slots = 1, .spin = spin};
+  return {.size = options.size, .slots = options.inflight, .spin = spin};
+}
+
+TcpShape tcp_shape(const Words& words, const Options& options) {
+  if (words.kind == LimitKind::kTcpEcho)
+    return {.size = options.size, .inflight = options.inflight, .spin = options.mode == "caller"};
+  const auto [chunk, buffer] = two_numbers(words.variant);
+  return {.size = chunk, .socket_bytes = static_cast<int>(buffer)};
+}
+
+Limit block_limit(const Options& options, bool shared_memory) {
+  Limit out;
+  out.figure = "gb_per_s";
+  if (!shared_memory) {
+    out.kind = LimitKind::kTcpStream;
+    out.name = "raw TCP stream, best chunk and buffer";
+  } else if (options.memory == "foreign") {
+    out.kind = LimitKind::kProcessVm;
+    out.name =
+        options.operation == "write" ? "process_vm_writev, same blocks" : "process_vm_readv, same blocks";
+  } else if (options.cold) {
+    out.kind = LimitKind::kPlainMemcpy;
+    out.name = "memcpy of the C library, same cold blocks, one core";
+  } else if (options.bench == "blocks") {
+    out.kind = LimitKind::kPlainMemcpy;
+    out.name = "memcpy of the C library, same list of blocks";
+  } else {
+    out.kind = LimitKind::kMemcpy;
+    out.name = "memcpy, best of the C library and non-temporal, same hot blocks";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view limit_word(LimitKind kind) {
+  switch (kind) {
+    case LimitKind::kPingPong:
+      return "ping-pong";
+    case LimitKind::kRing:
+      return "ring";
+    case LimitKind::kTcpEcho:
+      return "tcp-echo";
+    case LimitKind::kTcpStream:
+      return "tcp-stream";
+    case LimitKind::kMemcpy:
+      return "memcpy";
+    case LimitKind::kPlainMemcpy:
+      return "plain-memcpy";
+    case LimitKind::kProcessVm:
+      return "process-vm";
+  }
+  return "";
+}
+
+Limit choose_limit(const Options& options, std::string_view provider) {
+  const bool shared_memory = provider == "shm";
+  if (options.moves_blocks()) return block_limit(options, shared_memory);
+  const bool half = options.bench == "notify";
+  const std::string_view wait = options.mode == "caller" ? "spinning" : "blocked";
+  Limit out;
+  if (options.inflight == 1 && options.clients == 1) {
+    out.kind = shared_memory ? LimitKind::kPingPong : LimitKind::kTcpEcho;
+    out.figure = "p50_us";
+    out.less_is_better = true;
+    out.scale = half ? 0.5 : 1;
+    out.name = str(shared_memory ? "two cache lines between processes, " : "raw TCP echo, ", wait,
+                   half ? ", half a round trip" : ", round trip");
+  } else {
+    out.kind = shared_memory ? LimitKind::kRing : LimitKind::kTcpEcho;
+    out.figure = "ops_per_s";
+    out.name = str(shared_memory ? "bare ring echo in shared memory, " : "raw TCP echo in windows, ", wait,
+                   ", one client");
+  }
+  return out;
+}
+
+std::vector<std::string> limit_variants(LimitKind kind, const Options& options) {
+  std::vector<std::string> out;
+  if (kind == LimitKind::kTcpStream) {
+    for (const std::size_t chunk : kChunks) {
+      for (const int buffer : kSocketBuffers) out.push_back(str(chunk, ":", buffer));
+    }
+  } else if (kind == LimitKind::kMemcpy) {
+    out.emplace_back("libc");
+    if (can_copy(CopyWay::kStreaming, options.size)) out.emplace_back("non-temporal");
+    if (can_copy(CopyWay::kInterleaved, options.size)) out.emplace_back("non-temporal-interleaved");
+  } else {
+    out.emplace_back("only");
+  }
+  return out;
+}
+
+Result<std::string> LimitServer::share_ring(const RingShape& shape) {
+  auto memory = Pages::create_shared(shape.memory_bytes());
+  if (!memory) return std::move(memory).error();
+  const std::string word = str(getpid(), ":", memory->fd());
+  busy_->fetch_add(1);
+  // Detached: it ends when the other side says so, or with the process, which lives for one measurement.
+  std::thread([pages = std::move(*memory), shape, busy = busy_] {
+    serve_ring(pages, shape);
+    busy->fetch_sub(1);
+    busy->notify_all();
+  }).detach();
+  return word;
+}
+
+Result<std::string> LimitServer::prepare(const std::string& command) {
+  auto words = parse(command);
+  if (!words) return std::move(words).error();
+  switch (words->kind) {
+    case LimitKind::kPingPong:
+    case LimitKind::kRing:
+      return share_ring(ring_shape(words->kind, options_));
+    case LimitKind::kTcpEcho:
+    case LimitKind::kTcpStream: {
+      const TcpRole role = words->kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kSwallow;
+      auto port = serve_tcp(role, tcp_shape(*words, options_), busy_);
+      if (!port) return std::move(port).error();
+      return str(*port);
+    }
+    case LimitKind::kProcessVm: {
+      if (foreign_.size() == 0) {
+        auto memory = Pages::create(region_bytes(options_));
+        if (!memory) return std::move(memory).error();
+        foreign_ = std::move(*memory);
+      }
+      return str(getpid(), ":", reinterpret_cast<std::uintptr_t>(foreign_.data()));
+    }
+    case LimitKind::kMemcpy:
+    case LimitKind::kPlainMemcpy:
+      return std::string("-");
+  }
+  return Status(Code::kInternal, "no such limit");
+}
+
+void LimitServer::pause_while_busy() const {
+  for (int busy = busy_->load(); busy != 0; busy = busy_->load()) busy_->wait(busy);
+}
+
+Status LimitClient::allocate(bool remote) {
+  if (blocks_.empty()) blocks_ = block_list(options_);
+  for (Pages* pages : {&local_, remote ? &remote_ : nullptr}) {
+    if (pages == nullptr || pages->size() != 0) continue;
+    auto made = Pages::create(region_bytes(options_));
+    if (!made) return std::move(made).error();
+    *pages = std::move(*made);
+  }
+  return {};
+}
+
+Result<double> LimitClient::copy(LimitKind kind, const std::string& variant, const std::string& argument,
+                                 Nanos span) {
+  SLIME_TRY(allocate(kind != LimitKind::kProcessVm));
+  const CopyList list{blocks_, options_.size, options_.operation == "write"};
+  if (kind == LimitKind::kProcessVm) {
+    const auto [pid, address] = two_numbers(argument);
+    return process_vm_speed(list, local_.data(), static_cast<pid_t>(pid), address, options_.count, span);
+  }
+  const CopyWay way = variant == "non-temporal"               ? CopyWay::kStreaming
+                      : variant == "non-temporal-interleaved" ? CopyWay::kInterleaved
+                                                              : CopyWay::kGlibc;
+  return copy_speed(list, local_.data(), remote_.data(), way, span);
+}
+
+Result<double> LimitClient::measure(const std::string& command) {
+  auto words = parse(command);
+  if (!words) return std::move(words).error();
+  const double variants = static_cast<double>(limit_variants(words->kind, options_).size());
+  const Nanos span = to_nanos(std::max(kLeastSpan, options_.seconds * kPart) / variants);
+  const bool latency = options_.inflight == 1 && options_.clients == 1;
+  const auto figure = [latency](const RawEcho& echo) { return latency ? echo.p50_us : echo.ops_per_s; };
+  switch (words->kind) {
+    case LimitKind::kPingPong:
+    case LimitKind::kRing: {
+      const RingShape shape = ring_shape(words->kind, options_);
+      const auto [pid, fd] = two_numbers(words->argument);
+      auto memory = Pages::open_shared(static_cast<int>(pid), static_cast<int>(fd), shape.memory_bytes());
+      if (!memory) return std::move(memory).error();
+      const auto echo = ring_echo(*memory, shape, span);
+      if (!echo) return echo.error();
+      return figure(*echo);
+    }
+    case LimitKind::kTcpEcho: {
+      const auto port = static_cast<std::uint16_t>(two_numbers(words->argument).first);
+      const auto echo = tcp_echo(port, tcp_shape(*words, options_), span);
+      if (!echo) return echo.error();
+      return figure(*echo);
+    }
+    case LimitKind::kTcpStream: {
+      const auto port = static_cast<std::uint16_t>(two_numbers(words->argument).first);
+      return tcp_stream(port, tcp_shape(*words, options_), region_bytes(options_), span);
+    }
+    case LimitKind::kMemcpy:
+    case LimitKind::kPlainMemcpy:
+    case LimitKind::kProcessVm:
+      return copy(words->kind, words->variant, words->argument, span);
+  }
+  return Status(Code::kInternal, "no such limit");
+}
+
+Result<LimitValue> measure_limit(const Limit& limit, const Options& options, Child& server,
+                                 const std::function<Result<double>(const std::string& command)>& measure) {
+  LimitValue best;
+  for (const std::string& variant : limit_variants(limit.kind, options)) {
+    const std::string what = str(limit_word(limit.kind), " ", variant);
+    auto word = server.ask(str("RAW ", what), "RAW", kAnswer);
+    if (!word) return std::move(word).error();
+    const auto measured = measure(str(what, " ", *word));
+    if (!measured) return measured.error();
+    const double value = *measured * limit.scale;
+    if (best.variant.empty() || (limit.less_is_better ? value < best.value : value > best.value)) {
+      best = {value, variant};
+    }
+  }
+  return best;
+}
+
+}  // namespace slime::bench

@@ -1,0 +1,278 @@
+// `slime bench` as its users run it. Nothing here depends on how fast anything is.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+#include "tests/support/settings.h"
+
+namespace {
+
+using nlohmann::json;
+using slime::test::Process;
+using namespace std::chrono_literals;
+
+const slime::Nanos kPatience = slime::test::patient(120s);
+
+Process start(std::vector<std::string> arguments) {
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1", SLIME_PROGRAM};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  auto process = Process::spawn(std::move(argv));
+  REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
+  return *std::move(process);
+}
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;
+};
+
+Outcome finish(Process process) {
+  Outcome out;
+  for (auto line = process.read_line(kPatience); line; line = process.read_line(kPatience)) {
+    out.text.append(*line).append("\n");
+  }
+  const auto ended = process.wait(kPatience);
+  REQUIRE_MESSAGE(ended.has_value(), ended.status().to_string());
+  CHECK_FALSE(ended->signaled);
+  out.exit_code = ended->value;
+  return out;
+}
+
+Outcome run(const std::vector<std::string>& arguments) { return finish(start(arguments)); }
+
+json report(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const Outcome outcome = run(arguments);
+  CAPTURE(outcome.text);
+  CHECK(outcome.exit_code == 0);
+  json out = json::parse(outcome.text, nullptr, false);
+  REQUIRE(out.is_object());
+  return out;
+}
+
+// What every report of every measurement has.
+void check_report(const json& report, const std::string& provider) {
+  CAPTURE(report.dump());
+  CHECK(report["provider"] == provider);
+  CHECK(report.value("verified", true) == true);
+  REQUIRE(report["limit"].is_object());
+  CHECK_FALSE(report["limit"]["name"].get<std::string>().empty());
+  CHECK(report["limit"]["value"] > 0);
+  const std::string figure = report["limit"]["figure"];
+  REQUIRE(report.contains(figure));
+  CHECK(report["ratio_to_limit"].get<double>() ==
+        doctest::Approx(report[figure].get<double>() / report["limit"]["value"].get<double>()));
+  CHECK_FALSE(report["machine"]["cpu"].get<std::string>().empty());
+}
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "slime-bench-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+json read_file(const std::string& path) {
+  std::ifstream in(path);
+  json out = json::parse(in, nullptr, false);
+  REQUIRE(out.is_object());
+  return out;
+}
+
+const std::vector<std::string> kBrief = {"--seconds", "0.05", "--warmup", "0.01"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_CASE("every transfer reports figures, the limit of its provider and the ratio") {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"rpc", "--mode", "caller"},
+      {"rpc", "--inflight", "8"},
+      {"bulk", "--size", "64K", "--inflight", "2"},
+      {"bulk", "--size", "64K", "--op", "read", "--memory", "foreign"},
+      {"blocks", "--count", "40"},
+      {"notify"}};
+  for (const char* provider : {"tcp", "shm"}) {
+    for (const auto& kind : kinds) {
+      const json out = report(with(with(kind, kBrief), {"--provider", provider}));
+      check_report(out, provider);
+      const std::string name = out["limit"]["name"];
+      CHECK_MESSAGE(contains(name, "TCP") == (provider == std::string("tcp")), name);
+      CHECK(out["ops_per_s"] > 0);
+      CHECK(out["p50_us"] <= out["p99_us"]);
+      CHECK(out.contains("faults_per_operation") == (kind[0] == "bulk" || kind[0] == "blocks"));
+    }
+  }
+}
+
+TEST_CASE("rounds: medians between the least and the largest") {
+  const json out = report(with({"rpc", "--rounds", "3"}, kBrief));
+  check_report(out, "tcp");
+  CHECK(out["rounds"] == 3);
+  for (const char* figure : {"p50_us", "ops_per_s"}) {
+    CHECK(out["spread"][figure][0] <= out[figure]);
+    CHECK(out[figure] <= out["spread"][figure][1]);
+  }
+  CHECK(out["limit"]["spread"][0] <= out["limit"]["value"]);
+  CHECK(out["ratio_spread"][0] <= out["ratio_spread"][1]);
+}
+
+TEST_CASE("several clients: the total beside that of one, and the least share") {
+  const json out = report(with({"rpc", "--clients", "3", "--inflight", "2"}, kBrief));
+  check_report(out, "tcp");
+  CHECK(out["one_client"]["ops_per_s"] > 0);
+  CHECK(out["one_client"]["ratio"].get<double>() ==
+        doctest::Approx(out["ops_per_s"].get<double>() / out["one_client"]["ops_per_s"].get<double>()));
+  CHECK(out["least_share"] > 0);
+  CHECK(out["least_share"] <= 1.0001);
+}
+
+TEST_CASE("cold blocks are different ones until each block was moved") {
+  for (const char* operation : {"write", "read"}) {
+    const json out = report(
+        with({"bulk", "--cold", "--op", operation, "--size", "16K", "--pool-size", "8M", "--provider", "shm"},
+             kBrief));
+    check_report(out, "shm");
+    CHECK(out["cold"] == true);
+    CHECK(out["count"] == 16);
+    CHECK(out["inflight"] == 1);
+    const double moved = out["blocks_moved"];
+    CHECK(moved >= 16);
+    CHECK(out["distinct_blocks"].get<double>() == std::min(moved, 512.0));
+    CHECK(contains(out["limit"]["name"], "cold"));
+  }
+  const json hot = report(with({"bulk", "--size", "16K", "--provider", "shm"}, kBrief));
+  CHECK(hot["cold"] == false);
+  CHECK(contains(hot["limit"]["name"], "hot"));
+}
+
+TEST_CASE("connect, cache and idle") {
+  for (const char* provider : {"tcp", "shm"}) {
+    const json connect = report({"connect", "--count", "3", "--provider", provider});
+    check_report(connect, provider);
+    CHECK(connect["count"] == 3);
+    CHECK(connect["p50_us"] <= connect["p99_us"]);
+    for (const char* operation : {"get", "put"}) {
+      for (const char* mode : {"thread", "caller"}) {
+        const json small = report({"cache", "--op", operation, "--size", "100", "--seconds", "0.05", "--mode",
+                                   mode, "--working-set", "2K", "--provider", provider});
+        check_report(small, provider);
+        CHECK(small["objects"] == 20);
+        CHECK(small["limit"]["figure"] == "p50_us");
+      }
+      const json large = report({"cache", "--op", operation, "--size", "64K", "--batch", "4", "--seconds",
+                                 "0.05", "--working-set", "512K", "--provider", provider});
+      check_report(large, provider);
+      CHECK(large["objects"] == 8);
+      CHECK(large["limit"]["figure"] == "gb_per_s");
+    }
+    const json idle =
+        report({"idle", "--peers", "3", "--calls", "5", "--seconds", "0.05", "--provider", provider});
+    check_report(idle, provider);
+    CHECK(idle["fds_per_peer"] >= 1);
+    CHECK(idle["fds_per_peer"] <= 4);
+    CHECK(idle["cpu_percent"] >= 0);
+  }
+}
+
+TEST_CASE("text for people names the limit and the ratio") {
+  const Outcome outcome = run(with({"rpc"}, kBrief));
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.text, "data verified"));
+  CHECK(contains(outcome.text, "limit in the same run: raw TCP echo, blocked, round trip"));
+  CHECK(contains(outcome.text, "ratio "));
+}
+
+TEST_CASE("wrong options are told with exit code 2") {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"rpc", "--rounds", "0"},
+                                             {"bulk", "--cold", "--pool-size", "1M", "--size", "1M"},
+                                             {"bulk", "--cold", "--face", "channel", "--mode", "caller"},
+                                             {"bulk", "--cold", "--clients", "2"},
+                                             {"cache", "--batch", "0"},
+                                             {"connect", "--count", "0"},
+                                             {"all"},
+                                             {"all", "--json", "/dev/null", "--only", "no-such-line"}}) {
+    const Outcome outcome = run(arguments);
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 2);
+    CHECK_FALSE(outcome.text.empty());
+  }
+}
+
+TEST_CASE("all writes a whole file, from which tables and plots are made") {
+  const Folder folder;
+  const std::string file = folder.file("all.json");
+  const Outcome all = run({"all", "--json", file, "--quick", "--commit", "abc", "--only", "rpc-64-thread",
+                           "bulk-write-64K", "connect-thread"});
+  CAPTURE(all.text);
+  CHECK(all.exit_code == 0);
+  const json out = read_file(file);
+  CHECK(out["complete"] == true);
+  CHECK(out["interrupted"] == false);
+  CHECK(out["commit"] == "abc");
+  for (const char* fact : {"cpu", "cores", "siblings", "caches", "memory_gib", "kernel", "load", "time"})
+    CHECK(out["machine"].contains(fact));
+  std::vector<std::string> names;
+  for (const json& line : out["lines"]) {
+    names.push_back(line["name"]);
+    CAPTURE(line.dump());
+    REQUIRE(line.contains("report"));
+    CHECK(line["report"]["ratio_to_limit"] > 0);
+    CHECK(contains(line["command"], "slime bench "));
+    CHECK(contains(all.text, line["name"]));
+  }
+  CHECK(names == std::vector<std::string>{"tcp/rpc-64-thread", "tcp/rpc-64-thread-64", "tcp/bulk-write-64K",
+                                          "tcp/connect-thread", "shm/rpc-64-thread", "shm/rpc-64-thread-64",
+                                          "shm/bulk-write-64K", "shm/connect-thread"});
+
+  const Outcome tables = run({"report", file});
+  CHECK(tables.exit_code == 0);
+  CHECK(contains(tables.text, "### Connecting"));
+  CHECK(contains(tables.text, "| tcp |"));
+  const Outcome plots = run({"plot", file, "--out", folder.file("plots")});
+  CHECK(plots.exit_code == 0);
+  for (const char* name : {"latency", "throughput-tcp", "throughput-shm", "ratios"})
+    CHECK(std::filesystem::file_size(folder.file(std::string("plots/") + name + ".svg")) > 0);
+}
+
+TEST_CASE("Ctrl-C ends a whole table and leaves what was done in a valid file") {
+  const Folder folder;
+  const std::string file = folder.file("all.json");
+  // The second line would take an hour.
+  Process process = start({"all", "--json", file, "--rounds", "1", "--seconds", "3600", "--provider", "tcp",
+                           "--only", "connect-thread", "idle-50", "cache-get-64K-thread"});
+  const auto first = process.read_line(kPatience);
+  REQUIRE(first.has_value());
+  CHECK(contains(*first, "[1/3] tcp/connect-thread: p50_us"));
+  REQUIRE(process.interrupt().ok());
+  const Outcome outcome = finish(std::move(process));
+  CAPTURE(outcome.text);
+  CHECK(outcome.exit_code == 130);
+  const json out = read_file(file);
+  CHECK(out["interrupted"] == true);
+  CHECK(out["complete"] == false);
+  REQUIRE(out["lines"].size() == 1);
+  CHECK(out["lines"][0]["name"] == "tcp/connect-thread");
+}
+
+}  // namespace
