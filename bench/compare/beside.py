@@ -1,0 +1,181 @@
+"""The programs that run beside Slime: how each is found, built, started and read. None of them is linked into it."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import programs
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 1 << 20
+STARTS = 20.0  # seconds until a server is there
+
+# Debian packages by peer, and what shows that each is there.
+NEEDS = {
+    "zeromq": {"libzmq3-dev": ("library", "libzmq"), "pkg-config": ("program", "pkg-config"),
+               "g++": ("program", "g++")},
+    "grpc": {"libgrpc++-dev": ("library", "grpc++"), "libprotobuf-dev": ("library", "protobuf"),
+             "protobuf-compiler": ("program", "protoc"), "protobuf-compiler-grpc": ("program", "grpc_cpp_plugin"),
+             "pkg-config": ("program", "pkg-config"), "g++": ("program", "g++")},
+    "ucx": {"ucx-utils": ("program", "ucx_perftest")},
+    "redis": {"redis-server": ("program", "redis-server"), "g++": ("program", "g++")},
+    "memcached": {"memcached": ("program", "memcached"), "g++": ("program", "g++")},
+}
+
+
+def there(kind: str, name: str) -> bool:
+    if kind == "program":
+        return shutil.which(name) is not None
+    return shutil.which("pkg-config") is not None and subprocess.run(
+        ["pkg-config", "--exists", name], check=False, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def missing_packages(peers) -> list:
+    return sorted({package for peer in peers for package, shows in NEEDS[peer].items() if not there(*shows)})
+
+
+def install_command(packages) -> list:
+    return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+
+
+def install(packages) -> None:
+    # In runlevel 1 a package starts no service: the servers here are started by us, for as long as they are used.
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
+    as_root = [] if os.geteuid() == 0 else ["sudo", "--preserve-env=DEBIAN_FRONTEND,RUNLEVEL"]
+    for command in (["apt-get", "update"], install_command(packages)):
+        try:
+            done = subprocess.run([*as_root, *command], env=environment, check=False, stdin=subprocess.DEVNULL,
+                                  stdout=2).returncode
+        except OSError as error:
+            raise programs.Failed(f"{command[0]}: {error.strerror}") from error
+        if done != 0:
+            raise programs.Failed(f"{' '.join(command)} ended with status {done}")
+
+
+# ------------------------------------------------------------------------------------------------------------ building
+
+
+def flags_of(library: str) -> list:
+    return subprocess.run(["pkg-config", "--cflags", "--libs", library], check=True, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL).stdout.split()
+
+
+def build(peers, folder: pathlib.Path, seconds: float) -> None:
+    """Compiles what the peers need into `folder`, where it is older than its sources."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if "zeromq" in peers:
+        compile_one(folder / "zmq_peer", [HERE / "zmq_peer.cc"], flags_of("libzmq"), seconds)
+    if "grpc" in peers:
+        generated = [folder / "echo.pb.cc", folder / "echo.grpc.pb.cc"]
+        if any(stale(path, [HERE / "echo.proto"]) for path in generated):
+            run_tool(["protoc", f"--proto_path={HERE}", f"--cpp_out={folder}", f"--grpc_out={folder}",
+                      f"--plugin=protoc-gen-grpc={shutil.which('grpc_cpp_plugin')}", "echo.proto"], seconds)
+        compile_one(folder / "grpc_peer", [HERE / "grpc_peer.cc", *generated],
+                    [f"-I{folder}", *flags_of("grpc++"), *flags_of("protobuf")], seconds)
+    if "redis" in peers or "memcached" in peers:
+        compile_one(folder / "cache_peer", [HERE / "cache_peer.cc"], [], seconds)
+
+
+def stale(target: pathlib.Path, sources) -> bool:
+    return not target.exists() or any(path.stat().st_mtime > target.stat().st_mtime for path in sources)
+
+
+def compile_one(target: pathlib.Path, sources, flags, seconds: float) -> None:
+    if not stale(target, [*sources, HERE / "load.h"]):
+        return
+    next_one = target.with_suffix(".next")
+    run_tool(["g++", "-std=c++17", "-O2", f"-I{HERE}", "-o", str(next_one), *map(str, sources), *flags], seconds)
+    next_one.replace(target)
+
+
+def run_tool(command, seconds: float) -> None:
+    with programs.Program(command) as tool:
+        tool.result(seconds)
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+class Setting:
+    """What all runs have in common."""
+
+    def __init__(self, folder: pathlib.Path, seconds: float, timeout: float):
+        self.folder, self.seconds, self.timeout = folder, seconds, timeout
+
+
+def figures_of(program: programs.Program, setting: Setting) -> dict:
+    text = program.result(setting.timeout)
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise programs.Failed(f"{program.name} printed no JSON: {text.strip()[:200]!r}") from None
+
+
+def wait_for(server: programs.Program, condition) -> None:
+    if not programs.wait_until(lambda: server.ended() or condition(), STARTS):
+        raise programs.Failed(f"{server.name} was not ready within {STARTS:g} s")
+    if server.ended():
+        server.result(0)
+        raise programs.Failed(f"{server.name} ended before its client came")
+
+
+def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int) -> dict:
+    """zmq_peer or grpc_peer, over a local socket ("ipc") or loopback."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = {"zmq_peer": f"ipc://{folder}/socket", "grpc_peer": f"unix:{folder}/socket"}[program]
+        over_tcp = {"zmq_peer": "tcp://127.0.0.1:", "grpc_peer": "127.0.0.1:"}[program]
+        address = local if wire == "ipc" else f"{over_tcp}{programs.free_port()}"
+        binary = str(setting.folder / program)
+        with programs.Program([binary, "server", address]) as server:
+            wait_for(server, lambda: "READY" in server.output())
+            with programs.Program([binary, "client", address, str(size), str(inflight), f"{setting.seconds:g}"]) as client:
+                return figures_of(client, setting)
+
+
+def run_cache(setting: Setting, server_name: str, operation: str, size: int, inflight: int) -> dict:
+    """Redis or memcached over a local socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        if server_name == "redis":
+            command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir",
+                       folder]
+        else:
+            command = ["memcached", "-s", path, "-t", "1", "-m", "512", "-I", "2m"]
+            command += ["-u", "root"] if os.geteuid() == 0 else []
+        with programs.Program(command) as server:
+            wait_for(server, lambda: os.path.exists(path))
+            with programs.Program([str(setting.folder / "cache_peer"), server_name, path, operation, str(size),
+                                   str(inflight), f"{setting.seconds:g}"]) as client:
+                return figures_of(client, setting)
+
+
+def run_ucx(setting: Setting, wire: str, test, size: int, rate: int) -> dict:
+    """ucx_perftest; `rate` is about how many it does in a second, here only to choose how many."""
+    port = str(programs.free_port())
+    # Shared memory without the kernel's copies: the fastest that this version has for memory of its own.
+    environment = dict(os.environ, UCX_TLS="tcp,self" if wire == "tcp" else "posix,self", UCX_WARN_UNUSED_ENV_VARS="n")
+    count = max(100, int(rate * setting.seconds))
+    command = ["ucx_perftest", "-p", port]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(programs.Program(command, environment))
+        wait_for(server, lambda: programs.listening(int(port)))
+        client = stack.enter_context(programs.Program(
+            ["ucx_perftest", "127.0.0.1", "-p", port, "-t", *test, "-s", str(size), "-n", str(count), "-w",
+             str(max(10, count // 20)), "-f", "-v"], environment))
+        return read_ucx(client.result(setting.timeout), size)
+
+
+def read_ucx(text: str, size: int) -> dict:
+    """The last of the rows that it prints, by the names above them."""
+    rows = [line.split(",") for line in text.splitlines() if line.count(",") >= 3]
+    try:
+        names, values = rows[0], [float(value) for value in rows[-1]]
+        table = dict(zip(names, values))
+        return {"p50_us": 2 * table["50.0_percentile_lat"], "ops_per_s": table["overall_mr"],
+                "gb_per_s": table["overall_mr"] * size / 1e9}
+    except (IndexError, KeyError, ValueError):
+        raise programs.Failed(f"ucx_perftest printed a table that is not understood: {text.strip()[:200]!r}") from None
