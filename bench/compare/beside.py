@@ -88,7 +88,7 @@ def compile_one(target: pathlib.Path, sources, flags, seconds: float) -> None:
     if not stale(target, [*sources, HERE / "load.h"]):
         return
     next_one = target.with_suffix(".next")
-    run_tool(["g++", "-std=c++17", "-O2", f"-I{HERE}", "-o", str(next_one), *map(str, sources), *flags], seconds)
+    run_tool(["g++", "-std=c++17", "-O2", f"-I{HERE.parents[1]}", "-o", str(next_one), *map(str, sources), *flags], seconds)
     next_one.replace(target)
 
 

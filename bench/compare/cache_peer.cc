@@ -9,7 +9,7 @@
 #include <deque>
 #include <string_view>
 
-#include "load.h"
+#include "bench/compare/load.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
 // Unary echo calls over gRPC: server ADDRESS | client ADDRESS SIZE INFLIGHT SECONDS
 // Callbacks on the server, a completion queue on the client: the fastest of the ways that it offers, each.
+#include <echo.grpc.pb.h>  // generated
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <string_view>
 
-#include "echo.grpc.pb.h"
-#include "load.h"
+#include "bench/compare/load.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <deque>
 #include <string_view>
 
-#include "load.h"
+#include "bench/compare/load.h"
 
 namespace {
 
