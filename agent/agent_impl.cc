@@ -28,8 +28,6 @@ class CallerDriver final : public Driver {
   const agent::ForkGuard guard_;
 };
 
-constexpr std::string_view kAuto = "auto";
-constexpr std::string_view kReachesAll = "tcp";  // what "auto" is: every machine has it
 constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one process, so no agents
 
 }  // namespace
@@ -37,7 +35,7 @@ constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one pr
 std::vector<std::string> PeerAgentImpl::provider_names() {
   std::vector<std::string> out = transport::provider_names();
   std::erase(out, kOneProcess);
-  out.emplace(out.begin(), kAuto);
+  out.emplace(out.begin(), agent::kAuto);
   return out;
 }
 
@@ -97,20 +95,9 @@ Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions opt
 }
 
 Status PeerAgentImpl::listen() {
-  const bool any = options_.provider == kAuto;
-  const std::string name(any ? kReachesAll : options_.provider);
-  const std::string who = str("provider ", name);
-  provider_reason_ =
-      any ? str("auto: ", name, ", which reaches every peer; others are used when asked for by name")
-          : "pinned";
-  auto provider = transport::make_provider(name);
-  if (!provider) return std::move(provider).error();
-  SLIME_TRY((*provider)->available().with_context(who));
-  auto device = (*provider)->open_device();
-  if (!device) return std::move(device).error().with_context(who);
-  fabric_ = std::make_shared<agent::Fabric>();
-  fabric_->provider = std::move(*provider);
-  fabric_->device = std::move(*device);
+  auto devices = agent::Devices::open(options_.provider);
+  if (!devices) return std::move(devices).error();
+  devices_ = std::move(*devices);
 
   transport::LoopOptions waiting;
   if (options_.progress == Progress::kCaller) waiting.max_spin = transport::limits::kCallerSpin;
@@ -119,19 +106,17 @@ Status PeerAgentImpl::listen() {
   loop_ = std::move(*loop);
   if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
   server_ = std::make_shared<rpc::Server>(options_.server);
-  auto port = fabric_->device->open_port(*loop_);
-  if (!port) return std::move(port).error().with_context(who);
-  port_ = std::move(*port);
+  SLIME_TRY(open_ports());
 
   agent::Switchboard::Options board;
   board.handshake.self = {options_.name, instance_};
   board.handshake.token = options_.token;
-  board.handshake.provider = name;
   board.max_connections = options_.max_connections;
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
-  switchboard_ = std::make_unique<agent::Switchboard>(*loop_, *fabric_->device, *port_, *server_, regions_,
-                                                      std::move(board));
+  const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
+  switchboard_ =
+      std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
   // No owner: the handlers go when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
@@ -140,13 +125,24 @@ Status PeerAgentImpl::listen() {
            },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
-  auto listener = transport::Listener::listen(*loop_, *port_, options_.listen, options_.insecure, handshake,
+  auto listener = transport::Listener::listen(*loop_, outlets, options_.listen, options_.insecure, handshake,
                                               *switchboard_);
   if (!listener) return std::move(listener).error();
   listener_ = std::move(*listener);
   auto shown = advertised();
   if (!shown) return std::move(shown).error();
   address_ = std::move(*shown);
+  return {};
+}
+
+Status PeerAgentImpl::open_ports() {
+  ports_.resize(devices_->size());
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    if (devices_->device(i) == nullptr) continue;
+    auto port = devices_->device(i)->open_port(*loop_);
+    if (!port) return std::move(port).error().with_context(str("provider ", devices_->name(i)));
+    ports_[i] = std::move(*port);
+  }
   return {};
 }
 
@@ -176,7 +172,7 @@ Status PeerAgentImpl::enroll() {
   registrar.self.instance = instance_;
   registrar.self.address = address_;
   registrar.self.kind = options_.kind;
-  registrar.self.providers = {std::string(fabric_->provider->name())};
+  registrar.self.providers = devices_->names();
   if (options_.progress == Progress::kThread) loop_->start_thread();
   auto started =
       agent::Registrar::start(std::move(registrar), [this](const ctrl::Event& event) { note_event(event); });
@@ -244,7 +240,7 @@ Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided k
     const auto& local = copies[i].local.state();
     if (!local)
       return Future<None>::ready(Status(Code::kInvalidArgument, str("block ", i, ": no local region")));
-    if (local->fabric != fabric_)
+    if (local->devices != devices_)
       return Future<None>::ready(
           Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's")));
   }
@@ -256,8 +252,9 @@ Future<std::uint64_t> PeerAgentImpl::atomic(const std::string& peer, agent::Atom
                                             Nanos deadline, bool wait_for_ready) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return Future<std::uint64_t>::ready(refusal());
-  auto place = old_values_->take(
-      [this](std::size_t bytes) { return keep(fabric_->device->allocate(bytes, Rights::kLocal)); });
+  auto place = old_values_->take([this](std::size_t bytes) {
+    return keep(devices_->allocate(bytes, Rights::kLocal, MemoryKind::kHost));
+  });
   if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
   return submit(peer,
                 std::make_shared<agent::AtomicOperation>(driver_, std::move(request), std::move(*place)),
@@ -281,9 +278,9 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
 // -----------------------------------------------------------------------------------------------------------
 // regions
 
-Result<MemoryRegion> PeerAgentImpl::keep(Result<transport::MemoryRegion> region) {
-  if (!region) return std::move(region).error();
-  auto state = std::make_shared<MemoryRegion::State>(fabric_, weak_from_this(), std::move(*region));
+Result<MemoryRegion> PeerAgentImpl::keep(Result<agent::Registrations> registrations) {
+  if (!registrations) return std::move(registrations).error();
+  auto state = std::make_shared<MemoryRegion::State>(devices_, weak_from_this(), std::move(*registrations));
   regions_.add(state);
   return MemoryRegion(std::move(state));
 }
@@ -291,14 +288,14 @@ Result<MemoryRegion> PeerAgentImpl::keep(Result<transport::MemoryRegion> region)
 Result<MemoryRegion> PeerAgentImpl::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
-  return keep(fabric_->device->allocate(bytes, rights, kind));
+  return keep(devices_->allocate(bytes, rights, kind));
 }
 
 Result<MemoryRegion> PeerAgentImpl::register_memory(void* data, std::size_t bytes, Rights rights,
                                                     MemoryKind kind) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
-  return keep(fabric_->device->register_memory(data, bytes, rights, kind));
+  return keep(devices_->register_memory(data, bytes, rights, kind));
 }
 
 Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
@@ -306,7 +303,7 @@ Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region)
   if (!region.valid()) return Status(Code::kInvalidArgument, "an empty region");
   agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
-  if (region.state()->fabric != fabric_) return Status(Code::kInvalidArgument, "a region of another agent");
+  if (region.state()->devices != devices_) return Status(Code::kInvalidArgument, "a region of another agent");
   if (region.rights() == Rights::kLocal)
     return Status(Code::kInvalidArgument,
                   str("region \"", name, "\" gives peers no rights: nothing to publish"));

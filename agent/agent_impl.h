@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/devices.h"
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
 #include "agent/old_values.h"
@@ -72,9 +73,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
  private:
   Status listen();
+  Status open_ports();
   Status enroll();
   Result<std::string> advertised() const;
-  Result<MemoryRegion> keep(Result<transport::MemoryRegion> region);
+  Result<MemoryRegion> keep(Result<agent::Registrations> registrations);
   void on_region_closing(const MemoryRegion::State& region) noexcept override;
   void revoke(const std::vector<std::string>& names);
   // Where the caller is neither in a child nor after the close; holds close() off while it lives.
@@ -94,15 +96,14 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   const agent::ForkGuard guard_;
   agent::Gate gate_;
   std::string address_;
-  std::string provider_reason_;
 
-  std::shared_ptr<agent::Fabric> fabric_;
+  std::shared_ptr<agent::Devices> devices_;
   std::shared_ptr<transport::Loop> loop_;
   std::shared_ptr<Driver> driver_;       // of futures; null: a thread drives the loop
   std::shared_ptr<rpc::Server> server_;  // until the close; drain() may still wait on its own
   agent::RegionTable regions_;
   const std::shared_ptr<agent::OldValues> old_values_ = std::make_shared<agent::OldValues>();
-  std::unique_ptr<transport::Port> port_;
+  std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;
   // On the loop.

@@ -51,6 +51,17 @@ Json endpoint_json(const transport::EndpointCounters& counters) {
   return out;
 }
 
+// What all ports of the agent count, together.
+void add(transport::PortCounters& to, const transport::PortCounters& one) {
+  to.completions += one.completions;
+  to.stale_completions += one.stale_completions;
+  to.receives_posted += one.receives_posted;
+  to.wakeups += one.wakeups;
+  to.refused_endpoints += one.refused_endpoints;
+  for (const transport::EndpointCounter& counter : transport::kEndpointCounters)
+    to.endpoints.*counter.value += one.endpoints.*counter.value;
+}
+
 Json port_json(const PortView& port) {
   Json out = {{"endpoints", port.endpoints},
               {"free_slots", port.free_slots},
@@ -79,13 +90,13 @@ Json operation_json(const agent::OperationView& operation) {
           {"deadline_ms", duration_cast<milliseconds>(operation.left).count()}};
 }
 
-Json peer_json(const agent::PeerView& peer, std::string_view provider, std::string_view reason) {
+Json peer_json(const agent::PeerView& peer) {
   Json out = {{"name", peer.name},
               {"address", peer.address},
               {"peer", peer.identity.name},
               {"instance", peer.identity.instance.is_zero() ? "" : peer.identity.instance.to_string()},
-              {"provider", provider},
-              {"reason", reason},
+              {"provider", peer.provider},
+              {"reason", peer.reason},
               {"state", agent::state_name(peer.state)},
               {"error", error_of(peer.error)},
               {"failures", peer.failures},
@@ -128,10 +139,14 @@ struct PeerAgentImpl::LoopView {
 };
 
 PeerAgentImpl::LoopView PeerAgentImpl::look() const {
-  return {switchboard_->view(),
-          switchboard_->counters(),
-          switchboard_->operations(),
-          {port_->endpoints(), port_->free_slots(), port_->counters()}};
+  PortView all;
+  for (const auto& port : ports_) {
+    if (!port) continue;
+    all.endpoints += port->endpoints();
+    all.free_slots += port->free_slots();
+    add(all.counters, port->counters());
+  }
+  return {switchboard_->view(), switchboard_->counters(), switchboard_->operations(), all};
 }
 
 // Nothing when the loop does not come to it within `bound`.
@@ -157,10 +172,10 @@ std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
 }
 
 std::string PeerAgentImpl::info(Nanos bound) {
-  Json out = {{"name", options_.name},     {"scope", options_.scope},
-              {"address", address_},       {"instance", instance_.to_string()},
-              {"kind", options_.kind},     {"provider", fabric_->provider->name()},
-              {"reason", provider_reason_}};
+  Json out = {{"name", options_.name},         {"scope", options_.scope},
+              {"address", address_},           {"instance", instance_.to_string()},
+              {"kind", options_.kind},         {"provider", options_.provider},
+              {"reason", devices_->describe()}};
   const agent::Gate::Pass pass(gate_);
   out["state"] = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
@@ -171,7 +186,10 @@ std::string PeerAgentImpl::info(Nanos bound) {
                    {"expired", server.expired},
                    {"queued", server.queued},
                    {"running", server.running}};
-  out["device"] = device_json(fabric_->device->counters());
+  out["device"] = Json::object();
+  for (std::size_t i = 0; i < devices_->size(); ++i) {
+    if (devices_->device(i) != nullptr) out["device"].update(device_json(devices_->device(i)->counters()));
+  }
   const std::optional<LoopView> view = look(bound);
   if (!view) {
     out["loop"] = "does not answer: a callback or an inline handler keeps it, or nobody drives it";
@@ -183,8 +201,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["port"] = port_json(view->port);
   out["operations_in_flight"] = view->operations.count;
   out["peers"] = Json::array();
-  for (const agent::PeerView& peer : view->peers)
-    out["peers"].push_back(peer_json(peer, fabric_->provider->name(), provider_reason_));
+  for (const agent::PeerView& peer : view->peers) out["peers"].push_back(peer_json(peer));
   out["operations"] = Json::array();
   for (const agent::OperationView& operation : view->operations.oldest)
     out["operations"].push_back(operation_json(operation));
@@ -200,7 +217,7 @@ std::string PeerAgentImpl::peer_info(const std::string& peer) {
   } else {
     view.error = refusal();
   }
-  return text_of(peer_json(view, fabric_->provider->name(), provider_reason_));
+  return text_of(peer_json(view));
 }
 
 Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {

@@ -26,7 +26,7 @@ std::uint64_t OldValues::Place::offset() const { return place_ % kChunkPlaces * 
 
 std::uint64_t OldValues::Place::value() const {
   std::uint64_t out = 0;
-  std::memcpy(&out, region_->region.data() + offset(), sizeof out);
+  std::memcpy(&out, region_->registrations.data() + offset(), sizeof out);
   return out;
 }
 

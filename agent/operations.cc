@@ -120,7 +120,7 @@ void PostedOperation<T>::start(Session& session) {
 
 template <class T>
 Status PostedOperation<T>::post(Session& session) {
-  SLIME_TRY(check(session));
+  SLIME_TRY(bind(session));
   transport::Operation& posted = *this;
   posted.deadline = deadline;
   self_ = this->shared_from_this();
@@ -177,7 +177,7 @@ OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided ki
       last_local = copy.local.state().get();
       locals_.push_back(copy.local.state());
     }
-    copies_.push_back({.local = &locals_.back()->region,
+    copies_.push_back({.local = &locals_.back()->registrations.on(device_),
                        .local_offset = copy.local_offset,
                        .remote = &remotes_.back(),
                        .remote_offset = copy.remote_offset,
@@ -193,11 +193,18 @@ std::string OneSidedOperation::describe() const {
              copies_.size() == 1 ? " block, " : " blocks, ", bytes, " bytes");
 }
 
-Status OneSidedOperation::check(Session& session) const {
+Status OneSidedOperation::bind(Session& session) {
+  const std::size_t device = session.device();
   for (const RegionState& local : locals_) {
     if (local->closed()) return Status(Code::kInvalidArgument, "a local region of this operation is closed");
+    SLIME_TRY(local->registrations.missing(device));
   }
   for (const RemoteRegion& remote : remotes_) SLIME_TRY(check_remote(session, remote));
+  if (device == device_) return {};
+  // Those of one piece of memory are one behind the other.
+  for (transport::Copy& copy : copies_)
+    copy.local += static_cast<std::ptrdiff_t>(device) - static_cast<std::ptrdiff_t>(device_);
+  device_ = device;
   return {};
 }
 
@@ -216,11 +223,15 @@ Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
 // -----------------------------------------------------------------------------------------------------------
 // atomics
 
-Status AtomicOperation::check(Session& session) const { return check_remote(session, request_.remote); }
+Status AtomicOperation::bind(Session& session) {
+  const Registrations& local = place_.region().registrations;
+  SLIME_TRY(local.missing(session.device()));
+  local_ = &local.on(session.device());
+  return check_remote(session, request_.remote);
+}
 
 Status AtomicOperation::post_to(transport::Endpoint& endpoint) {
-  const transport::AtomicTarget target{&place_.region().region, place_.offset(), &request_.remote,
-                                       request_.remote_offset};
+  const transport::AtomicTarget target{local_, place_.offset(), &request_.remote, request_.remote_offset};
   if (request_.expected) return endpoint.compare_swap(target, *request_.expected, request_.value, *this);
   return endpoint.fetch_add(target, request_.value, *this);
 }

@@ -177,8 +177,8 @@ class PostedOperation : public ResultOperation<T>, public Posted {
   PeerOperation& operation() final { return *this; }
 
  protected:
-  // Whether what it names can be used on this connection.
-  [[nodiscard]] virtual Status check(Session& session) const = 0;
+  // Whether what it names can be used on this connection, and with its device from here on.
+  [[nodiscard]] virtual Status bind(Session& session) = 0;
   virtual Status post_to(transport::Endpoint& endpoint) = 0;
   virtual T value() = 0;  // after it has completed with OK
 
@@ -200,7 +200,7 @@ class OneSidedOperation final : public PostedOperation<None> {
   [[nodiscard]] std::string describe() const override;
 
  private:
-  [[nodiscard]] Status check(Session& session) const override;
+  [[nodiscard]] Status bind(Session& session) override;
   Status post_to(transport::Endpoint& endpoint) override;
   None value() override { return {}; }
 
@@ -209,6 +209,7 @@ class OneSidedOperation final : public PostedOperation<None> {
   std::vector<transport::Copy> copies_;
   std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
   std::vector<RegionState> locals_;
+  std::size_t device_ = 0;  // whose registrations the copies name
 };
 
 // One remote atomic; the old value is its result.
@@ -227,12 +228,13 @@ class AtomicOperation final : public PostedOperation<std::uint64_t> {
   }
 
  private:
-  [[nodiscard]] Status check(Session& session) const override;
+  [[nodiscard]] Status bind(Session& session) override;
   Status post_to(transport::Endpoint& endpoint) override;
   std::uint64_t value() override { return place_.value(); }
 
   const Request request_;
   const OldValues::Place place_;
+  const transport::MemoryRegion* local_ = nullptr;
 };
 
 }  // namespace slime::agent

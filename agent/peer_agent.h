@@ -37,8 +37,9 @@ struct PeerAgentOptions {
   std::string ctrl_url{};         // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
   std::string listen = "127.0.0.1:0";
   std::string advertise{};  // what others connect to; empty: the listening address
-  // "tcp", "shm", "verbs", ... (PeerAgent::provider_names()): one that cannot be had is an error with the
-  // provider's reason. Both ends of a connection have the same. "auto" is tcp, which reaches every peer.
+  // "auto": for each peer shared memory where both are processes of one user on one host, else RDMA where
+  // both have an active port, else tcp; Peer::info() says which and why. Or one by its name ("tcp", "shm",
+  // "verbs": PeerAgent::provider_names()): then that one, or an error with the reason.
   std::string provider = "auto";
   std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
   bool insecure = false;

@@ -22,17 +22,17 @@ MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
 
 MemoryRegion::~MemoryRegion() { close().ignore(); }
 
-std::byte* MemoryRegion::data() const { return state_ ? state_->region.data() : nullptr; }
-std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->region.length_bytes() : 0; }
-Rights MemoryRegion::rights() const { return state_ ? state_->region.rights() : Rights::kLocal; }
+std::byte* MemoryRegion::data() const { return state_ ? state_->registrations.data() : nullptr; }
+std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->registrations.length_bytes() : 0; }
+Rights MemoryRegion::rights() const { return state_ ? state_->registrations.rights() : Rights::kLocal; }
 Status MemoryRegion::close(Nanos bound) { return state_ ? state_->close(bound) : Status(); }
 
 // In a child of fork() the registration, its descriptors and whoever waits for it are the parent's: the child
 // has only a copy of the books, and must not act on them. A driver would take its word for the parent's.
 MemoryRegion::State::~State() {
   if (!guard.forked()) return;
-  static_cast<void>(new (std::nothrow) std::shared_ptr<agent::Fabric>(fabric));
-  static_cast<void>(new (std::nothrow) transport::MemoryRegion(std::move(region)));
+  static_cast<void>(new (std::nothrow) std::shared_ptr<agent::Devices>(devices));
+  static_cast<void>(new (std::nothrow) agent::Registrations(std::move(registrations)));
 }
 
 Status MemoryRegion::State::close(Nanos bound) {
@@ -43,7 +43,7 @@ Status MemoryRegion::State::close(Nanos bound) {
   }
   const std::lock_guard lock(
       close_mutex_);  // a second closer returns when the region is closed, as the first
-  return region.close(bound);
+  return registrations.close(bound);
 }
 
 namespace agent {
@@ -89,12 +89,15 @@ std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) 
   return names;
 }
 
-Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name) const {
+Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name, std::size_t device) const {
   const std::lock_guard lock(mutex_);
   const auto it = names_.find(name);
   if (it == names_.end() || it->second->closed())
     return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
-  return it->second->region.describe();
+  const Registrations& all = it->second->registrations;
+  if (Status missing = all.missing(device); !missing.ok())
+    return std::move(missing).with_context(str("region \"", name, "\""));
+  return all.on(device).describe();
 }
 
 std::vector<RegionState> RegionTable::all() const {

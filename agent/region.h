@@ -8,19 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/devices.h"
 #include "agent/fork_guard.h"
 #include "agent/peer_agent.h"
-#include "transport/provider.h"
+#include "agent/registrations.h"
 
 namespace slime {
 
 namespace agent {
-
-// What the registrations of an agent need as long as they exist.
-struct Fabric {
-  std::unique_ptr<transport::Provider> provider;
-  std::unique_ptr<transport::Device> device;  // after the provider: goes first
-};
 
 // Told when a region starts to close. Thread: the closing one.
 class RegionOwner {
@@ -33,21 +28,21 @@ class RegionOwner {
 
 }  // namespace agent
 
-// One registration and who has to know of its end. Shared by the handle, the operations that use it and the
-// table of published names. Thread: any.
+// One piece of registered memory and who has to know of its end. Shared by the handle, the operations that
+// use it and the table of published names. Thread: any.
 struct MemoryRegion::State {
-  State(std::shared_ptr<agent::Fabric> owner_fabric, std::weak_ptr<agent::RegionOwner> region_owner,
-        transport::MemoryRegion registration)
-      : fabric(std::move(owner_fabric)), owner(std::move(region_owner)), region(std::move(registration)) {}
+  State(std::shared_ptr<agent::Devices> of, std::weak_ptr<agent::RegionOwner> region_owner,
+        agent::Registrations all)
+      : devices(std::move(of)), owner(std::move(region_owner)), registrations(std::move(all)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
   Status close(Nanos bound);
   [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
 
-  const std::shared_ptr<agent::Fabric> fabric;  // outlives `region`
+  const std::shared_ptr<agent::Devices> devices;  // outlive the registrations
   const std::weak_ptr<agent::RegionOwner> owner;
-  transport::MemoryRegion region;
+  agent::Registrations registrations;
   const agent::ForkGuard guard;
 
  private:
@@ -67,8 +62,9 @@ class RegionTable {
   Status unpublish(std::string_view name);
   // Forgets a region; its names.
   std::vector<std::string> remove(const MemoryRegion::State& region);
-  // What a peer that asks by name is told: kNotFound, kPermissionDenied.
-  Result<transport::RegionDescriptor> describe(std::string_view name) const;
+  // What a peer that asks by name over a connection of this device is told: kNotFound, or why that device
+  // does not have it.
+  Result<transport::RegionDescriptor> describe(std::string_view name, std::size_t device) const;
   // Those that exist, for closing them.
   std::vector<RegionState> all() const;
   [[nodiscard]] std::size_t published() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/devices.h"
 #include "agent/limits.h"
 #include "agent/region.h"
 #include "base/str.h"
@@ -15,6 +16,9 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       peer_(std::move(connected.peer)),
       address_(std::move(connected.address)),
       initiator_(connected.initiator),
+      provider_(std::move(connected.provider)),
+      reason_(std::move(connected.reason)),
+      device_(*context.devices.find(provider_)),  // it was one of ours
       used_at_(context.loop.now()),
       endpoint_(std::move(connected.endpoint)) {}
 
@@ -34,8 +38,8 @@ void Session::open() {
   });
   rpc::ChannelOptions options;
   options.peer_name = peer_.name;
-  channel_ = rpc::Channel::create(context_.loop, context_.device, std::move(endpoint_), &context_.server,
-                                  *this, std::move(options));
+  channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
+                                  &context_.server, *this, std::move(options));
 }
 
 void Session::probe() {
@@ -160,7 +164,7 @@ void Session::on_channel_ready() noexcept {
 void Session::on_channel_imm(std::uint32_t imm) noexcept { context_.owner.on_session_imm(*this, imm); }
 
 Result<transport::RegionDescriptor> Session::on_region_lookup(std::string_view name) noexcept {
-  return context_.regions.describe(name);
+  return context_.regions.describe(name, device_);
 }
 
 void Session::on_region_revoked(std::string_view name) noexcept {

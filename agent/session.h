@@ -16,6 +16,7 @@
 
 namespace slime::agent {
 
+class Devices;
 class Link;
 class RegionTable;
 class Session;
@@ -39,7 +40,7 @@ class SessionOwner {
 // What all sessions of one agent share. Outlives them.
 struct SessionContext {
   transport::Loop& loop;
-  transport::Device& device;
+  const Devices& devices;
   rpc::Server& server;
   const RegionTable& regions;
   SessionOwner& owner;
@@ -81,6 +82,10 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool initiator() const { return initiator_; }
+  // Which of the agent's devices it runs on, and why that one.
+  [[nodiscard]] std::size_t device() const { return device_; }
+  [[nodiscard]] const std::string& provider() const { return provider_; }
+  [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] rpc::Channel& channel() { return *channel_; }
   [[nodiscard]] const RemoteRegion* cached_region(std::string_view name) const;
   void cache_region(const std::string& name, const RemoteRegion& region);
@@ -117,6 +122,9 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   const transport::PeerIdentity peer_;
   const std::string address_;
   const bool initiator_;
+  const std::string provider_;
+  const std::string reason_;
+  const std::size_t device_;
   State state_ = State::kHeld;
   bool abandoned_ = false;
   transport::TimerId ready_timer_;

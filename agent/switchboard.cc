@@ -15,12 +15,12 @@ Status closed_status() { return Status(Code::kUnavailable, "this agent is closed
 
 }  // namespace
 
-Switchboard::Switchboard(transport::Loop& loop, transport::Device& device, transport::Port& port,
+Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets,
                          rpc::Server& server, const RegionTable& regions, Options options)
     : loop_(loop),
-      port_(port),
+      outlets_(std::move(outlets)),
       options_(std::move(options)),
-      context_{loop, device, server, regions, *this},
+      context_{loop, devices, server, regions, *this},
       rng_([] {
         std::uint64_t seed = 0;
         random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
@@ -91,7 +91,7 @@ std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uin
                                                             const std::string& address,
                                                             transport::PeerIdentity expected) {
   make_room();  // one too many of our own is better than none
-  return transport::connect(loop_, port_, address, std::move(expected), options_.handshake,
+  return transport::connect(loop_, outlets_(), address, std::move(expected), options_.handshake,
                             [this, key = link.key(), attempt](Result<transport::Connected> result) {
                               handshake_done(key, attempt, std::move(result));
                             });
@@ -393,6 +393,8 @@ PeerView Switchboard::view_of(const Link& link) const {
   if (const SessionPtr& session = link.session()) {
     out.connection = session->id();
     out.initiator = session->initiator();
+    out.provider = session->provider();
+    out.reason = session->reason();
     out.endpoint = session->describe();
     out.channel = session->channel_counters();
     out.bytes = session->endpoint_counters();

@@ -30,6 +30,8 @@ struct PeerView {
   std::uint64_t connects = 0;
   std::uint64_t connection = 0;  // its id; 0: none
   bool initiator = false;
+  std::string provider;
+  std::string reason;  // why that one
   std::string endpoint;
   rpc::ChannelCounters channel;
   transport::EndpointCounters bytes;
@@ -66,7 +68,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
     std::size_t max_connections = 1024;
     bool has_registry = false;
   };
-  Switchboard(transport::Loop& loop, transport::Device& device, transport::Port& port, rpc::Server& server,
+  Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
   ~Switchboard();
 
@@ -147,7 +149,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   bool make_room();
 
   transport::Loop& loop_;
-  transport::Port& port_;
+  const transport::Outlets outlets_;
   const Options options_;
   SessionContext context_;
   Registry registry_;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/function.h"
 #include "base/ids.h"
@@ -21,9 +23,19 @@ struct PeerIdentity {
 struct HandshakeOptions {
   PeerIdentity self;
   std::string token;  // shared secret; empty: none. Both sides have the same one, or the handshake ends.
-  std::string provider = "tcp";
+  std::string provider = "tcp";  // where one port is given: its provider
   Nanos timeout = limits::kHandshakeTimeout;
 };
+
+// One provider that this side knows of: the port to connect over, or why there is none. Borrowed.
+struct Outlet {
+  std::string provider;
+  Port* port = nullptr;
+  const Device* device = nullptr;  // whose hint the peer gets; null: none
+  Status available{};              // not OK: there is no port
+};
+// In order of preference. Asked anew for each handshake, on the loop.
+using Outlets = std::function<std::vector<Outlet>()>;
 
 // A finished handshake. The endpoint has no receiver yet.
 struct Connected {
@@ -31,6 +43,8 @@ struct Connected {
   PeerIdentity peer;
   std::string address;  // the other end of the connection, "127.0.0.1:40112"
   bool initiator = false;
+  std::string provider;
+  std::string reason;  // why that one, for people
 };
 
 // What a listener asks and tells its owner, on the loop.
@@ -53,6 +67,10 @@ class Listener {
   // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
   // kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a token, or `insecure`:
   // else kPermissionDenied.
+  static Result<std::unique_ptr<Listener>> listen(Loop& loop, Outlets outlets, const std::string& address,
+                                                  bool insecure, HandshakeOptions options,
+                                                  Acceptor& acceptor);
+  // Over one port, of the provider that the options name.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Port& port, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);
@@ -72,7 +90,9 @@ using ConnectHandler = UniqueFunction<void(Result<Connected>)>;
 // `expected` is who should answer: another name or, when it is not zero, another instance is kAborted.
 // `handler` is called once on the loop, never from inside connect(): kUnavailable (nobody there),
 // kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not Slime, or another version), or the code of a
-// refusal.
+// refusal, such as kUnimplemented (no provider that both have).
+std::unique_ptr<Connecting> connect(Loop& loop, std::vector<Outlet> outlets, const std::string& address,
+                                    PeerIdentity expected, HandshakeOptions options, ConnectHandler handler);
 std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,
                                     HandshakeOptions options, ConnectHandler handler);
 

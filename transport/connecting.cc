@@ -3,7 +3,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/address.h"
 #include "base/check.h"
@@ -20,10 +22,10 @@ namespace {
 // makes its own. One deadline for all of it.
 class ConnectAttempt final : public Connecting, private FdHandler {
  public:
-  ConnectAttempt(Loop& loop, Port& port, std::string address, PeerIdentity expected, HandshakeOptions options,
-                 ConnectHandler handler)
+  ConnectAttempt(Loop& loop, std::vector<Outlet> outlets, std::string address, PeerIdentity expected,
+                 HandshakeOptions options, ConnectHandler handler)
       : loop_(loop),
-        port_(port),
+        outlets_(std::move(outlets)),
         text_(std::move(address)),
         expected_(std::move(expected)),
         options_(std::move(options)),
@@ -49,7 +51,9 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   Status begin() {
     if (expected_.name.size() > limits::kNameBytes)
       return Status(Code::kInvalidArgument, "the name of the peer is too long");
-    SLIME_TRY(Handshake::validate({options_.self, options_.token, options_.provider, {}, {}}));
+    make_offers();
+    if (offers_.empty()) return no_offer();
+    SLIME_TRY(Handshake::validate({options_.self, options_.token, offers_, {}, {}}));
     auto parsed = Address::parse(text_);
     if (!parsed) return std::move(parsed).error();
     if (parsed->port == 0)
@@ -63,6 +67,20 @@ class ConnectAttempt final : public Connecting, private FdHandler {
                                     [this](Result<Addresses> found) { on_found(std::move(found)); });
     timer_ = loop_.add_timer(deadline_, [this] { end(too_late("looking up its name")); });
     return {};
+  }
+
+  void make_offers() {
+    for (const Outlet& outlet : outlets_) {
+      if (!outlet.available.ok()) continue;
+      offers_.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint()});
+      ports_.push_back(outlet.port);
+    }
+  }
+
+  Status no_offer() const {
+    Status out(Code::kUnavailable, "no provider to connect over");
+    for (const Outlet& outlet : outlets_) out = Status(outlet.available).with_context(outlet.provider);
+    return out;
   }
 
   void on_found(Result<Addresses> found) {
@@ -121,13 +139,21 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     return ours && theirs && ours->to_address() == theirs->to_address();
   }
 
+  // Who connects to an address of the own machine does it from that same address.
+  bool is_own_machine() const {
+    const auto ours = SocketAddress::of_socket(socket_.get());
+    const auto theirs = SocketAddress::of_peer(socket_.get());
+    return ours && theirs && ours->to_address().host == theirs->to_address().host;
+  }
+
   void begin_handshake() {
     const auto peer = SocketAddress::of_peer(socket_.get());
     peer_address_ = peer ? peer->to_string() : text_;
     loop_.cancel_timer(timer_);
     loop_.unwatch(socket_.get());
     watched_ = false;
-    Handshake::Config config{options_.self, options_.token, options_.provider, {}, {}};
+    likely_ = likely_choice(offers_, is_own_machine());
+    Handshake::Config config{options_.self, options_.token, offers_, {}, {}};
     random_bytes(config.nonce);
     io_ = std::make_unique<HandshakeIo>(
         loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_),
@@ -136,11 +162,16 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     if (Status started = io_->start(deadline_); !started.ok()) end(std::move(started));
   }
 
+  // Once before the peer has chosen, and again after it if that was something else.
   void prepare(Handshake& handshake) {
-    auto prepared = port_.prepare();
+    const auto choice = handshake.outcome().choice;
+    const auto offer = choice ? choice : likely_;
+    if (!offer) return handshake.await_choice();
+    pending_.reset();
+    auto prepared = ports_[*offer]->prepare();
     if (!prepared) return handshake.refuse(std::move(prepared).error());
     pending_ = std::move(*prepared);
-    handshake.accept(pending_->parameters());
+    handshake.set_up(*offer, pending_->parameters());
   }
 
   void on_handshake(Status status) {
@@ -149,7 +180,19 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     auto endpoint = pending_->finish(outcome.parameters, io_->take_socket(),
                                      {options_.self.name, outcome.peer.name, true});
     if (!endpoint) return end(std::move(endpoint).error());
-    call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true}});
+    call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true,
+                    offers_[*outcome.choice].provider, reason(outcome)}});
+  }
+
+  // The peer does not know why something was not offered.
+  std::string reason(const Handshake::Outcome& outcome) const {
+    std::string out = outcome.reason;
+    for (const Outlet& outlet : outlets_) {
+      if (outlet.provider == offers_[*outcome.choice].provider) break;
+      if (!outlet.available.ok())
+        out.append("; no ").append(outlet.provider).append(" here: ").append(outlet.available.text());
+    }
+    return out;
   }
 
   Status unreachable(int error) const {
@@ -188,13 +231,16 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   }
 
   Loop& loop_;
-  Port& port_;
+  const std::vector<Outlet> outlets_;
   const std::string text_;
   const PeerIdentity expected_;
   const HandshakeOptions options_;
   ConnectHandler handler_;
   const TimePoint deadline_;
 
+  std::vector<Offer> offers_;  // those that are available
+  std::vector<Port*> ports_;   // of the offers
+  std::optional<std::size_t> likely_;
   std::unique_ptr<PendingEndpoint> pending_;
   std::unique_ptr<Lookup> lookup_;
   Addresses addresses_;
@@ -209,13 +255,20 @@ class ConnectAttempt final : public Connecting, private FdHandler {
 
 }  // namespace
 
-std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,
-                                    HandshakeOptions options, ConnectHandler handler) {
+std::unique_ptr<Connecting> connect(Loop& loop, std::vector<Outlet> outlets, const std::string& address,
+                                    PeerIdentity expected, HandshakeOptions options, ConnectHandler handler) {
   SLIME_CHECK(loop.in_loop());
-  auto attempt = std::make_unique<ConnectAttempt>(loop, port, address, std::move(expected),
+  auto attempt = std::make_unique<ConnectAttempt>(loop, std::move(outlets), address, std::move(expected),
                                                   std::move(options), std::move(handler));
   attempt->start();
   return attempt;
+}
+
+std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,
+                                    HandshakeOptions options, ConnectHandler handler) {
+  std::vector<Outlet> outlets{{.provider = options.provider, .port = &port}};
+  return connect(loop, std::move(outlets), address, std::move(expected), std::move(options),
+                 std::move(handler));
 }
 
 }  // namespace slime::transport

@@ -17,17 +17,18 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = sizeof(HandshakeHeader);
 constexpr std::size_t kMacBytes = sizeof(HandshakeMac);
-constexpr std::string_view kInitiatorLabel = "slime handshake 2 initiator";
-constexpr std::string_view kAcceptorLabel = "slime handshake 2 acceptor";
+constexpr std::string_view kInitiatorLabel = "slime handshake 3 initiator";
+constexpr std::string_view kAcceptorLabel = "slime handshake 3 acceptor";
 
 static_assert(std::has_unique_object_representations_v<HandshakeHeader>);
 static_assert(std::has_unique_object_representations_v<HandshakeOpening>);
 // The largest frames: AUTH, ACCEPT and REFUSE.
 static_assert(kHeaderBytes + 2 * sizeof(InstanceId) + 2 * (2 + limits::kNameBytes) +
-                  (2 + limits::kProviderNameBytes) + kMacBytes <=
+                  (1 + limits::kOffers * (2 + limits::kProviderNameBytes + 2 + limits::kHintBytes)) +
+                  kMacBytes <=
               limits::kHandshakeFrameBytes);
-static_assert(kHeaderBytes + sizeof(InstanceId) + (2 + limits::kNameBytes) +
-                  (2 + limits::kProviderParameterBytes) + kMacBytes <=
+static_assert(kHeaderBytes + sizeof(InstanceId) + (2 + limits::kNameBytes) + 1 +
+                  (2 + limits::kChoiceReasonBytes) + (2 + limits::kProviderParameterBytes) + kMacBytes <=
               limits::kHandshakeFrameBytes);
 static_assert(kHeaderBytes + 1 + 2 + limits::kErrorTextBytes + kMacBytes <= limits::kHandshakeFrameBytes);
 
@@ -35,10 +36,25 @@ Status too_long(std::string_view what, std::size_t size, std::size_t limit) {
   return Status(Code::kInvalidArgument, str(what, " has ", size, " bytes, the limit is ", limit));
 }
 
-ByteVector read_parameters(ByteReader& reader) {
-  const std::string raw = reader.text(limits::kProviderParameterBytes);
+ByteVector read_bytes(ByteReader& reader, std::size_t limit) {
+  const std::string raw = reader.text(limit);
   const Bytes bytes = as_bytes(raw);
   return ByteVector(bytes.begin(), bytes.end());
+}
+
+ByteVector read_parameters(ByteReader& reader) { return read_bytes(reader, limits::kProviderParameterBytes); }
+
+// Empty when their number is out of range; the rest the reader notes.
+std::vector<Offer> read_offers(ByteReader& reader) {
+  const std::size_t count = reader.read<std::uint8_t>();
+  std::vector<Offer> out;
+  if (count > limits::kOffers) return out;
+  for (std::size_t i = 0; i < count && !reader.failed(); ++i) {
+    Offer& offer = out.emplace_back();
+    offer.provider = reader.text(limits::kProviderNameBytes);
+    offer.hint = read_bytes(reader, limits::kHintBytes);
+  }
+  return out;
 }
 
 std::string features_text(std::uint64_t bits) {
@@ -54,8 +70,15 @@ Status Handshake::validate(const Config& config, Bytes parameters) {
   if (config.self.name.size() > kNameBytes)
     return too_long("the peer name", config.self.name.size(), kNameBytes);
   if (config.token.size() > kTokenBytes) return too_long("the token", config.token.size(), kTokenBytes);
-  if (config.provider.size() > kProviderNameBytes)
-    return too_long("the provider's name", config.provider.size(), kProviderNameBytes);
+  if (config.offers.size() > kOffers)
+    return Status(Code::kInvalidArgument,
+                  str(config.offers.size(), " providers are offered, the limit is ", kOffers));
+  for (const Offer& offer : config.offers) {
+    if (offer.provider.size() > kProviderNameBytes)
+      return too_long("the provider's name", offer.provider.size(), kProviderNameBytes);
+    if (offer.hint.size() > kHintBytes)
+      return too_long(str("the hint of ", offer.provider), offer.hint.size(), kHintBytes);
+  }
   if (parameters.size() > kProviderParameterBytes)
     return too_long("what the provider tells the peer", parameters.size(), kProviderParameterBytes);
   return {};
@@ -69,7 +92,7 @@ Handshake::Handshake(Role role, Config config)
 }
 
 Handshake Handshake::initiator(Config config, PeerIdentity expected) {
-  SLIME_CHECK(expected.name.size() <= limits::kNameBytes);
+  SLIME_CHECK(expected.name.size() <= limits::kNameBytes && !config.offers.empty());
   Handshake out(Role::kInitiator, std::move(config));
   out.expected_ = std::move(expected);
   out.send_opening(HandshakeFrame::kHello);
@@ -194,8 +217,9 @@ void Handshake::on_auth(Bytes body) {
   const auto wanted_instance = reader.read<InstanceId>();
   outcome_.peer.name = reader.text(limits::kNameBytes);
   const std::string wanted_name = reader.text(limits::kNameBytes);
-  const std::string provider = reader.text(limits::kProviderNameBytes);
-  if (!reader.complete()) return fail(Code::kCorrupt, "its AUTH frame does not parse");
+  outcome_.offers = read_offers(reader);
+  if (!reader.complete() || outcome_.offers.empty())
+    return fail(Code::kCorrupt, "its AUTH frame does not parse");
   transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
   outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
   outcome_.features &= config_.features.known();
@@ -207,18 +231,22 @@ void Handshake::on_auth(Bytes body) {
         Status(Code::kUnimplemented, str("required features are not known: ", features_text(unknown))));
   if (Status fits = check_expected({wanted_name, wanted_instance}, config_.self); !fits.ok())
     return refuse(std::move(fits));
-  if (provider != config_.provider)
-    return refuse(
-        Status(Code::kUnimplemented,
-               str("the providers differ: '", outcome_.peer.name, "', which connects, has '", provider,
-                   "', '", config_.self.name, "' has '", config_.provider, "'; both need the same one")));
 }
 
 void Handshake::on_setup(Bytes body) {
   if (!proof_fits(body)) return fail(Code::kUnauthenticated, "it proved itself, but not what it then said");
   ByteReader reader(body.first(body.size() - kMacBytes));
-  outcome_.parameters = read_parameters(reader);
-  if (!reader.complete()) return fail(Code::kCorrupt, "its SETUP frame does not parse");
+  const std::size_t offer = reader.read<std::uint8_t>();
+  ByteVector parameters = read_parameters(reader);
+  if (!reader.complete() || offer >= outcome_.offers.size())
+    return fail(Code::kCorrupt, "its SETUP frame does not parse");
+  if (offer != outcome_.choice) {
+    // Sent before it knew the choice; once, for it knows now.
+    if (void_setup_) return fail(Code::kCorrupt, "it set up what was not chosen, twice");
+    void_setup_ = true;
+    return;
+  }
+  outcome_.parameters = std::move(parameters);
   state_ = State::kDone;
 }
 
@@ -228,13 +256,17 @@ void Handshake::on_accept(Bytes body) {
   ByteReader reader(body.first(body.size() - kMacBytes));
   outcome_.peer.instance = reader.read<InstanceId>();
   outcome_.peer.name = reader.text(limits::kNameBytes);
+  const std::size_t choice = reader.read<std::uint8_t>();
+  outcome_.reason = reader.text(limits::kChoiceReasonBytes);
   outcome_.parameters = read_parameters(reader);
-  if (!reader.complete()) return fail(Code::kCorrupt, "its ACCEPT frame does not parse");
+  if (!reader.complete() || choice >= config_.offers.size())
+    return fail(Code::kCorrupt, "its ACCEPT frame does not parse");
+  outcome_.choice = choice;
   outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
   outcome_.features &= config_.features.known();
   if (Status fits = check_expected(expected_, outcome_.peer); !fits.ok())
     return fail(fits.code(), fits.text());
-  state_ = State::kDone;
+  state_ = set_up_for_ == choice ? State::kDone : State::kDeciding;
 }
 
 void Handshake::on_refuse(Bytes body) {
@@ -273,18 +305,38 @@ void Handshake::sent(std::size_t bytes) {
   }
 }
 
-void Handshake::accept(Bytes parameters) {
-  SLIME_CHECK(state_ == State::kDeciding && parameters.size() <= limits::kProviderParameterBytes);
-  const bool initiates = role_ == Role::kInitiator;
+void Handshake::set_up(std::size_t offer, Bytes parameters) {
+  SLIME_CHECK(role_ == Role::kInitiator && state_ == State::kDeciding);
+  SLIME_CHECK(offer < config_.offers.size() && parameters.size() <= limits::kProviderParameterBytes);
+  SLIME_CHECK(!outcome_.choice || offer == *outcome_.choice);
   ByteVector body;
   ByteWriter writer(body);
-  if (!initiates) {
-    writer.write(config_.self.instance);
-    writer.text(config_.self.name);
-    awaited_ = Awaited::kSetup;
-  }
+  writer.write(static_cast<std::uint8_t>(offer));
   writer.text(as_text(parameters));
-  send_proved(initiates ? HandshakeFrame::kSetup : HandshakeFrame::kAccept, std::move(body));
+  send_proved(HandshakeFrame::kSetup, std::move(body));
+  set_up_for_ = offer;
+  state_ = outcome_.choice ? State::kDone : State::kReading;
+}
+
+void Handshake::await_choice() {
+  SLIME_CHECK(role_ == Role::kInitiator && state_ == State::kDeciding && !outcome_.choice);
+  state_ = State::kReading;
+}
+
+void Handshake::accept(std::size_t offer, std::string_view reason, Bytes parameters) {
+  SLIME_CHECK(role_ == Role::kAcceptor && state_ == State::kDeciding);
+  SLIME_CHECK(offer < outcome_.offers.size() && parameters.size() <= limits::kProviderParameterBytes);
+  outcome_.choice = offer;
+  outcome_.reason = reason.substr(0, limits::kChoiceReasonBytes);
+  ByteVector body;
+  ByteWriter writer(body);
+  writer.write(config_.self.instance);
+  writer.text(config_.self.name);
+  writer.write(static_cast<std::uint8_t>(offer));
+  writer.text(outcome_.reason);
+  writer.text(as_text(parameters));
+  send_proved(HandshakeFrame::kAccept, std::move(body));
+  awaited_ = Awaited::kSetup;
   state_ = State::kReading;
 }
 
@@ -311,7 +363,11 @@ void Handshake::send_auth() {
   writer.write(expected_.instance);
   writer.text(config_.self.name);
   writer.text(expected_.name);
-  writer.text(config_.provider);
+  writer.write(static_cast<std::uint8_t>(config_.offers.size()));
+  for (const Offer& offer : config_.offers) {
+    writer.text(offer.provider);
+    writer.text(as_text(offer.hint));
+  }
   send_proved(HandshakeFrame::kAuth, std::move(body));
 }
 

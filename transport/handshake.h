@@ -2,28 +2,37 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/probe.h"
 #include "base/result.h"
+#include "transport/choice.h"
 #include "transport/connect.h"
 
 namespace slime::transport {
 
-// The handshake, byte by byte in docs/wire-format.md. Five frames:
+// The handshake, byte by byte in docs/wire-format.md. The frames:
 //
 //   initiator                       acceptor
 //   HELLO  version, features,  ->
 //          nonce, token?
 //                              <-   CHALLENGE  version, features, nonce, token?
 //   AUTH   names, instances,   ->
-//          provider, MAC
-//   SETUP  parameters, MAC     ->
-//                              <-   ACCEPT  name, instance, parameters, MAC      or REFUSE  code, text, MAC
+//          offers, MAC
+//   SETUP  offer, parameters,  ->
+//          MAC
+//                              <-   ACCEPT  name, instance, offer, reason,       or REFUSE  code, text, MAC
+//                                           parameters, MAC
 //
-// The last two cross: once AUTH is on its way each side makes what its parameters tell of, queue pairs among
-// it, while the other side does the same.
+// An offer is a provider that the initiator has, in its order of preference; the acceptor chooses one. SETUP
+// and ACCEPT cross: once AUTH is on its way each side makes what its parameters tell of, queue pairs among
+// it, while the other side does the same. With several offers the initiator sends SETUP along for the one
+// that will most likely be chosen, or waits for ACCEPT; a SETUP of another offer than the chosen one is void,
+// and the right one follows ACCEPT.
 //
 // The acceptor is what strangers can reach, so it says nothing about itself, and makes nothing, before the
 // MAC of AUTH was right. Each MAC is HMAC-SHA256, keyed with the token, over the sender's role, the frames up
@@ -31,7 +40,7 @@ namespace slime::transport {
 // (other role), never fits.
 
 inline constexpr std::array<char, 4> kHandshakeMagic = {'S', 'L', 'H', 'S'};
-inline constexpr std::uint8_t kHandshakeVersion = 2;
+inline constexpr std::uint8_t kHandshakeVersion = 3;
 
 enum class HandshakeFrame : std::uint8_t {
   kHello = 1,
@@ -77,8 +86,9 @@ class Handshake {
  public:
   enum class State {
     kReading,   // wants more bytes
-    kDeciding,  // wants accept() or refuse(). The initiator: AUTH is in the output, the peer has proved
-                // nothing yet. The acceptor: the peer is who it says
+    kDeciding,  // wants an answer. The initiator: set_up(), await_choice() or refuse(); AUTH is in the
+                // output and the peer has proved nothing yet, or outcome().choice says what was chosen. The
+                // acceptor: accept() or refuse(); the peer is who it says
     kDone,      // outcome() is there
     kProbed,    // it was a probe, and the answer is in the output
     kFailed,    // error() says why; the output may hold a refusal
@@ -86,17 +96,20 @@ class Handshake {
   struct Config {
     PeerIdentity self;
     std::string token;
-    std::string provider;
+    std::vector<Offer> offers;  // the initiator's: at least one
     HandshakeFeatures features;
     HandshakeNonce nonce{};  // random, never used twice
   };
   struct Outcome {
     PeerIdentity peer;
-    ByteVector parameters;       // the peer's
-    std::uint64_t features = 0;  // those that both know
+    std::vector<Offer> offers;          // the acceptor: what the peer offers
+    std::optional<std::size_t> choice;  // which of the initiator's offers was chosen
+    std::string reason;                 // and why
+    ByteVector parameters;              // the peer's
+    std::uint64_t features = 0;         // those that both know
   };
 
-  // kInvalidArgument when names, token or parameters exceed their limits.
+  // kInvalidArgument when names, token, offers or parameters exceed their limits.
   static Status validate(const Config& config, Bytes parameters = {});
   // `expected`: an empty name or a zero instance means any. Both take a valid config.
   static Handshake initiator(Config config, PeerIdentity expected);
@@ -110,9 +123,15 @@ class Handshake {
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
   void sent(std::size_t bytes);
 
-  // In kDeciding only, where the acceptor's outcome() already says who it is. What is in the output then
-  // should be on its way before the time that making the parameters takes.
-  void accept(Bytes parameters);
+  // In kDeciding only, where the acceptor's outcome() already says who it is and what it offers. What is in
+  // the output then should be on its way before the time that making the parameters takes.
+  //
+  // The initiator: what it tells for this offer; once something was chosen, for that one.
+  void set_up(std::size_t offer, Bytes parameters);
+  // The initiator, before something was chosen: it tells when it knows.
+  void await_choice();
+  // The acceptor. A reason that is too long is cut.
+  void accept(std::size_t offer, std::string_view reason, Bytes parameters);
   void refuse(Status reason);  // the acceptor's code and text travel; an initiator just fails with them
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
@@ -156,6 +175,8 @@ class Handshake {
   Outcome outcome_;
   Status error_;
   bool authenticated_ = false;
+  std::optional<std::size_t> set_up_for_;  // the initiator: whose SETUP was sent before the choice was known
+  bool void_setup_ = false;                // the acceptor: a SETUP of another offer has come
 };
 
 }  // namespace slime::transport

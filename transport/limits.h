@@ -82,11 +82,18 @@ inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
 inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 
 // ---- handshake
-// A whole handshake frame. The largest real one is names (2 x 257), ids, nonces, MAC and provider parameters.
+// A whole handshake frame. The largest real ones are names (2 x 257), ids and MAC with either eight offers,
+// or a reason and provider parameters.
 inline constexpr std::uint32_t kHandshakeFrameBytes = 4096;
 // A provider's name, and what it tells the peer through the handshake.
 inline constexpr std::size_t kProviderNameBytes = 32;
 inline constexpr std::size_t kProviderParameterBytes = 1024;
+// Providers that an initiator offers, and what it tells of each so that the acceptor can choose.
+inline constexpr std::size_t kOffers = 8;
+inline constexpr std::size_t kHintBytes = 64;
+// Why a provider was chosen; and how much of why one is not there, which may be a long text with advice.
+inline constexpr std::size_t kChoiceReasonBytes = 512;
+inline constexpr std::size_t kChoiceCauseBytes = 160;
 inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
 // Handshakes that a listener has under way; further connections wait in the kernel's backlog.
 inline constexpr std::size_t kPendingHandshakes = 256;

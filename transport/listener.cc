@@ -19,10 +19,10 @@ namespace {
 
 class TcpListener final : public Listener, private FdHandler {
  public:
-  TcpListener(Loop& loop, Port& port, UniqueFd socket, const SocketAddress& address, HandshakeOptions options,
-              Acceptor& acceptor)
+  TcpListener(Loop& loop, Outlets outlets, UniqueFd socket, const SocketAddress& address,
+              HandshakeOptions options, Acceptor& acceptor)
       : loop_(loop),
-        port_(port),
+        outlets_(std::move(outlets)),
         socket_(std::move(socket)),
         address_(address.to_string()),
         options_(std::move(options)),
@@ -45,6 +45,7 @@ class TcpListener final : public Listener, private FdHandler {
  private:
   struct Inbound {
     std::string address;
+    std::string provider;
     std::unique_ptr<PendingEndpoint> pending;
     std::unique_ptr<HandshakeIo> io;
   };
@@ -73,7 +74,7 @@ class TcpListener final : public Listener, private FdHandler {
   void begin(UniqueFd fd) {
     auto peer = SocketAddress::of_peer(fd.get());
     if (!peer || !set_no_delay(fd.get()).ok()) return;  // it is gone already
-    Handshake::Config config{options_.self, options_.token, options_.provider, {}, {}};
+    Handshake::Config config{options_.self, options_.token, {}, {}, {}};
     random_bytes(config.nonce);
     auto entry = std::make_unique<Inbound>();
     Inbound* const in = entry.get();
@@ -89,10 +90,20 @@ class TcpListener final : public Listener, private FdHandler {
   void decide(Inbound& in, Handshake& handshake) {
     if (Status taken = acceptor_.on_hello(handshake.outcome().peer); !taken.ok())
       return handshake.refuse(std::move(taken));
-    auto pending = port_.prepare();
+    const std::vector<Outlet> outlets = outlets_();
+    std::vector<Holding> holdings;
+    for (const Outlet& outlet : outlets)
+      holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
+                          outlet.available});
+    const Handshake::Outcome& hello = handshake.outcome();
+    auto choice = choose(hello.peer.name, hello.offers, options_.self.name, holdings);
+    if (!choice) return handshake.refuse(std::move(choice).error());
+    const Outlet& chosen = outlets[choice->holding];
+    auto pending = chosen.port->prepare();
     if (!pending) return handshake.refuse(std::move(pending).error());
+    in.provider = chosen.provider;
     in.pending = std::move(*pending);
-    handshake.accept(in.pending->parameters());
+    handshake.accept(choice->offer, choice->reason, in.pending->parameters());
   }
 
   // The last thing that an Inbound does. `this` may be gone afterwards.
@@ -110,7 +121,8 @@ class TcpListener final : public Listener, private FdHandler {
                                            {options_.self.name, outcome.peer.name, false});
     // Parameters that do not parse: the peer sees the connection end.
     if (!endpoint) return;
-    acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false});
+    acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
+                            std::move(entry->provider), outcome.reason});
   }
 
   void pause() { set_watched(0); }
@@ -121,7 +133,7 @@ class TcpListener final : public Listener, private FdHandler {
   }
 
   Loop& loop_;
-  Port& port_;
+  const Outlets outlets_;
   UniqueFd socket_;
   const std::string address_;
   const HandshakeOptions options_;
@@ -151,8 +163,17 @@ Result<UniqueFd> bind_and_listen(const SocketAddress& address, const std::string
 Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, Port& port, const std::string& address,
                                                    bool insecure, HandshakeOptions options,
                                                    Acceptor& acceptor) {
+  Outlets outlets = [outlet = Outlet{.provider = options.provider, .port = &port}] {
+    return std::vector<Outlet>{outlet};
+  };
+  return listen(loop, std::move(outlets), address, insecure, std::move(options), acceptor);
+}
+
+Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, Outlets outlets, const std::string& address,
+                                                   bool insecure, HandshakeOptions options,
+                                                   Acceptor& acceptor) {
   SLIME_CHECK(loop.in_loop());
-  SLIME_TRY(Handshake::validate({options.self, options.token, options.provider, {}, {}}));
+  SLIME_TRY(Handshake::validate({options.self, options.token, {}, {}, {}}));
   auto parsed = Address::parse(address);
   if (!parsed) return std::move(parsed).error();
   auto wanted = SocketAddress::numeric(*parsed);
@@ -166,8 +187,8 @@ Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, Port& port, const
   if (!socket) return std::move(socket).error();
   auto real = SocketAddress::of_socket(socket->get());
   if (!real) return std::move(real).error();
-  auto listener =
-      std::make_unique<TcpListener>(loop, port, std::move(*socket), *real, std::move(options), acceptor);
+  auto listener = std::make_unique<TcpListener>(loop, std::move(outlets), std::move(*socket), *real,
+                                                std::move(options), acceptor);
   SLIME_TRY(listener->start());
   return std::unique_ptr<Listener>(std::move(listener));
 }

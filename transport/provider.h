@@ -77,6 +77,9 @@ class Device {
   virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights,
                                         MemoryKind kind = MemoryKind::kHost) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
+  // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
+  // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
+  [[nodiscard]] virtual ByteVector hint() const { return {}; }
   // What the adapter itself counts, where there is one and it can be read: those that are not zero, and those
   // that tell of receivers that were not ready. Reads files, so not for the loop.
   [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }

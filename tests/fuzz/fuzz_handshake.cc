@@ -7,9 +7,11 @@
 #include <openssl/hmac.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <string>
 
+#include "transport/choice.h"
 #include "transport/handshake.h"
 #include "transport/limits.h"
 
@@ -22,12 +24,16 @@ using namespace slime::transport;
 
 constexpr std::string_view kToken = "token";
 
+// What the acceptor of offers has: hints that say something, so that a peer's are decoded.
+const std::array<Holding, 3> kHoldings{Holding{"shm", ByteVector(36), {}},
+                                       Holding{"verbs", ByteVector(20), {}}, Holding{"tcp", {}, {}}};
+
 void require(bool condition) {
   if (!condition) std::abort();
 }
 
 Handshake::Config config(unsigned char fill) {
-  Handshake::Config out{{"name", {}}, std::string(kToken), "tcp", {1, 2}, {}};
+  Handshake::Config out{{"name", {}}, std::string(kToken), {{"shm", ByteVector(3)}, {"tcp", {}}}, {1, 2}, {}};
   out.self.instance.bytes.fill(std::byte{fill});
   out.nonce.fill(std::byte{fill});
   return out;
@@ -96,7 +102,7 @@ void raw(bool acceptor, Bytes input) {
   input = input.subspan(feed(side, input, piece));
   // An initiator proves itself to whoever opens rightly; an acceptor is not to get that far.
   if (!acceptor && side.state() == Handshake::State::kDeciding) {
-    side.accept(ByteVector(9));
+    side.set_up(0, ByteVector(9));
     feed(side, input, piece);
   }
   check_end(side);
@@ -111,10 +117,21 @@ void auth(Bytes body) {
   feed(acceptor, transcript, 4096);
   const ByteVector challenge = take(acceptor);
   transcript.insert(transcript.end(), challenge.begin(), challenge.end());
-  feed(acceptor, proved("slime handshake 2 initiator", transcript, HandshakeFrame::kAuth, body), 4096);
+  feed(acceptor, proved("slime handshake 3 initiator", transcript, HandshakeFrame::kAuth, body), 4096);
   require(acceptor.authenticated());
   check_end(acceptor);
-  if (acceptor.state() == Handshake::State::kDeciding) acceptor.accept({});
+  if (acceptor.state() != Handshake::State::kDeciding) return;
+  // Whatever it offers is compared with what we have.
+  const auto& offers = acceptor.outcome().offers;
+  require(!offers.empty() && offers.size() <= limits::kOffers);
+  const auto choice = choose(acceptor.outcome().peer.name, offers, "name", kHoldings);
+  if (!choice) {
+    require(!choice.error().text().empty());
+    return acceptor.refuse(choice.error());
+  }
+  require(choice->offer < offers.size() && choice->holding < kHoldings.size());
+  require(offers[choice->offer].provider == kHoldings[choice->holding].provider);
+  acceptor.accept(choice->offer, choice->reason, {});
 }
 
 void setup(Bytes body) {
@@ -129,10 +146,11 @@ void setup(Bytes body) {
   feed(acceptor, auth, 4096);
   transcript.insert(transcript.end(), auth.begin(), auth.end());
   require(acceptor.state() == Handshake::State::kDeciding);
-  acceptor.accept({});
-  feed(acceptor, proved("slime handshake 2 initiator", transcript, HandshakeFrame::kSetup, body), 4096);
+  acceptor.accept(1, "reason", {});
+  feed(acceptor, proved("slime handshake 3 initiator", transcript, HandshakeFrame::kSetup, body), 4096);
   check_end(acceptor);
-  require(acceptor.state() == Handshake::State::kDone || acceptor.state() == Handshake::State::kFailed);
+  // Done, or not: a SETUP of the other offer is void, and the right one may follow.
+  require(acceptor.state() != Handshake::State::kDeciding);
 }
 
 void answer(HandshakeFrame type, Bytes body) {
@@ -145,9 +163,13 @@ void answer(HandshakeFrame type, Bytes body) {
   transcript.insert(transcript.end(), challenge.begin(), challenge.end());
   const ByteVector sent = take(initiator);
   transcript.insert(transcript.end(), sent.begin(), sent.end());
-  initiator.accept({});
-  feed(initiator, proved("slime handshake 2 acceptor", transcript, type, body), 4096);
+  initiator.set_up(1, {});
+  feed(initiator, proved("slime handshake 3 acceptor", transcript, type, body), 4096);
   check_end(initiator);
+  if (initiator.state() == Handshake::State::kDeciding) {
+    require(initiator.outcome().choice == 0U);
+    initiator.set_up(0, {});
+  }
   require(initiator.state() == Handshake::State::kDone || initiator.state() == Handshake::State::kFailed);
 }
 

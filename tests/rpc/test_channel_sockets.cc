@@ -22,7 +22,7 @@ namespace {
 const Nanos kSoon = test::patient(20s);
 
 SocketFixture make_sockets() {
-  return SocketFixture([] { return transport::make_provider(test::provider()); });
+  return SocketFixture([] { return transport::make_provider(test::endpoint_provider()); });
 }
 
 // `size` bytes of which every block differs.

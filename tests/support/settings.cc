@@ -12,7 +12,12 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 
 std::string provider() {
   const char* const name = std::getenv("SLIME_TEST_PROVIDER");
-  return name == nullptr ? "tcp" : name;
+  return name == nullptr ? "auto" : name;
+}
+
+std::string endpoint_provider() {
+  std::string name = provider();
+  return name == "auto" ? "tcp" : name;
 }
 
 int scaled(int count) {

@@ -12,9 +12,11 @@ namespace slime::test {
 // A number from the environment, or `otherwise`.
 std::int64_t setting(const char* name, std::int64_t otherwise);
 
-// SLIME_TEST_PROVIDER: what agents and endpoints of the tests above the transport run on; "tcp" unless it is
-// set. Tests that are about one provider name that.
+// SLIME_TEST_PROVIDER: what agents of the tests run on; "auto" unless it is set. Tests that are about one
+// provider name that.
 std::string provider();
+// The same for endpoints without an agent, which have one provider: "tcp" where agents would choose.
+std::string endpoint_provider();
 
 // `percent` of a count, as SLIME_TEST_SCALE says (100); at least 1.
 int scaled(int count);

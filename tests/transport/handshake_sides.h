@@ -20,7 +20,7 @@ inline InstanceId instance(unsigned char fill) {
 }
 
 inline Handshake::Config config(std::string name, unsigned char fill, std::string token = "") {
-  Handshake::Config out{{std::move(name), instance(fill)}, std::move(token), "tcp", {}, {}};
+  Handshake::Config out{{std::move(name), instance(fill)}, std::move(token), {{"tcp", {}}}, {}, {}};
   out.nonce.fill(std::byte{static_cast<unsigned char>(fill + 1)});
   return out;
 }
@@ -58,9 +58,9 @@ inline void run(Handshake& a, Handshake& b, std::size_t piece = 4096, Bytes offe
   Stream to_a;
   Stream to_b;
   for (int round = 0; round < 10; ++round) {
-    if (a.state() == State::kDeciding) a.accept(offer);
+    if (a.state() == State::kDeciding) a.set_up(0, offer);
     to_b.carry(a, b, piece);
-    if (b.state() == State::kDeciding) b.accept(answer);
+    if (b.state() == State::kDeciding) b.accept(0, "the only one", answer);
     to_a.carry(b, a, piece);
   }
 }

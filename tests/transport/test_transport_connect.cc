@@ -76,7 +76,7 @@ class HandServer {
  private:
   RawServer server_;
   UniqueFd socket_;
-  Handshake handshake_ = Handshake::acceptor({{"server", {}}, {}, "tcp", {}, {}});
+  Handshake handshake_ = Handshake::acceptor({{"server", {}}, {}, {}, {}, {}});
 };
 
 TEST_CASE("nobody there is unavailable, at once") {

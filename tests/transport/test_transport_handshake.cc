@@ -37,8 +37,8 @@ TEST_CASE("it works one byte at a time") {
 TEST_CASE("no byte that follows the handshake is taken") {
   Sides s = sides(config("a", 1), config("b", 5));
   prove(s);
-  s.a.accept({});
-  s.b.accept({});
+  s.a.set_up(0, {});
+  s.b.accept(0, "", {});
   ByteVector setup = take_output(s.a);
   const std::size_t size = setup.size();
   setup.resize(size + 100);
@@ -56,15 +56,15 @@ TEST_CASE("both sides may send what they have made at once, or either first") {
     CAPTURE(first);
     Sides s = sides(config("a", 1, "k"), config("b", 5, "k"));
     prove(s);
-    if (first != 1) s.a.accept(as_bytes("from a"));
-    if (first != 0) s.b.accept(as_bytes("from b"));
+    if (first != 1) s.a.set_up(0, as_bytes("from a"));
+    if (first != 0) s.b.accept(0, "", as_bytes("from b"));
     const ByteVector setup = take_output(s.a);
     const ByteVector accept = take_output(s.b);
     // What comes while a side still makes its own waits for it.
     CHECK(give(s.b, setup) == (first == 0 ? 0 : setup.size()));
     CHECK(give(s.a, accept) == (first == 1 ? 0 : accept.size()));
-    if (first == 1) s.a.accept(as_bytes("from a"));
-    if (first == 0) s.b.accept(as_bytes("from b"));
+    if (first == 1) s.a.set_up(0, as_bytes("from a"));
+    if (first == 0) s.b.accept(0, "", as_bytes("from b"));
     if (first == 0) give(s.b, setup);
     if (first == 1) give(s.a, accept);
     give(s.b, take_output(s.a));
@@ -89,7 +89,9 @@ TEST_CASE("an initiator that cannot go on says so to nobody but its owner") {
 }
 
 TEST_CASE("the frames are the documented ones, byte by byte") {
-  Sides s = sides(config("al", 0x11, "k"), config("bo", 0x22, "k"), {"bo", {}});
+  Handshake::Config initiator = config("al", 0x11, "k");
+  initiator.offers = {{"shm", {std::byte{'h'}}}, {"tcp", {}}};
+  Sides s = sides(std::move(initiator), config("bo", 0x22, "k"), {"bo", {}});
   const auto nonce_hex = [](const char* byte) {
     std::string out;
     for (int i = 0; i < 32; ++i) out += byte;
@@ -99,7 +101,7 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   CHECK(to_hex(hello) ==
         "534c4853"
         "01"
-        "02"
+        "03"
         "3800"
         "0000000000000000"
         "0000000000000000" +
@@ -111,7 +113,7 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   CHECK(to_hex(challenge) ==
         "534c4853"
         "02"
-        "02"
+        "03"
         "3800"
         "0000000000000000"
         "0000000000000000" +
@@ -123,43 +125,50 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   const std::string auth_fields =
       "534c4853"
       "03"
-      "02"
-      "4d00"
+      "03"
+      "5800"
       "11111111111111111111111111111111"
       "00000000000000000000000000000000"
       "0200616c"
       "0200626f"
-      "0300746370";
+      "02"
+      "030073686d"
+      "010068"
+      "0300746370"
+      "0000";
   CHECK(to_hex(Bytes(auth).first(auth.size() - 32)) == auth_fields);
-  // HMAC-SHA256("k", "slime handshake 2 initiator" HELLO CHALLENGE AUTH-without-MAC), computed by another
+  // HMAC-SHA256("k", "slime handshake 3 initiator" HELLO CHALLENGE AUTH-without-MAC), computed by another
   // implementation (Python's hmac module).
-  CHECK(to_hex(Bytes(auth).last(32)) == "d7c92e8ff835d4acb1da890149d7078729bc631a4b5beb3eea24321f3c9223f7");
+  CHECK(to_hex(Bytes(auth).last(32)) == "d946f27b28bbe6d02eeb353d554934bd62ebdd9b86762d8a1767143ffeb4edd9");
   give(s.b, auth);
   REQUIRE(s.a.state() == State::kDeciding);
-  s.a.accept(as_bytes("P"));
+  s.a.set_up(1, as_bytes("P"));
   const ByteVector setup = take_output(s.a);
   CHECK(to_hex(Bytes(setup).first(setup.size() - 32)) ==
         "534c4853"
         "06"
-        "02"
-        "2300"
+        "03"
+        "2400"
+        "01"
         "010050");
   // The same over HELLO CHALLENGE AUTH SETUP-without-MAC.
-  CHECK(to_hex(Bytes(setup).last(32)) == "996c2a0097db988143e60d848e428bd321eefcaf165b9818c9c1996db20d2779");
+  CHECK(to_hex(Bytes(setup).last(32)) == "a1026823e09d86bb78adbd7abc7e540b4e6bdc81156aaee98d7e7af21914d428");
   REQUIRE(s.b.state() == State::kDeciding);
-  s.b.accept(as_bytes("Q"));
+  s.b.accept(1, "R", as_bytes("Q"));
   const ByteVector accept = take_output(s.b);
   CHECK(to_hex(Bytes(accept).first(accept.size() - 32)) ==
         "534c4853"
         "04"
-        "02"
-        "3700"
+        "03"
+        "3b00"
         "22222222222222222222222222222222"
         "0200626f"
+        "01"
+        "010052"
         "010051");
-  // With the label "slime handshake 2 acceptor", over HELLO CHALLENGE AUTH ACCEPT-without-MAC: SETUP may be
+  // With the label "slime handshake 3 acceptor", over HELLO CHALLENGE AUTH ACCEPT-without-MAC: SETUP may be
   // under way still.
-  CHECK(to_hex(Bytes(accept).last(32)) == "289cdb41430a29e37a89d7d51276df1f0da8b1b3dc5ef34521988c7d991be81b");
+  CHECK(to_hex(Bytes(accept).last(32)) == "81ffd98b8290908cef627fc00ad163ecffbc998c4af814787414fc25b1bd2e3c");
   give(s.b, setup);
   CHECK(s.b.state() == State::kDone);
   give(s.a, accept);
@@ -170,7 +179,7 @@ TEST_CASE("a refusal after the proof carries its code and text") {
   Sides s = sides(config("a", 1, "k"), config("b", 5, "k"));
   prove(s);
   CHECK(s.b.outcome().peer.name == "a");
-  s.a.accept({});
+  s.a.set_up(0, {});
   s.b.refuse(Status(Code::kResourceExhausted, "no slots"));
   CHECK(s.b.error().code() == Code::kResourceExhausted);
   give(s.a, take_output(s.b));
@@ -192,18 +201,74 @@ TEST_CASE("another name or instance than the expected one is aborted") {
   CHECK(restarted.a.error().text().find("has restarted") != std::string::npos);
 }
 
-TEST_CASE("another provider is refused, and both sides are told which there are") {
-  Handshake::Config a = config("a", 1);
-  Handshake::Config b = config("b", 5);
-  a.provider = "verbs";
-  b.provider = "tcp";
-  Sides s = sides(std::move(a), std::move(b));
-  run(s.a, s.b);
-  const std::string both =
-      "the providers differ: 'a', which connects, has 'verbs', 'b' has 'tcp'; both need the same one";
-  CHECK(s.a.error().code() == Code::kUnimplemented);
-  CHECK(s.a.error().text() == "it refused: " + both);
-  CHECK(s.b.error().text() == "we refused it: " + both);
+// An initiator with two offers and an acceptor that has read them.
+Sides with_two_offers() {
+  Handshake::Config a = config("a", 1, "k");
+  a.offers = {{"shm", {std::byte{7}}}, {"tcp", {}}};
+  Sides s = sides(std::move(a), config("b", 5, "k"));
+  prove(s);
+  return s;
+}
+
+TEST_CASE("the acceptor learns the offers in their order, and the initiator what was chosen and why") {
+  Sides s = with_two_offers();
+  REQUIRE(s.b.outcome().offers.size() == 2);
+  CHECK(s.b.outcome().offers[0].provider == "shm");
+  CHECK(s.b.outcome().offers[0].hint == ByteVector{std::byte{7}});
+  CHECK(s.b.outcome().offers[1].provider == "tcp");
+  CHECK(s.b.outcome().offers[1].hint.empty());
+  s.a.set_up(1, as_bytes("from a"));
+  s.b.accept(1, "other host", as_bytes("from b"));
+  give(s.b, take_output(s.a));
+  give(s.a, take_output(s.b));
+  REQUIRE(s.a.state() == State::kDone);
+  REQUIRE(s.b.state() == State::kDone);
+  for (const Handshake* side : {&s.a, &s.b}) {
+    CHECK(side->outcome().choice == 1);
+    CHECK(side->outcome().reason == "other host");
+  }
+}
+
+TEST_CASE("who waits for the choice sets up what was chosen") {
+  Sides s = with_two_offers();
+  s.a.await_choice();
+  CHECK(take_output(s.a).empty());
+  s.b.accept(0, "same host and user", as_bytes("from b"));
+  give(s.a, take_output(s.b));
+  REQUIRE(s.a.state() == State::kDeciding);
+  CHECK(s.a.outcome().choice == 0);
+  s.a.set_up(0, as_bytes("from a"));
+  CHECK(s.a.state() == State::kDone);
+  give(s.b, take_output(s.a));
+  REQUIRE(s.b.state() == State::kDone);
+  CHECK(as_text(s.b.outcome().parameters) == "from a");
+}
+
+TEST_CASE("what was set up for another offer than the chosen one is void, and the right one follows") {
+  Sides s = with_two_offers();
+  s.a.set_up(0, as_bytes("for shm"));
+  s.b.accept(1, "other host", as_bytes("from b"));
+  give(s.b, take_output(s.a));
+  REQUIRE(s.b.state() == State::kReading);
+  give(s.a, take_output(s.b));
+  REQUIRE(s.a.state() == State::kDeciding);
+  s.a.set_up(1, as_bytes("for tcp"));
+  const ByteVector again = take_output(s.a);
+  SUBCASE("once") {
+    give(s.b, again);
+    REQUIRE(s.b.state() == State::kDone);
+    CHECK(as_text(s.b.outcome().parameters) == "for tcp");
+  }
+  SUBCASE("not twice: it knows the choice by then") {
+    Sides other = with_two_offers();
+    other.a.set_up(0, as_bytes("for shm"));
+    const ByteVector void_setup = take_output(other.a);
+    other.b.accept(1, "other host", {});
+    give(other.b, void_setup);
+    give(other.b, void_setup);
+    CHECK(other.b.state() == State::kFailed);
+    CHECK(other.b.error().code() == Code::kCorrupt);
+  }
 }
 
 TEST_CASE("features: unknown required ones refuse, unknown optional ones are masked") {
@@ -242,11 +307,11 @@ TEST_CASE("another version is named on both sides") {
   ByteVector refusal = take_output(s.b);
   REQUIRE(refusal.size() > 8);
   CHECK(refusal[4] == static_cast<std::byte>(HandshakeFrame::kRefuse));
-  CHECK(as_text(refusal).find("version 2") != std::string::npos);
-  refusal[5] = std::byte{3};  // as an acceptor of version 3 would say it
+  CHECK(as_text(refusal).find("version 3") != std::string::npos);
+  refusal[5] = std::byte{4};  // as an acceptor of version 4 would say it
   give(s.a, refusal);
   CHECK(s.a.error().code() == Code::kCorrupt);
-  CHECK(s.a.error().text().find("version 3") != std::string::npos);
+  CHECK(s.a.error().text().find("version 4") != std::string::npos);
 }
 
 TEST_CASE("garbage is found out at its first wrong byte") {
@@ -323,19 +388,34 @@ TEST_CASE("the probe answers yes or no and nothing else") {
   }
 }
 
-TEST_CASE("the largest names, token and parameters fit a frame; larger ones are refused before") {
+TEST_CASE("the largest names, token, offers and parameters fit a frame; larger ones are refused before") {
   Handshake::Config a =
       config(std::string(limits::kNameBytes, 'n'), 1, std::string(limits::kTokenBytes, 't'));
-  a.provider = std::string(limits::kProviderNameBytes, 'p');
+  a.offers.assign(limits::kOffers,
+                  {std::string(limits::kProviderNameBytes, 'p'), ByteVector(limits::kHintBytes)});
   Handshake::Config b =
       config(std::string(limits::kNameBytes, 'm'), 5, std::string(limits::kTokenBytes, 't'));
-  b.provider = a.provider;
   const ByteVector parameters(limits::kProviderParameterBytes);
   Sides s = sides(a, b, {b.self.name, b.self.instance});
-  run(s.a, s.b, 4096, parameters, parameters);
+  prove(s);
+  s.a.set_up(0, parameters);
+  s.b.accept(0, std::string(5000, 'r'), parameters);
+  give(s.b, take_output(s.a));
+  give(s.a, take_output(s.b));
   CHECK(s.a.state() == State::kDone);
   CHECK(s.a.outcome().parameters == parameters);
+  CHECK(s.a.outcome().reason.size() == limits::kChoiceReasonBytes);
   CHECK(s.b.outcome().parameters == parameters);
+  CHECK(s.b.outcome().offers.size() == limits::kOffers);
+  a.offers.back().hint.emplace_back();
+  CHECK(Handshake::validate(a).code() == Code::kInvalidArgument);
+  a.offers.pop_back();
+  CHECK(Handshake::validate(a).ok());
+  a.offers.back().provider += 'p';
+  CHECK(Handshake::validate(a).code() == Code::kInvalidArgument);
+  a.offers.assign(limits::kOffers + 1, {"tcp", {}});
+  CHECK(Handshake::validate(a).code() == Code::kInvalidArgument);
+  a.offers.resize(1);
   b.self.name += 'm';
   CHECK(Handshake::validate(b).code() == Code::kInvalidArgument);
   a.token += 't';
@@ -347,7 +427,7 @@ TEST_CASE("the largest names, token and parameters fit a frame; larger ones are 
 TEST_CASE("a refusal's text is cut to its limit") {
   Sides s = sides(config("a", 1), config("b", 5));
   prove(s);
-  s.a.accept({});
+  s.a.set_up(0, {});
   s.b.refuse(Status(Code::kUnavailable, std::string(5000, 'x')));
   give(s.a, take_output(s.b));
   CHECK(s.a.error().code() == Code::kUnavailable);

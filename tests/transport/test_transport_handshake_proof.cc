@@ -17,7 +17,7 @@ void expect_nothing_learnt(Handshake::Config a, const std::string& acceptor_toke
     const ByteVector out = take_output(s.b);
     heard.insert(heard.end(), out.begin(), out.end());
     give(s.a, out);
-    if (s.a.state() == State::kDeciding) s.a.accept({});
+    if (s.a.state() == State::kDeciding) s.a.set_up(0, {});
   }
   REQUIRE(s.a.state() == State::kFailed);
   CHECK(s.a.error().code() == Code::kUnauthenticated);
@@ -65,7 +65,7 @@ TEST_CASE("an acceptor without the token is found out") {
   give(impostor, take_output(a));
   give(a, take_output(impostor));
   REQUIRE(a.state() == State::kDeciding);
-  a.accept({});
+  a.set_up(0, {});
   take_output(a);
   // It takes us in all the same, with the only proof it can make.
   Handshake peer_of_impostor = Handshake::initiator(config("x", 9, "wrong"), {});
@@ -76,7 +76,7 @@ TEST_CASE("an acceptor without the token is found out") {
   give(again, take_output(driver));
   give(driver, take_output(again));
   give(again, take_output(driver));
-  again.accept({});
+  again.accept(0, "", {});
   give(a, take_output(again));
   REQUIRE(a.state() == State::kFailed);
   CHECK(a.error().code() == Code::kUnauthenticated);
@@ -104,14 +104,14 @@ TEST_CASE("messages of an earlier handshake do not fit a later one") {
 TEST_CASE("what an initiator made for one handshake is not taken in another, nor instead of AUTH") {
   Sides first = sides(config("a", 1, "k"), config("b", 5, "k"));
   prove(first);
-  first.a.accept(as_bytes("parameters"));
+  first.a.set_up(0, as_bytes("parameters"));
   const ByteVector setup = take_output(first.a);
 
   Handshake::Config fresh = config("b", 5, "k");
   fresh.nonce.fill(std::byte{0x99});
   Sides later = sides(config("a", 1, "k"), std::move(fresh));
   prove(later);
-  later.b.accept({});
+  later.b.accept(0, "", {});
   give(later.b, setup);
   CHECK(later.b.state() == State::kFailed);
   CHECK(later.b.error().code() == Code::kUnauthenticated);
@@ -133,7 +133,7 @@ TEST_CASE("what we send does not pass when it is sent back to us") {
     give(a, challenge);
     REQUIRE(a.state() == State::kDeciding);
     const ByteVector auth = take_output(a);
-    a.accept(as_bytes("parameters"));
+    a.set_up(0, as_bytes("parameters"));
     const ByteVector setup = take_output(a);
     ByteVector accept = return_setup ? setup : auth;
     accept[4] = static_cast<std::byte>(HandshakeFrame::kAccept);
@@ -157,14 +157,14 @@ TEST_CASE("every flipped bit of a proved frame is noticed") {
     give(b, changed);
     CHECK(b.error().code() == Code::kUnauthenticated);
   }
-  s.a.accept(as_bytes("parameters"));
+  s.a.set_up(0, as_bytes("parameters"));
   const ByteVector setup = take_output(s.a);
   for (std::size_t i = 8; i < setup.size(); ++i) {
     Handshake b = Handshake::acceptor(config("b", 5, "k"));
     give(b, hello);
     give(b, auth);
     REQUIRE(b.state() == State::kDeciding);
-    b.accept(as_bytes("x"));
+    b.accept(0, "", as_bytes("x"));
     ByteVector changed = setup;
     changed[i] ^= std::byte{1};
     give(b, changed);
@@ -172,14 +172,14 @@ TEST_CASE("every flipped bit of a proved frame is noticed") {
     CHECK(b.error().code() == Code::kUnauthenticated);
   }
   give(s.b, auth);
-  s.b.accept(as_bytes("x"));
+  s.b.accept(0, "", as_bytes("x"));
   const ByteVector accept = take_output(s.b);
   for (std::size_t i = 8; i < accept.size(); ++i) {
     Handshake a = Handshake::initiator(config("a", 1, "k"), {});
     Handshake b = Handshake::acceptor(config("b", 5, "k"));
     give(b, take_output(a));
     give(a, take_output(b));
-    a.accept(as_bytes("parameters"));
+    a.set_up(0, as_bytes("parameters"));
     ByteVector changed = accept;
     changed[i] ^= std::byte{1};
     give(a, changed);

@@ -216,7 +216,10 @@ TEST_CASE("a slow writer does not get more than the time of one handshake") {
   ManualClock clock;
   TcpServer server({}, clock);
   RawClient slow(server.listener->address());
-  Handshake handshake = Handshake::initiator({{"slow", {}}, {}, "tcp", {}, {}}, {});
+  Handshake::Config config;
+  config.self.name = "slow";
+  config.offers = {{"tcp", {}}};
+  Handshake handshake = Handshake::initiator(std::move(config), {});
   const Bytes hello = handshake.output();
   Nanos spent{};
   std::size_t sent = 0;

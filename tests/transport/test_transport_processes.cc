@@ -45,7 +45,7 @@ struct Timed final : Operation {
 
 // We are connected to a `transport_peer serve`, and have its region.
 struct Client final : TcpHost, Receiver {
-  Client() : TcpHost("test", {}, steady_clock(), {}, test::provider()), peer(spawn_peer({"serve"})) {
+  Client() : TcpHost("test", {}, steady_clock(), {}, test::endpoint_provider()), peer(spawn_peer({"serve"})) {
     const std::string address = next_line(peer);
     Attempt attempt(*this, address, options);
     REQUIRE(until([&] { return attempt.done(); }));
@@ -213,7 +213,7 @@ TEST_CASE("a stopped listener costs the handshake's time and no more") {
   test::Process peer = spawn_peer({"serve"});
   const std::string address = next_line(peer);
   REQUIRE(peer.stop().ok());
-  TcpHost host("test", {}, steady_clock(), {}, test::provider());
+  TcpHost host("test", {}, steady_clock(), {}, test::endpoint_provider());
   host.options.timeout = milliseconds(200);
   const TimePoint begin = steady_clock().now();
   Attempt attempt(host, address, host.options);
@@ -234,7 +234,7 @@ TEST_CASE("a peer that ends in good order says goodbye, which is not an error of
 
 // We export a region to a peer in another process that uses it without end.
 struct Exporter final : TcpServer, Receiver {
-  explicit Exporter(const std::string& what) : TcpServer({}, steady_clock(), {}, test::provider()) {
+  explicit Exporter(const std::string& what) : TcpServer({}, steady_clock(), {}, test::endpoint_provider()) {
     auto made = device->allocate(8 * kMiB, Rights::kReadWrite);
     REQUIRE(made.has_value());
     region = std::move(*made);

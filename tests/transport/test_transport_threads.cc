@@ -69,7 +69,7 @@ struct Worker {
 };
 
 std::unique_ptr<Device> open_device() {
-  auto provider = make_provider(test::provider());
+  auto provider = make_provider(test::endpoint_provider());
   REQUIRE(provider.has_value());
   auto device = (*provider)->open_device();
   REQUIRE(device.has_value());

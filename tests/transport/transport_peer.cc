@@ -60,7 +60,7 @@ class Server final : public Acceptor {
     region_ = must(device.allocate(kRegionBytes, Rights::kReadWrite));
     HandshakeOptions options;
     options.self = {"peer", InstanceId::random()};
-    options.provider = test::provider();
+    options.provider = test::endpoint_provider();
     listener_ = must(Listener::listen(loop, port, "127.0.0.1:0", false, options, *this));
   }
   [[nodiscard]] std::string address() const { return listener_->address(); }
@@ -147,7 +147,7 @@ bool stdin_ended() {
 
 int run(std::string_view what, const std::string& address) {
   const std::shared_ptr<Loop> loop = must(Loop::create());
-  const auto device = must(must(make_provider(test::provider()))->open_device());
+  const auto device = must(must(make_provider(test::endpoint_provider()))->open_device());
   const auto port = must(device->open_port(*loop));
   std::unique_ptr<Server> server;
   std::unique_ptr<Hammer> hammer;
@@ -159,7 +159,7 @@ int run(std::string_view what, const std::string& address) {
     hammer = std::make_unique<Hammer>(*device, what == "write");
     HandshakeOptions options;
     options.self = {"peer", InstanceId::random()};
-    options.provider = test::provider();
+    options.provider = test::endpoint_provider();
     connecting = connect(*loop, *port, address, {}, options, [&](Result<Connected> connected) {
       hammer->use(must(std::move(connected)).endpoint);
       tell("connected");

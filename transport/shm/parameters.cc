@@ -1,11 +1,74 @@
 #include "transport/shm/parameters.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "base/str.h"
 
 namespace slime::transport::shm {
+namespace {
+
+// Namespaces of one kernel have different numbers.
+std::uint64_t number_of_namespace(const char* path) {
+  struct stat out {};
+  return ::stat(path, &out) == 0 ? out.st_ino : 0;
+}
+
+std::optional<Hint> decode_hint(Bytes bytes) {
+  ByteReader reader(bytes);
+  Hint out;
+  const Bytes boot = reader.take(out.boot.bytes.size());
+  std::copy(boot.begin(), boot.end(), out.boot.bytes.begin());
+  out.network_namespace = reader.read<std::uint64_t>();
+  out.user_namespace = reader.read<std::uint64_t>();
+  out.uid = reader.read<std::uint32_t>();
+  if (!reader.complete()) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+Result<Hint> Hint::of_this_process() {
+  const Result<InstanceId> boot = boot_id();
+  if (!boot) return boot.error();
+  return Hint{*boot, number_of_namespace("/proc/self/ns/net"), number_of_namespace("/proc/self/ns/user"),
+              static_cast<std::uint32_t>(::geteuid())};
+}
+
+ByteVector Hint::encode() const {
+  ByteVector out;
+  ByteWriter writer(out);
+  writer.append(boot.bytes);
+  writer.write(network_namespace);
+  writer.write(user_namespace);
+  writer.write(uid);
+  return out;
+}
+
+Status check_hints(Bytes our_bytes, std::string_view self_name, Bytes their_bytes,
+                   std::string_view peer_name) {
+  const std::optional<Hint> ours = decode_hint(our_bytes);
+  const std::optional<Hint> theirs = decode_hint(their_bytes);
+  if (!ours || !theirs)
+    return Status(Code::kUnimplemented,
+                  str("'", peer_name, "' and '", self_name, "' have shared memory of different versions"));
+  if (ours->boot != theirs->boot) return Status(Code::kUnavailable, "other host");
+  if (ours->user_namespace != theirs->user_namespace)
+    return Status(Code::kPermissionDenied, "other user namespace");
+  if (ours->uid != theirs->uid)
+    return Status(Code::kPermissionDenied, str("other user: '", peer_name, "' has uid ", theirs->uid, ", '",
+                                               self_name, "' has ", ours->uid));
+  if (ours->network_namespace == 0 || theirs->network_namespace == 0)
+    return Status(Code::kUnavailable,
+                  "/proc/self/ns/net cannot be read, which tells whether local sockets reach the other");
+  if (ours->network_namespace != theirs->network_namespace)
+    return Status(Code::kUnavailable, "other network namespace: local sockets do not reach it");
+  return {};
+}
 
 ByteVector Parameters::encode() const {
   ByteVector out;

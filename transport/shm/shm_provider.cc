@@ -42,7 +42,9 @@ class ShmProvider final : public Provider {
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] Status available() const override { return boot_id().status(); }
   Result<std::unique_ptr<Device>> open_device() override {
-    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires));
+    const Result<Hint> hint = Hint::of_this_process();
+    if (!hint) return hint.error();
+    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires, hint->encode()));
   }
 };
 

@@ -74,18 +74,23 @@ class SoftRegion final : public MemoryRegion::Impl {
 // The device of every provider that runs the software engine over a wire of its own.
 class SoftDevice final : public Device {
  public:
-  explicit SoftDevice(WireFactoryMaker make_factory)
-      : state_(std::make_shared<DeviceState>()), make_factory_(std::move(make_factory)) {}
+  // `hint`: what hint() answers.
+  explicit SoftDevice(WireFactoryMaker make_factory, ByteVector hint = {})
+      : state_(std::make_shared<DeviceState>()),
+        hint_(std::move(hint)),
+        make_factory_(std::move(make_factory)) {}
 
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                        MemoryKind kind) override;
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
+  [[nodiscard]] ByteVector hint() const override { return hint_; }
 
  private:
   Result<MemoryRegion> add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned);
 
   const std::shared_ptr<DeviceState> state_;
+  const ByteVector hint_;
   std::mutex mutex_;  // guards make_factory_
   WireFactoryMaker make_factory_;
 };

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "transport/verbs/device_counters.h"
 #include "transport/verbs/errors.h"
+#include "transport/verbs/parameters.h"
 #include "transport/verbs/regions.h"
 
 namespace slime::transport::verbs {
@@ -157,6 +158,17 @@ Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, Mem
 Result<std::unique_ptr<Port>> VerbsDevice::open_port(Loop& loop, PortOptions options) {
   SLIME_TRY(state_->usable());
   return open_verbs_port(state_, loop, options);
+}
+
+ByteVector VerbsDevice::hint() const {
+  const ibv_port_attr port = state_->context->port_attributes();
+  const GidInfo gid = state_->context->gid();
+  Hint out;
+  out.active = port.state == IBV_PORT_ACTIVE && state_->usable().ok() ? 1 : 0;
+  out.link_layer = port.link_layer;
+  out.gid_type = static_cast<std::uint8_t>(gid.type);
+  out.gid = gid.gid;
+  return out.encode();
 }
 
 std::vector<DeviceCounter> VerbsDevice::counters() const {

@@ -100,6 +100,7 @@ class VerbsDevice final : public Device {
                                        MemoryKind kind) override;
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
+  [[nodiscard]] ByteVector hint() const override;
   [[nodiscard]] std::vector<DeviceCounter> counters() const override;
 
   [[nodiscard]] const std::shared_ptr<DeviceState>& state() const { return state_; }

@@ -1,7 +1,9 @@
 #include "transport/verbs/parameters.h"
 
+#include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/str.h"
 #include "transport/limits.h"
@@ -10,6 +12,33 @@ namespace slime::transport::verbs {
 namespace {
 
 constexpr std::uint32_t kNumberMask = (1U << 24) - 1;
+
+std::optional<Hint> decode_hint(Bytes bytes) {
+  ByteReader reader(bytes);
+  Hint out;
+  out.active = reader.read<std::uint8_t>();
+  out.link_layer = reader.read<std::uint8_t>();
+  out.gid_type = reader.read<std::uint8_t>();
+  out.reserved = reader.read<std::uint8_t>();
+  const Bytes gid = reader.take(sizeof out.gid.raw);
+  if (!reader.complete()) return std::nullopt;
+  std::memcpy(out.gid.raw, gid.data(), sizeof out.gid.raw);
+  return out;
+}
+
+// What of an address both ends must have in common. Of RoCE v2 that is the family: the packets are IP, and
+// the rest is up to the routers. Of InfiniBand it is the subnet, and RoCE v1 stays in one, too.
+std::string_view family_of(const Hint& hint) {
+  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::memcmp(hint.gid.raw, kMapped.data(), kMapped.size()) == 0) return "an IPv4 address";
+  return hint.gid.raw[0] == 0xfe && (hint.gid.raw[1] & 0xc0) == 0x80 ? "a link-local address"
+                                                                     : "an IPv6 address";
+}
+
+bool same_subnet(const Hint& a, const Hint& b) {
+  constexpr std::size_t kPrefixBytes = 8;
+  return std::memcmp(a.gid.raw, b.gid.raw, kPrefixBytes) == 0;
+}
 
 Status corrupt(std::string_view what) { return {Code::kCorrupt, str("the peer's verbs parameters: ", what)}; }
 
@@ -77,6 +106,41 @@ Result<Parameters> Parameters::decode(Bytes bytes) {
   if (out.atomics > 1) return corrupt("an unknown way of doing atomics");
   if (out.credit_word % sizeof(std::uint64_t) != 0) return corrupt("a misaligned credit word");
   return out;
+}
+
+ByteVector Hint::encode() const {
+  ByteVector out;
+  ByteWriter writer(out);
+  writer.write(active);
+  writer.write(link_layer);
+  writer.write(gid_type);
+  writer.write(reserved);
+  writer.append(std::as_bytes(std::span(gid.raw)));
+  return out;
+}
+
+Status check_hints(Bytes our_bytes, std::string_view self_name, Bytes their_bytes,
+                   std::string_view peer_name) {
+  const std::optional<Hint> ours = decode_hint(our_bytes);
+  const std::optional<Hint> theirs = decode_hint(their_bytes);
+  if (!ours || !theirs)
+    return Status(Code::kUnimplemented,
+                  str("'", peer_name, "' and '", self_name, "' have verbs of different versions"));
+  for (const auto& [hint, name] : {std::pair(*theirs, peer_name), std::pair(*ours, self_name)}) {
+    if (hint.active == 0)
+      return Status(Code::kUnavailable, str("no active RDMA port: that of '", name, "' is down"));
+  }
+  const auto apart = [&](std::string_view what) {
+    return Status(Code::kUnavailable, str("the RDMA ports of '", peer_name, "' and '", self_name,
+                                          "' do not reach each other: ", what));
+  };
+  if (ours->link_layer != theirs->link_layer) return apart("one is Ethernet and one InfiniBand");
+  if (ours->gid_type != theirs->gid_type) return apart("their GIDs are of different types");
+  if (ours->gid_type != IBV_GID_TYPE_ROCE_V2)
+    return same_subnet(*ours, *theirs) ? Status() : apart("they are in different subnets");
+  if (family_of(*ours) != family_of(*theirs))
+    return apart(str("one has ", family_of(*theirs), ", the other ", family_of(*ours)));
+  return {};
 }
 
 }  // namespace slime::transport::verbs

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -39,6 +40,21 @@ struct Parameters {
   // kCorrupt for anything out of range; a peer's bytes.
   static Result<Parameters> decode(Bytes bytes);
 };
+
+// What an initiator tells with its offer of verbs: whether its port is active, and its address. 20 bytes.
+struct Hint {
+  std::uint8_t active = 0;
+  std::uint8_t link_layer = 0;  // IBV_LINK_LAYER_*
+  std::uint8_t gid_type = 0;    // ibv_gid_type
+  std::uint8_t reserved = 0;
+  ibv_gid gid{};
+
+  [[nodiscard]] ByteVector encode() const;
+};
+
+// Why two ports that tell these cannot reach each other, as far as addresses show, or OK. `theirs` may be any
+// bytes.
+Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
 // What a message carries in its immediate: the grant, so that an answer brings the credits with it.
 struct MessageNote {

@@ -263,7 +263,7 @@ TEST_CASE("both sides must have the same provider") {
   Attempt attempt(server.host, server.host.listener->address(), as("client"));
   REQUIRE(server.host.until([&] { return attempt.done(); }));
   CHECK_FALSE(attempt.connected());
-  CHECK(attempt.text().find("the providers differ") != std::string::npos);
+  CHECK(attempt.text().find("no provider that both can use") != std::string::npos);
 }
 
 }  // namespace

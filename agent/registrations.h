@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "agent/limits.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "transport/memory.h"
+
+namespace slime::agent {
+
+// One piece of memory, registered with each device of an agent that takes it. Movable. Thread: one at a time.
+class Registrations {
+ public:
+  // `owner`: the device whose registration has the memory, if Slime made it; that one ends last.
+  Registrations(std::size_t devices, std::size_t owner)
+      : owner_(owner), regions_(devices), missing_(devices) {}
+  Registrations(Registrations&&) noexcept = default;
+  Registrations& operator=(Registrations&&) = delete;
+  ~Registrations();
+
+  void add(std::size_t device, transport::MemoryRegion region);
+  // It is not registered with this device, and why.
+  void miss(std::size_t device, Status why) { missing_[device] = std::move(why); }
+
+  [[nodiscard]] bool any() const { return any_ != kNone; }
+  [[nodiscard]] std::byte* data() const { return regions_[any_].data(); }
+  [[nodiscard]] std::uint64_t length_bytes() const { return regions_[any_].length_bytes(); }
+  [[nodiscard]] transport::Rights rights() const { return regions_[any_].rights(); }
+  // OK where on() can be used.
+  [[nodiscard]] Status missing(std::size_t device) const;
+  // The registrations of all devices are one behind the other, in their order.
+  [[nodiscard]] const transport::MemoryRegion& on(std::size_t device) const { return regions_[device]; }
+
+  // As transport::MemoryRegion::close(), with all devices, one after the other.
+  Status close(Nanos bound);
+
+ private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  std::size_t owner_;
+  std::size_t any_ = kNone;
+  bool kept_ = false;  // hardware may still reach the memory: it is never given back
+  std::vector<transport::MemoryRegion> regions_;
+  std::vector<Status> missing_;
+};
+
+}  // namespace slime::agent
