@@ -8,7 +8,7 @@
 namespace slime::bench {
 
 struct CacheOptions {
-  std::string provider = "tcp";
+  std::string provider = "auto";
   std::string mode = "thread";
   std::string operation = "get";         // get, put
   std::uint64_t size = 64 << 10;         // of an object

@@ -23,7 +23,7 @@ constexpr std::pair<const char*, const char*> kKinds[] = {
     {"notify", "Writes with an immediate, there and back: half a round trip"}};
 
 void add_provider(CLI::App& command, std::string& provider) {
-  command.add_option("--provider", provider, "which fabric: both ends have the same one")
+  command.add_option("--provider", provider, "which fabric: one that both ends get, or auto")
       ->envname("SLIME_PROVIDER")
       ->check(CLI::IsMember(PeerAgent::provider_names()))
       ->capture_default_str();
@@ -101,6 +101,7 @@ Options options_of(const std::string& bench) {
   if (bench == "blocks" || bench == "notify") {
     out.face = "channel";
     out.mode = "caller";
+    out.provider = "tcp";  // an endpoint has one
   }
   return out;
 }

@@ -8,7 +8,7 @@
 namespace slime::bench {
 
 struct ConnectOptions {
-  std::string provider = "tcp";
+  std::string provider = "auto";
   std::string mode = "thread";
   std::uint32_t count = 100;  // connections of one round
   std::uint64_t size = 64;    // of the first call, and of its reply

@@ -11,7 +11,7 @@ struct IdleOptions {
   std::uint32_t peers = 50;
   std::uint32_t calls = 100;  // to each peer, before it is idle
   double seconds = 5;         // idle
-  std::string provider = "tcp";
+  std::string provider = "auto";
   std::string ctrl_url;  // empty: no registry, no heartbeats
 };
 

@@ -33,6 +33,8 @@ Status Options::validate() const {
     return bad("--size x --count x --inflight x --clients: at most 2 GiB");
   if (face == "channel" && mode != "caller")
     return bad("--face channel: callers drive the loop, so --mode caller");
+  if (face == "channel" && provider == "auto")
+    return bad("--provider auto: an agent chooses, and below agents there is nobody to do it; name one");
   if (face == "channel" && memory == "foreign") return bad("--memory foreign: through agents (--face peer)");
   if (cold) return validate_cold(*this);
   return {};

@@ -12,7 +12,7 @@ namespace slime::bench {
 struct Options {
   std::string bench = "rpc";        // rpc, bulk, blocks, notify
   std::string face = "peer";        // peer: agents; channel: a Channel and its endpoint, which callers drive
-  std::string provider = "tcp";     // PeerAgent::provider_names()
+  std::string provider = "auto";    // PeerAgent::provider_names(); with a channel not "auto"
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
   std::string operation = "write";  // bulk, blocks: write, read
   std::uint64_t size = 64;          // bytes of a request and of its reply; of one block

@@ -266,7 +266,9 @@ void add_token_flag(CLI::App* command, Flags& flags) {
 }
 
 void add_provider_flag(CLI::App* command, Flags& flags) {
-  command->add_option("--provider", flags.provider, "Which fabric: clients have the same one")
+  command
+      ->add_option("--provider", flags.provider,
+                   "Which fabric: one that clients must have, too, or auto: the best for each")
       ->envname("SLIME_PROVIDER")
       ->check(CLI::IsMember(PeerAgent::provider_names()))
       ->capture_default_str();

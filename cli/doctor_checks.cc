@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "agent/devices.h"
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"
@@ -81,6 +82,22 @@ std::string_view verdict_name(Verdict verdict) {
   return "broken";
 }
 
+namespace {
+
+// What an agent of "auto" has to choose from.
+Finding check_choice() {
+  const auto devices = agent::Devices::open(agent::kAuto);
+  if (!devices)
+    return {"provider auto", Verdict::kBroken, devices.error().text(), "see the setting that it names"};
+  std::string order;
+  for (const std::string& name : (*devices)->names())
+    order.append(order.empty() ? "" : ", else ").append(name);
+  return {"provider auto", Verdict::kOk,
+          str("for each peer ", order, ", as far as both have it and reach each other"), ""};
+}
+
+}  // namespace
+
 std::vector<Finding> check_providers() {
   std::vector<Finding> out;
   bool any = false;
@@ -94,6 +111,7 @@ std::vector<Finding> check_providers() {
     out.push_back(status.ok() ? Finding{label, Verdict::kOk, "works here", ""}
                               : Finding{label, Verdict::kInfo, "not usable: " + why, ""});
   }
+  if (any) out.push_back(check_choice());
   if (!any) {
     out.push_back({"providers", Verdict::kBroken, "none works", "without a provider no agent can connect"});
   }

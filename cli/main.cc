@@ -51,7 +51,7 @@ void add_call(CLI::App& app, int& exit_code) {
   command->add_option("--scope", options->scope, "whose names")->capture_default_str();
   command->add_option("--token", options->token, "the secret that the peers share; better in SLIME_TOKEN")
       ->envname("SLIME_TOKEN");
-  command->add_option("--provider", options->provider, "which fabric: both ends have the same one")
+  command->add_option("--provider", options->provider, "which fabric: one that both ends get, or auto")
       ->envname("SLIME_PROVIDER")
       ->check(CLI::IsMember(PeerAgent::provider_names()))
       ->capture_default_str();

@@ -44,19 +44,23 @@ nlohmann::ordered_json to_json(const ctrl::PeerInfo& peer) {
   return out;
 }
 
-using Row = std::array<std::string, 6>;
+using Row = std::array<std::string, 7>;
 
 Row to_row(const ctrl::PeerInfo& peer) {
   std::vector<std::string> services;
   for (const ctrl::ServiceInfo& service : peer.services) services.push_back(service.name);
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(peer.expires_in).count();
-  return {peer.name,        peer.kind.empty() ? "-" : peer.kind,
-          peer.address,     str(seconds, " s"),
-          joined(services), str(peer.regions.size())};
+  return {peer.name,
+          peer.kind.empty() ? "-" : peer.kind,
+          peer.address,
+          joined(peer.providers),
+          str(seconds, " s"),
+          joined(services),
+          str(peer.regions.size())};
 }
 
 void print_table(const std::vector<ctrl::PeerInfo>& peers) {
-  std::vector<Row> rows{{"NAME", "KIND", "ADDRESS", "LEASE", "SERVICES", "REGIONS"}};
+  std::vector<Row> rows{{"NAME", "KIND", "ADDRESS", "PROVIDERS", "LEASE", "SERVICES", "REGIONS"}};
   for (const ctrl::PeerInfo& peer : peers) rows.push_back(to_row(peer));
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {

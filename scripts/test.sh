@@ -10,7 +10,7 @@
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
-# the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: tcp), SLIME_TEST_PATIENCE (a
+# the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -31,8 +31,8 @@ class PeerAgent(_slime.PeerAgent):
     scope: agents see the names of their own scope.
     ctrl_url: nanoctrl's "http://host:port"; empty: no registry, peers by "host:port" only.
     listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
-    provider: "tcp", "shm", "verbs", ... (PeerAgent.provider_names()); one that cannot be had is an error that says why.
-        Both ends of a connection have the same one. "auto" is tcp, which reaches every peer.
+    provider: "auto": for each peer shared memory on one host, else RDMA where both have an active port, else tcp;
+        peer.info() says which and why. Or one by its name ("tcp", "shm", "verbs"): that one, or an error that says why.
     token, insecure: a secret shared by all agents; required off loopback, unless insecure.
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
     deadline: seconds, for operations that name none.

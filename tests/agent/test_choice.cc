@@ -1,0 +1,290 @@
+// Agents that choose a provider for each peer, and agents that are pinned to one.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "agent/devices.h"
+#include "agent/dump.h"
+#include "agent/registrations.h"
+#include "base/str.h"
+#include "tests/agent/agents.h"
+#include "tests/transport/verbs/fake_fabric.h"
+#include "transport/verbs/options.h"
+#include "transport/verbs/verbs_provider.h"
+
+namespace slime {
+namespace {
+
+using namespace slime::test;
+
+// Not start(): these are about which provider it is.
+std::unique_ptr<PeerAgent> start_on(std::string provider, std::string name) {
+  auto agent = PeerAgent::start({.name = std::move(name), .provider = std::move(provider)});
+  REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
+  return std::move(*agent);
+}
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+void write_number(const MemoryRegion& region, std::uint64_t value) {
+  std::memcpy(region.data(), &value, sizeof value);
+}
+std::uint64_t read_number(const MemoryRegion& region) {
+  std::uint64_t out = 0;
+  std::memcpy(&out, region.data(), sizeof out);
+  return out;
+}
+
+TEST_CASE("agents of one user on one host share memory, and both say so") {
+  auto a = start_on("auto", "a");
+  auto b = start_on("auto", "b");
+  Peer peer = a->peer(b->address());
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  CHECK(contains(peer.info(), R"("provider":"shm","reason":"same host and user)"));
+  // The other side knows it by its name.
+  REQUIRE(b->peer("a").connect().wait(kSoon).has_value());
+  CHECK(contains(b->peer("a").info(), R"("provider":"shm","reason":"same host and user")"));
+  CHECK(contains(a->info(), R"("provider":"auto","reason":"auto: shm, )"));
+  CHECK(contains(dump(), "provider shm, reason same host and user"));
+  // Nobody is connected, nothing is chosen.
+  CHECK(contains(a->peer("127.0.0.1:1").info(), R"("provider":"","reason":"")"));
+}
+
+TEST_CASE("a peer that is pinned gets what it is pinned to, and both say why") {
+  for (const char* name : {"tcp", "shm"}) {
+    CAPTURE(name);
+    auto choosing = start_on("auto", "choosing");
+    auto pinned = start_on(name, "pinned");
+    SUBCASE("it is connected to") {
+      Peer peer = choosing->peer(pinned->address());
+      REQUIRE(peer.connect().wait(kSoon).has_value());
+      const std::string provider = str("\"provider\":\"", name, "\"");
+      CHECK(contains(peer.info(), provider));
+      if (std::string(name) == "tcp") CHECK(contains(peer.info(), "'pinned' has no shm"));
+    }
+    SUBCASE("it connects") {
+      Peer peer = pinned->peer(choosing->address());
+      REQUIRE(peer.connect().wait(kSoon).has_value());
+      CHECK(contains(peer.info(),
+                     str("\"provider\":\"", name, "\",\"reason\":\"the only one that 'pinned' offers\"")));
+    }
+  }
+}
+
+TEST_CASE("a pinned provider that a peer does not have is an error with what both have") {
+  auto a = start_on("shm", "a");
+  auto b = start_on("tcp", "b");
+  for (const auto& [from, to, text] :
+       {std::tuple(a.get(), b.get(), "'a', which connects, offers shm, 'b' has tcp: 'b' has no shm"),
+        std::tuple(b.get(), a.get(), "'b', which connects, offers tcp, 'a' has shm: 'a' has no tcp")}) {
+    const auto connected = from->peer(to->address()).connect().wait(kSoon);
+    CHECK(code_of(connected) == Code::kUnimplemented);
+    CAPTURE(connected.status().text());
+    CHECK(contains(connected.status().text(), text));
+  }
+}
+
+TEST_CASE("one agent serves peers on several providers at once, from the same memory") {
+  auto server = start_on("auto", "server");
+  rpc::Service service = calculator();
+  REQUIRE(server->serve(service).ok());
+  auto theirs = take(server->allocate(4096, Rights::kReadWrite));
+  std::vector<std::uint64_t> foreign(512);
+  auto registered = take(server->register_memory(foreign.data(), 4096, Rights::kReadWrite));
+  REQUIRE(server->publish("allocated", theirs).ok());
+  REQUIRE(server->publish("registered", registered).ok());
+  auto over_tcp = start_on("tcp", "over-tcp");
+  auto over_shm = start_on("auto", "over-shm");
+  std::uint64_t value = 1;
+  for (const char* region : {"allocated", "registered"}) {
+    for (PeerAgent* client : {over_tcp.get(), over_shm.get()}) {
+      CAPTURE(client->name());
+      Peer peer = client->peer(server->address());
+      CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
+      auto mine = take(client->allocate(4096, Rights::kLocal));
+      const RemoteRegion remote = take(peer.region(region, kSoon));
+      const Copy copy{mine, 0, remote, 0, 8};
+      write_number(mine, ++value);
+      REQUIRE(peer.write({&copy, 1}).wait(kSoon).has_value());
+      write_number(mine, 0);
+      REQUIRE(peer.read({&copy, 1}).wait(kSoon).has_value());
+      CHECK(read_number(mine) == value);
+      CHECK(read_number(std::string(region) == "allocated" ? theirs : registered) == value);
+    }
+  }
+  CHECK(contains(server->peer("over-tcp").info(), R"("provider":"tcp")"));
+  CHECK(contains(server->peer("over-shm").info(), R"("provider":"shm")"));
+  CHECK(number_in(server->info(), "connections") == 2);
+}
+
+TEST_CASE("one piece of memory is the local side of operations with peers on several providers") {
+  auto client = start_on("auto", "client");
+  auto on_tcp = start_on("tcp", "on-tcp");
+  auto on_shm = start_on("shm", "on-shm");
+  auto mine = take(client->allocate(16, Rights::kLocal));
+  std::uint64_t value = 100;
+  for (int round = 0; round < 2; ++round) {
+    for (PeerAgent* owner : {on_tcp.get(), on_shm.get()}) {
+      auto theirs = take(owner->allocate(16, Rights::kReadWrite));
+      write_number(theirs, ++value);
+      const std::string name = str("region-", value);
+      REQUIRE(owner->publish(name, theirs).ok());
+      Peer peer = client->peer(owner->address());
+      const RemoteRegion remote = take(peer.region(name, kSoon));
+      const Copy copy{mine, 8, remote, 0, 8};
+      REQUIRE(peer.read({&copy, 1}).wait(kSoon).has_value());
+      std::uint64_t got = 0;
+      std::memcpy(&got, mine.data() + 8, sizeof got);
+      CHECK(got == value);
+      CHECK(take(peer.fetch_add(remote, 0, 5).wait(kSoon)) == value);
+      CHECK(read_number(theirs) == value + 5);
+    }
+  }
+}
+
+TEST_CASE("atomics of peers on shared memory and on tcp exclude each other") {
+  auto owner = start_on("auto", "owner");
+  auto theirs = take(owner->allocate(8, Rights::kReadWrite));
+  REQUIRE(owner->publish("counter", theirs).ok());
+  auto over_tcp = start_on("tcp", "over-tcp");
+  auto over_shm = start_on("shm", "over-shm");
+  const int each = scaled(500);
+  std::vector<Future<std::uint64_t>> adding;
+  std::vector<std::pair<Peer, RemoteRegion>> peers;
+  for (PeerAgent* client : {over_tcp.get(), over_shm.get()}) {
+    Peer peer = client->peer(owner->address());
+    const RemoteRegion remote = take(peer.region("counter", kSoon));
+    peers.emplace_back(peer, remote);
+  }
+  for (int i = 0; i < each; ++i) {
+    for (auto& [peer, remote] : peers) adding.push_back(peer.fetch_add(remote, 0, 1));
+  }
+  for (auto& one : adding) REQUIRE(one.wait(kSoon).has_value());
+  CHECK(read_number(theirs) == static_cast<std::uint64_t>(2 * each));
+}
+
+TEST_CASE("a region that is closed is out of reach of peers on every provider") {
+  auto server = start_on("auto", "server");
+  auto over_tcp = start_on("tcp", "over-tcp");
+  auto over_shm = start_on("auto", "over-shm");
+  std::vector<std::uint64_t> memory(512, 7);
+  auto theirs = take(server->register_memory(memory.data(), 4096, Rights::kReadWrite));
+  REQUIRE(server->publish("theirs", theirs).ok());
+  struct Client {
+    Peer peer;
+    MemoryRegion mine;
+    RemoteRegion remote;
+  };
+  std::vector<Client> clients;
+  for (PeerAgent* agent : {over_tcp.get(), over_shm.get()}) {
+    Peer peer = agent->peer(server->address());
+    auto remote = take(peer.region("theirs", kSoon));
+    clients.push_back({peer, take(agent->allocate(4096, Rights::kLocal)), remote});
+  }
+  REQUIRE(theirs.close().ok());
+  for (Client& client : clients) {
+    const Copy copy{client.mine, 0, client.remote, 0, 4096};
+    CHECK(code_of(client.peer.write({&copy, 1}).wait(kSoon)) == Code::kNotFound);
+  }
+  CHECK(memory == std::vector<std::uint64_t>(512, 7));
+}
+
+// ------------------------------------------------------------------------------------------------- devices
+
+// Providers of this machine, but for verbs on a fabric of the test's own.
+agent::Devices::MakeProvider with_verbs(transport::testing::FakeFabric& fabric) {
+  return [&fabric](std::string_view name) -> Result<std::unique_ptr<transport::Provider>> {
+    if (name != "verbs") return transport::make_provider(name);
+    transport::verbs::Options options;
+    options.device = "fake0";
+    return transport::verbs::make_verbs_provider(fabric.functions(), options);
+  };
+}
+
+TEST_CASE("with an RDMA device an agent has three devices, and memory is registered with all") {
+  transport::testing::FakeFabric fabric;
+  {
+    const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
+    CHECK(devices->names() == std::vector<std::string>{"shm", "verbs", "tcp"});
+    CHECK(devices->describe() == "auto: shm, verbs, tcp");
+    auto memory = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
+    for (std::size_t i = 0; i < devices->size(); ++i) {
+      CAPTURE(devices->name(i));
+      CHECK(memory.missing(i).ok());
+      CHECK(memory.on(i).data() == memory.data());
+      CHECK(memory.on(i).length_bytes() == 4096);
+    }
+    // What peers map comes with its descriptor.
+    CHECK(memory.on(*devices->find("shm")).memory_fd() >= 0);
+    CHECK(memory.close(seconds(1)).ok());
+  }
+  CHECK(fabric.objects() == transport::testing::FakeObjects{});
+}
+
+TEST_CASE(
+    "memory that the RDMA device does not take is had without it, and no new connection uses the device") {
+  transport::testing::FakeOptions options = transport::testing::FakeOptions::roce();
+  options.memlock_bytes = 8192;
+  transport::testing::FakeFabric fabric(options);
+  const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
+  const std::size_t verbs = *devices->find("verbs");
+  auto small = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
+  CHECK(small.missing(verbs).ok());
+  CHECK(devices->status(verbs).ok());
+
+  auto large = take(devices->allocate(1 << 20, Rights::kReadWrite, MemoryKind::kHost));
+  CHECK(large.missing(*devices->find("shm")).ok());
+  CHECK(large.missing(*devices->find("tcp")).ok());
+  const Status missing = large.missing(verbs);
+  CAPTURE(missing.text());
+  CHECK(missing.code() == Code::kResourceExhausted);
+  CHECK(contains(missing.text(), "not registered with verbs"));
+  CHECK(contains(missing.text(), "ulimit -l"));
+  CHECK(small.missing(verbs).ok());  // what is there stays
+  CHECK(contains(devices->status(verbs).text(), "memory could not be registered"));
+  CHECK(contains(devices->describe(), "auto: shm, tcp; no verbs: memory could not be registered"));
+}
+
+TEST_CASE("an agent that is pinned to verbs gets the error instead") {
+  transport::testing::FakeOptions options = transport::testing::FakeOptions::roce();
+  options.memlock_bytes = 8192;
+  transport::testing::FakeFabric fabric(options);
+  const auto devices = take(agent::Devices::open("verbs", with_verbs(fabric)));
+  CHECK(devices->describe() == "pinned");
+  const auto large = devices->allocate(1 << 20, Rights::kReadWrite, MemoryKind::kHost);
+  CHECK(code_of(large) == Code::kResourceExhausted);
+  CHECK(contains(large.status().text(), "ulimit -l"));
+}
+
+TEST_CASE("auto does without a device that is not there, and says so; a wrong setting is an error") {
+  transport::testing::FakeOptions options = transport::testing::FakeOptions::roce();
+  SUBCASE("no device") {
+    options.devices.clear();
+    transport::testing::FakeFabric fabric(options);
+    const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
+    CHECK(devices->names() == std::vector<std::string>{"shm", "tcp"});
+    CHECK(contains(devices->describe(), "auto: shm, tcp; no verbs: provider verbs: "));
+    CHECK(devices->status(*devices->find("verbs")).code() == Code::kUnavailable);
+  }
+  SUBCASE("another one is named") {
+    options.devices[0].name = "mlx9_9";
+    transport::testing::FakeFabric fabric(options);
+    CHECK(code_of(agent::Devices::open("auto", with_verbs(fabric))) == Code::kInvalidArgument);
+  }
+}
+
+TEST_CASE("memory of a kind that no device moves is refused with the reason") {
+  const auto devices = take(agent::Devices::open("auto"));
+  std::vector<std::byte> bytes(64);
+  const auto region = devices->register_memory(bytes.data(), bytes.size(), Rights::kLocal, MemoryKind::kCuda);
+  CHECK(code_of(region) == Code::kUnimplemented);
+  CHECK(contains(region.status().text(), "host memory only"));
+}
+
+}  // namespace
+}  // namespace slime
