@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -192,6 +194,25 @@ TEST_CASE("a region that is closed is out of reach of peers on every provider") 
     CHECK(code_of(client.peer.write({&copy, 1}).wait(kSoon)) == Code::kNotFound);
   }
   CHECK(memory == std::vector<std::uint64_t>(512, 7));
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST_CASE("a peer that is connected costs an agent that chooses at most four descriptors") {
+  auto server = start_on("auto", "server");
+  constexpr std::size_t kPeers = 10;
+  std::vector<std::unique_ptr<PeerAgent>> clients;
+  for (std::size_t i = 0; i < kPeers; ++i) clients.push_back(start_on("auto", str("client-", i)));
+  const std::size_t before = open_descriptors();
+  for (auto& client : clients) {
+    Peer peer = client->peer(server->address());
+    REQUIRE(peer.connect().wait(kSoon).has_value());
+    REQUIRE(contains(peer.info(), R"("provider":"shm")"));
+  }
+  CHECK(open_descriptors() - before <= 2 * 4 * kPeers);  // both ends are in this process
 }
 
 // ------------------------------------------------------------------------------------------------- devices

@@ -39,10 +39,11 @@ std::string text_setting(const char* name) {
   return text;
 }
 
-std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::string& token) {
+std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::string& token,
+                                       std::string on = provider()) {
   PeerAgentOptions options;
   options.name = name;
-  options.provider = provider();
+  options.provider = std::move(on);
   options.ctrl_url = text_setting("SLIME_HOSTS_CTRL");
   options.listen = text_setting("SLIME_HOSTS_LISTEN");
   options.token = token;
@@ -249,6 +250,35 @@ TEST_CASE("a host that dies during writes and calls ends all of them") {
   MESSAGE(str("ends ", millis(first - broken), " to ", millis(last - broken),
               " ms after the plug was pulled; ", written, " writes were complete; ", ended.to_string()));
   check_next_use(side.peer);
+}
+
+// The first bytes of the peer's region, and what its connection is over.
+std::vector<std::byte> first_bytes(PeerAgent& agent, Peer peer, const std::string& expected) {
+  constexpr std::size_t kBytes = 4096;
+  auto remote = peer.region("big", kNoHelp);
+  REQUIRE_MESSAGE(remote.has_value(), remote.status().to_string());
+  auto local = agent.allocate(kBytes, Rights::kLocal);
+  REQUIRE_MESSAGE(local.has_value(), local.status().to_string());
+  const Copy copy{*local, 0, *remote, 0, kBytes};
+  const auto read = peer.read({&copy, 1}, kNoHelp).wait(kNoHelp);
+  CHECK_MESSAGE(read.has_value(), read.status().to_string());
+  CHECK_MESSAGE(peer.info().find(expected) != std::string::npos, peer.info());
+  return {local->data(), local->data() + kBytes};
+}
+
+TEST_CASE(
+    "agents that choose take shared memory on one host and RDMA between two, beside one that is pinned") {
+  const std::string far = text_setting("SLIME_HOSTS_PEER");
+  const std::string near = text_setting("SLIME_HOSTS_OWN");
+  const std::string token = text_setting("SLIME_TOKEN");
+  auto choosing = start_agent("chooser-of-" + far, token, "auto");
+  auto pinned = start_agent("pinned-of-" + far, token, "tcp");
+  const auto over_verbs =
+      first_bytes(*choosing, choosing->peer(far),
+                  R"("provider":"verbs","reason":"other host; both have an active RDMA port")");
+  const auto over_tcp = first_bytes(*pinned, pinned->peer(far), R"("provider":"tcp","reason":"the only one)");
+  CHECK(over_verbs == over_tcp);
+  first_bytes(*choosing, choosing->peer(near), R"("provider":"shm","reason":"same host and user")");
 }
 
 TEST_CASE("a host that dies while it holds calls ends all of them") {

@@ -1,0 +1,13 @@
+#!/bin/bash
+# A worker on each of two hosts that chooses the provider of each peer: shared memory with a program on its own host, RDMA with
+# one on the other host, tcp with one that is pinned to that, all at once.
+# shellcheck source=tests/rxe/common.sh disable=SC2154
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+export SLIME_VERBS_TIMEOUT=18  # a busy machine acknowledges late
+start_registry
+export SLIME_TEST_PROVIDER=auto SLIME_PROVIDER=auto SLIME_HOSTS_OWN=worker-$HOST_ID
+start_worker 1
+meet workers
+hosts_test "agents that choose*"
+meet done
+end_worker
