@@ -15,6 +15,8 @@ struct EndpointCounters {
   std::uint64_t writes = 0;
   std::uint64_t atomics = 0;
   std::uint64_t notifications_received = 0;
+  std::uint64_t direct_copies = 0;  // of the reads and writes: those that we copied ourselves, past the wire
+  std::uint64_t direct_bytes = 0;   // what they moved; in no other number
   std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
   std::uint64_t failed_operations = 0;
   // Of providers that post to a device; zero elsewhere.
@@ -47,6 +49,8 @@ inline constexpr std::array kEndpointCounters{
     EndpointCounter{"writes", &EndpointCounters::writes},
     EndpointCounter{"atomics", &EndpointCounters::atomics},
     EndpointCounter{"notifications_received", &EndpointCounters::notifications_received},
+    EndpointCounter{"direct_copies", &EndpointCounters::direct_copies},
+    EndpointCounter{"direct_bytes", &EndpointCounters::direct_bytes},
     EndpointCounter{"credit_stalls", &EndpointCounters::credit_stalls},
     EndpointCounter{"failed_operations", &EndpointCounters::failed_operations},
     EndpointCounter{"work_requests", &EndpointCounters::work_requests},

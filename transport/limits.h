@@ -81,6 +81,27 @@ inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
 // The bound of PortOptions::pool_slots.
 inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 
+// ---- copies past the wire
+// What one endpoint copies in one turn of its loop; as long as that, about 30 us, an owner waits who takes
+// its memory back.
+inline constexpr std::uint64_t kCopyStepBytes = 256 * 1024;
+// What one block counts for at least: many small ones make a step as well.
+inline constexpr std::uint64_t kCopyStepLeast = 256;
+// Batches of so many bytes and blocks are copied within the call that posts them, if nothing is in front of
+// them.
+inline constexpr std::uint64_t kPromptCopyBytes = 16 * 1024;
+inline constexpr std::size_t kPromptCopyBlocks = 16;
+// How long an owner on the loop waits for a copy of a peer to end before it moves its memory: many steps, and
+// nothing that others on the loop would notice.
+inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);
+// How often it looks.
+inline constexpr Nanos kLoanLook = std::chrono::microseconds(50);
+// The shortest block that may be copied past the caches: below it the first lines, which have to be waited
+// for, are too much of it.
+inline constexpr std::size_t kColdCopyBytes = 16 * 1024;
+// The last level cache where the kernel does not say.
+inline constexpr std::size_t kUsualCacheBytes = 32 * 1024 * 1024;
+
 // ---- handshake
 // A whole handshake frame. The largest real ones are names (2 x 257), ids and MAC with either eight offers,
 // or a reason and provider parameters.
@@ -130,7 +151,8 @@ inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 // its two copies in pieces of a record, which still fit the first-level cache twice.
 inline constexpr std::uint32_t kRingBytes = 128 * 1024;
 inline constexpr std::uint32_t kRingRecordBytes = 16 * 1024;
-// A ring over which nothing went for so long, or up to twice that, gives its pages back.
+// A ring over which nothing went for so long, or up to twice that, gives its pages back; and a window onto a
+// region that its owner has closed is unmapped after this long at most: until then it keeps the memory.
 inline constexpr Nanos kRingIdle = std::chrono::seconds(2);
 // The largest ring that a peer may bring.
 inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
@@ -138,6 +160,15 @@ inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
 inline constexpr std::uint32_t kShmPeers = 1024;
 // Rings that one turn looks at; peers of others ring.
 inline constexpr std::size_t kShmWatched = 8;
+// Regions of one side that its peer maps, and what the peer asks for before it has answers. Others go through
+// the rings.
+inline constexpr std::size_t kExports = 256;
+inline constexpr std::size_t kWindows = kExports;
+inline constexpr std::size_t kWindowsAsked = 64;
+// What one peer may have us map: address space of 47 bits is for more than one.
+inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 42;
+// What one turn of the loop unmaps of them: about a millisecond.
+inline constexpr std::size_t kUnmapBytes = 16 * 1024 * 1024;
 // A local socket with a full backlog is tried again after this long.
 inline constexpr Nanos kLocalSocketRetry = std::chrono::milliseconds(1);
 

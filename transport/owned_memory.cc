@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <limits>
 
@@ -35,6 +36,22 @@ OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
   return *this;
+}
+
+Status OwnedMemory::part() {
+  // A private mapping still shows the memfd's pages. Each becomes our own when it is first written, also by
+  // those who use the memory at this moment: nothing that they store is lost.
+  void* const same = mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
+  if (same == MAP_FAILED) return from_errno(str("a private mapping of ", bytes_, " bytes"), errno);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes_; at += page) {
+    // A store that changes nothing. It is a comparison because compilers take other ones for a load.
+    std::atomic_ref byte(*reinterpret_cast<unsigned char*>(data_ + at));
+    unsigned char value = byte.load(std::memory_order_relaxed);
+    while (!byte.compare_exchange_weak(value, value)) {
+    }
+  }
+  return {};
 }
 
 void OwnedMemory::reset() {

@@ -27,6 +27,9 @@ class OwnedMemory {
   [[nodiscard]] int fd() const { return fd_.get(); }  // borrowed; -1 when empty
   explicit operator bool() const { return data_ != nullptr; }
 
+  // Gives it pages of its own at the same address, with the same bytes: what other mappings of the memfd do
+  // reaches it no more, nor does it reach them. By errno; then nothing has changed.
+  Status part();
   // Unmaps it.
   void reset();
   // Gives it up for ever without unmapping it: for memory that hardware may still write.

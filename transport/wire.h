@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/loop.h"
+#include "transport/peer_memory.h"
 
 namespace slime::transport {
 
@@ -21,6 +22,8 @@ class WireHandler {
  public:
   virtual void on_readable() noexcept = 0;
   virtual void on_writable() noexcept = 0;  // only after want_write(true)
+  // What PeerMemory::reach() says of a region that was asked for has changed.
+  virtual void on_peer_memory() noexcept {}
   // The wire is gone: nothing more can be read or written. At most once; then no other call.
   virtual void on_broken(Status reason) noexcept = 0;
 
@@ -54,6 +57,9 @@ class Wire {
   virtual void want_write(bool wanted) = 0;
   // A write costs less than gathering messages for fewer of them would.
   [[nodiscard]] virtual bool cheap_writes() const { return false; }
+  // How to reach the peer's memory beside the wire, where that is possible; it lives as long as the wire. The
+  // peer reaches ours as the lender lets it. Once, before start().
+  virtual PeerMemory* peer_memory(Lender&) { return nullptr; }
   // Work waits for the peer (or not): a socket arms its keepalive.
   virtual void set_waiting(bool waiting) = 0;
   // For people: "tcp 127.0.0.1:40112 -> 127.0.0.1:7000".

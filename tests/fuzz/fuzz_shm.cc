@@ -46,6 +46,21 @@ void packets(Bytes input) {
     require(attached->code != 0);
   else
     require(attached.status().code() == Code::kCorrupt);
+  const auto request = shm::decode_window_request(packet);
+  require(request || request.status().code() == Code::kCorrupt);
+  const auto refusal = shm::decode_window_reply(packet);
+  if (refusal)
+    require(refusal->code != 0 && refusal->ticket == 0);
+  else
+    require(refusal.status().code() == Code::kCorrupt);
+  packet.descriptors.emplace_back();
+  require(!shm::decode_window_request(packet));
+  const auto reply = shm::decode_window_reply(packet);
+  if (reply)
+    require(reply->code == 0 && reply->slot < limits::kExports && reply->rights >= 1 && reply->rights <= 3 &&
+            reply->ticket != 0 && reply->length_bytes > 0);
+  else
+    require(reply.status().code() == Code::kCorrupt);
 }
 
 // A ring that ends where its memory does.

@@ -27,16 +27,22 @@ Connection::~Connection() {
 }
 
 GuardedRegion::GuardedRegion(Device& device, std::size_t bytes, Rights rights, std::uint64_t seed)
-    : size_(bytes), memory_(bytes + 2 * kGuard, kGuardByte) {
+    : size_(bytes), memory_(AllocatedMemory::count > 0 ? 0 : bytes + 2 * kGuard, kGuardByte) {
+  auto made = memory_.empty() ? device.allocate(bytes, rights)
+                              : device.register_memory(this->bytes().data(), bytes, rights);
+  REQUIRE_MESSAGE(made.has_value(), made.status().to_string());
+  region = std::move(*made);
   Rng(seed).fill(this->bytes());
-  auto registered = device.register_memory(this->bytes().data(), bytes, rights);
-  REQUIRE_MESSAGE(registered.has_value(), registered.status().to_string());
-  region = std::move(*registered);
 }
 
 GuardedRegion::~GuardedRegion() { CHECK(guards_intact()); }
 
 bool GuardedRegion::guards_intact() const {
+  if (memory_.empty()) {
+    const std::size_t rest = (kGuard - size_ % kGuard) % kGuard;  // of the page
+    return std::all_of(region.data() + size_, region.data() + size_ + rest,
+                       [](std::byte b) { return b == std::byte{0}; });
+  }
   const auto is_guard = [](std::byte b) { return b == kGuardByte; };
   return std::all_of(memory_.begin(), memory_.begin() + kGuard, is_guard) &&
          std::all_of(memory_.end() - kGuard, memory_.end(), is_guard);

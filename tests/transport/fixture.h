@@ -125,20 +125,33 @@ struct Connection {
   Endpoint& b() { return *pair.b; }
 };
 
-// A region over memory of its own, with guard bytes on both sides that must never change.
+// A region over memory of its own, with guard bytes on both sides that must never change. In a scope of
+// AllocatedMemory the device allocates it, and the guard is the rest of its last page.
 class GuardedRegion {
  public:
   GuardedRegion(Device& device, std::size_t bytes, Rights rights, std::uint64_t seed);
   ~GuardedRegion();  // checks the guards
   MemoryRegion region;
-  [[nodiscard]] MutableBytes bytes() { return {memory_.data() + kGuard, size_}; }
+  [[nodiscard]] MutableBytes bytes() {
+    return {memory_.empty() ? region.data() : memory_.data() + kGuard, size_};
+  }
   [[nodiscard]] ByteVector copy() { return {bytes().begin(), bytes().end()}; }
   [[nodiscard]] bool guards_intact() const;
 
  private:
   static constexpr std::size_t kGuard = 4096;
   std::size_t size_;
-  ByteVector memory_;
+  ByteVector memory_;  // empty: the device's
+};
+
+// While there is one, the memory of guarded regions is allocated by their device.
+class AllocatedMemory {
+ public:
+  AllocatedMemory() { ++count; }
+  ~AllocatedMemory() { --count; }
+  AllocatedMemory(const AllocatedMemory&) = delete;
+  AllocatedMemory& operator=(const AllocatedMemory&) = delete;
+  static inline int count = 0;
 };
 
 ByteVector random_data(std::size_t size, std::uint64_t seed);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/address.h"
@@ -20,6 +21,16 @@ class SocketFixture final : public Fixture, private Acceptor {
   using MakeProvider = UniqueFunction<Result<std::unique_ptr<Provider>>()>;
   explicit SocketFixture(MakeProvider make, std::string host = "127.0.0.1")
       : make_(std::move(make)), host_(std::move(host)) {}
+  // Both sides' guarded regions are allocated, and may be mapped by the peer.
+  static std::unique_ptr<SocketFixture> of_allocated(std::string_view provider) {
+    auto out = of(provider);
+    out->allocated_.emplace();
+    return out;
+  }
+  // Of both ports.
+  [[nodiscard]] std::uint64_t direct_copies() const {
+    return ports_[0]->counters().endpoints.direct_copies + ports_[1]->counters().endpoints.direct_copies;
+  }
   static std::unique_ptr<SocketFixture> of(std::string_view provider) {
     return std::make_unique<SocketFixture>([provider] { return make_provider(provider); });
   }
@@ -95,7 +106,7 @@ class SocketFixture final : public Fixture, private Acceptor {
   }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
-  [[nodiscard]] bool works_alone() const override { return on_adapter(); }
+  [[nodiscard]] bool works_alone() const override { return on_adapter() || allocated_; }
   [[nodiscard]] bool checks_region_ids() const override { return !on_adapter(); }
 
  private:
@@ -114,6 +125,7 @@ class SocketFixture final : public Fixture, private Acceptor {
   }
 
   MakeProvider make_;
+  std::optional<AllocatedMemory> allocated_;
   const std::string host_;
   std::shared_ptr<Loop> loops_[2];
   std::unique_ptr<Provider> providers_[2];

@@ -2,9 +2,11 @@
 // its address as the first line of its stdout, ends at the end of its stdin. On the provider that
 // SLIME_TEST_PROVIDER names.
 //
-//   transport_peer serve          exports a region to each peer and swallows what is sent to it
+//   transport_peer serve             exports a region to each peer and swallows what is sent to it
+//   transport_peer serve-registered  the same, with memory that Slime has not allocated: no peer maps it
 //   transport_peer write ADDRESS  writes into the region that the peer exports, without end
-//   transport_peer read ADDRESS   reads it, without end
+//   transport_peer read ADDRESS   reads it, without end; both say "going" after a while, and "over" when they
+//   are refused
 #include <poll.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@ namespace {
 constexpr std::size_t kRegionBytes = 8 << 20;
 constexpr std::size_t kBlockBytes = 1 << 20;
 constexpr int kInFlight = 4;
+constexpr int kGoing = 32;  // operations after which it is in the middle of it
 constexpr std::byte kRegionFill{0x22};
 
 void tell(std::string_view line) {
@@ -56,8 +59,10 @@ struct Swallow final : Receiver {
 
 class Server final : public Acceptor {
  public:
-  Server(Loop& loop, Device& device, Port& port) {
-    region_ = must(device.allocate(kRegionBytes, Rights::kReadWrite));
+  Server(Loop& loop, Device& device, Port& port, bool registered) {
+    if (registered) memory_.resize(kRegionBytes);
+    region_ = must(registered ? device.register_memory(memory_.data(), kRegionBytes, Rights::kReadWrite)
+                              : device.allocate(kRegionBytes, Rights::kReadWrite));
     HandshakeOptions options;
     options.self = {"peer", InstanceId::random()};
     options.provider = test::endpoint_provider();
@@ -78,6 +83,7 @@ class Server final : public Acceptor {
   }
 
   Swallow swallow_;
+  ByteVector memory_;
   MemoryRegion region_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::unique_ptr<Listener> listener_;
@@ -99,9 +105,10 @@ class Hammer final : public Receiver {
  private:
   struct Stroke final : Operation {
     void complete(Status status) noexcept override {
-      if (status.ok())
+      if (status.ok()) {
+        if (++hammer->struck_ == kGoing) tell("going");
         hammer->strike(*this);
-      else if (++hammer->refused_ == kInFlight)
+      } else if (++hammer->refused_ == kInFlight)
         tell("over");
     }
     Hammer* hammer = nullptr;
@@ -134,6 +141,7 @@ class Hammer final : public Receiver {
   RemoteRegion remote_;
   std::uint64_t next_ = 0;
   int refused_ = 0;
+  int struck_ = 0;
   std::array<Stroke, kInFlight> strokes_;
   std::unique_ptr<Endpoint> endpoint_;
 };
@@ -152,8 +160,8 @@ int run(std::string_view what, const std::string& address) {
   std::unique_ptr<Server> server;
   std::unique_ptr<Hammer> hammer;
   std::unique_ptr<Connecting> connecting;
-  if (what == "serve") {
-    server = std::make_unique<Server>(*loop, *device, *port);
+  if (what == "serve" || what == "serve-registered") {
+    server = std::make_unique<Server>(*loop, *device, *port, what == "serve-registered");
     tell(server->address());
   } else {
     hammer = std::make_unique<Hammer>(*device, what == "write");
@@ -175,8 +183,8 @@ int run(std::string_view what, const std::string& address) {
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   const bool needs_address = what == "write" || what == "read";
-  if ((what != "serve" && !needs_address) || argc != (needs_address ? 3 : 2)) {
-    std::fprintf(stderr, "usage: transport_peer serve | write ADDRESS | read ADDRESS\n");
+  if ((what != "serve" && what != "serve-registered" && !needs_address) || argc != (needs_address ? 3 : 2)) {
+    std::fprintf(stderr, "usage: transport_peer serve | serve-registered | write ADDRESS | read ADDRESS\n");
     return 2;
   }
   return slime::transport::run(what, needs_address ? argv[2] : "");

@@ -9,6 +9,7 @@
 #include "transport/shm/bell.h"
 #include "transport/shm/packet.h"
 #include "transport/shm/parameters.h"
+#include "transport/shm/windows.h"
 
 namespace slime::transport::shm {
 
@@ -35,6 +36,8 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   // A number for a wire, under which its peer rings; kResourceExhausted when all are taken.
   Result<std::uint32_t> add(ShmWire& wire);
   void remove(std::uint32_t number);
+  // For windows of wires that are gone.
+  [[nodiscard]] Unmapper& unmapper() { return unmapper_; }
   // Has age() of the wires called until none has pages any more.
   void age_later();
   // Has tell_now() of the wire called when this look is over, or the next one.
@@ -81,6 +84,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   };
 
   Loop& loop_;
+  Unmapper unmapper_{loop_};
   Bell bell_;
   InstanceId boot_;
   InstanceId socket_name_;

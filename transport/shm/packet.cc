@@ -8,7 +8,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/str.h"
+#include "transport/limits.h"
+#include "transport/memory.h"
 
 namespace slime::transport::shm {
 namespace {
@@ -23,6 +26,13 @@ Result<T> decode(const Packet& packet) {
     return Status(Code::kCorrupt,
                   str("shared memory of version ", out.version, ", this is version ", kPacketVersion));
   return out;
+}
+
+Status check_descriptors(const Packet& packet, std::size_t wanted) {
+  if (packet.lost_descriptors)
+    return {Code::kResourceExhausted, "descriptors of a packet were lost: this process has too many open"};
+  if (packet.descriptors.size() != wanted) return {Code::kCorrupt, "a packet without its descriptors"};
+  return {};
 }
 
 struct LocalAddress {
@@ -49,15 +59,41 @@ Result<UniqueFd> local_socket() {
 
 Result<AttachPacket> decode_attach(const Packet& packet) {
   auto out = decode<AttachPacket>(packet);
-  if (out && packet.descriptors.size() != AttachPacket::kDescriptors)
-    return Status(Code::kCorrupt, "a packet without its descriptors");
+  if (out) SLIME_TRY(check_descriptors(packet, AttachPacket::kDescriptors));
   return out;
 }
 
 Result<AttachedPacket> decode_attached(const Packet& packet) {
   auto out = decode<AttachedPacket>(packet);
-  if (out && packet.descriptors.size() != (out->code == 0 ? AttachedPacket::kDescriptors : 0))
-    return Status(Code::kCorrupt, "a packet without its descriptors");
+  if (out) SLIME_TRY(check_descriptors(packet, out->code == 0 ? AttachedPacket::kDescriptors : 0));
+  return out;
+}
+
+Result<WindowRequest> decode_window_request(const Packet& packet) {
+  auto out = decode<WindowRequest>(packet);
+  if (!out) return out;
+  if (!packet.descriptors.empty() || Handle::unpack(out->region).generation == 0)
+    return Status(Code::kCorrupt, "a request for what can be no region");
+  return out;
+}
+
+Result<WindowReply> decode_window_reply(const Packet& packet) {
+  auto out = decode<WindowReply>(packet);
+  if (!out) return out;
+  const bool refused = out->code != 0;
+  const bool empty = out->rights == 0 && out->slot == 0 && out->ticket == 0 && out->length_bytes == 0 &&
+                     packet.descriptors.empty();
+  if (out->reserved != 0 || out->code >= kCodeCount || (refused && !empty))
+    return Status(Code::kCorrupt, "a refusal of a region that says more");
+  if (refused) return out;
+  if (out->rights == 0 || out->rights > static_cast<std::uint8_t>(Rights::kReadWrite) ||
+      out->slot >= limits::kExports || out->ticket == 0 || out->length_bytes == 0)
+    return Status(Code::kCorrupt, "a region that cannot be");
+  const Status there = check_descriptors(packet, WindowReply::kDescriptors);
+  if (there.code() == Code::kResourceExhausted)
+    out->code = static_cast<std::uint8_t>(there.code());
+  else
+    SLIME_TRY(there);
   return out;
 }
 
@@ -107,7 +143,7 @@ Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors) {
 
 Result<Packet> receive_packet(int socket) {
   Packet out;
-  out.bytes.resize(sizeof(AttachPacket) + 1);  // one more than any: a longer packet is seen to be longer
+  out.bytes.resize(sizeof(WindowReply) + 1);  // one more than any: a longer packet is seen to be longer
   iovec part{out.bytes.data(), out.bytes.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
   msghdr message{};
@@ -132,9 +168,7 @@ Result<Packet> receive_packet(int socket) {
     }
   }
   if (n == 0) return Status(Code::kUnavailable, "the peer closed its local socket");
-  if ((message.msg_flags & MSG_CTRUNC) != 0)
-    return Status(Code::kResourceExhausted,
-                  "descriptors of a packet were lost: this process has too many open");
+  out.lost_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
   out.bytes.resize(static_cast<std::size_t>(n));
   return out;
 }

@@ -11,11 +11,12 @@
 
 namespace slime::transport::shm {
 
-// What goes over the local socket, once in each direction: a packet with descriptors. Little endian.
+// What goes over the local socket: packets with descriptors. Little endian. First the two that attach, then,
+// in both directions and for as long as the connection lives, those about memory that the peer maps.
 using Cookie = std::array<std::byte, 16>;
 
 inline constexpr std::array<char, 4> kPacketMagic = {'S', 'L', 'S', 'M'};
-inline constexpr std::uint32_t kPacketVersion = 1;
+inline constexpr std::uint32_t kPacketVersion = 2;  // 2: with windows
 
 // Initiator -> acceptor, with the rings, the initiator's bell and its eventfd.
 struct AttachPacket {
@@ -38,16 +39,50 @@ struct AttachedPacket {
 };
 static_assert(sizeof(AttachedPacket) == 16);
 
+// "Show me this region of yours." One answer follows.
+struct WindowRequest {
+  std::array<char, 4> magic = kPacketMagic;
+  std::uint32_t version = kPacketVersion;
+  std::uint64_t region = 0;  // its handle, packed
+  std::uint64_t key = 0;
+};
+static_assert(sizeof(WindowRequest) == 24);
+
+// With the region's memory. Without it, and all zero behind `code`, if there is a code: a slime::Code, why
+// not.
+struct WindowReply {
+  std::array<char, 4> magic = kPacketMagic;
+  std::uint32_t version = kPacketVersion;
+  std::uint64_t region = 0;  // as asked
+  std::uint64_t key = 0;
+  std::uint8_t code = 0;
+  std::uint8_t rights = 0;
+  std::uint16_t slot = 0;  // where the owner shows the ticket for as long as the peer may use the region
+  std::uint32_t reserved = 0;
+  std::uint64_t ticket = 0;
+  std::uint64_t length_bytes = 0;  // of the memory, exactly
+  static constexpr std::size_t kDescriptors = 1;
+};
+static_assert(sizeof(WindowReply) == 48);
+
 inline constexpr std::size_t kMostDescriptors = AttachPacket::kDescriptors;
 
 struct Packet {
   ByteVector bytes;
   std::vector<UniqueFd> descriptors;
+  bool lost_descriptors = false;  // this process has too many open
 };
 
-// kCorrupt for anything but what the peer's side of this file sends.
+// kCorrupt for anything but what the peer's side of this file sends; kResourceExhausted when it was sent, but
+// its descriptors were lost.
 Result<AttachPacket> decode_attach(const Packet& packet);
 Result<AttachedPacket> decode_attached(const Packet& packet);
+Result<WindowRequest> decode_window_request(const Packet& packet);
+// One whose descriptor was lost has the code for that.
+Result<WindowReply> decode_window_reply(const Packet& packet);
+[[nodiscard]] inline bool is_window_request(const Packet& packet) {
+  return packet.bytes.size() == sizeof(WindowRequest);
+}
 
 // ---- local sockets, in the abstract namespace of the network namespace
 // Non-blocking, listening at `name`.

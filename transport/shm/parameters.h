@@ -12,7 +12,7 @@ namespace slime::transport::shm {
 
 // What the two sides tell each other through the handshake, 60 bytes.
 struct Parameters {
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;  // 2: regions may be mapped
 
   std::uint32_t version = kVersion;
   std::uint32_t uid = 0;

@@ -13,9 +13,10 @@
 namespace slime::transport::shm {
 namespace {
 
-// The control lines of both directions, then the rings.
-constexpr std::size_t kRingsAt = 4096;
-static_assert(2 * sizeof(RingControl) <= kRingsAt);
+// The control lines of both directions, then what each side exports, then the rings.
+constexpr std::size_t kExportsAt = 4096;
+constexpr std::size_t kRingsAt = kExportsAt + 2 * kExportPageBytes;
+static_assert(2 * sizeof(RingControl) <= kExportsAt);
 
 std::size_t segment_bytes(std::uint32_t ring_bytes) { return kRingsAt + 2 * std::size_t{ring_bytes}; }
 
@@ -23,6 +24,12 @@ RingMemory ring_of(const SharedMemory& memory, std::uint32_t ring_bytes, int dir
   const auto number = static_cast<std::size_t>(direction);
   return {reinterpret_cast<RingControl*>(memory.data()) + number,
           memory.data() + kRingsAt + number * ring_bytes, ring_bytes};
+}
+
+// 0: that of the initiator.
+ExportPage& exports_of(const SharedMemory& memory, int owner) {
+  const auto number = static_cast<std::size_t>(owner);
+  return *reinterpret_cast<ExportPage*>(memory.data() + kExportsAt + number * kExportPageBytes);
 }
 
 }  // namespace
@@ -43,7 +50,8 @@ ShmWire::ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd sock
       loop_(hub_->loop()),
       cookie_(ours.cookie),
       text_(std::move(text)),
-      socket_(std::move(socket)) {}
+      socket_(std::move(socket)),
+      windows_(hub_->unmapper()) {}
 
 ShmWire::~ShmWire() {
   loop_.cancel_timer(timer_);
@@ -58,7 +66,12 @@ void ShmWire::end() {
   ended_ = true;
   loop_.cancel_timer(retry_);
   if (std::exchange(socket_watched_, false)) loop_.unwatch(socket_.get());
-  if (std::exchange(local_watched_, false)) loop_.unwatch(local_.get());
+  if (std::exchange(local_watched_, false)) loop_.unwatch(local().get());
+}
+
+PeerMemory* ShmWire::peer_memory(Lender& lender) {
+  lender_ = &lender;
+  return &windows_;
 }
 
 void ShmWire::start(WireHandler& handler) {
@@ -92,16 +105,20 @@ Status ShmWire::bring(const Parameters& theirs) {
   peer_socket_ = local_socket_name(theirs.socket_name);
   Result<SharedMemory> memory = SharedMemory::create(segment_bytes(limits::kRingBytes), rings_fd_);
   if (!memory) return std::move(memory).error();
-  for (int direction = 0; direction < 2; ++direction)
+  for (int direction = 0; direction < 2; ++direction) {
     new (ring_of(*memory, limits::kRingBytes, direction).control) RingControl();
+    new (&exports_of(*memory, direction)) ExportPage();
+  }
   use_rings(std::move(*memory), limits::kRingBytes, true);
   return try_bring();
 }
 
 void ShmWire::use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator) {
-  memory_ = std::move(memory);
-  writer_.emplace(ring_of(memory_, ring_bytes, initiator ? 0 : 1));
-  reader_.emplace(ring_of(memory_, ring_bytes, initiator ? 1 : 0));
+  initiator_ = initiator;
+  attachment_ = std::make_shared<Attachment>();
+  attachment_->memory = std::move(memory);
+  writer_.emplace(ring_of(attachment_->memory, ring_bytes, initiator ? 0 : 1));
+  reader_.emplace(ring_of(attachment_->memory, ring_bytes, initiator ? 1 : 0));
 }
 
 Status ShmWire::try_bring() {
@@ -134,10 +151,11 @@ void ShmWire::wait_for_peer() {
   local_watched_ = true;
 }
 
-// The acceptor's answer.
+// The acceptor's answer; then, on both sides, packets about windows.
 void ShmWire::on_local() {
-  Result<Packet> packet = receive_packet(local_.get());
+  Result<Packet> packet = receive_packet(local().get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
+  if (attached_) return on_attached_packet(std::move(packet));
   Result<AttachedPacket> answer = packet ? decode_attached(*packet) : Result<AttachedPacket>(packet.error());
   if (!answer) return break_later(std::move(answer).error());
   if (answer->code != 0)
@@ -185,11 +203,63 @@ Status ShmWire::attach(const AttachPacket& packet, std::vector<UniqueFd> descrip
 // Both sides begin watched, so nobody has to ring for the first message.
 void ShmWire::on_attached() {
   loop_.cancel_timer(timer_);
-  if (std::exchange(local_watched_, false)) loop_.unwatch(local_.get());
-  local_.reset();
   rings_fd_.reset();
   attached_ = true;
+  use_windows();
   hub_->watch(*this);
+}
+
+// ------------------------------------------------------------------------------------------- the peer's
+// memory
+
+void ShmWire::use_windows() {
+  attachment_->socket = std::move(local_);
+  exports_ = std::make_unique<Exports>(attachment_, exports_of(attachment_->memory, initiator_ ? 0 : 1));
+  const auto ask = [this](const WindowRequest& request) {
+    if (!std::exchange(has_windows_, true)) hub_->age_later();
+    return send_packet(local().get(), std::as_bytes(std::span(&request, 1)), {});
+  };
+  const bool awaited = windows_.attach(attachment_, exports_of(attachment_->memory, initiator_ ? 1 : 0), ask);
+  if (!local_watched_) {
+    if (Status watched = loop_.watch(local().get(), EPOLLIN, on_local_); !watched.ok())
+      return break_later(std::move(watched));
+    local_watched_ = true;
+  }
+  if (awaited) handler_->on_peer_memory();
+}
+
+// A peer that closes its local socket alone is there all the same: what is not mapped goes through the rings.
+void ShmWire::on_attached_packet(Result<Packet> packet) {
+  if (!packet) {
+    loop_.unwatch(local().get());
+    local_watched_ = false;
+    windows_.lose();
+    return handler_->on_peer_memory();
+  }
+  if (is_window_request(*packet)) {
+    const Result<WindowRequest> request = decode_window_request(*packet);
+    if (!request) return break_later(request.error());
+    if (Status answered = answer(*request); !answered.ok()) break_later(std::move(answered));
+    return;
+  }
+  const Result<WindowReply> reply = decode_window_reply(*packet);
+  if (!reply) return break_later(reply.error());
+  if (Status used = windows_.on_reply(*reply, std::move(packet->descriptors)); !used.ok())
+    return break_later(std::move(used));
+  handler_->on_peer_memory();
+}
+
+// Without an answer the peer would wait: where the kernel takes no descriptor, it gets a refusal.
+Status ShmWire::answer(const WindowRequest& request) {
+  if (lender_ == nullptr) return {Code::kInternal, "nobody lends memory here"};
+  UniqueFd descriptor;
+  WindowReply reply = exports_->answer(request, *lender_, descriptor);
+  const int sent[] = {descriptor.get()};
+  if (descriptor.valid()) {
+    if (send_packet(local().get(), std::as_bytes(std::span(&reply, 1)), sent).ok()) return {};
+    reply = exports_->refuse(request, Code::kResourceExhausted);
+  }
+  return send_packet(local().get(), std::as_bytes(std::span(&reply, 1)), {});
 }
 
 // Nothing comes over the handshake's connection any more but its end.
@@ -256,9 +326,13 @@ Result<std::size_t> ShmWire::read(std::span<const iovec> parts) {
 }
 
 bool ShmWire::age() {
-  if (!has_pages_ || ended_) return false;
-  if (!std::exchange(wrote_, false) && writer_->trim()) has_pages_ = false;
-  return has_pages_;
+  if (ended_ || !attached_) return false;
+  if (has_pages_ && !std::exchange(wrote_, false) && writer_->trim()) has_pages_ = false;
+  if (has_windows_) {
+    windows_.sweep();
+    has_windows_ = !windows_.empty();
+  }
+  return has_pages_ || has_windows_;
 }
 
 void ShmWire::want_write(bool wanted) {

@@ -4,14 +4,17 @@
 #include <optional>
 #include <string>
 
+#include "transport/shm/exports.h"
 #include "transport/shm/hub.h"
 #include "transport/shm/ring.h"
+#include "transport/shm/windows.h"
 #include "transport/wire.h"
 
 namespace slime::transport::shm {
 
 // A wire of two rings in memory that both processes map, and the handshake's connection, whose end is the
-// news of a death. Before the peer has attached it is full and empty. Thread: the loop.
+// news of a death. Before the peer has attached it is full and empty. Beside the rings, over the local
+// socket, each side asks the other for memory to map. Thread: the loop.
 class ShmWire final : public Wire {
  public:
   // The initiator makes the rings and brings them to the peer's local socket; the acceptor waits for them.
@@ -27,6 +30,7 @@ class ShmWire final : public Wire {
   [[nodiscard]] bool shows() const override { return true; }
   Bytes peek() override { return attached_ && !ended_ ? reader_->peek() : Bytes(); }
   void skip(std::size_t bytes) override { reader_->skip(bytes); }
+  PeerMemory* peer_memory(Lender& lender) override;
   void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
   [[nodiscard]] std::string describe() const override { return text_; }
 
@@ -40,8 +44,8 @@ class ShmWire final : public Wire {
   // Asks to hear of room, if the engine waits for that; false: there is some.
   bool await_room();
   void on_attach(UniqueFd local, Packet packet);
-  // Called now and then while the ring has pages: gives them back once it was quiet from one call to the
-  // next. False: it has none left.
+  // Called now and then: gives the ring's pages back once it was quiet from one call to the next, and windows
+  // onto regions that are closed. False: it has neither any more.
   bool age();
   [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
 
@@ -50,6 +54,10 @@ class ShmWire final : public Wire {
   Status bring(const Parameters& theirs);
   Status try_bring();
   void use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator);
+  void use_windows();
+  void on_attached_packet(Result<Packet> packet);
+  Status answer(const WindowRequest& request);
+  [[nodiscard]] const UniqueFd& local() const { return attached_ ? attachment_->socket : local_; }
   Status attach(const AttachPacket& packet, std::vector<UniqueFd> descriptors);
   void on_attached();
   void on_local();
@@ -79,12 +87,16 @@ class ShmWire final : public Wire {
   UniqueFd socket_;
   Watch on_socket_{[this](std::uint32_t events) { on_socket(events); }};
   bool socket_watched_ = false;
-  UniqueFd local_;
+  UniqueFd local_;  // until both have attached; then it is the attachment's
   Watch on_local_{[this](std::uint32_t) { on_local(); }};
   bool local_watched_ = false;
   UniqueFd rings_fd_;  // until it is sent
 
-  SharedMemory memory_;
+  bool initiator_ = false;
+  std::shared_ptr<Attachment> attachment_;
+  Lender* lender_ = nullptr;
+  std::unique_ptr<Exports> exports_;
+  Windows windows_;
   std::optional<RingWriter> writer_;
   std::optional<RingReader> reader_;
   PeerBell bell_;
@@ -94,6 +106,7 @@ class ShmWire final : public Wire {
   bool ended_ = false;  // the engine knows
   std::uint32_t quiet_looks_ = 0;
   bool has_pages_ = false;
+  bool has_windows_ = false;
   bool wrote_ = false;          // since age() was called
   bool unheard_ = false;        // the hub calls tell_now()
   std::uint64_t asked_in_ = 0;  // the hub's looks() when the reader was last asked from outside of one

@@ -85,16 +85,35 @@ Status SoftRegion::close(Nanos bound) {
   const auto wait = [&](Nanos span) {
     return wait_unused(record_->uses, loops, deadline_after(steady_clock().now(), span));
   };
+  const TimePoint by = deadline_after(steady_clock().now(), bound);
   const bool clean = record_->uses.unused() || (!on_a_loop && wait(bound));
   // From here on no wire touches the memory, whatever is still posted.
   record_->cut();
   record_->wait_unpinned();
-  if (clean) return {};
+  const TimePoint turn = deadline_after(steady_clock().now(), limits::kLoanTurn);
+  const bool returned = take_back(on_a_loop ? turn : std::max(by, turn));
+  if (clean && returned) return {};
+  if (clean)
+    return Status(
+        Code::kDeadlineExceeded,
+        str("a region of ", length_bytes,
+            " bytes was closed while a peer that does not run was copying; it has pages of its own now"));
   for (const std::shared_ptr<PortState>& port : ports) port->reset_users(record_);
   if (!on_a_loop) wait(limits::kCloseBound);
   return Status(Code::kDeadlineExceeded,
                 str("a region of ", length_bytes,
                     " bytes was closed while operations used it; their endpoints were reset"));
+}
+
+// Peers that are inside of a copy mostly leave it within microseconds. One that was stopped there may go on
+// at any time: it keeps the pages, and the memory gets others. Where the kernel has none, there is nothing
+// but to wait.
+bool SoftRegion::take_back(TimePoint by) {
+  if (record_->wait_returned(by)) return true;
+  while (!owned_.part().ok()) {
+    if (record_->wait_returned(deadline_after(steady_clock().now(), limits::kLoopWaitTurn))) return true;
+  }
+  return false;
 }
 
 // -------------------------------------------------------------------------------------------------- device
@@ -118,7 +137,8 @@ Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, Memo
 Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned) {
   std::uint64_t key = 0;
   random_bytes(std::as_writable_bytes(std::span(&key, 1)));
-  auto record = std::make_shared<RegionRecord>(data, bytes, rights, key);
+  key = owned ? key | 1 : key & ~std::uint64_t{1};  // is_lendable()
+  auto record = std::make_shared<RegionRecord>(data, bytes, rights, key, owned.fd());
   Result<Handle> id = state_->regions.add(record);
   if (!id) return std::move(id).error();
   return MemoryRegion(std::make_unique<SoftRegion>(state_, std::move(record), *id, std::move(owned)));

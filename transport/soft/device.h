@@ -64,10 +64,12 @@ class SoftRegion final : public MemoryRegion::Impl {
   [[nodiscard]] const std::shared_ptr<RegionRecord>& shared_record() const { return record_; }
 
  private:
+  bool take_back(TimePoint by);
+
   const std::shared_ptr<DeviceState> device_;
   const std::shared_ptr<RegionRecord> record_;
   const Handle id_;
-  const OwnedMemory owned_;
+  OwnedMemory owned_;
   bool closed_ = false;
 };
 

@@ -15,6 +15,7 @@ SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<Cred
       who_(std::move(who)),
       id_(new_endpoint_id()),
       wire_(std::move(wire)),
+      peer_memory_(wire_->peer_memory(port_->device->regions)),
       wire_text_(wire_->describe()),
       always_prompt_(wire_->cheap_writes()),
       credit_limit_(peer.initial_credits),
@@ -160,6 +161,15 @@ Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
     SLIME_TRY(check_local(copy));
   }
   if (record.has_imm) SLIME_TRY(need_credit());
+  if (copy_now(record)) {
+    operation.mark_posted();
+    ++(record.kind == Kind::kWrite ? counters_.writes : counters_.reads);
+    ++counters_.direct_copies;
+    ++messages_in_flight_;
+    sent_.push_back(&operation);
+    schedule();
+    return {};
+  }
   if (!add_uses(record.blocks())) return Status(Code::kInvalidArgument, "the local region is closed");
   operation.mark_posted();
   if (record.has_imm) {

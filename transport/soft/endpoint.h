@@ -18,8 +18,8 @@ namespace slime::transport::soft {
 //
 // Posting only queues; everything else happens in run(), which the port calls once for each burst, and in the
 // wire's events. So no callback ever runs inside a post, and none while a frame is half handled.
-// Posting is in endpoint.cc, sending in endpoint_send.cc, receiving in endpoint_receive.cc, both sides of
-// atomics in endpoint_atomics.cc, the end in endpoint_end.cc.
+// Posting is in endpoint.cc, sending in endpoint_send.cc, copies past the wire in endpoint_direct.cc,
+// receiving in endpoint_receive.cc, both sides of atomics in endpoint_atomics.cc, the end in endpoint_end.cc.
 class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHandler {
  public:
   SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
@@ -65,17 +65,20 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     ByteVector bytes;
   };
   enum class Kind { kWrite, kRead, kFetchAdd, kCompareSwap };
+  // How an operation's bytes get there; open: the peer has not said yet whether we may copy.
+  enum class Way { kOpen, kWire, kDirect };
   // A posted one-sided operation.
   struct OneSided {
     Operation* operation = nullptr;
     TimePoint deadline = kNever;
     std::uint64_t sequence = 0;
     Kind kind = Kind::kWrite;
+    Way way = Way::kOpen;
     std::span<const Copy> copies;   // of a read or a write
     std::optional<Copy> number;     // of an atomic: its 8 bytes on both sides
     std::uint64_t value = 0;        // of an atomic: what to add, or to store
     std::uint64_t expected = 0;     // of a compare_swap
-    std::size_t next_copy = 0;      // the first copy that is not wholly sent or asked for
+    std::size_t next_copy = 0;      // the first copy that is not wholly sent, asked for, or made
     std::uint64_t copy_offset = 0;  // bytes of it that are
     std::uint32_t asked = 0;        // requests that are not answered wholly
     std::uint32_t imm = 0;
@@ -200,6 +203,15 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   ByteVector take_buffer();
   void give_buffer(ByteVector buffer);
 
+  // ---- copies past the wire (endpoint_direct.cc)
+  void on_peer_memory() noexcept override;
+  Way way_of(const OneSided& operation);
+  bool goes_by_wire(OneSided& operation);
+  Code copy_blocks(OneSided& operation);
+  bool copy_now(OneSided& operation);
+  void copy_head(Queue<Handle>& queue);
+  void copy_directly();
+
   // ---- receiving (endpoint_receive.cc)
   void on_readable() noexcept override;
   void on_writable() noexcept override;
@@ -237,6 +249,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   const Introduction who_;
   const std::uint64_t id_;
   std::unique_ptr<Wire> wire_;
+  PeerMemory* peer_memory_;  // the wire's; null: all goes over the wire
   std::string wire_text_;
   Receiver* receiver_ = nullptr;
   EndpointCounters counters_;
@@ -261,8 +274,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
   // ---- our operations
   Queue<OutMessage> messages_;
-  std::size_t messages_in_flight_ = 0;
-  std::vector<Operation*> sent_;  // messages that left at once, to be completed in the next turn
+  std::size_t messages_in_flight_ = 0;  // and what is in sent_
+  // Messages that left at once, and copies that were made at once, to be completed in the next turn.
+  std::vector<Operation*> sent_;
   std::vector<Operation*> completing_;
   SlotMap<OneSided> operations_{limits::kMaxOperations};
   std::uint64_t next_sequence_ = 1;
@@ -272,6 +286,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Queue<Asked> asked_;
   std::uint64_t next_request_ = 1;
   bool completed_in_stage_ = false;
+  std::uint64_t copy_left_ = limits::kCopyStepBytes;  // of this turn
+  bool copies_reads_ = false;
 
   // ---- credits we have
   std::uint64_t credit_limit_ = 0;  // what the peer allows since the beginning

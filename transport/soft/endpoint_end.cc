@@ -57,6 +57,7 @@ void SoftEndpoint::break_now(Status reason) {
 // In a turn of its own, so outside the wire's events and every callback.
 void SoftEndpoint::end() {
   state_ = State::kEnded;
+  peer_memory_ = nullptr;
   wire_.reset();
   loop_->cancel_timer(timer_);
   complete_leftovers();
@@ -115,6 +116,7 @@ void SoftEndpoint::run() {
     return;
   }
   complete_sent();
+  copy_left_ = limits::kCopyStepBytes;
   if (working()) flush();
 }
 

@@ -95,7 +95,10 @@ void SoftEndpoint::complete_sent() {
 void SoftEndpoint::flush() {
   in_burst_ = true;
   std::size_t moved = 0;
+  if (want_write_) copy_directly();  // which needs no room on the wire
   while (working() && !want_write_) {
+    copy_directly();
+    if (!working()) break;
     stage();
     if (!working()) break;
     if (staged_.empty()) {
@@ -194,6 +197,7 @@ void SoftEndpoint::stage_requests() {
       stage_atomic(handle, *operation);
       continue;
     }
+    if (!goes_by_wire(*operation)) return;
     const std::span<const Copy> copies = operation->copies;
     while (operation->next_copy < copies.size() && copies[operation->next_copy].length_bytes == 0)
       ++operation->next_copy;
@@ -261,6 +265,7 @@ bool SoftEndpoint::stage_write() {
       writes_.pop_front();
       continue;
     }
+    if (!goes_by_wire(*operation)) return false;
     const std::span<const Copy> copies = operation->copies;
     const auto skip_empty = [&] {
       while (operation->next_copy < copies.size() && copies[operation->next_copy].length_bytes == 0)

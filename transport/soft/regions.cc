@@ -1,5 +1,11 @@
 #include "transport/soft/regions.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "base/check.h"
 #include "base/str.h"
 
 namespace slime::transport::soft {
@@ -21,6 +27,43 @@ void RegionRecord::unpin() {
 void RegionRecord::revoke() {
   uses.revoke();
   pins_.fetch_or(kRevoked);
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Loan>& loan : loans_) loan->revoke();
+}
+
+Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
+  if (rights == Rights::kLocal)
+    return Status(Code::kPermissionDenied, "a region that is for its owner alone");
+  if (memory_fd < 0)
+    return Status(Code::kUnimplemented, "memory that was not allocated here cannot be mapped");
+  const Pin pin = Pin::for_peer(*this);
+  if (!pin) return Status(Code::kNotFound, "a region that is closed");
+  Lent out;
+  out.length_bytes = length_bytes;
+  out.rights = rights;
+  // Opened anew: a duplicate would have the rights of the original.
+  const int access = allows(rights, Rights::kRemoteWrite) ? O_RDWR : O_RDONLY;
+  out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
+  if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
+  const std::lock_guard lock(mutex_);
+  if (revoked()) return Status(Code::kNotFound, "a region that is closed");
+  std::erase_if(loans_, [](const std::shared_ptr<Loan>& old) { return old->over(); });
+  loans_.push_back(std::move(loan));
+  return out;
+}
+
+bool RegionRecord::wait_returned(TimePoint deadline) {
+  SLIME_CHECK(revoked());
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(loans_, [](const std::shared_ptr<Loan>& loan) { return !loan->busy(); });
+      if (loans_.empty()) return true;
+    }
+    if (steady_clock().now() >= deadline) return false;
+    // The peer tells nobody: its step is over in less time than a wake-up takes.
+    std::this_thread::sleep_for(limits::kLoanLook);
+  }
 }
 
 void RegionRecord::cut() {
@@ -40,6 +83,13 @@ Result<Handle> RegionTable::add(std::shared_ptr<RegionRecord> record) {
     return Status(Code::kResourceExhausted,
                   str("this device has ", limits::kMaxRegions, " regions; close some"));
   return *id;
+}
+
+Result<Lent> RegionTable::lend(Handle id, std::uint64_t key, std::shared_ptr<Loan> loan) {
+  Code why = Code::kOk;
+  const std::shared_ptr<RegionRecord> record = find(id, key, Rights::kLocal, 0, 0, why);
+  if (record == nullptr) return Status(why, "a region that the peer cannot name");
+  return record->lend(std::move(loan));
 }
 
 void RegionTable::remove(Handle id) {

@@ -7,11 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
 #include "transport/copy_checks.h"
 #include "transport/memory.h"
+#include "transport/peer_memory.h"
 #include "transport/region_uses.h"
 
 namespace slime::transport::soft {
@@ -21,16 +23,26 @@ namespace slime::transport::soft {
 // Two kinds of use keep revocation final. A *pin* is held across one call to the wire that touches the
 // memory, so it is short and never spans a callback. A *use* is held by an operation of ours from its post to
 // its end. revoke() refuses new uses and all pins of peers; cut() refuses every pin. After cut() and
-// wait_unpinned() nothing touches the memory any more.
+// wait_unpinned() nothing here touches the memory any more. A *loan* lets a peer do so by itself; those that
+// are left are waited for last.
 class RegionRecord {
  public:
-  RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key)
-      : data(data), length_bytes(length_bytes), rights(rights), key(key) {}
+  // `memory_fd`: the memfd behind it, which lives until wait_unpinned() has returned; -1 for memory that is
+  // not ours.
+  RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key,
+               int memory_fd = -1)
+      : data(data), length_bytes(length_bytes), rights(rights), key(key), memory_fd(memory_fd) {}
 
   std::byte* const data;
   const std::uint64_t length_bytes;
   const Rights rights;
   const std::uint64_t key;
+  const int memory_fd;
+
+  // Shows it to a peer, until revoke().
+  Result<Lent> lend(std::shared_ptr<Loan> loan);
+  // Only once revoked. False when peers are inside of copies at `deadline` of the steady clock.
+  bool wait_returned(TimePoint deadline);
 
   // False once the region is revoked (peers) or cut (own operations): the memory must not be touched.
   bool pin_for_peer() { return pin(kRevoked | kCut); }
@@ -54,14 +66,16 @@ class RegionRecord {
   std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::vector<std::shared_ptr<Loan>> loans_;  // guarded by mutex_
 };
 
 // The regions of one device that peers may name. Thread: any.
-class RegionTable {
+class RegionTable final : public Lender {
  public:
   // kResourceExhausted when the device has too many.
   Result<Handle> add(std::shared_ptr<RegionRecord> record);
   void remove(Handle id);
+  Result<Lent> lend(Handle id, std::uint64_t key, std::shared_ptr<Loan> loan) override;
   // What a peer asks for with `need`: the record, or why not (kNotFound, kPermissionDenied).
   std::shared_ptr<RegionRecord> find(Handle id, std::uint64_t key, Rights need, std::uint64_t offset,
                                      std::uint64_t length, Code& why) const;

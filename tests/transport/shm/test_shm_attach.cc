@@ -76,7 +76,7 @@ TEST_CASE("parameters and packets are these bytes") {
   parameters.socket_name.bytes.fill(std::byte{0x50});
   parameters.cookie.bytes.fill(std::byte{0xc0});
   CHECK(to_hex(parameters.encode()) ==
-        "01000000"
+        "02000000"
         "04030201"
         "0d0c0b0a"
         "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0"
@@ -89,7 +89,7 @@ TEST_CASE("parameters and packets are these bytes") {
   attach.bell_number = 7;
   CHECK(to_hex(std::as_bytes(std::span(&attach, 1))) ==
         "534c534d"
-        "01000000"
+        "02000000"
         "c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0"
         "00000200"
         "07000000");
@@ -98,9 +98,35 @@ TEST_CASE("parameters and packets are these bytes") {
   attached.code = 6;
   CHECK(to_hex(std::as_bytes(std::span(&attached, 1))) ==
         "534c534d"
-        "01000000"
+        "02000000"
         "09000000"
         "06000000");
+  shm::WindowRequest request;
+  request.region = 0x0000000500000004;
+  request.key = 0x1122334455667788;
+  CHECK(to_hex(std::as_bytes(std::span(&request, 1))) ==
+        "534c534d"
+        "02000000"
+        "0400000005000000"
+        "8877665544332211");
+  shm::WindowReply reply;
+  reply.region = request.region;
+  reply.key = request.key;
+  reply.rights = 3;
+  reply.slot = 0x0a;
+  reply.ticket = 0x0b;
+  reply.length_bytes = 0x200000;
+  CHECK(to_hex(std::as_bytes(std::span(&reply, 1))) ==
+        "534c534d"
+        "02000000"
+        "0400000005000000"
+        "8877665544332211"
+        "00"
+        "03"
+        "0a00"
+        "00000000"
+        "0b00000000000000"
+        "0000200000000000");
 }
 
 TEST_CASE("a peer of another host, or of another user, is told what to use instead") {

@@ -1,0 +1,419 @@
+// Memory that a peer maps: what it may do with it, until when, and what a peer that lies, stops or dies
+// changes.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <memory>
+
+#include "transport/owned_memory.h"
+#include "transport/shm/exports.h"
+#include "transport/shm/windows.h"
+#include "transport/soft/device.h"
+
+namespace slime::transport::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kMiB = 1 << 20;
+constexpr std::byte kOld{0x22};
+constexpr std::byte kPeers{0xee};
+constexpr std::byte kNew{0x11};
+
+bool all_are(Bytes bytes, std::byte value) {
+  return std::all_of(bytes.begin(), bytes.end(), [value](std::byte b) { return b == value; });
+}
+
+// A device with regions, and what one peer has been told about them.
+struct Owner {
+  Owner() {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+    peers_end = UniqueFd(fds[1]);
+    attachment->socket = UniqueFd(fds[0]);
+    auto memory = shm::SharedMemory::create(shm::kExportPageBytes, page_fd);
+    REQUIRE(memory.has_value());
+    attachment->memory = std::move(*memory);
+    exports = std::make_unique<shm::Exports>(attachment, *new (attachment->memory.data()) shm::ExportPage());
+  }
+  [[nodiscard]] shm::ExportPage& page() const {
+    return *reinterpret_cast<shm::ExportPage*>(attachment->memory.data());
+  }
+  [[nodiscard]] MemoryRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite) const {
+    auto memory = OwnedMemory::create(bytes);
+    REQUIRE(memory.has_value());
+    std::memset(memory->data(), static_cast<int>(kOld), bytes);
+    auto record = std::make_shared<soft::RegionRecord>(memory->data(), bytes, rights, 0x77, memory->fd());
+    const auto id = device->regions.add(record);
+    REQUIRE(id.has_value());
+    return MemoryRegion(
+        std::make_unique<soft::SoftRegion>(device, std::move(record), *id, std::move(*memory)));
+  }
+  // Answers the one request that is there.
+  void answer() const {
+    auto packet = shm::receive_packet(attachment->socket.get());
+    REQUIRE_MESSAGE(packet.has_value(), packet.status().to_string());
+    const auto request = shm::decode_window_request(*packet);
+    REQUIRE(request.has_value());
+    UniqueFd descriptor;
+    const shm::WindowReply reply = exports->answer(*request, device->regions, descriptor);
+    const int sent[] = {descriptor.get()};
+    REQUIRE(shm::send_packet(attachment->socket.get(), std::as_bytes(std::span(&reply, 1)),
+                             std::span(sent).first(descriptor.valid() ? 1 : 0))
+                .ok());
+  }
+
+  std::shared_ptr<soft::DeviceState> device = std::make_shared<soft::DeviceState>();
+  std::shared_ptr<shm::Attachment> attachment = std::make_shared<shm::Attachment>();
+  UniqueFd page_fd;
+  UniqueFd peers_end;
+  std::unique_ptr<shm::Exports> exports;
+};
+
+// The peer's side of it.
+struct User {
+  explicit User(const Owner& of) : owner(of) {
+    auto made = Loop::create();
+    REQUIRE(made.has_value());
+    loop = std::move(*made);
+    unmapper = std::make_unique<shm::Unmapper>(*loop);
+    windows = std::make_unique<shm::Windows>(*unmapper);
+    windows->attach(owner.attachment, owner.page(), [this](const shm::WindowRequest& request) {
+      return shm::send_packet(owner.peers_end.get(), std::as_bytes(std::span(&request, 1)), {});
+    });
+  }
+  Status take_reply() const {
+    auto packet = shm::receive_packet(owner.peers_end.get());
+    REQUIRE(packet.has_value());
+    const auto reply = shm::decode_window_reply(*packet);
+    REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
+    return windows->on_reply(*reply, std::move(packet->descriptors));
+  }
+  // Asks, is answered, and looks again.
+  PeerMemory::Reach reach(const MemoryRegion& region) const {
+    const RegionDescriptor descriptor = region.describe();
+    if (windows->reach(descriptor).way != PeerMemory::Way::kAsked) return windows->reach(descriptor);
+    owner.answer();
+    REQUIRE(take_reply().ok());
+    return windows->reach(descriptor);
+  }
+
+  const Owner& owner;
+  std::shared_ptr<Loop> loop;
+  std::unique_ptr<shm::Unmapper> unmapper;
+  std::unique_ptr<shm::Windows> windows;
+};
+
+// Runs `fn` in a process of its own, which exits with what it returns. Windows that are mapped here are
+// mapped there, too.
+template <class F>
+pid_t in_child(Owner& owner, F fn) {
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    owner.attachment->socket.reset();
+    _exit(fn());
+  }
+  owner.peers_end.reset();  // the child's alone, so that its end is seen
+  return pid;
+}
+
+int wait_for(pid_t pid) {
+  int state = 0;
+  REQUIRE(::waitpid(pid, &state, WUNTRACED) == pid);
+  return state;
+}
+
+TEST_CASE("no byte of a peer that is stopped inside a copy lands after the region was closed") {
+  Owner owner;
+  MemoryRegion region = owner.region(8 * kMiB + 5);
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  const PeerWindow window = *reach.window;
+  const pid_t peer = in_child(owner, [&] {
+    if (!window.begin()) return 2;
+    std::memset(window.data, static_cast<int>(kPeers), 4 * kMiB);
+    ::raise(SIGSTOP);
+    std::memset(window.data, static_cast<int>(kPeers), window.length_bytes);
+    return window.end() ? 1 : 0;
+  });
+  REQUIRE(WIFSTOPPED(wait_for(peer)));
+  const MutableBytes bytes = region.bytes();
+  CHECK(all_are(bytes.first(4 * kMiB), kPeers));
+  CHECK(region.close(milliseconds(20)).code() == Code::kDeadlineExceeded);
+  // What had landed stays, what had not never comes.
+  CHECK(all_are(bytes.first(4 * kMiB), kPeers));
+  CHECK(all_are(bytes.subspan(4 * kMiB), kOld));
+  std::fill(bytes.begin(), bytes.end(), kNew);
+  REQUIRE(::kill(peer, SIGCONT) == 0);
+  const int state = wait_for(peer);
+  REQUIRE(WIFEXITED(state));
+  CHECK(WEXITSTATUS(state) == 0);  // and the peer knows that its copy did not count
+  CHECK(all_are(bytes, kNew));
+}
+
+TEST_CASE("a peer that is stopped inside a copy reads nothing that came after the region was closed") {
+  Owner owner;
+  MemoryRegion region = owner.region(2 * kMiB, Rights::kRemoteRead);
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  const PeerWindow window = *reach.window;
+  const pid_t peer = in_child(owner, [&] {
+    if (!window.begin()) return 2;
+    ::raise(SIGSTOP);
+    const bool clean = all_are(Bytes(window.data, window.length_bytes), kOld);
+    return clean && !window.end() ? 0 : 1;
+  });
+  REQUIRE(WIFSTOPPED(wait_for(peer)));
+  CHECK(region.close(Nanos::zero()).code() == Code::kDeadlineExceeded);
+  std::fill(region.bytes().begin(), region.bytes().end(), kNew);
+  REQUIRE(::kill(peer, SIGCONT) == 0);
+  const int state = wait_for(peer);
+  REQUIRE(WIFEXITED(state));
+  CHECK(WEXITSTATUS(state) == 0);
+}
+
+TEST_CASE("a peer that was killed inside a copy holds nothing up") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  pid_t peer = 0;
+  {
+    User user(owner);
+    const PeerMemory::Reach reach = user.reach(region);
+    REQUIRE(reach.way == PeerMemory::Way::kDirect);
+    const PeerWindow window = *reach.window;
+    peer = in_child(owner, [&] {
+      (void)window.begin();
+      ::raise(SIGSTOP);
+      return 0;
+    });
+  }
+  REQUIRE(WIFSTOPPED(wait_for(peer)));
+  REQUIRE(owner.page().in_use.load() != 0);
+  REQUIRE(::kill(peer, SIGKILL) == 0);
+  REQUIRE(WIFSIGNALED(wait_for(peer)));
+  const TimePoint begin = steady_clock().now();
+  CHECK(region.close(seconds(20)).ok());
+  CHECK(steady_clock().now() - begin < seconds(10));
+}
+
+TEST_CASE("after a region was closed its window opens no more, and is unmapped by the next sweep") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  REQUIRE(reach.window->begin());
+  CHECK(reach.window->end());
+  CHECK(region.close().ok());
+  CHECK_FALSE(reach.window->begin());
+  CHECK(owner.page().in_use.load() == 0);
+  CHECK(user.windows->mapped() == 1);
+  user.windows->sweep();
+  CHECK(user.windows->mapped() == 0);
+  CHECK(user.windows->empty());
+}
+
+TEST_CASE("an owner whose side of the connection ended has taken everything back") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  owner.exports.reset();
+  CHECK_FALSE(reach.window->begin());
+  CHECK(region.close(Nanos::zero()).ok());
+}
+
+TEST_CASE("the descriptor of a region that is only for reading cannot be mapped for writing, nor written") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB, Rights::kRemoteRead);
+  shm::WindowRequest request;
+  request.region = region.describe().id.packed();
+  request.key = region.describe().keys[0];
+  UniqueFd descriptor;
+  const shm::WindowReply reply = owner.exports->answer(request, owner.device->regions, descriptor);
+  REQUIRE(reply.code == 0);
+  CHECK(static_cast<Rights>(reply.rights) == Rights::kRemoteRead);
+  CHECK(::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0) == MAP_FAILED);
+  CHECK(::write(descriptor.get(), "x", 1) < 0);
+  CHECK(shm::SharedMemory::map(descriptor.get(), kMiB, shm::Access::kRead).has_value());
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  CHECK_FALSE(reach.window->covers(region.describe(), Rights::kRemoteWrite, 0, 1));
+  CHECK(reach.window->covers(region.describe(), Rights::kRemoteRead, 0, kMiB));
+  CHECK_FALSE(reach.window->covers(region.describe(), Rights::kRemoteRead, 1, kMiB));
+}
+
+TEST_CASE("a region is shown to nobody without its key, beyond its rights, or after it was closed") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  MemoryRegion own = owner.region(kMiB, Rights::kLocal);
+  const auto asked = [&](const RegionDescriptor& descriptor, std::uint64_t key) {
+    shm::WindowRequest request;
+    request.region = descriptor.id.packed();
+    request.key = key;
+    UniqueFd descriptor_of_memory;
+    const shm::WindowReply reply =
+        owner.exports->answer(request, owner.device->regions, descriptor_of_memory);
+    CHECK(descriptor_of_memory.valid() == (reply.code == 0));
+    return static_cast<Code>(reply.code);
+  };
+  const RegionDescriptor descriptor = region.describe();
+  CHECK(asked(descriptor, descriptor.keys[0]) == Code::kOk);
+  CHECK(asked(descriptor, descriptor.keys[0] ^ 2) == Code::kPermissionDenied);
+  CHECK(asked(own.describe(), own.describe().keys[0]) == Code::kPermissionDenied);
+  CHECK(region.close().ok());
+  CHECK(asked(descriptor, descriptor.keys[0]) == Code::kNotFound);
+}
+
+TEST_CASE("one peer is shown so many regions and no more, and closing one makes room") {
+  Owner owner;
+  User user(owner);
+  std::vector<MemoryRegion> regions;
+  for (std::size_t i = 0; i < limits::kExports; ++i) {
+    regions.push_back(owner.region(4096));
+    REQUIRE(user.reach(regions.back()).way == PeerMemory::Way::kDirect);
+  }
+  MemoryRegion more = owner.region(4096);
+  CHECK(user.windows->reach(more.describe()).way == PeerMemory::Way::kWire);
+  CHECK(regions[17].close().ok());
+  CHECK(user.reach(more).way == PeerMemory::Way::kDirect);
+  CHECK(user.windows->mapped() == limits::kWindows);
+}
+
+// What the owner says, with another descriptor or other numbers.
+struct Lie {
+  Lie() : region(owner.region(kMiB)), user(owner) {
+    REQUIRE(user.windows->reach(region.describe()).way == PeerMemory::Way::kAsked);
+    shm::WindowRequest request;
+    request.region = region.describe().id.packed();
+    request.key = region.describe().keys[0];
+    reply = owner.exports->answer(request, owner.device->regions, descriptor);
+    REQUIRE(reply.code == 0);
+  }
+  Code told(UniqueFd fd) {
+    std::vector<UniqueFd> descriptors;
+    descriptors.push_back(std::move(fd));
+    return user.windows->on_reply(reply, std::move(descriptors)).code();
+  }
+  [[nodiscard]] PeerMemory::Way way() const { return user.windows->reach(region.describe()).way; }
+  Owner owner;
+  MemoryRegion region;
+  User user;
+  UniqueFd descriptor;
+  shm::WindowReply reply;
+};
+
+UniqueFd memfd(std::size_t bytes, int seals) {
+  UniqueFd out(::memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(out.get(), static_cast<off_t>(bytes)) == 0);
+  if (seals != 0) REQUIRE(::fcntl(out.get(), F_ADD_SEALS, seals) == 0);
+  return out;
+}
+
+TEST_CASE("memory that could shrink, or has another size than it is said to have, is never mapped") {
+  {
+    Lie lie;
+    CHECK(lie.told(memfd(kMiB, 0)) == Code::kCorrupt);
+    CHECK(lie.way() == PeerMemory::Way::kWire);
+  }
+  {
+    Lie lie;
+    CHECK(lie.told(memfd(kMiB - 4096, F_SEAL_SHRINK)) == Code::kCorrupt);
+    CHECK(lie.way() == PeerMemory::Way::kWire);
+  }
+  {
+    Lie lie;
+    CHECK(lie.told(memfd(2 * kMiB, F_SEAL_SHRINK)) == Code::kCorrupt);
+  }
+  Lie lie;
+  CHECK(lie.told(UniqueFd(::open("/dev/zero", O_RDWR | O_CLOEXEC))) == Code::kCorrupt);
+  CHECK(lie.user.windows->mapped() == 0);
+}
+
+TEST_CASE("memory that cannot be mapped as promised is reached through the rings") {
+  {
+    Lie lie;  // for reading only, said to be for writing
+    const UniqueFd own = memfd(kMiB, F_SEAL_SHRINK);
+    const std::string path = "/proc/self/fd/" + std::to_string(own.get());
+    CHECK(lie.told(UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC))) == Code::kOk);
+    CHECK(lie.way() == PeerMemory::Way::kWire);
+  }
+  Lie lie;  // more than one peer may have us map
+  lie.reply.length_bytes = limits::kWindowBytes + 1;
+  CHECK(lie.told(memfd(kMiB, F_SEAL_SHRINK)) == Code::kOk);
+  CHECK(lie.way() == PeerMemory::Way::kWire);
+}
+
+TEST_CASE("an answer that nobody asked for is corrupt, also the second one") {
+  Lie lie;
+  lie.reply.key ^= 2;
+  CHECK(lie.told(UniqueFd()) == Code::kCorrupt);
+  lie.reply.key ^= 2;
+  CHECK(lie.told(std::move(lie.descriptor)) == Code::kOk);
+  CHECK(lie.way() == PeerMemory::Way::kDirect);
+  CHECK(lie.told(memfd(kMiB, F_SEAL_SHRINK)) == Code::kCorrupt);
+}
+
+TEST_CASE("an answer whose descriptor was lost leaves nobody waiting: the rings do") {
+  Lie lie;
+  shm::Packet packet;
+  const Bytes bytes = std::as_bytes(std::span(&lie.reply, 1));
+  packet.bytes.assign(bytes.begin(), bytes.end());
+  packet.lost_descriptors = true;
+  const auto reply = shm::decode_window_reply(packet);
+  REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
+  CHECK(lie.user.windows->on_reply(*reply, {}).ok());
+  CHECK(lie.way() == PeerMemory::Way::kWire);
+}
+
+TEST_CASE("when no answer can come any more the rings do, and what is mapped stays") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  MemoryRegion other = owner.region(kMiB);
+  User user(owner);
+  REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
+  REQUIRE(user.windows->reach(other.describe()).way == PeerMemory::Way::kAsked);
+  user.windows->lose();
+  CHECK(user.windows->reach(other.describe()).way == PeerMemory::Way::kWire);
+  CHECK(user.windows->reach(region.describe()).way == PeerMemory::Way::kDirect);
+}
+
+TEST_CASE("memory that is not Slime's is not asked for") {
+  Owner owner;
+  MemoryRegion region = owner.region(kMiB);
+  User user(owner);
+  RegionDescriptor foreign = region.describe();
+  foreign.keys[0] &= ~std::uint64_t{1};
+  CHECK(user.windows->reach(foreign).way == PeerMemory::Way::kWire);
+  CHECK(user.windows->empty());
+}
+
+TEST_CASE("a large window is unmapped in pieces, one in each turn of the loop") {
+  Owner owner;
+  MemoryRegion region = owner.region(40 * kMiB + 5);
+  User user(owner);
+  REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
+  user.windows.reset();
+  std::vector<std::size_t> left{user.unmapper->left_bytes()};
+  while (left.back() > 0 && left.size() < 10) {
+    user.loop->poll(Nanos::zero());
+    left.push_back(user.unmapper->left_bytes());
+  }
+  CHECK(left == std::vector<std::size_t>{40 * kMiB + 5, 16 * kMiB, 0});
+}
+
+}  // namespace
+}  // namespace slime::transport::testing

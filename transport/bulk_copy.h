@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace slime::transport {
+
+// memcpy() for blocks whose bytes are in no cache, and will be in none when they are used next: it stores
+// past the caches, and asks for what it reads far ahead. What it stored is visible to whoever sees a later
+// store of this thread. The ranges do not overlap. Plain memcpy() for short blocks, and on processors other
+// than x86-64 with AVX2.
+void bulk_copy_cold(void* to, const void* from, std::size_t bytes);
+
+// Whether what is copied lately fits into the last level cache. Blocks that are copied again and again are
+// better kept there; with more of them than fit, each one only evicts what the next one needs.
+//
+// Counts the distinct 64 KiB pieces (a hash of their addresses) that an epoch of copies names, an epoch being
+// as many bytes as the cache has; the epoch before decides. So a burst of new data costs at most one epoch.
+// Thread: one.
+class WorkingSet {
+ public:
+  // `cache_bytes`: of the last level cache.
+  explicit WorkingSet(std::size_t cache_bytes) : cache_bytes_(cache_bytes) {}
+  // Notes a copy; true: it is one of so many different ones that the caches do not help.
+  bool note(const void* to, const void* from, std::size_t bytes);
+
+ private:
+  static constexpr std::size_t kPieceBits = 16;
+  static constexpr std::size_t kPlaces = 4096;
+  void touch(const void* begin, std::size_t bytes);
+
+  const std::size_t cache_bytes_;
+  std::array<std::uint32_t, kPlaces> seen_{};  // the epoch in which a piece was last named
+  std::uint32_t epoch_ = 1;
+  std::size_t moved_ = 0;     // bytes of this epoch
+  std::size_t distinct_ = 0;  // pieces of this epoch
+  bool cold_ = false;
+};
+
+// The last level cache of this machine; 32 MiB where the kernel does not say.
+std::size_t last_level_cache_bytes();
+
+// One block, by what this thread has copied lately.
+void bulk_copy(void* to, const void* from, std::size_t bytes);
+
+}  // namespace slime::transport

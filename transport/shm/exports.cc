@@ -1,0 +1,103 @@
+#include "transport/shm/exports.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace slime::transport::shm {
+namespace {
+
+// The kernel closes a process's sockets after none of its threads can touch memory any more.
+bool is_gone(int socket) {
+  pollfd entry{socket, POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+}  // namespace
+
+class Exports::Export final : public Loan {
+ public:
+  Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket)
+      : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket) {
+    page_.shown[slot_].store(ticket_, std::memory_order_seq_cst);
+  }
+
+  void revoke() override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(revoked_, true)) return;
+    page_.shown[slot_].store(0, std::memory_order_seq_cst);
+  }
+  [[nodiscard]] bool busy() const override {
+    const std::lock_guard lock(mutex_);
+    return may_be_copying();
+  }
+  // Nothing of it is left: its slot may be used again.
+  [[nodiscard]] bool over() const override {
+    const std::lock_guard lock(mutex_);
+    return revoked_ && !may_be_copying();
+  }
+
+ private:
+  // The attachment goes with the last answer that is no: a region may outlive many connections.
+  bool may_be_copying() const {
+    if (attachment_ == nullptr) return false;
+    if (page_.in_use.load(std::memory_order_seq_cst) == ticket_ && !is_gone(attachment_->socket.get()))
+      return true;
+    if (revoked_) attachment_.reset();
+    return false;
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<Attachment> attachment_;  // null: over
+  ExportPage& page_;
+  const std::size_t slot_;
+  const std::uint64_t ticket_;
+  bool revoked_ = false;
+};
+
+Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
+    : attachment_(std::move(attachment)), page_(page) {}
+
+Exports::~Exports() {
+  for (const std::shared_ptr<Export>& lent : exports_) {
+    lent->revoke();
+    (void)lent->busy();  // else its region keeps it, and the attachment, until the copy has ended
+  }
+}
+
+WindowReply Exports::refuse(const WindowRequest& request, Code code) {
+  if (newest_ != nullptr) std::exchange(newest_, nullptr)->revoke();
+  WindowReply reply;
+  reply.region = request.region;
+  reply.key = request.key;
+  reply.code = static_cast<std::uint8_t>(code);
+  return reply;
+}
+
+WindowReply Exports::answer(const WindowRequest& request, Lender& lender, UniqueFd& descriptor) {
+  newest_ = nullptr;
+  const auto free = std::find_if(exports_.begin(), exports_.end(), [](const auto& e) { return e->over(); });
+  const auto slot = static_cast<std::size_t>(free - exports_.begin());
+  if (slot == limits::kExports) return refuse(request, Code::kResourceExhausted);
+  auto lent = std::make_shared<Export>(attachment_, page_, slot, ++last_ticket_);
+  Result<Lent> memory = lender.lend(Handle::unpack(request.region), request.key, lent);
+  newest_ = lent.get();
+  if (!memory) return refuse(request, memory.error().code());
+  if (slot == exports_.size())
+    exports_.push_back(std::move(lent));
+  else
+    *free = std::move(lent);
+  WindowReply reply;
+  reply.region = request.region;
+  reply.key = request.key;
+  reply.ticket = last_ticket_;
+  reply.length_bytes = memory->length_bytes;
+  reply.slot = static_cast<std::uint16_t>(slot);
+  reply.rights = static_cast<std::uint8_t>(memory->rights);
+  descriptor = std::move(memory->memory);
+  return reply;
+}
+
+}  // namespace slime::transport::shm

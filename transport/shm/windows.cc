@@ -1,0 +1,151 @@
+#include "transport/shm/windows.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace slime::transport::shm {
+
+// ------------------------------------------------------------------------------------------------- unmapping
+
+Unmapper::~Unmapper() {
+  if (deferred_) loop_.drop_deferred(*this);
+}
+
+void Unmapper::take(SharedMemory memory) {
+  if (memory.size() <= limits::kUnmapBytes) return;
+  left_.push_back(std::move(memory));
+  if (!std::exchange(deferred_, true)) loop_.defer(*this);
+}
+
+std::size_t Unmapper::left_bytes() const {
+  std::size_t bytes = 0;
+  for (const SharedMemory& memory : left_) bytes += memory.size();
+  return bytes;
+}
+
+void Unmapper::run_deferred() noexcept {
+  deferred_ = false;
+  left_.back().unmap_end(limits::kUnmapBytes);
+  if (!left_.back()) left_.pop_back();
+  if (left_.empty()) return;
+  deferred_ = true;
+  loop_.defer(*this);
+}
+
+// --------------------------------------------------------------------------------------------------- windows
+
+Windows::~Windows() {
+  for (auto& [region, entry] : entries_) unmap(entry);
+}
+
+bool Windows::attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask) {
+  attachment_ = std::move(attachment);
+  page_ = &page;
+  ask_ = std::move(ask);
+  return awaited_;
+}
+
+PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
+  if (!is_lendable(region)) return {};
+  const std::uint64_t id = region.id.packed();
+  if (last_ == nullptr || last_region_ != id) {
+    if (page_ == nullptr) {
+      awaited_ = true;
+      return {Way::kAsked, nullptr};
+    }
+    auto found = entries_.find(id);
+    if (found == entries_.end()) {
+      if (lost_ || !make_room()) return {};
+      found = entries_.try_emplace(id).first;
+      found->second.window.key = region.keys[0];
+      ++asked_;
+      WindowRequest request;
+      request.region = id;
+      request.key = region.keys[0];
+      if (!ask_(request).ok()) lose();
+    }
+    last_region_ = id;
+    last_ = &found->second;
+  }
+  if (last_->state == State::kMapped) return {Way::kDirect, &last_->window};
+  return {last_->state == State::kAsked && !lost_ ? Way::kAsked : Way::kWire, nullptr};
+}
+
+// What was refused, or taken back, goes first: it may be asked for again.
+bool Windows::make_room() {
+  if (asked_ >= limits::kWindowsAsked) return false;
+  if (entries_.size() < limits::kWindows) return true;
+  sweep();
+  std::erase_if(entries_, [](const auto& entry) { return entry.second.state == State::kRefused; });
+  last_ = nullptr;
+  return entries_.size() < limits::kWindows;
+}
+
+Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descriptors) {
+  const auto found = entries_.find(reply.region);
+  if (found == entries_.end() || found->second.state != State::kAsked ||
+      found->second.window.key != reply.key)
+    return {Code::kCorrupt, "an answer about a region that was not asked for"};
+  Entry& entry = found->second;
+  --asked_;
+  entry.state = State::kRefused;
+  // A peer that has no descriptors left, or we: the rings do.
+  if (reply.code != 0 || descriptors.empty()) return {};
+  return map(entry, reply, descriptors.front());
+}
+
+Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memory) {
+  if (reply.length_bytes > limits::kWindowBytes - bytes_) return {};
+  const auto rights = static_cast<Rights>(reply.rights);
+  const bool writable = allows(rights, Rights::kRemoteWrite);
+  Result<SharedMemory> mapped = SharedMemory::map(memory.get(), static_cast<std::size_t>(reply.length_bytes),
+                                                  writable ? Access::kWrite : Access::kRead);
+  if (!mapped && mapped.error().code() == Code::kCorrupt) return std::move(mapped).error();
+  if (!mapped) return {};
+  entry.memory = std::move(*mapped);
+  bytes_ += entry.memory.size();
+  entry.window.data = entry.memory.data();
+  entry.window.length_bytes = entry.memory.size();
+  entry.window.rights = rights;
+  entry.window.ticket = reply.ticket;
+  entry.window.in_use = &page_->in_use;
+  entry.window.shown = &page_->shown[reply.slot];
+  entry.state = State::kMapped;
+  return {};
+}
+
+void Windows::lose() {
+  lost_ = true;
+  asked_ = 0;
+}
+
+void Windows::unmap(Entry& entry) {
+  bytes_ -= entry.memory.size();
+  unmapper_.take(std::move(entry.memory));
+}
+
+void Windows::sweep() {
+  for (auto next = entries_.begin(); next != entries_.end();) {
+    const auto here = next++;
+    Entry& entry = here->second;
+    if (entry.state != State::kMapped ||
+        entry.window.shown->load(std::memory_order_relaxed) == entry.window.ticket)
+      continue;
+    unmap(entry);
+    entries_.erase(here);
+    last_ = nullptr;
+  }
+}
+
+bool Windows::empty() const {
+  return std::all_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.second.state == State::kRefused; });
+}
+
+std::size_t Windows::mapped() const {
+  return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& entry) {
+    return entry.second.state == State::kMapped;
+  }));
+}
+
+}  // namespace slime::transport::shm

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/function.h"
+#include "transport/loop.h"
+#include "transport/peer_memory.h"
+#include "transport/shm/exports.h"
+#include "transport/shm/packet.h"
+#include "transport/shm/shared_memory.h"
+
+namespace slime::transport::shm {
+
+// Unmaps what was large in pieces, one in each turn of the loop: the kernel gives a gigabyte of pages back
+// for so long that everybody else's work would wait. Thread: the loop.
+class Unmapper final : private Deferred {
+ public:
+  explicit Unmapper(Loop& loop) : loop_(loop) {}
+  Unmapper(const Unmapper&) = delete;
+  Unmapper& operator=(const Unmapper&) = delete;
+  ~Unmapper();  // the rest at once
+  void take(SharedMemory memory);
+  [[nodiscard]] std::size_t left_bytes() const;
+
+ private:
+  void run_deferred() noexcept override;
+
+  Loop& loop_;
+  bool deferred_ = false;
+  std::vector<SharedMemory> left_;
+};
+
+// The regions of one peer that are mapped here. Thread: the loop. Lifetime: within that of the unmapper.
+class Windows final : public PeerMemory {
+ public:
+  // Asks the peer; an error: it cannot be asked.
+  using Ask = UniqueFunction<Status(const WindowRequest&)>;
+
+  explicit Windows(Unmapper& unmapper) : unmapper_(unmapper) {}
+  Windows(const Windows&) = delete;
+  Windows& operator=(const Windows&) = delete;
+  ~Windows();
+
+  // Until then everything counts as asked for. True: somebody did, and waits.
+  bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
+  Reach reach(const RegionDescriptor& region) override;
+  // kCorrupt: not an answer of a right peer.
+  Status on_reply(const WindowReply& reply, std::vector<UniqueFd> descriptors);
+  // No answer comes any more.
+  void lose();
+  // Unmaps what the peer has taken back.
+  void sweep();
+  [[nodiscard]] std::size_t mapped() const;
+  // Neither mapped nor asked for.
+  [[nodiscard]] bool empty() const;
+
+ private:
+  enum class State { kAsked, kMapped, kRefused };
+  struct Entry {
+    State state = State::kAsked;
+    PeerWindow window;  // its key is what was asked with
+    SharedMemory memory;
+  };
+  bool make_room();
+  void unmap(Entry& entry);
+  Status map(Entry& entry, const WindowReply& reply, const UniqueFd& memory);
+
+  Unmapper& unmapper_;
+  std::shared_ptr<Attachment> attachment_;
+  ExportPage* page_ = nullptr;
+  Ask ask_;
+  bool lost_ = false;
+  bool awaited_ = false;                    // before attach()
+  std::map<std::uint64_t, Entry> entries_;  // by the region's packed handle
+  std::uint64_t bytes_ = 0;                 // mapped
+  std::size_t asked_ = 0;
+  // What reach() was asked for last.
+  std::uint64_t last_region_ = 0;
+  const Entry* last_ = nullptr;
+};
+
+}  // namespace slime::transport::shm

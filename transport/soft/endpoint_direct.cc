@@ -1,0 +1,171 @@
+// Reads and writes of memory that the peer lets us map: copied here, once, without the peer's program. They
+// keep their place in the queues, so that notifications and barriers mean what they mean on the wire.
+#include <algorithm>
+
+#include "transport/bulk_copy.h"
+#include "transport/soft/endpoint.h"
+
+namespace slime::transport::soft {
+namespace {
+
+// The window and the local region of the block that is being copied; those of the next block mostly are the
+// same.
+class Holding {
+ public:
+  explicit Holding(PeerMemory& memory) : memory_(memory) {}
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
+  ~Holding() { release().ignore(); }
+
+  // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
+  Code hold(const Copy& copy, RegionRecord& local, Rights need) {
+    if (copy.remote != remote_) {
+      const Status ended = release();
+      if (!ended.ok()) return ended.code();
+      const PeerMemory::Reach reach = memory_.reach(copy.remote->descriptor());
+      if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin()) return Code::kNotFound;
+      remote_ = copy.remote;
+      window_ = *reach.window;
+    }
+    if (!window_.covers(copy.remote->descriptor(), need, copy.remote_offset, copy.length_bytes))
+      return Code::kNotFound;  // it was looked at before, so this is another region than then
+    if (&local != local_) {
+      pin_ = Pin::for_own(local);
+      local_ = pin_ ? &local : nullptr;
+      if (!pin_) return Code::kUnavailable;
+    }
+    return Code::kOk;
+  }
+  [[nodiscard]] std::byte* remote_data() const { return window_.data; }
+  // kNotFound: what was copied last may have been too late.
+  Status release() {
+    if (std::exchange(remote_, nullptr) == nullptr || window_.end()) return {};
+    return Status(Code::kNotFound, "the peer closed its region");
+  }
+
+ private:
+  PeerMemory& memory_;
+  const RemoteRegion* remote_ = nullptr;
+  PeerWindow window_;
+  const RegionRecord* local_ = nullptr;
+  Pin pin_;
+};
+
+}  // namespace
+
+// Decided once, for the whole batch: the first time that nothing is in front of it.
+SoftEndpoint::Way SoftEndpoint::way_of(const OneSided& operation) {
+  if (peer_memory_ == nullptr || operation.atomic()) return Way::kWire;
+  Way way = Way::kWire;
+  for (const Copy& copy : operation.copies) {
+    if (copy.length_bytes == 0) continue;
+    const RegionDescriptor& region = copy.remote->descriptor();
+    const PeerMemory::Reach reach = peer_memory_->reach(region);
+    if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
+    // What the target would refuse it shall refuse itself.
+    if (reach.way == PeerMemory::Way::kWire ||
+        !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
+      return Way::kWire;
+    way = Way::kDirect;
+  }
+  return way;
+}
+
+bool SoftEndpoint::goes_by_wire(OneSided& operation) {
+  if (operation.way == Way::kOpen) {
+    operation.way = way_of(operation);
+    if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
+  }
+  return operation.way == Way::kWire;
+}
+
+// Copies until the operation's end or the step's.
+Code SoftEndpoint::copy_blocks(OneSided& operation) {
+  const bool read = operation.kind == Kind::kRead;
+  Holding holding(*peer_memory_);
+  while (operation.next_copy < operation.copies.size()) {
+    const Copy& copy = operation.copies[operation.next_copy];
+    if (copy.length_bytes > 0) {
+      if (copy_left_ == 0) break;
+      const Code code = holding.hold(copy, record_of(copy), operation.need());
+      if (code != Code::kOk) return code;
+      const std::uint64_t at = operation.copy_offset;
+      const std::uint64_t part = std::min(copy.length_bytes - at, copy_left_);
+      std::byte* const there = holding.remote_data() + copy.remote_offset + at;
+      std::byte* const here = copy.local->data() + copy.local_offset + at;
+      bulk_copy(read ? here : there, read ? there : here, part);
+      operation.started = true;
+      counters_.direct_bytes += part;
+      copy_left_ -= std::min(copy_left_, std::max(part, limits::kCopyStepLeast));
+      operation.copy_offset += part;
+      if (operation.copy_offset < copy.length_bytes) break;
+    }
+    operation.copy_offset = 0;
+    ++operation.next_copy;
+  }
+  return holding.release().code();
+}
+
+// Within the post: one that is short and has nothing in front of it. False: it is posted like any other.
+bool SoftEndpoint::copy_now(OneSided& operation) {
+  if (peer_memory_ == nullptr || operation.has_imm || operation.atomic() ||
+      operation.copies.size() > limits::kPromptCopyBlocks)
+    return false;
+  if (!(operation.kind == Kind::kWrite ? writes_ : requests_).empty()) return false;
+  std::uint64_t total = 0;
+  for (const Copy& copy : operation.copies) {
+    if (copy.length_bytes > limits::kPromptCopyBytes) return false;
+    total += copy.length_bytes;
+  }
+  if (total > limits::kPromptCopyBytes || way_of(operation) != Way::kDirect) return false;
+  const std::uint64_t left = std::exchange(copy_left_, limits::kCopyStepBytes);
+  const Code code = copy_blocks(operation);
+  copy_left_ = left;
+  if (code == Code::kOk) return true;
+  operation.next_copy = 0;  // what is wrong is found, and told, once more
+  operation.copy_offset = 0;
+  return false;
+}
+
+// What is at the head of a queue and can be copied, up to the step's end.
+void SoftEndpoint::copy_head(Queue<Handle>& queue) {
+  while (working() && !queue.empty()) {
+    const Handle handle = queue.front();
+    OneSided* operation = operations_.find(handle);
+    if (operation == nullptr) {
+      queue.pop_front();
+      continue;
+    }
+    if (goes_by_wire(*operation) || operation->way == Way::kOpen) return;
+    if (copy_left_ == 0) return schedule_turn();
+    const Code code = copy_blocks(*operation);
+    if (code == Code::kUnavailable)
+      return break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
+    const bool over = operation->next_copy == operation->copies.size();
+    if (code == Code::kOk && !over) continue;
+    if (code == Code::kOk) ++counters_.direct_copies;
+    if (code == Code::kOk && operation->has_imm) {
+      operation->way = Way::kWire;  // which brings the notification
+      return;
+    }
+    if (operation->has_imm) --credit_used_;
+    queue.pop_front();
+    completed_in_stage_ = true;
+    operation->failure = code;
+    complete_one_sided(handle, code == Code::kOk ? Status() : refused_by_peer(*operation));
+  }
+}
+
+// Writes and reads take turns.
+void SoftEndpoint::copy_directly() {
+  if (peer_memory_ == nullptr || (writes_.empty() && requests_.empty())) return;
+  copies_reads_ = !copies_reads_;
+  copy_head(copies_reads_ ? requests_ : writes_);
+  copy_head(copies_reads_ ? writes_ : requests_);
+}
+
+void SoftEndpoint::on_peer_memory() noexcept {
+  if (working()) schedule();
+}
+
+}  // namespace slime::transport::soft
