@@ -15,6 +15,7 @@ namespace {
 constexpr LimitKind kKinds[] = {LimitKind::kPingPong,  LimitKind::kRing,   LimitKind::kTcpEcho,
                                 LimitKind::kTcpStream, LimitKind::kMemcpy, LimitKind::kPlainMemcpy,
                                 LimitKind::kProcessVm};
+constexpr std::uint64_t kPingPongBytes = 64;
 constexpr double kPart = 0.5;        // of the time that the measurement has
 constexpr double kLeastSpan = 0.05;  // seconds
 constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
@@ -112,12 +113,16 @@ Limit choose_limit(const Options& options, std::string_view provider) {
   const std::string_view wait = options.mode == "caller" ? "spinning" : "blocked";
   Limit out;
   if (options.inflight == 1 && options.clients == 1) {
-    out.kind = shared_memory ? LimitKind::kPingPong : LimitKind::kTcpEcho;
+    // What fits a line or two costs what the lines cost; above that the bytes count.
+    const bool lines = options.size <= kPingPongBytes;
+    out.kind = !shared_memory ? LimitKind::kTcpEcho : lines ? LimitKind::kPingPong : LimitKind::kRing;
     out.figure = "p50_us";
     out.less_is_better = true;
     out.scale = half ? 0.5 : 1;
-    out.name = str(shared_memory ? "two cache lines between processes, " : "raw TCP echo, ", wait,
-                   half ? ", half a round trip" : ", round trip");
+    out.name = str(!shared_memory ? "raw TCP echo, "
+                   : lines        ? "two cache lines between processes, "
+                                  : "bare echo of the bytes in shared memory, ",
+                   wait, half ? ", half a round trip" : ", round trip");
   } else {
     out.kind = shared_memory ? LimitKind::kRing : LimitKind::kTcpEcho;
     out.figure = "ops_per_s";

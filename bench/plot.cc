@@ -107,7 +107,7 @@ Svg draw_throughput(const std::string& provider, Curves curves) {
   Svg out(kWidth, kBottom + 46);
   out.text(16, 24, str("Blocks over ", provider, ": GB/s by the size of a block"), Svg::Anchor::kStart, 16);
   out.text(16, 44, "dashed: the limit in the same run", Svg::Anchor::kStart, 12, "#555555");
-  const LogAxis x(least.size, most.size, 60, kWidth - 220);
+  const LogAxis x(least.size, most.size, 80, kWidth - 240, LogAxis::Ends::kValues);
   const LogAxis y(least.ours, most.ours, kBottom, kTop);
   for (const double tick : y.ticks()) {
     out.line(60, y.at(tick), kWidth - 220, y.at(tick), kGrid);

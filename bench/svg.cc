@@ -71,12 +71,15 @@ Status Svg::write(const std::string& path) const {
   return {};
 }
 
-LogAxis::LogAxis(double least, double most, double from_pixel, double to_pixel)
-    : first_(std::floor(std::log10(least))),
-      last_(std::max(first_ + 1, std::ceil(std::log10(most)))),
-      from_(from_pixel),
-      to_(to_pixel) {
-  for (double decade = first_; decade <= last_; ++decade) ticks_.push_back(std::pow(10, decade));
+LogAxis::LogAxis(double least, double most, double from_pixel, double to_pixel, Ends ends)
+    : first_(std::log10(least)), last_(std::log10(most)), from_(from_pixel), to_(to_pixel) {
+  if (ends == Ends::kDecades) {
+    first_ = std::floor(first_);
+    last_ = std::max(first_ + 1, std::ceil(last_));
+    for (double decade = first_; decade <= last_; ++decade) ticks_.push_back(std::pow(10, decade));
+  } else if (last_ <= first_) {
+    last_ = first_ + 1;  // one value lies at the start
+  }
 }
 
 double LogAxis::at(double value) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,9 @@ class Svg {
 // A part of the picture that stands for a range of values, by their logarithms.
 class LogAxis {
  public:
-  // Covers whole decades around least and most, which are above 0.
-  LogAxis(double least, double most, double from_pixel, double to_pixel);
+  enum class Ends : std::uint8_t { kDecades, kValues };
+  // From least to most, which are above 0, or from the decade below to the one above.
+  LogAxis(double least, double most, double from_pixel, double to_pixel, Ends ends = Ends::kDecades);
   [[nodiscard]] double at(double value) const;
   [[nodiscard]] const std::vector<double>& ticks() const { return ticks_; }
 
@@ -43,7 +45,7 @@ class LogAxis {
   double last_;
   double from_;
   double to_;
-  std::vector<double> ticks_;  // decades
+  std::vector<double> ticks_;  // decades, with kDecades
 };
 
 }  // namespace slime::bench

@@ -66,6 +66,16 @@ TEST_CASE("each kind of transfer in shared memory has a limit of its own") {
   CHECK(choose_limit(options, "shm").kind == LimitKind::kPlainMemcpy);
 }
 
+TEST_CASE("small calls are set against two cache lines, larger ones against an echo of the bytes") {
+  Options options;
+  CHECK(choose_limit(options, "shm").kind == LimitKind::kPingPong);
+  options.size = 4096;
+  CHECK(choose_limit(options, "shm").kind == LimitKind::kRing);
+  CHECK(choose_limit(options, "shm").figure == "p50_us");
+  options.inflight = 2;
+  CHECK(choose_limit(options, "shm").figure == "ops_per_s");
+}
+
 TEST_CASE("a limit waits as what it is a limit of does, and says so") {
   Options options;
   options.mode = "caller";

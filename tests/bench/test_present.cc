@@ -177,6 +177,11 @@ TEST_CASE("a logarithmic axis covers whole decades") {
   CHECK(axis.ticks() == std::vector<double>{0.1, 1, 10, 100});
   CHECK(axis.at(1) == doctest::Approx(100));
   CHECK(axis.at(1000) == doctest::Approx(300));
+  const LogAxis values(4, 64, 0, 100, LogAxis::Ends::kValues);
+  CHECK(values.at(4) == doctest::Approx(0));
+  CHECK(values.at(16) == doctest::Approx(50));
+  const LogAxis one(4, 4, 0, 100, LogAxis::Ends::kValues);
+  CHECK(one.at(4) == doctest::Approx(0));
 }
 
 }  // namespace
