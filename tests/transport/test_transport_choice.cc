@@ -165,6 +165,29 @@ TEST_CASE("a side that gives no hint is taken at its word") {
   CHECK(outcome({{"verbs", verbs_hint(kIpv4, false)}}, {{"verbs", {}, {}}}).find("verbs: ") == 0);
 }
 
+TEST_CASE("hints are the documented ones, byte by byte") {
+  CHECK(to_hex(shm_hint({.boot = 0x11, .network = 0x22, .uid = 1000, .users = 0x33})) ==
+        "11111111111111111111111111111111"
+        "2200000000000000"
+        "3300000000000000"
+        "e8030000");
+  CHECK(to_hex(verbs_hint(kIpv4)) ==
+        "01020200"
+        "00000000000000000000ffff0a090001");
+  CHECK(to_hex(verbs_hint(kSubnet1, false, IBV_GID_TYPE_IB, IBV_LINK_LAYER_INFINIBAND)) ==
+        "00010000"
+        "fec00000000000010000000000000001");
+}
+
+TEST_CASE("this process tells where it is, and shares memory with itself") {
+  const auto hint = shm::Hint::of_this_process();
+  REQUIRE_MESSAGE(hint.has_value(), hint.status().to_string());
+  const ByteVector bytes = hint->encode();
+  CHECK(bytes.size() == 36);
+  CHECK(bytes.size() <= limits::kHintBytes);
+  CHECK(shm::check_hints(bytes, "b", bytes, "a").ok());
+}
+
 TEST_CASE("hints that are none of this version are passed over") {
   for (const std::size_t bytes : {1, 19, 21, 35, 37, 64}) {
     CAPTURE(bytes);
