@@ -94,6 +94,7 @@ Status measure_all(const AllOptions& options) {
   for (const std::string& provider : usable_providers(options, skipped)) {
     for (Line& line : lines_of(provider, options)) lines.push_back(std::move(line));
   }
+  if (lines.empty() && !skipped.empty()) return {Code::kUnavailable, "none of these providers works here"};
   if (lines.empty()) return {Code::kInvalidArgument, "--only: no line has such a name"};
   json out = {{"format", 1},
               {"complete", false},
