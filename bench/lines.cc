@@ -16,20 +16,20 @@ class Table {
       : provider_(std::move(provider)), options_(options) {}
 
   // With --seconds and --rounds.
-  void add(std::string group, std::string name, std::string title, Words words) {
+  void add(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--seconds", options_.quick ? "0.1" : str(options_.seconds)});
-    add_rounds(std::move(group), std::move(name), std::move(title), std::move(words));
+    add_rounds(std::move(group), name, std::move(title), std::move(words));
   }
   // The same, with time to get warm.
-  void add_warm(std::string group, std::string name, std::string title, Words words) {
+  void add_warm(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--warmup", options_.quick ? "0.05" : "0.3"});
-    add(std::move(group), std::move(name), std::move(title), std::move(words));
+    add(std::move(group), name, std::move(title), std::move(words));
   }
-  void add_rounds(std::string group, std::string name, std::string title, Words words) {
+  void add_rounds(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--rounds", options_.quick ? "1" : str(options_.rounds)});
-    add_bare(std::move(group), std::move(name), std::move(title), std::move(words));
+    add_bare(std::move(group), name, std::move(title), std::move(words));
   }
-  void add_bare(std::string group, std::string name, std::string title, Words words) {
+  void add_bare(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--provider", provider_});
     lines_.push_back({provider_ + "/" + name, std::move(group), std::move(title), std::move(words)});
   }

@@ -91,7 +91,8 @@ std::string size_name(double bytes) {
 }
 
 // GB/s by the size of a block, each curve with its limit beside it.
-Svg draw_throughput(const std::string& provider, Curves curves) {
+Svg draw_throughput(const std::string& provider,
+                    Curves curves) {  // NOLINT(performance-unnecessary-value-param): sorted here
   Point least{1e30, 1e30, 1e30};
   Point most;
   std::map<double, bool> sizes;

@@ -87,7 +87,7 @@ Result<UniqueFd> connect_raw(std::uint16_t port, const TcpShape& shape) {
 
 }  // namespace
 
-Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, Busy busy) {
+Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy) {
   auto listener = make_socket(shape);
   if (!listener) return std::move(listener).error();
   sockaddr_in address = loopback(0);

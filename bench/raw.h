@@ -32,7 +32,7 @@ using Busy = std::shared_ptr<std::atomic<int>>;
 
 // Listens on a free port of loopback and serves it in a thread of its own, which ends with its connection or
 // with the process. The port.
-Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, Busy busy);
+Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy);
 
 // The other end of kEcho: windows there and back for `span`.
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span);

@@ -92,6 +92,7 @@ class TcpListener final : public Listener, private FdHandler {
       return handshake.refuse(std::move(taken));
     const std::vector<Outlet> outlets = outlets_();
     std::vector<Holding> holdings;
+    holdings.reserve(outlets.size());
     for (const Outlet& outlet : outlets)
       holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
                           outlet.available});

@@ -51,7 +51,7 @@ TEST_CASE("both sides connect at the same moment: one connection survives, no ca
                     (sides.a->info() + "\n" + sides.b->info()));
     // By name over the survivor, and nothing new is made for it.
     REQUIRE(take(sides.a->peer("b").call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
-    REQUIRE(sides.one_connection());
+    REQUIRE_MESSAGE(sides.one_connection(), (sides.a->info() + "\n" + sides.b->info()));
     REQUIRE(sides.a->peer("b").disconnect().ok());
     REQUIRE(eventually([&] {
       return number_in(sides.a->info(), "connections") == 0 && number_in(sides.b->info(), "connections") == 0;

@@ -125,7 +125,7 @@ TEST_CASE("every transfer reports figures, the limit of its provider and the rat
 }
 
 TEST_CASE("rounds: medians between the least and the largest") {
-  const json out = report(with({"rpc", "--rounds", "3"}, kBrief));
+  const json out = report(with({"rpc", "--rounds", "3", "--provider", "tcp"}, kBrief));
   check_report(out, "tcp");
   CHECK(out["rounds"] == 3);
   for (const char* figure : {"p50_us", "ops_per_s"}) {
@@ -137,7 +137,7 @@ TEST_CASE("rounds: medians between the least and the largest") {
 }
 
 TEST_CASE("several clients: the total beside that of one, and the least share") {
-  const json out = report(with({"rpc", "--clients", "3", "--inflight", "2"}, kBrief));
+  const json out = report(with({"rpc", "--clients", "3", "--inflight", "2", "--provider", "tcp"}, kBrief));
   check_report(out, "tcp");
   CHECK(out["one_client"]["ops_per_s"] > 0);
   CHECK(out["one_client"]["ratio"].get<double>() ==
@@ -195,7 +195,7 @@ TEST_CASE("connect, cache and idle") {
 }
 
 TEST_CASE("text for people names the limit and the ratio") {
-  const Outcome outcome = run(with({"rpc"}, kBrief));
+  const Outcome outcome = run(with({"rpc", "--provider", "tcp"}, kBrief));
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.text, "data verified"));
   CHECK(contains(outcome.text, "limit in the same run: raw TCP echo, blocked, round trip"));

@@ -59,8 +59,11 @@ TEST_CASE("a copy that chooses by itself moves what memcpy moves") { check_copie
 
 // Copies `blocks` distinct blocks again and again; whether the last of them counted as cold.
 bool cold_after(WorkingSet& set, std::size_t blocks, std::size_t bytes, std::size_t total) {
-  const auto* const sources = reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40);
-  auto* const targets = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 41);
+  // Addresses that nobody touches.
+  const auto* const sources =
+      reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
+  auto* const targets =
+      reinterpret_cast<std::byte*>(std::uintptr_t{1} << 41);  // NOLINT(performance-no-int-to-ptr)
   bool cold = false;
   for (std::size_t i = 0; i < total / bytes; ++i) {
     const std::size_t at = i * 7919 % blocks * bytes;

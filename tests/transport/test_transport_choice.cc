@@ -208,6 +208,7 @@ TEST_CASE("reasons are bounded, whatever the other side says") {
 TEST_CASE("what is set up before the choice is known is cheap and likely") {
   const auto likely = [](std::vector<std::string> names, bool same_machine) {
     std::vector<Offer> offers;
+    offers.reserve(names.size());
     for (std::string& name : names) offers.push_back({std::move(name), {}});
     const auto at = likely_choice(offers, same_machine);
     return at ? offers[*at].provider : "none";

@@ -205,6 +205,7 @@ TEST_CASE("one-sided work with memory that a stopped peer has allocated ends wel
     REQUIRE(client.peer.stop().ok());
     REQUIRE(client.until([&] { return client.all_done(); }));
     const bool copies = client.endpoint->counters().direct_copies > 0;
+    REQUIRE(client.until([&] { return copies || client.closed != nullptr; }));
     for (const Timed& operation : client.operations) {
       CHECK(operation.when < deadline + milliseconds(500));
       if (copies) CHECK_MESSAGE(operation.status.ok(), operation.status.to_string());

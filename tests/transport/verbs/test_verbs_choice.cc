@@ -15,7 +15,7 @@ namespace {
 // One side, on a loop that it shares with the other one.
 class Side {
  public:
-  Side(FakeFabric& fabric, Loop& loop, std::string device) {
+  Side(FakeFabric& fabric, Loop& loop, const std::string& device) {
     for (const char* name : {"shm", "verbs", "tcp"}) {
       verbs::Options options;
       options.device = device;
