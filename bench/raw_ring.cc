@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -98,7 +99,7 @@ void serve_ring(const Pages& memory, const RingShape& shape) {
 Result<RawEcho> ring_echo(const Pages& memory, const RingShape& shape, Nanos span) {
   const Side requests(memory, shape, false);
   const Side replies(memory, shape, true);
-  std::vector<std::byte> payload(shape.size);
+  std::vector<std::byte> payload(std::max<std::size_t>(shape.size, 1));  // its address is never null
   Rng(kSeed).fill(payload);
   std::vector<TimePoint> started(shape.slots);
   Histogram latency;
