@@ -194,6 +194,8 @@ void Hub::cool_down() {
         watched_.begin(), watched_.end(),
         [](const ShmWire* a, const ShmWire* b) { return a->quiet_looks() < b->quiet_looks(); });
     if ((*quietest)->quiet_looks() == 0 || !(*quietest)->park()) return;
+    // A busy port never arms, so here, too, whoever is not looked at any more asks to hear of room.
+    if (!(*quietest)->await_room()) return;
     watched_.erase(quietest);
   }
 }

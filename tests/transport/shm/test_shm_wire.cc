@@ -189,41 +189,57 @@ TEST_CASE("a side that sleeps learns of the end of the other one") {
   CHECK(pair.b.ended->code() == Code::kUnavailable);
 }
 
-TEST_CASE("more wires than a port looks at all move their bytes") {
-  constexpr std::size_t kWires = 3 * limits::kShmWatched;
-  Side server;
+// One port with as many peers, each on a loop of its own.
+struct Crowd {
+  // The server's end of one wire.
+  struct Far final : WireHandler {
+    void on_readable() noexcept override {
+      std::byte bytes[256];
+      const iovec part{bytes, sizeof bytes};
+      if (const auto got = wire->read(std::span(&part, 1))) received += *got;
+    }
+    void on_writable() noexcept override {
+      ++writable;
+      wire->want_write(false);
+    }
+    void on_broken(Status) noexcept override {}
+    std::unique_ptr<Wire> wire;
+    std::size_t received = 0;
+    int writable = 0;
+  };
   struct Client {
     Side side;
-    struct Far final : WireHandler {
-      void on_readable() noexcept override {
-        std::byte bytes[256];
-        const iovec part{bytes, sizeof bytes};
-        if (const auto got = wire->read(std::span(&part, 1))) received += *got;
-      }
-      void on_writable() noexcept override {}
-      void on_broken(Status) noexcept override {}
-      std::unique_ptr<Wire> wire;
-      std::size_t received = 0;
-    } far;
+    Far far;
     Parameters cookie;
   };
-  std::vector<std::unique_ptr<Client>> clients;
-  for (std::size_t i = 0; i < kWires; ++i) {
-    auto client = std::make_unique<Client>();
-    client->cookie = server.hub->expect();
-    int fds[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
-    auto near = ShmWire::create(client->side.hub, client->side.ours, client->cookie, UniqueFd(fds[0]), true);
-    auto far = ShmWire::create(server.hub, client->cookie, client->side.ours, UniqueFd(fds[1]), false);
-    REQUIRE(near.has_value());
-    REQUIRE(far.has_value());
-    client->side.wire = std::move(*near);
-    client->far.wire = std::move(*far);
-    client->side.wire->start(client->side);
-    client->far.wire->start(client->far);
-    clients.push_back(std::move(client));
+
+  explicit Crowd(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      auto client = std::make_unique<Client>();
+      client->cookie = server.hub->expect();
+      int fds[2];
+      REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+      auto near =
+          ShmWire::create(client->side.hub, client->side.ours, client->cookie, UniqueFd(fds[0]), true);
+      auto far = ShmWire::create(server.hub, client->cookie, client->side.ours, UniqueFd(fds[1]), false);
+      REQUIRE(near.has_value());
+      REQUIRE(far.has_value());
+      client->side.wire = std::move(*near);
+      client->far.wire = std::move(*far);
+      client->side.wire->start(client->side);
+      client->far.wire->start(client->far);
+      clients.push_back(std::move(client));
+    }
   }
-  const auto turn_until = [&](auto done) {
+  ~Crowd() {
+    for (auto& client : clients) client->far.wire.reset();
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  // The server's loop never blocks meanwhile.
+  template <class F>
+  bool until(F done) {
     const TimePoint end = steady_clock().now() + seconds(20);
     while (!done()) {
       if (steady_clock().now() >= end) return false;
@@ -231,15 +247,53 @@ TEST_CASE("more wires than a port looks at all move their bytes") {
       for (auto& client : clients) client->side.loop->poll(Nanos::zero());
     }
     return true;
-  };
+  }
+
+  Side server;
+  std::vector<std::unique_ptr<Client>> clients;
+};
+
+TEST_CASE("more wires than a port looks at all move their bytes") {
+  Crowd crowd(3 * limits::kShmWatched);
   for (std::size_t round = 1; round <= 20; ++round) {
-    for (auto& client : clients) REQUIRE(turn_until([&] { return client->side.write(10) == 10; }));
-    REQUIRE(turn_until([&] {
-      return std::all_of(clients.begin(), clients.end(),
+    for (auto& client : crowd.clients) REQUIRE(crowd.until([&] { return client->side.write(10) == 10; }));
+    REQUIRE(crowd.until([&] {
+      return std::all_of(crowd.clients.begin(), crowd.clients.end(),
                          [&](const auto& client) { return client->far.received == round * 10; });
     }));
   }
-  for (auto& client : clients) client->far.wire.reset();
+}
+
+TEST_CASE("a writer that waits for room hears of it, although its port never rests and looks at others") {
+  Crowd crowd(limits::kShmWatched + 1);
+  for (auto& client : crowd.clients) REQUIRE(crowd.until([&] { return client->side.write(10) == 10; }));
+  Crowd::Client& slow = *crowd.clients.front();
+  REQUIRE(crowd.until([&] { return slow.far.received == 10; }));
+  ByteVector data(64 * 1024);
+  const iovec part{data.data(), data.size()};
+  std::size_t written = 0;
+  for (std::size_t taken = 1; taken > 0; written += taken) {
+    const auto now = slow.far.wire->write(std::span(&part, 1));
+    REQUIRE(now.has_value());
+    taken = *now;
+  }
+  slow.far.wire->want_write(true);
+  // The others keep the port busy, in each of its turns, and the slow one does not read.
+  const auto busy_turn = [&] {
+    for (std::size_t i = 1; i < crowd.clients.size(); ++i) crowd.clients[i]->side.write(10);
+    crowd.server.loop->poll(Nanos::zero());
+  };
+  for (int turn = 0; turn < 100; ++turn) busy_turn();
+  CHECK(slow.far.writable == 0);
+  const TimePoint end = steady_clock().now() + seconds(20);
+  while (slow.side.received.size() < written && steady_clock().now() < end)
+    slow.side.loop->poll(Nanos::zero());
+  REQUIRE(slow.side.received.size() == written);
+  for (int turn = 0; turn < 100; ++turn) {
+    slow.side.loop->poll(Nanos::zero());
+    busy_turn();
+  }
+  CHECK(slow.far.writable == 1);
 }
 
 }  // namespace
