@@ -46,4 +46,45 @@ TEST_CASE("reads and writes of memory that Slime allocated are copied past the r
   }
 }
 
+// Reads and writes in turns, each posted by the end of the one before it.
+struct Turns final : Operation {
+  Turns(Endpoint& over, const Copy& copy) : endpoint(over), copies{copy} {}
+  void next() {
+    REQUIRE((left % 2 == 0 ? endpoint.write(copies, *this) : endpoint.read(copies, *this)).ok());
+  }
+  void complete(Status status) noexcept override {
+    failed += status.ok() ? 0 : 1;
+    if (--left > 0) next();
+  }
+  Endpoint& endpoint;
+  const Copy copies[1];
+  int left = 0;
+  int failed = 0;
+};
+
+TEST_CASE("copies of mapped memory follow each other while the peer is stopped and its ring is full") {
+  const auto fixture = SocketFixture::of_allocated("shm");
+  fixture->open({.slot_bytes = 64 * 1024});
+  Connection c(*fixture);
+  GuardedRegion local(fixture->device(0), 64 * 1024, Rights::kLocal, 1);
+  GuardedRegion target(fixture->device(1), 64 * 1024, Rights::kReadWrite, 2);
+  const RemoteRegion remote = share(c.a(), target.region);
+  Turns turns(c.a(), {&local.region, 0, &remote, 0, 64 * 1024});
+  const auto take = [&](int count) {
+    turns.left = count;
+    turns.next();
+    return fixture->until([&] { return turns.left == 0; });
+  };
+  REQUIRE(take(2));  // from here on it is mapped
+  fixture->freeze_b(c.pair);
+  TestOperation messages[4];
+  for (TestOperation& message : messages) REQUIRE(send(c.a(), random_data(60'000, 3), message, {}).ok());
+  for (int i = 0; i < 5; ++i) fixture->step();
+  CHECK_FALSE(messages[3].done());  // the ring is full
+  CHECK(take(16));
+  CHECK(turns.failed == 0);
+  fixture->thaw_b(c.pair);
+  CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
+}
+
 }  // namespace slime::transport::testing

@@ -95,10 +95,13 @@ void SoftEndpoint::complete_sent() {
 void SoftEndpoint::flush() {
   in_burst_ = true;
   std::size_t moved = 0;
-  if (want_write_) copy_directly();  // which needs no room on the wire
-  while (working() && !want_write_) {
-    copy_directly();
+  while (working()) {
+    copy_directly();  // which needs no room on the wire
     if (!working()) break;
+    if (want_write_) {
+      if (std::exchange(completed_in_stage_, false)) continue;  // its callback may have posted more
+      break;
+    }
     stage();
     if (!working()) break;
     if (staged_.empty()) {
@@ -118,7 +121,7 @@ void SoftEndpoint::flush() {
     if (!working()) break;
     if (*taken < offered) {
       want_write_ = true;
-      break;
+      continue;  // what completed with this write may have posted copies
     }
     moved += *taken;
     if (moved >= limits::kTurnBytes) {
