@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 
+#include "base/str.h"
 #include "transport/limits.h"
 
 #if defined(__x86_64__)
@@ -13,6 +15,8 @@
 
 namespace slime::transport {
 namespace {
+
+constexpr int kCaches = 8;  // that the kernel tells of one core, at most
 
 #if defined(__x86_64__)
 
@@ -53,6 +57,13 @@ __attribute__((target("avx2"))) void copy_past_caches(std::byte* to, const std::
 
 #endif
 
+// Mixed twice: blocks at regular distances shall not meet in few places.
+std::uint64_t hash_of(std::uint64_t piece) {
+  piece *= 0x9e3779b97f4a7c15U;
+  piece ^= piece >> 32;
+  return piece * 0x9e3779b97f4a7c15U;
+}
+
 }  // namespace
 
 void bulk_copy_cold(void* to, const void* from, std::size_t bytes) {
@@ -65,6 +76,15 @@ void bulk_copy_cold(void* to, const void* from, std::size_t bytes) {
 
 std::size_t last_level_cache_bytes() {
   static const std::size_t bytes = [] {
+    // What one core reaches: sysconf() may tell the sum over the parts of a whole socket.
+    std::size_t most = 0;
+    for (int index = 0; index < kCaches; ++index) {
+      std::ifstream file(str("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
+      std::size_t kib = 0;
+      char unit = 0;
+      if (file >> kib >> unit && unit == 'K') most = std::max(most, kib * 1024);
+    }
+    if (most > 0) return most;
     const long told = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
     return told > 0 ? static_cast<std::size_t>(told) : limits::kUsualCacheBytes;
   }();
@@ -75,7 +95,7 @@ void WorkingSet::touch(const void* begin, std::size_t bytes) {
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) >> kPieceBits;
   const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(begin) + bytes - 1) >> kPieceBits;
   for (std::uintptr_t piece = first; piece <= last; ++piece) {
-    std::uint32_t& seen = seen_[(piece * 0x9e3779b97f4a7c15U) >> 52];
+    std::uint32_t& seen = seen_[hash_of(piece) >> (64 - kPlaceBits)];
     if (seen == epoch_) continue;
     seen = epoch_;
     ++distinct_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +22,16 @@ void bulk_copy_cold(void* to, const void* from, std::size_t bytes);
 class WorkingSet {
  public:
   // `cache_bytes`: of the last level cache.
-  explicit WorkingSet(std::size_t cache_bytes) : cache_bytes_(cache_bytes) {}
+  explicit WorkingSet(std::size_t cache_bytes) : cache_bytes_(std::min(cache_bytes, kMostBytes)) {}
   // Notes a copy; true: it is one of so many different ones that the caches do not help.
   bool note(const void* to, const void* from, std::size_t bytes);
 
  private:
   static constexpr std::size_t kPieceBits = 16;
-  static constexpr std::size_t kPlaces = 4096;
+  static constexpr std::size_t kPlaceBits = 12;
+  static constexpr std::size_t kPlaces = 1 << kPlaceBits;
+  // Of a larger cache: beyond half of the places too many pieces share one to be counted.
+  static constexpr std::size_t kMostBytes = kPlaces / 2 << kPieceBits;
   void touch(const void* begin, std::size_t bytes);
 
   const std::size_t cache_bytes_;
@@ -38,7 +42,7 @@ class WorkingSet {
   bool cold_ = false;
 };
 
-// The last level cache of this machine; 32 MiB where the kernel does not say.
+// The last level cache as one core of this machine has it; 32 MiB where the kernel does not say.
 std::size_t last_level_cache_bytes();
 
 // One block, by what this thread has copied lately.

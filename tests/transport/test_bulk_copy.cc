@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "base/bytes.h"
@@ -80,6 +81,24 @@ TEST_CASE("blocks that fit the cache together are hot, more of them are cold, an
     CHECK(cold_after(set, 512 * kMiB / bytes, bytes, 128 * kMiB));
     CHECK_FALSE(cold_after(set, 4 * kMiB / bytes, bytes, 128 * kMiB));
   }
+}
+
+TEST_CASE("however large a cache is said to be, copies of far more than that are cold") {
+  for (const std::size_t cache : {64 * kMiB, 128 * kMiB, 384 * kMiB, 1152 * kMiB}) {
+    CAPTURE(cache);
+    WorkingSet set(cache);
+    CHECK_FALSE(cold_after(set, 4 * kMiB / (64 * 1024), 64 * 1024, 4 * cache));
+    CHECK(cold_after(set, 8 * cache / (64 * 1024), 64 * 1024, 4 * cache));
+  }
+}
+
+TEST_CASE("the last level cache is the one that a core reaches, not the sum of a socket") {
+  std::size_t kib = 0;
+  if (std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size"); !(file >> kib)) {
+    MESSAGE("the kernel does not say here");
+    return;
+  }
+  CHECK(last_level_cache_bytes() == kib * 1024);
 }
 
 }  // namespace
