@@ -167,7 +167,7 @@ inline constexpr std::size_t kWindows = kExports;
 inline constexpr std::size_t kWindowsAsked = 64;
 // What one peer may have us map: address space of 47 bits is for more than one.
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 42;
-// What one turn of the loop unmaps of them: about a millisecond.
+// What one turn of the loop unmaps of them, or less than twice that: about a millisecond.
 inline constexpr std::size_t kUnmapBytes = 16 * 1024 * 1024;
 // A local socket with a full backlog is tried again after this long.
 inline constexpr Nanos kLocalSocketRetry = std::chrono::milliseconds(1);

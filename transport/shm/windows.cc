@@ -12,7 +12,7 @@ Unmapper::~Unmapper() {
 }
 
 void Unmapper::take(SharedMemory memory) {
-  if (memory.size() <= limits::kUnmapBytes) return;
+  if (!memory) return;
   left_.push_back(std::move(memory));
   if (!std::exchange(deferred_, true)) loop_.defer(*this);
 }
@@ -25,8 +25,11 @@ std::size_t Unmapper::left_bytes() const {
 
 void Unmapper::run_deferred() noexcept {
   deferred_ = false;
-  left_.back().unmap_end(limits::kUnmapBytes);
-  if (!left_.back()) left_.pop_back();
+  for (std::size_t done = 0; done < limits::kUnmapBytes && !left_.empty();) {
+    done += std::min(left_.back().size(), limits::kUnmapBytes);
+    left_.back().unmap_end(limits::kUnmapBytes);
+    if (!left_.back()) left_.pop_back();
+  }
   if (left_.empty()) return;
   deferred_ = true;
   loop_.defer(*this);

@@ -16,8 +16,8 @@
 
 namespace slime::transport::shm {
 
-// Unmaps what was large in pieces, one in each turn of the loop: the kernel gives a gigabyte of pages back
-// for so long that everybody else's work would wait. Thread: the loop.
+// Unmaps in pieces, large memory and many small ones alike, some in each turn of the loop: the kernel gives a
+// gigabyte of pages back for so long that everybody else's work would wait. Thread: the loop.
 class Unmapper final : private Deferred {
  public:
   explicit Unmapper(Loop& loop) : loop_(loop) {}

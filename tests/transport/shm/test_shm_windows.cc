@@ -415,5 +415,22 @@ TEST_CASE("a large window is unmapped in pieces, one in each turn of the loop") 
   CHECK(left == std::vector<std::size_t>{40 * kMiB + 5, 16 * kMiB, 0});
 }
 
+TEST_CASE("many small windows are no more in one turn than a large one is") {
+  Owner owner;
+  User user(owner);
+  std::vector<MemoryRegion> regions;
+  for (int i = 0; i < 20; ++i) {
+    regions.push_back(owner.region(4 * kMiB));
+    REQUIRE(user.reach(regions.back()).way == PeerMemory::Way::kDirect);
+  }
+  user.windows.reset();
+  std::vector<std::size_t> left{user.unmapper->left_bytes()};
+  while (left.back() > 0 && left.size() < 10) {
+    user.loop->poll(Nanos::zero());
+    left.push_back(user.unmapper->left_bytes());
+  }
+  CHECK(left == std::vector<std::size_t>{80 * kMiB, 64 * kMiB, 48 * kMiB, 32 * kMiB, 16 * kMiB, 0});
+}
+
 }  // namespace
 }  // namespace slime::transport::testing
