@@ -151,7 +151,7 @@ std::vector<Finding> check_limits() {
                                 : str(files.rlim_cur, " (hard limit ", files.rlim_max, ")");
   if (files.rlim_cur >= kWantedFds) return {{"file descriptors", Verdict::kOk, value, ""}};
   return {{"file descriptors", Verdict::kAdvice, value,
-           str("each connected peer takes one or two: ulimit -n ", kWantedFds,
+           str("each connected peer takes one to three: ulimit -n ", kWantedFds,
                " before starting agents with many peers")}};
 }
 
