@@ -106,7 +106,9 @@ Status PeerAgentImpl::listen() {
   loop_ = std::move(*loop);
   if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
   server_ = std::make_shared<rpc::Server>(options_.server);
-  SLIME_TRY(open_ports());
+  auto ports = devices_->open_ports(*loop_);
+  if (!ports) return std::move(ports).error();
+  ports_ = std::move(*ports);
 
   agent::Switchboard::Options board;
   board.handshake.self = {options_.name, instance_};
@@ -132,17 +134,6 @@ Status PeerAgentImpl::listen() {
   auto shown = advertised();
   if (!shown) return std::move(shown).error();
   address_ = std::move(*shown);
-  return {};
-}
-
-Status PeerAgentImpl::open_ports() {
-  ports_.resize(devices_->size());
-  for (std::size_t i = 0; i < ports_.size(); ++i) {
-    if (devices_->device(i) == nullptr) continue;
-    auto port = devices_->device(i)->open_port(*loop_);
-    if (!port) return std::move(port).error().with_context(str("provider ", devices_->name(i)));
-    ports_[i] = std::move(*port);
-  }
   return {};
 }
 

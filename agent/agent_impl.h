@@ -73,7 +73,6 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
  private:
   Status listen();
-  Status open_ports();
   Status enroll();
   Result<std::string> advertised() const;
   Result<MemoryRegion> keep(Result<agent::Registrations> registrations);

@@ -94,6 +94,25 @@ std::string Devices::describe() const {
   return str(kAuto, ": ", works, fails);
 }
 
+Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(transport::Loop& loop) {
+  std::vector<std::unique_ptr<transport::Port>> out(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (!entry.device) continue;
+    auto port = entry.device->open_port(loop);
+    if (port) {
+      out[i] = std::move(*port);
+      continue;
+    }
+    entry.status = std::move(port).error().with_context(str("provider ", entry.name));
+    if (!automatic_ || entry.name == kPreference.back()) return entry.status;
+    SLIME_LOG(LogLevel::kWarning, "agent", "no connection uses ", entry.name, ": ", entry.status.text());
+    entry.device.reset();
+    entry.provider.reset();
+  }
+  return out;
+}
+
 std::vector<transport::Outlet> Devices::outlets(
     const std::vector<std::unique_ptr<transport::Port>>& ports) const {
   std::vector<transport::Outlet> out;

@@ -14,6 +14,7 @@
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"
+#include "transport/loop.h"
 #include "transport/provider.h"
 
 namespace slime::cli {
@@ -89,6 +90,11 @@ Finding check_choice() {
   const auto devices = agent::Devices::open(agent::kAuto);
   if (!devices)
     return {"provider auto", Verdict::kBroken, devices.error().text(), "see the setting that it names"};
+  const auto loop = transport::Loop::create();
+  if (!loop) return {"provider auto", Verdict::kBroken, loop.error().text(), ""};
+  // As an agent does: who opens no port is not chosen.
+  const auto ports = (*devices)->open_ports(**loop);
+  if (!ports) return {"provider auto", Verdict::kBroken, ports.error().text(), ""};
   std::string order;
   for (const std::string& name : (*devices)->names())
     order.append(order.empty() ? "" : ", else ").append(name);

@@ -282,6 +282,31 @@ TEST_CASE("an agent that is pinned to verbs gets the error instead") {
   CHECK(contains(large.status().text(), "ulimit -l"));
 }
 
+TEST_CASE("auto does without a device whose port does not open; who is pinned to it gets the error") {
+  // Less than the message buffers of a port, as most machines have it.
+  transport::testing::FakeOptions options = transport::testing::FakeOptions::roce();
+  options.memlock_bytes = 8 << 20;
+  transport::testing::FakeFabric fabric(options);
+  const auto loop = take(transport::Loop::create());
+  {
+    const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
+    const auto ports = take(devices->open_ports(*loop));
+    REQUIRE(ports.size() == 3);
+    CHECK((ports[0] && !ports[1] && ports[2]));
+    CHECK(devices->names() == std::vector<std::string>{"shm", "tcp"});
+    CHECK(contains(devices->describe(), "auto: shm, tcp; no verbs: provider verbs: "));
+    CHECK(contains(devices->describe(), "ulimit -l"));
+    CHECK(devices->outlets(ports)[1].available.code() == Code::kResourceExhausted);
+    CHECK(fabric.objects() == transport::testing::FakeObjects{});
+    auto memory = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
+    CHECK(memory.missing(0).ok());
+    CHECK(memory.missing(2).ok());
+    CHECK_FALSE(memory.missing(1).ok());
+  }
+  const auto pinned = take(agent::Devices::open("verbs", with_verbs(fabric)));
+  CHECK(code_of(pinned->open_ports(*loop)) == Code::kResourceExhausted);
+}
+
 TEST_CASE("auto does without a device that is not there, and says so; a wrong setting is an error") {
   transport::testing::FakeOptions options = transport::testing::FakeOptions::roce();
   SUBCASE("no device") {
