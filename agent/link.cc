@@ -231,14 +231,22 @@ void Link::end_attempt() {
   if (attempt_) owner_.release_later(std::move(attempt_));
 }
 
-void Link::on_handshake_failed(Status reason) {
+void Link::on_handshake_failed(Status reason, bool others) {
   end_attempt();
   // The peer may have come to us meanwhile.
   if (auto session = owner_.find_session(*this)) {
     attach(std::move(session));
     return;
   }
+  if (others) return connect_again(std::move(reason));
   perform(machine_.connect_failed(std::move(reason), loop_.now()));
+}
+
+// For what waits: no failure, since there is another way to the same peer.
+void Link::connect_again(Status reason) {
+  machine_.closed(std::move(reason));
+  note_state();
+  arm_retry();
 }
 
 void Link::attach(std::shared_ptr<Session> session) {
@@ -283,7 +291,7 @@ void Link::on_session_draining() {
   note_state();
 }
 
-void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> replacement) {
+void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> replacement, bool others) {
   leave_session();
   const bool was_opening = machine_.state() == ConnectionState::kHandshaking;
   if (replacement) {
@@ -291,16 +299,14 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  if (was_opening) {
+  if (was_opening && !others) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))
                     : reason,
         loop_.now()));
     return;
   }
-  machine_.closed(reason);
-  note_state();
-  arm_retry();  // for what came while it was draining
+  connect_again(reason);  // for what came while it was draining
 }
 
 void Link::disconnect() {

@@ -62,14 +62,17 @@ class Link {
   void retry_soon();
 
   void on_resolved(Result<DirectoryEntry> entry);
-  // The attempt failed before a session came of it.
-  void on_handshake_failed(Status reason);
+  // Who is at the other end, whatever became of the attempt.
+  void answered(transport::PeerIdentity peer) { identity_ = std::move(peer); }
+  // The attempt failed before a session came of it. `others`: over one provider, and there are others, which
+  // are tried at once.
+  void on_handshake_failed(Status reason, bool others);
   // The handshake is over, `session` (which may not be ready yet) is what came of it.
   void attach(std::shared_ptr<Session> session);
   void on_session_ready();
   void on_session_draining();
-  // Another of the peer's sessions may stand in: `replacement`, or null.
-  void on_session_closed(const Status& reason, std::shared_ptr<Session> replacement);
+  // Another of the peer's sessions may stand in: `replacement`, or null. `others`: as above.
+  void on_session_closed(const Status& reason, std::shared_ptr<Session> replacement, bool others);
   // Leaves its session to those that still use it; the next use connects anew.
   void detach(Status reason);
 
@@ -80,6 +83,8 @@ class Link {
   [[nodiscard]] const std::string& address() const { return address_; }
   // Who answered last; an empty name: nobody yet.
   [[nodiscard]] const transport::PeerIdentity& identity() const { return identity_; }
+  // The attempt under way; null: none.
+  [[nodiscard]] const transport::Connecting* connecting() const { return attempt_.get(); }
   [[nodiscard]] std::uint64_t attempt() const { return attempt_ ? attempt_number_ : 0; }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   [[nodiscard]] std::uint64_t connects() const { return connects_; }
@@ -97,6 +102,7 @@ class Link {
   void flush();
   void fail_waiting();
   void arm_retry();
+  void connect_again(Status reason);
   void end_attempt();
   void leave_session();
   void note_state();

@@ -76,6 +76,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
+  // It broke because the fabric carried nothing.
+  [[nodiscard]] bool unreached() const { return endpoint() != nullptr && endpoint()->unreached(); }
   // It broke, and on_session_closed() comes in a later turn.
   [[nodiscard]] bool lost() const;
   [[nodiscard]] bool abandoned() const { return abandoned_; }

@@ -91,7 +91,10 @@ std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uin
                                                             const std::string& address,
                                                             transport::PeerIdentity expected) {
   make_room();  // one too many of our own is better than none
-  return transport::connect(loop_, outlets_(), address, std::move(expected), options_.handshake,
+  std::vector<transport::Outlet> outlets = outlets_();
+  const bool known = !expected.instance.is_zero();
+  avoided_.apply(known ? expected.instance : link.identity().instance, outlets, loop_.now());
+  return transport::connect(loop_, std::move(outlets), address, std::move(expected), options_.handshake,
                             [this, key = link.key(), attempt](Result<transport::Connected> result) {
                               handshake_done(key, attempt, std::move(result));
                             });
@@ -101,11 +104,27 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
                                  Result<transport::Connected> result) {
   Link* link = find_link(key);
   if (link == nullptr || link->attempt() != attempt || closing_) return;  // it was given up
-  if (!result) {
-    link->on_handshake_failed(std::move(result).error());
-    return;
-  }
-  arrived(std::move(*result), link);
+  if (result) return arrived(std::move(*result), link);
+  const transport::Unreached* const unreached = link->connecting()->unreached();
+  if (unreached != nullptr) link->answered(unreached->peer);
+  const bool others = unreached != nullptr && avoid(unreached->peer, unreached->provider, result.status());
+  link->on_handshake_failed(std::move(result).error(), others);
+}
+
+// Whether there are other providers for the next attempt.
+bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& provider,
+                        const Status& cause) {
+  const auto outlets = outlets_();
+  const bool others = std::any_of(outlets.begin(), outlets.end(), [&](const transport::Outlet& outlet) {
+    return outlet.provider != provider && outlet.available.ok();
+  });
+  if (!others) return false;
+  avoided_.add(peer.instance, provider, cause, loop_.now());
+  SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ", provider, " carried nothing to ",
+            peer.name, ", so new connections to it do without for ",
+            std::chrono::duration_cast<std::chrono::seconds>(limits::kAvoidFabric).count(),
+            " s: ", cause.text());
+  return true;
 }
 
 void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) {
@@ -268,10 +287,11 @@ void Switchboard::on_session_closed(Session& session, const Status& reason) {
     replacement = session_by_id(it->second.hope());
     if (it->second.empty()) pairings_.erase(it);
   }
+  const bool others = session.unreached() && avoid(session.peer(), session.provider(), reason);
   release(session);
   apply(changes);
   for (Link* link : links) {
-    if (link->session() == self) link->on_session_closed(reason, replacement);
+    if (link->session() == self) link->on_session_closed(reason, replacement, others);
   }
   if (handlers_.closed) handlers_.closed(session.peer().name, session.channel().endpoint().id());
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/avoided.h"
 #include "agent/link.h"
 #include "agent/pairing.h"
 #include "agent/session.h"
@@ -135,6 +136,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void forget_links();
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
+  bool avoid(const transport::PeerIdentity& peer, const std::string& provider, const Status& cause);
   Pairings::iterator pairing_named(std::string_view name);
   Pairing& pairing_of(const InstanceId& instance);
   void apply(const Pairing::Changes& changes);
@@ -161,6 +163,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
+  Avoided avoided_;
   std::atomic<std::size_t> live_{0};
   ListOf<PeerOperation> operations_;  // that have not ended
 };

@@ -78,10 +78,18 @@ class Listener {
   [[nodiscard]] virtual std::string address() const = 0;  // with the real port
 };
 
+// What both sides had chosen and could not be set up here, with whom.
+struct Unreached {
+  std::string provider;
+  PeerIdentity peer;
+};
+
 // A handshake under way as the initiator; destroying it ends it without a call.
 class Connecting {
  public:
   virtual ~Connecting() = default;
+  // After it failed: that was the fabric, so another provider may do. Null: it was something else.
+  [[nodiscard]] virtual const Unreached* unreached() const = 0;
 };
 
 using ConnectHandler = UniqueFunction<void(Result<Connected>)>;

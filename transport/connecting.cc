@@ -37,6 +37,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     clear();
   }
 
+  [[nodiscard]] const Unreached* unreached() const override { return unreached_ ? &*unreached_ : nullptr; }
+
   void start() {
     Status begun = begin();
     if (begun.ok()) return;
@@ -175,20 +177,31 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   }
 
   void on_handshake(Status status) {
+    // Nothing in common: what was not offered belongs to that.
+    if (status.code() == Code::kUnimplemented)
+      status = Status(status.code(), str(status.text(), not_offered_before("")));
     if (!status.ok()) return end(std::move(status));
     const Handshake::Outcome outcome = io_->handshake().outcome();
     auto endpoint = pending_->finish(outcome.parameters, io_->take_socket(),
                                      {options_.self.name, outcome.peer.name, true});
-    if (!endpoint) return end(std::move(endpoint).error());
+    if (!endpoint) {
+      if (pending_->unreached()) unreached_ = Unreached{offers_[*outcome.choice].provider, outcome.peer};
+      return end(std::move(endpoint).error());
+    }
     call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true,
                     offers_[*outcome.choice].provider, reason(outcome)}});
   }
 
   // The peer does not know why something was not offered.
   std::string reason(const Handshake::Outcome& outcome) const {
-    std::string out = outcome.reason;
+    return str(outcome.reason, not_offered_before(offers_[*outcome.choice].provider));
+  }
+
+  // An empty name: all of them.
+  std::string not_offered_before(std::string_view provider) const {
+    std::string out;
     for (const Outlet& outlet : outlets_) {
-      if (outlet.provider == offers_[*outcome.choice].provider) break;
+      if (outlet.provider == provider) break;
       if (!outlet.available.ok())
         out.append("; no ").append(outlet.provider).append(" here: ").append(outlet.available.text());
     }
@@ -251,6 +264,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   TimerId timer_;
   std::string peer_address_;
   std::unique_ptr<HandshakeIo> io_;
+  std::optional<Unreached> unreached_;
 };
 
 }  // namespace

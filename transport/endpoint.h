@@ -148,6 +148,8 @@ class Endpoint {
 
   [[nodiscard]] virtual bool closed() const = 0;   // on_closed was called
   [[nodiscard]] virtual Status error() const = 0;  // the sticky first error, OK while healthy
+  // It broke because the fabric carried nothing between the two, as one of them found: another provider may.
+  [[nodiscard]] virtual bool unreached() const { return false; }
   [[nodiscard]] virtual std::uint32_t max_message_bytes() const = 0;
   [[nodiscard]] virtual std::uint64_t id() const = 0;       // unique in this process, never 0, never reused
   [[nodiscard]] virtual std::size_t in_flight() const = 0;  // posted, not completed operations

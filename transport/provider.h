@@ -45,6 +45,8 @@ class PendingEndpoint {
   // `peer_parameters` do not parse.
   virtual Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
                                                    Introduction who) = 0;
+  // After finish() failed: that was the path between the two devices, so another provider may do.
+  [[nodiscard]] virtual bool unreached() const { return false; }
 };
 
 // A Device on one Loop: the receive pool that its endpoints share, and the endpoints. Lifetime: outlives its

@@ -281,6 +281,22 @@ TEST_CASE(
   first_bytes(*choosing, choosing->peer(near), R"("provider":"shm","reason":"same host and user")");
 }
 
+// With RDMA addresses that do not reach each other.
+TEST_CASE("agents that choose use tcp where the RDMA devices of two hosts carry nothing to each other") {
+  const std::string far = text_setting("SLIME_HOSTS_PEER");
+  auto choosing = start_agent("chooser-of-" + far, text_setting("SLIME_TOKEN"), "auto");
+  Peer peer = choosing->peer(far);
+  first_bytes(*choosing, peer, R"("provider":"tcp","reason":"other host; )");
+  CHECK_MESSAGE(peer.info().find("no verbs here: tried, and nothing got through: ") != std::string::npos,
+                peer.info());
+  // It is not tried again at once.
+  const TimePoint begin = steady_clock().now();
+  REQUIRE(peer.disconnect().ok());
+  first_bytes(*choosing, peer, R"("provider":"tcp")");
+  CHECK(peer.info().find("no verbs here: tried, and nothing got through: ") != std::string::npos);
+  MESSAGE(str("the second connection took ", millis(steady_clock().now() - begin), " ms"));
+}
+
 TEST_CASE("a host that dies while it holds calls ends all of them") {
   Side side;
   std::vector<Future<Payload>> calls = hold_calls(side.peer);

@@ -53,17 +53,18 @@ void set_number(int fd, int level, int option, int value) {
 
 Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
   const auto ours = SocketAddress::of_socket(socket.get());
-  const auto theirs = SocketAddress::of_peer(socket.get());
   if (!ours) return ours.error();
-  if (!theirs) return theirs.error();
+  // A peer that has reset the connection has no address any more, but its last words can be read.
+  const auto theirs = SocketAddress::of_peer(socket.get());
   const int on = 1;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
     return from_errno("TCP_NODELAY", errno);
-  if (theirs->is_loopback()) {
+  if (theirs && theirs->is_loopback()) {
     set_number(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, limits::kLoopbackUnsentBytes);
     set_number(socket.get(), IPPROTO_TCP, TCP_WINDOW_CLAMP, limits::kLoopbackWindowBytes);
   }
-  std::string text = str("tcp ", ours->to_string(), " -> ", theirs->to_string());
+  std::string text =
+      str("tcp ", ours->to_string(), " -> ", theirs ? theirs->to_string() : "a peer that is gone");
   return std::unique_ptr<TcpWire>(new TcpWire(loop, std::move(socket), std::move(text)));
 }
 

@@ -55,6 +55,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void set_awaiting(bool awaiting) override;
   [[nodiscard]] bool closed() const override { return told_closed_; }
   [[nodiscard]] Status error() const override { return close_called_ ? Status() : error_; }
+  [[nodiscard]] bool unreached() const override { return unreached_; }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return max_message_bytes_; }
   [[nodiscard]] std::uint64_t id() const override { return id_; }
   [[nodiscard]] std::size_t in_flight() const override { return messages_.size() + operations_.size(); }
@@ -170,6 +171,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
 
   // ---- the end (endpoint_end.cc)
   void break_now(Status reason);
+  void break_fabric(Status reason);
+  [[nodiscard]] bool carried() const;
   void fail_pair(QueuePair& pair, std::uint32_t number);
   void wait_for_flush();
   void leave_device();
@@ -270,6 +273,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool hello_due_ = false;
   bool got_ready_ = false;
   bool got_hello_ = false;
+  bool unreached_ = false;
   std::optional<Goodbye> goodbye_;  // the peer closed
   Status lost_;                     // the side channel broke
   std::uint64_t lost_at_poll_ = 0;

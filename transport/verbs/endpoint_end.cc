@@ -76,6 +76,23 @@ void VerbsEndpoint::break_now(Status reason) {
   schedule();
 }
 
+// A message came, and one of ours was acknowledged.
+bool VerbsEndpoint::carried() const {
+  const std::uint64_t failed =
+      counters_.errors_local + counters_.errors_remote + counters_.errors_path + counters_.errors_victim;
+  return got_hello_ && counters_.completions > failed;
+}
+
+// What the device or the time says of the path. Before it carried something in both directions the peer hears
+// so: both may then use another provider, and not only the one that noticed.
+void VerbsEndpoint::break_fabric(Status reason) {
+  if (working() && !carried()) {
+    unreached_ = true;
+    side_->send(SideFrameType::kUnreached);
+  }
+  break_now(std::move(reason));
+}
+
 // What was posted without asking for a completion, and has succeeded, is not flushed: that it is over is told
 // by a request behind it, which is.
 void VerbsEndpoint::fail_pair(QueuePair& pair, std::uint32_t number) {
@@ -211,7 +228,7 @@ void VerbsEndpoint::on_timer() {
   }
   if (!got_hello_) {
     if (now >= open_by_)
-      return break_now(peer_gone(
+      return break_fabric(peer_gone(
           Status(Code::kUnavailable, "no message came over the queue pair within the handshake's time")));
     next = std::min(next, open_by_);
   }

@@ -137,7 +137,7 @@ void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
   }
   const Status error = explain({what, who_.peer_name, path()}, completion);
   if (failed != nullptr) failed->failure = error;
-  break_now(unavailable(error));
+  break_fabric(unavailable(error));
 }
 
 // ------------------------------------------------------------------------------------------ what the peer
@@ -150,7 +150,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
       count_error(completion.status);
       const Status error = explain({"receive", who_.peer_name, path()}, completion);
-      break_now(unavailable(error));
+      break_fabric(unavailable(error));
     }
     return;
   }
@@ -292,6 +292,10 @@ void VerbsEndpoint::on_side_frame(const SideFrame& frame) noexcept {
     case SideFrameType::kReturn:
       on_credit_return(frame.a);
       break;
+    case SideFrameType::kUnreached:
+      unreached_ = true;
+      break_now(peer_gone(Status(Code::kUnavailable, "the peer got nothing from here over its device")));
+      return;
   }
   schedule();
 }

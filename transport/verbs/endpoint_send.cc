@@ -92,7 +92,7 @@ bool VerbsEndpoint::post_one(ibv_send_wr& request, bool signaled) {
   Status posted = pair.post(&request, 1, signaled ? 1 : 0, accepted);
   account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
   ++counters_.doorbells;
-  if (!posted.ok()) break_now(unavailable(posted));
+  if (!posted.ok()) break_fabric(unavailable(posted));
   return posted.ok();
 }
 
@@ -220,7 +220,7 @@ std::uint32_t VerbsEndpoint::post_chain(QueuePair& pair, std::uint32_t number, C
       operation->failure = unavailable(posted);
     }
   }
-  if (!posted.ok()) break_now(unavailable(posted));
+  if (!posted.ok()) break_fabric(unavailable(posted));
   return accepted;
 }
 

@@ -58,7 +58,11 @@ class VerbsPending final : public PendingEndpoint {
     if (!peer) return std::move(peer).error();
     const std::shared_ptr<Loop> loop = port_->users_loop();
     if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
-    SLIME_TRY(connect(*peer, who.peer_name));
+    if (Status connected = connect(*peer, who.peer_name); !connected.ok()) {
+      unreached_ = true;
+      SideChannel::say_once(socket.get(), SideFrameType::kUnreached);
+      return connected;
+    }
     auto wire = make_socket_wire(*loop, std::move(socket));
     if (!wire) return std::move(wire).error();
     over_ = true;
@@ -74,6 +78,8 @@ class VerbsPending final : public PendingEndpoint {
     parts.who = std::move(who);
     return std::unique_ptr<Endpoint>(std::make_unique<VerbsEndpoint>(std::move(parts)));
   }
+
+  [[nodiscard]] bool unreached() const override { return unreached_; }
 
  private:
   void describe() {
@@ -129,6 +135,7 @@ class VerbsPending final : public PendingEndpoint {
   Parameters ours_;
   GidInfo gid_;
   bool over_ = false;
+  bool unreached_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "transport/verbs/side_channel.h"
 
+#include <sys/socket.h>
+
 #include <cstring>
 
 #include "base/str.h"
@@ -13,6 +15,7 @@ std::optional<SideFrame> SideFrame::decode(Bytes bytes) {
   if (frame.magic != kMagic) return std::nullopt;
   switch (frame.type) {
     case SideFrameType::kReady:
+    case SideFrameType::kUnreached:
       if (frame.a != 0 || frame.b != 0) return std::nullopt;
       return frame;
     case SideFrameType::kStarved:
@@ -36,6 +39,11 @@ void SideChannel::send(SideFrameType type, std::uint64_t a, std::uint64_t b) {
   const Bytes bytes = std::as_bytes(std::span(&frame, 1));
   out_.insert(out_.end(), bytes.begin(), bytes.end());
   flush();
+}
+
+void SideChannel::say_once(int socket, SideFrameType type) {
+  const SideFrame frame{SideFrame::kMagic, type, 0, 0};
+  [[maybe_unused]] const ssize_t sent = ::send(socket, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // A wire that cannot be written is also read to its end, so its break is reported there.

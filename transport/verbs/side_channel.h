@@ -16,7 +16,8 @@ enum class SideFrameType : std::uint32_t {
   kGoodbye = 2,  // the sender closed; a: messages, b: notifications that it sent in all and that were taken
   kStarved =
       3,  // the sender may send `a` messages since the beginning, and has: wake it when it may send more
-  kReturn = 4,  // a: credits that the sender will not use
+  kReturn = 4,     // a: credits that the sender will not use
+  kUnreached = 5,  // the sender gives the connection up: the fabric brought it nothing from the peer
 };
 struct SideFrame {
   std::uint32_t magic = kMagic;
@@ -46,6 +47,8 @@ class SideChannel final : private WireHandler {
   SideChannel(std::unique_ptr<Wire> wire, SideChannelHandler& handler);
   // Queues and sends as much as the kernel takes; bounded by what the endpoint has to say.
   void send(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0);
+  // The one thing that whoever makes no endpoint of its connection has to say on it; lost if that is full.
+  static void say_once(int socket, SideFrameType type);
   // Work waits for the peer: a silent one is declared dead.
   void set_waiting(bool waiting) { wire_->set_waiting(waiting); }
   [[nodiscard]] std::string describe() const { return wire_->describe(); }

@@ -63,7 +63,12 @@ Outcome connect_sides(Loop& loop, Side& a, Side& b) {
   while (steady_clock().now() < end && !(mine && (!*mine || !acceptor.connected.empty())))
     loop.poll(std::chrono::milliseconds(1));
   REQUIRE(mine != nullptr);
-  if (!*mine) return {mine->status().to_string(), {}};
+  if (!*mine) {
+    const Unreached* unreached = connecting->unreached();
+    const std::string whom =
+        unreached == nullptr ? "" : "unreached: " + unreached->provider + " with " + unreached->peer.name;
+    return {mine->status().to_string(), whom};
+  }
   REQUIRE(acceptor.connected.size() == 1);
   const auto text = [](const Connected& one) { return one.provider + ": " + one.reason; };
   Outcome out{text(**mine), text(acceptor.connected.front())};
@@ -126,6 +131,13 @@ TEST_CASE("of three providers the first that both can have is taken, whatever wa
   SUBCASE("nothing at all") {
     for (const char* name : {"shm", "verbs", "tcp"}) a.lose(name, "gone");
     CHECK(connect_sides(loop, a, b).ours.find("gone") != std::string::npos);
+  }
+  SUBCASE("the chosen one cannot be set up: the error is of the path, and says over which provider") {
+    for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
+    fabric.fail_call(Call::kModifyQp, ENETUNREACH, 7);  // behind three queue pairs of each side
+    const Outcome outcome = connect_sides(loop, a, b);
+    CHECK(outcome.ours.find("RTR") != std::string::npos);
+    CHECK(outcome.theirs == "unreached: verbs with b");
   }
   // What was reserved for offers that were not taken has come back.
   for (const Side* side : {&a, &b}) {

@@ -201,6 +201,47 @@ TEST_CASE("the end does not wait for messages that need no completion") {
   CHECK(rig.fixture.now() - begin < limits::kFlushBound);
 }
 
+// ------------------------------------------------------------------------- a fabric that carries nothing
+
+TEST_CASE("a connection over which nothing ever came is unreached on both sides, whoever noticed") {
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  SUBCASE("both") { fixture.fabric().set_link("fake0", "fake1", LinkState::kDown); }
+  SUBCASE("the side whose first message is not acknowledged") {
+    fixture.fabric().fail_work(IBV_WC_RETRY_EXC_ERR, 1, {.device = "fake0", .opcode = {}});
+  }
+  SUBCASE("the side whose first post is refused") { fixture.fabric().fail_call(Call::kPostSend, ENOMEM); }
+  Connection connection(fixture);
+  CHECK(
+      fixture.until([&] { return connection.receiver_a.closed == 1 && connection.receiver_b.closed == 1; }));
+  CHECK(connection.a().unreached());
+  CHECK(connection.b().unreached());
+  CHECK(connection.receiver_a.close_reason.code() == Code::kUnavailable);
+  CHECK(connection.receiver_b.close_reason.code() == Code::kUnavailable);
+}
+
+TEST_CASE("a peer that goes before anything came, or a device that fails later, is not an unreached peer") {
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  SUBCASE("the peer goes") {
+    fixture.fabric().hold_completions("fake0");
+    Connection connection(fixture);
+    connection.pair.b.reset();
+    CHECK(fixture.until([&] { return connection.receiver_a.closed == 1; }));
+    CHECK_FALSE(connection.a().unreached());
+    fixture.fabric().hold_completions("fake0", false);
+  }
+  SUBCASE("the link fails later") {
+    Connection connection(fixture);
+    fixture.fabric().set_link("fake0", "fake1", LinkState::kDown);
+    TestOperation operation;
+    REQUIRE(send(connection.a(), ByteVector(10), operation).ok());
+    CHECK(fixture.until([&] { return connection.receiver_a.closed == 1; }));
+    CHECK_FALSE(connection.a().unreached());
+    CHECK_FALSE(connection.b().unreached());
+  }
+}
+
 // --------------------------------------------------------------------------------------------- link and port
 
 TEST_CASE("a link that stays down ends what is under way with the path and the cause") {

@@ -251,13 +251,15 @@ TEST_CASE("only whole, known frames without stray values are frames") {
   CHECK(decodes({SideFrame::kMagic, SideFrameType::kGoodbye, UINT64_MAX, 0}));
   CHECK(decodes({SideFrame::kMagic, SideFrameType::kStarved, 1, 0}));
   CHECK(decodes({SideFrame::kMagic, SideFrameType::kReturn, 1, 0}));
+  CHECK(decodes({SideFrame::kMagic, SideFrameType::kUnreached, 0, 0}));
+  CHECK_FALSE(decodes({SideFrame::kMagic, SideFrameType::kUnreached, 0, 1}));
   CHECK_FALSE(decodes({SideFrame::kMagic + 1, SideFrameType::kReady, 0, 0}));
   CHECK_FALSE(decodes({SideFrame::kMagic, SideFrameType::kReady, 1, 0}));
   CHECK_FALSE(decodes({SideFrame::kMagic, SideFrameType::kStarved, 0, 0}));
   CHECK_FALSE(decodes({SideFrame::kMagic, SideFrameType::kReturn, 0, 0}));
   CHECK_FALSE(decodes({SideFrame::kMagic, SideFrameType::kReturn, 1, 1}));
   CHECK_FALSE(decodes({SideFrame::kMagic, static_cast<SideFrameType>(0), 0, 0}));
-  CHECK_FALSE(decodes({SideFrame::kMagic, static_cast<SideFrameType>(5), 0, 0}));
+  CHECK_FALSE(decodes({SideFrame::kMagic, static_cast<SideFrameType>(6), 0, 0}));
   const SideFrame ready{SideFrame::kMagic, SideFrameType::kReady, 0, 0};
   CHECK_FALSE(SideFrame::decode(bytes_of(ready).first(23)).has_value());
 }
