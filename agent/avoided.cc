@@ -10,7 +10,7 @@ namespace slime::agent {
 void Avoided::add(const InstanceId& peer, std::string provider, const Status& cause, TimePoint now) {
   std::erase_if(entries_, [now](const auto& entry) { return entry.second.until <= now; });
   if (entries_.size() >= limits::kRememberedPeers) return;
-  Status told(Code::kUnavailable, str("tried, and nothing got through: ", cause.text()));
+  Status told(Code::kUnavailable, str("it failed with this peer: ", cause.text()));
   entries_[peer] = {std::move(provider), std::move(told), deadline_after(now, limits::kAvoidFabric)};
 }
 

@@ -10,9 +10,9 @@
 
 namespace slime::agent {
 
-// Fabrics that carried nothing to a peer although both have them (a firewall, networks without a route
-// between them): not offered to it for a while, so that its connections do not wait for them each time.
-// Thread: the loop.
+// Providers that failed with a peer although both have them (a firewall, networks without a route between
+// them, a device without room for one more): not offered to it for a while, so that its connections do not
+// wait for them each time. Thread: the loop.
 class Avoided {
  public:
   // Until `now` and limits::kAvoidFabric.
@@ -26,7 +26,7 @@ class Avoided {
     Status cause;
     TimePoint until;
   };
-  std::map<InstanceId, Entry> entries_;  // only one provider of an agent can be like that
+  std::map<InstanceId, Entry> entries_;  // the last one that failed
 };
 
 }  // namespace slime::agent

@@ -19,8 +19,8 @@ inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);
 // restarted process do not come back in step.
 inline constexpr Nanos kBackoffMin = std::chrono::milliseconds(50);
 inline constexpr Nanos kBackoffMax = std::chrono::seconds(2);
-// How long a fabric that carried nothing to a peer is not offered to it: long beside what trying it costs,
-// and short beside the life of a connection, for whoever mends the network.
+// How long a provider that failed with a peer is not offered to it: long beside what trying it costs, and
+// short beside the life of a connection, for whoever mends the network.
 inline constexpr Nanos kAvoidFabric = std::chrono::seconds(60);
 // Asks a connection whether its other end still has it: long enough for a busy process, short enough that
 // who waits for the answer does not run into its own connect timeout.

@@ -118,9 +118,9 @@ bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& 
   const bool others = std::any_of(outlets.begin(), outlets.end(), [&](const transport::Outlet& outlet) {
     return outlet.provider != provider && outlet.available.ok();
   });
-  if (!others) return false;
+  if (!others || peer.instance.is_zero()) return false;
   avoided_.add(peer.instance, provider, cause, loop_.now());
-  SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ", provider, " carried nothing to ",
+  SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ", provider, " failed with ",
             peer.name, ", so new connections to it do without for ",
             std::chrono::duration_cast<std::chrono::seconds>(limits::kAvoidFabric).count(),
             " s: ", cause.text());

@@ -78,7 +78,7 @@ class Listener {
   [[nodiscard]] virtual std::string address() const = 0;  // with the real port
 };
 
-// What both sides had chosen and could not be set up here, with whom.
+// What both sides had chosen and could not be set up on this side, with whom.
 struct Unreached {
   std::string provider;
   PeerIdentity peer;
@@ -88,7 +88,7 @@ struct Unreached {
 class Connecting {
  public:
   virtual ~Connecting() = default;
-  // After it failed: that was the fabric, so another provider may do. Null: it was something else.
+  // After it failed: that was this provider, so another one may do. Null: it was something else.
   [[nodiscard]] virtual const Unreached* unreached() const = 0;
 };
 

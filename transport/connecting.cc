@@ -171,7 +171,10 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     if (!offer) return handshake.await_choice();
     pending_.reset();
     auto prepared = ports_[*offer]->prepare();
-    if (!prepared) return handshake.refuse(std::move(prepared).error());
+    if (!prepared) {
+      unreached_ = Unreached{offers_[*offer].provider, handshake.outcome().peer};
+      return handshake.refuse(std::move(prepared).error());
+    }
     pending_ = std::move(*prepared);
     handshake.set_up(*offer, pending_->parameters());
   }

@@ -97,14 +97,20 @@ class TcpListener final : public Listener, private FdHandler {
       holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
                           outlet.available});
     const Handshake::Outcome& hello = handshake.outcome();
-    auto choice = choose(hello.peer.name, hello.offers, options_.self.name, holdings);
-    if (!choice) return handshake.refuse(std::move(choice).error());
-    const Outlet& chosen = outlets[choice->holding];
-    auto pending = chosen.port->prepare();
-    if (!pending) return handshake.refuse(std::move(pending).error());
-    in.provider = chosen.provider;
-    in.pending = std::move(*pending);
-    handshake.accept(choice->offer, choice->reason, in.pending->parameters());
+    for (;;) {
+      auto choice = choose(hello.peer.name, hello.offers, options_.self.name, holdings);
+      if (!choice) return handshake.refuse(std::move(choice).error());
+      const Outlet& chosen = outlets[choice->holding];
+      auto pending = chosen.port->prepare();
+      if (pending) {
+        in.provider = chosen.provider;
+        in.pending = std::move(*pending);
+        return handshake.accept(choice->offer, choice->reason, in.pending->parameters());
+      }
+      if (hello.offers.size() == 1) return handshake.refuse(std::move(pending).error());
+      // Without room for one more: as good as not there.
+      holdings[choice->holding].available = std::move(pending).error();
+    }
   }
 
   // The last thing that an Inbound does. `this` may be gone afterwards.

@@ -139,6 +139,20 @@ TEST_CASE("of three providers the first that both can have is taken, whatever wa
     CHECK(outcome.ours.find("RTR") != std::string::npos);
     CHECK(outcome.theirs == "unreached: verbs with b");
   }
+  SUBCASE("the acceptor's port has no room: the next one is taken") {
+    for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
+    fabric.fail_call(Call::kCreateQp, ENOMEM);
+    const Outcome outcome = connect_sides(loop, a, b);
+    CHECK(outcome.ours.find("tcp: 'b' has no verbs: ") == 0);
+    CHECK(outcome.ours.find("ibv_create_qp") != std::string::npos);
+  }
+  SUBCASE("the initiator's port has no room: the error says over which provider") {
+    for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
+    fabric.fail_call(Call::kCreateQp, ENOMEM, 4);  // behind those of the acceptor
+    const Outcome outcome = connect_sides(loop, a, b);
+    CHECK(outcome.ours.find("ibv_create_qp") != std::string::npos);
+    CHECK(outcome.theirs == "unreached: verbs with b");
+  }
   // What was reserved for offers that were not taken has come back.
   for (const Side* side : {&a, &b}) {
     for (const Outlet& outlet : side->outlets) CHECK(outlet.port->endpoints() == 0);
