@@ -63,7 +63,8 @@ class Receiver {
   virtual void on_ready() noexcept = 0;
   // The last call, once, after every operation has completed. OK: we closed it. Else why it broke:
   // kUnavailable when the peer closed or died, kDeadlineExceeded when an operation was reset, kCorrupt when
-  // the peer broke the protocol.
+  // the peer broke the protocol. From here on nothing of this connection lands in our memory: a peer that was
+  // stopped inside of a copy of its own is waited for, until it goes on or dies, or the region is closed.
   virtual void on_closed(const Status& reason) noexcept = 0;
 
  protected:
@@ -137,7 +138,7 @@ class Endpoint {
   virtual Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) = 0;
 
   // Closes: refuses new work, sends what was taken within `bound`, tells the peer (GOODBYE), completes what
-  // is left with kCancelled, then calls on_closed. Idempotent, never blocks, legal from any callback.
+  // is left with kCancelled by then, and calls on_closed. Idempotent, never blocks, legal from any callback.
   virtual void close(Nanos bound = limits::kCloseBound) = 0;
   // Breaks it now with `reason` (not OK): everything in flight completes with kUnavailable or the reason.
   virtual void reset(Status reason) = 0;

@@ -96,6 +96,8 @@ inline constexpr std::size_t kPromptCopyBlocks = 16;
 inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);
 // How often it looks.
 inline constexpr Nanos kLoanLook = std::chrono::microseconds(50);
+// And at last, when the end of a connection waits for a peer that does not run.
+inline constexpr Nanos kLoanLookMost = std::chrono::milliseconds(20);
 // The shortest block that may be copied past the caches: below it the first lines, which have to be waited
 // for, are too much of it.
 inline constexpr std::size_t kColdCopyBytes = 16 * 1024;

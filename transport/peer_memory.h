@@ -38,6 +38,8 @@ class Loan {
   [[nodiscard]] virtual bool busy() const = 0;
   // Revoked, and not busy any more.
   [[nodiscard]] virtual bool over() const = 0;
+  // Once revoked: the memory has other pages now, so what the peer still does reaches nobody. It is over.
+  virtual void let_go() = 0;
 };
 
 // What a peer maps.

@@ -60,6 +60,8 @@ class Wire {
   // How to reach the peer's memory beside the wire, where that is possible; it lives as long as the wire. The
   // peer reaches ours as the lender lets it. Once, before start().
   virtual PeerMemory* peer_memory(Lender&) { return nullptr; }
+  // Takes back what was lent to the peer. The loan under which it may still be inside of a copy; null: none.
+  virtual std::shared_ptr<const Loan> take_back() { return nullptr; }
   // Work waits for the peer (or not): a socket arms its keepalive.
   virtual void set_waiting(bool waiting) = 0;
   // For people: "tcp 127.0.0.1:40112 -> 127.0.0.1:7000".

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/check.h"
+
 namespace slime::transport::shm {
 namespace {
 
@@ -38,6 +40,11 @@ class Exports::Export final : public Loan {
     const std::lock_guard lock(mutex_);
     return revoked_ && !may_be_copying();
   }
+  void let_go() override {
+    const std::lock_guard lock(mutex_);
+    SLIME_CHECK(revoked_);
+    attachment_.reset();
+  }
 
  private:
   // The attachment goes with the last answer that is no: a region may outlive many connections.
@@ -60,11 +67,17 @@ class Exports::Export final : public Loan {
 Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
     : attachment_(std::move(attachment)), page_(page) {}
 
-Exports::~Exports() {
+// One that is still busy keeps the attachment until the copy has ended.
+Exports::~Exports() { (void)take_back(); }
+
+// First all, then the looks: whoever leaves one copy meanwhile gets into no other.
+std::shared_ptr<const Loan> Exports::take_back() {
+  for (const std::shared_ptr<Export>& lent : exports_) lent->revoke();
+  std::shared_ptr<const Loan> inside;
   for (const std::shared_ptr<Export>& lent : exports_) {
-    lent->revoke();
-    (void)lent->busy();  // else its region keeps it, and the attachment, until the copy has ended
+    if (lent->busy()) inside = lent;
   }
+  return inside;
 }
 
 WindowReply Exports::refuse(const WindowRequest& request, Code code) {

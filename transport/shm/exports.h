@@ -47,6 +47,9 @@ class Exports {
   WindowReply answer(const WindowRequest& request, Lender& lender, UniqueFd& descriptor);
   // The answer that says no; what an answer to it has shown is taken back.
   WindowReply refuse(const WindowRequest& request, Code code);
+  // The peer begins no copy any more. The loan under which it may still be inside of one, of which there is
+  // one at most; null: none.
+  std::shared_ptr<const Loan> take_back();
 
  private:
   class Export;

@@ -31,6 +31,7 @@ class ShmWire final : public Wire {
   Bytes peek() override { return attached_ && !ended_ ? reader_->peek() : Bytes(); }
   void skip(std::size_t bytes) override { reader_->skip(bytes); }
   PeerMemory* peer_memory(Lender& lender) override;
+  std::shared_ptr<const Loan> take_back() override { return exports_ ? exports_->take_back() : nullptr; }
   void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
   [[nodiscard]] std::string describe() const override { return text_; }
 

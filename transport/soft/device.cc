@@ -113,6 +113,7 @@ bool SoftRegion::take_back(TimePoint by) {
   while (!owned_.part().ok()) {
     if (record_->wait_returned(deadline_after(steady_clock().now(), limits::kLoopWaitTurn))) return true;
   }
+  record_->let_go();
   return false;
 }
 

@@ -33,6 +33,7 @@ SoftEndpoint::~SoftEndpoint() {
   receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
   if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (state_ == State::kBroken) end();
+  loop_->cancel_timer(timer_);
   port_->remove(*this);
 }
 

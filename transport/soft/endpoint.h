@@ -156,6 +156,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void end();
   void complete_leftovers();
   void tell_closed();
+  bool peer_has_left();
   void finish_close(Status leftover);
   void say_goodbye_now();
   [[nodiscard]] Status peer_gone(const Status& cause) const;
@@ -259,6 +260,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Status leftover_;  // what the operations in flight complete with
   bool close_called_ = false;
   bool told_closed_ = false;
+  std::shared_ptr<const Loan> left_inside_;  // once ended: what the peer may still be copying under
+  Nanos next_look_ = limits::kLoanLook;
   bool scheduled_ = false;
   bool in_burst_ = false;  // flush() follows anyhow
   // What is posted next leaves at once: the first message after something came, for which somebody may be

@@ -58,6 +58,7 @@ void SoftEndpoint::break_now(Status reason) {
 void SoftEndpoint::end() {
   state_ = State::kEnded;
   peer_memory_ = nullptr;
+  left_inside_ = wire_->take_back();
   wire_.reset();
   loop_->cancel_timer(timer_);
   complete_leftovers();
@@ -97,6 +98,24 @@ void SoftEndpoint::tell_closed() {
   std::exchange(receiver_, nullptr)->on_closed(close_called_ ? Status() : error_);
 }
 
+// A peer that was stopped inside of a copy of our memory may go on at any time. The memory cannot be moved
+// away from it while its region is open (an adapter, or other peers, may have the same pages), so the end is
+// not told before it has left, or is gone, or the region was closed. It tells nobody: we look, less and less
+// often.
+bool SoftEndpoint::peer_has_left() {
+  loop_->cancel_timer(timer_);
+  if (left_inside_ == nullptr || !left_inside_->busy()) {
+    left_inside_.reset();
+    return true;
+  }
+  timer_ = loop_->add_timer(deadline_after(loop_->now(), next_look_), [this] {
+    timer_ = TimerId{};
+    schedule_turn();
+  });
+  next_look_ = std::min(2 * next_look_, limits::kLoanLookMost);
+  return false;
+}
+
 Status SoftEndpoint::peer_gone(const Status& cause) const {
   return Status(cause.code() == Code::kOk ? Code::kUnavailable : cause.code(),
                 str("lost the connection to ", who_.peer_name, " (", wire_text_, "): ", cause.text()));
@@ -112,7 +131,7 @@ void SoftEndpoint::run() {
   }
   if (receiver_ != nullptr) deliver_arrived();
   if (state_ == State::kEnded) {
-    tell_closed();
+    if (receiver_ != nullptr && peer_has_left()) tell_closed();
     return;
   }
   complete_sent();

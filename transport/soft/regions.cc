@@ -66,6 +66,13 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
   }
 }
 
+void RegionRecord::let_go() {
+  SLIME_CHECK(revoked());
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Loan>& loan : loans_) loan->let_go();
+  loans_.clear();
+}
+
 void RegionRecord::cut() {
   uses.revoke();
   pins_.fetch_or(kRevoked | kCut);

@@ -43,6 +43,8 @@ class RegionRecord {
   Result<Lent> lend(std::shared_ptr<Loan> loan);
   // Only once revoked. False when peers are inside of copies at `deadline` of the steady clock.
   bool wait_returned(TimePoint deadline);
+  // Only once revoked: the memory has other pages, nobody waits for those peers any more.
+  void let_go();
 
   // False once the region is revoked (peers) or cut (own operations): the memory must not be touched.
   bool pin_for_peer() { return pin(kRevoked | kCut); }

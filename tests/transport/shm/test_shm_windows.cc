@@ -235,6 +235,66 @@ TEST_CASE("an owner whose side of the connection ended has taken everything back
   CHECK(region.close(Nanos::zero()).ok());
 }
 
+// Mapped by a peer that is stopped inside of a copy.
+struct StoppedInside {
+  StoppedInside() : region(owner.region(kMiB)) {
+    const User user(owner);
+    const PeerMemory::Reach reach = user.reach(region);
+    REQUIRE(reach.way == PeerMemory::Way::kDirect);
+    const PeerWindow window = *reach.window;
+    peer = in_child(owner, [window] {
+      if (!window.begin()) return 2;
+      ::raise(SIGSTOP);
+      const bool still = window.end();
+      return still || window.begin() ? 1 : 0;
+    });
+    REQUIRE(WIFSTOPPED(wait_for(peer)));
+  }
+  Owner owner;
+  MemoryRegion region;
+  pid_t peer = 0;
+};
+
+TEST_CASE("what was taken back is busy until the peer that was stopped inside has left") {
+  StoppedInside one;
+  const std::shared_ptr<const Loan> inside = one.owner.exports->take_back();
+  REQUIRE(inside != nullptr);
+  one.owner.exports.reset();
+  CHECK(inside->busy());
+  REQUIRE(::kill(one.peer, SIGCONT) == 0);
+  const int state = wait_for(one.peer);
+  REQUIRE(WIFEXITED(state));
+  CHECK(WEXITSTATUS(state) == 0);  // it saw that, and gets in no more
+  CHECK_FALSE(inside->busy());
+  CHECK(one.region.close(Nanos::zero()).ok());
+}
+
+TEST_CASE("what was taken back is not busy once the peer is gone, or the region has other pages") {
+  StoppedInside killed;
+  const std::shared_ptr<const Loan> dead = killed.owner.exports->take_back();
+  REQUIRE(dead != nullptr);
+  REQUIRE(::kill(killed.peer, SIGKILL) == 0);
+  REQUIRE(WIFSIGNALED(wait_for(killed.peer)));
+  CHECK_FALSE(dead->busy());
+
+  StoppedInside stays;
+  const std::shared_ptr<const Loan> parted = stays.owner.exports->take_back();
+  REQUIRE(parted != nullptr);
+  CHECK(stays.region.close(Nanos::zero()).code() == Code::kDeadlineExceeded);
+  CHECK_FALSE(parted->busy());
+  REQUIRE(::kill(stays.peer, SIGKILL) == 0);
+  REQUIRE(WIFSIGNALED(wait_for(stays.peer)));
+}
+
+TEST_CASE("what nobody is inside of is taken back at once") {
+  Owner owner;
+  CHECK(owner.exports->take_back() == nullptr);
+  MemoryRegion region = owner.region(kMiB);
+  User user(owner);
+  REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
+  CHECK(owner.exports->take_back() == nullptr);
+}
+
 TEST_CASE("the descriptor of a region that is only for reading cannot be mapped for writing, nor written") {
   Owner owner;
   MemoryRegion region = owner.region(kMiB, Rights::kRemoteRead);
