@@ -276,10 +276,10 @@ Result<MemoryRegion> PeerAgentImpl::keep(Result<agent::Registrations> registrati
   return MemoryRegion(std::move(state));
 }
 
-Result<MemoryRegion> PeerAgentImpl::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
+Result<MemoryRegion> PeerAgentImpl::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return refusal();
-  return keep(devices_->allocate(bytes, rights, kind));
+  return keep(devices_->allocate(bytes, rights, kind, pages));
 }
 
 Result<MemoryRegion> PeerAgentImpl::register_memory(void* data, std::size_t bytes, Rights rights,

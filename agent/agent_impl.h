@@ -55,7 +55,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
                                Nanos deadline, bool wait_for_ready);
   Status disconnect(const std::string& peer);
 
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind);
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages);
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind);
   Status publish(std::string_view name, const MemoryRegion& region);
   Status unpublish(std::string_view name);

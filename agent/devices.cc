@@ -153,9 +153,9 @@ Status Devices::add(Registrations& to, std::size_t index, Result<transport::Memo
 }
 
 Result<Registrations> Devices::allocate(std::size_t bytes, transport::Rights rights,
-                                        transport::MemoryKind kind) {
+                                        transport::MemoryKind kind, transport::Pages pages) {
   const std::size_t first = owner();
-  auto made = entries_[first].device->allocate(bytes, rights, kind);
+  auto made = entries_[first].device->allocate(bytes, rights, kind, pages);
   if (!made) return std::move(made).error();
   std::byte* const data = made->data();
   Registrations out(entries_.size(), first);

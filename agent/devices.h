@@ -49,7 +49,8 @@ class Devices {
   // With every device. Where "auto" meets a verbs device that does not take the memory (the usual cause is
   // the limit on locked memory), the memory is had without it, verbs is used for no new connection, and that
   // is logged once.
-  Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind);
+  Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
+                                 transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
                                         transport::MemoryKind kind);
 

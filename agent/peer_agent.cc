@@ -132,8 +132,8 @@ std::string PeerAgent::address() const { return impl_->address(); }
 InstanceId PeerAgent::instance() const { return impl_->instance(); }
 Peer PeerAgent::peer(std::string_view name_or_address) { return impl_->peer(std::string(name_or_address)); }
 
-Result<MemoryRegion> PeerAgent::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
-  return impl_->allocate(bytes, rights, kind);
+Result<MemoryRegion> PeerAgent::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
+  return impl_->allocate(bytes, rights, kind, pages);
 }
 Result<MemoryRegion> PeerAgent::register_memory(void* data, std::size_t bytes, Rights rights,
                                                 MemoryKind kind) {

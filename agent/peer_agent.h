@@ -23,6 +23,7 @@ namespace slime {
 
 using rpc::Payload;
 using transport::MemoryKind;
+using transport::Pages;
 using transport::RemoteRegion;
 using transport::Rights;
 
@@ -181,8 +182,10 @@ class PeerAgent {
   // "worker:0", or "host:port" ("[v6]:port") without a registry. Cannot fail: the first use does.
   Peer peer(std::string_view name_or_address);
 
-  // Zeroed, touched memory of Slime's own that peers on this host can map.
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost);
+  // Zeroed, touched memory of Slime's own that peers on this host can map. Of huge pages (Pages::kHuge) all
+  // are taken from the machine's pool now; kResourceExhausted says how many it lacks, and what to do.
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
+                                Pages pages = Pages::kDefault);
   // The caller's memory, which it keeps alive until the region is closed.
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                        MemoryKind kind = MemoryKind::kHost);

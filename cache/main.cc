@@ -41,6 +41,7 @@ struct Flags {
   std::string token_file;
   bool insecure = false;
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+  bool huge_pages = false;
   std::uint64_t slab_bytes = limits::kSlabBytes;
   double reservation_ttl_s = std::chrono::duration<double>(limits::kReservationTtl).count();
   double lease_ttl_s = std::chrono::duration<double>(limits::kLeaseTtl).count();
@@ -100,6 +101,7 @@ Result<PeerAgentOptions> agent_options(const Flags& flags) {
 
 CacheServerOptions server_options(const Flags& flags) {
   return {.memory_bytes = flags.memory_bytes,
+          .pages = flags.huge_pages ? Pages::kHuge : Pages::kDefault,
           .slab_bytes = flags.slab_bytes,
           .reservation_ttl = to_nanos(flags.reservation_ttl_s),
           .lease_ttl = to_nanos(flags.lease_ttl_s),
@@ -288,6 +290,8 @@ void add_server_flags(CLI::App* command, Flags& flags) {
   command->add_option("--memory-size", flags.memory_bytes, "Memory for objects")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1G");
+  command->add_flag("--huge-pages", flags.huge_pages,
+                    "Take that memory from the machine's pool of huge pages");
   command->add_option("--slab-size", flags.slab_bytes, "The largest slab, a power of two from 4K to 1G")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256K");

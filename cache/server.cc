@@ -46,7 +46,7 @@ class CacheServer::State {
       : clock_(clock),
         service_(std::make_shared<CacheService>(store_options(options), options.verify_on_seal, clock)) {}
 
-  Status open(PeerAgent& agent, std::uint64_t memory_bytes);
+  Status open(PeerAgent& agent, const CacheServerOptions& options);
   Status close(Nanos bound);
   StoreStats stats() const { return service_->stats(); }
 
@@ -59,12 +59,12 @@ class CacheServer::State {
   MemoryRegion for_writers_;
 };
 
-Status CacheServer::State::open(PeerAgent& agent, std::uint64_t memory_bytes) {
-  auto arena = agent.allocate(memory_bytes, Rights::kLocal);
+Status CacheServer::State::open(PeerAgent& agent, const CacheServerOptions& options) {
+  auto arena = agent.allocate(options.memory_bytes, Rights::kLocal, MemoryKind::kHost, options.pages);
   if (!arena) return std::move(arena).error().with_context("the memory of the cache");
   arena_ = std::move(*arena);
   const auto publish = [&](const char* name, Rights rights, MemoryRegion& out) -> Status {
-    auto region = agent.register_memory(arena_.data(), memory_bytes, rights);
+    auto region = agent.register_memory(arena_.data(), options.memory_bytes, rights);
     if (!region) return std::move(region).error().with_context(name);
     out = std::move(*region);
     return agent.publish(name, out);
@@ -100,9 +100,10 @@ CacheServer::~CacheServer() { close().ignore(); }
 Result<std::unique_ptr<CacheServer>> CacheServer::start(PeerAgent& agent, const CacheServerOptions& options,
                                                         const Clock& clock) {
   SLIME_TRY(store_options(options).validate());
-  SLIME_TRY(check_memory(options.memory_bytes));
+  // Huge pages are no part of what the machine calls available; their pool refuses by itself.
+  if (options.pages == Pages::kDefault) SLIME_TRY(check_memory(options.memory_bytes));
   std::unique_ptr<CacheServer> server(new CacheServer(std::make_unique<State>(options, clock)));
-  SLIME_TRY(server->state_->open(agent, options.memory_bytes));
+  SLIME_TRY(server->state_->open(agent, options));
   return server;
 }
 

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "cache/limits.h"
 #include "cache/stats.h"
+#include "transport/memory.h"
 
 namespace slime {
 class PeerAgent;
@@ -16,8 +17,9 @@ class PeerAgent;
 namespace slime::cache {
 
 struct CacheServerOptions {
-  std::uint64_t memory_bytes = 0;                 // of objects; allocated and touched at the start
-  std::uint64_t slab_bytes = limits::kSlabBytes;  // the largest slab: a power of two
+  std::uint64_t memory_bytes = 0;                       // of objects; allocated and touched at the start
+  transport::Pages pages = transport::Pages::kDefault;  // of that memory
+  std::uint64_t slab_bytes = limits::kSlabBytes;        // the largest slab: a power of two
   Nanos reservation_ttl = limits::kReservationTtl;
   Nanos lease_ttl = limits::kLeaseTtl;
   unsigned high_percent = limits::kHighPercent;

@@ -17,12 +17,12 @@ void start(PyAgent* self, PeerAgentOptions options) {
   new (self) PyAgent(std::move(agent), progress);
 }
 
-PyRegion allocate(const PyAgent& self, nb::handle bytes, Rights rights) {
+PyRegion allocate(const PyAgent& self, nb::handle bytes, Rights rights, Pages pages) {
   const std::uint64_t length = unsigned_from(bytes, "bytes");
   PeerAgent& agent = self.agent();
   Result<MemoryRegion> region = [&] {
     const nb::gil_scoped_release unlocked;  // the memory is touched
-    return agent.allocate(length, rights);
+    return agent.allocate(length, rights, MemoryKind::kHost, pages);
   }();
   return {unwrap(std::move(region)), PinnedMemory()};
 }
@@ -83,9 +83,12 @@ void bind_init(nb::class_<PyAgent>& agent) {
 
 void bind_regions(nb::class_<PyAgent>& agent) {
   agent
-      .def("allocate", &allocate, nb::arg("bytes"), nb::arg("rights") = Rights::kLocal,
-           nb::sig("def allocate(self, bytes: int, rights: Rights = ...) -> MemoryRegion"),
-           "Zeroed memory of Slime's own.")
+      .def(
+          "allocate", &allocate, nb::arg("bytes"), nb::arg("rights") = Rights::kLocal,
+          nb::arg("pages") = Pages::kDefault,
+          nb::sig("def allocate(self, bytes: int, rights: Rights = ..., pages: Pages = ...) -> MemoryRegion"),
+          "Zeroed memory of Slime's own. Huge pages are all taken now, from the machine's pool;\n"
+          "ResourceExhausted says how many it lacks, and what to do.")
       .def(
           "register_memory", &register_memory, nb::arg("buffer").none(), nb::arg("rights") = Rights::kLocal,
           nb::sig("def register_memory(self, buffer: typing.Any, rights: Rights = ...) -> MemoryRegion"),

@@ -149,6 +149,11 @@ void bind_memory(nb::module_& m) {
       .value("REMOTE_WRITE", Rights::kRemoteWrite)
       .value("READ_WRITE", Rights::kReadWrite);
 
+  nb::enum_<Pages>(m, "Pages", "Of what memory that Slime allocates is made.")
+      .value("DEFAULT", Pages::kDefault)
+      .value("HUGE", Pages::kHuge,
+             "huge pages of the machine's default size, from its pool (vm.nr_hugepages)");
+
   nb::class_<PyRegion>(
       m, "MemoryRegion", nb::type_slots(kRegionSlots),
       "One registration of memory. Has the buffer protocol: memoryview(region) is its memory.")

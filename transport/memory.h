@@ -23,6 +23,10 @@ inline bool allows(Rights have, Rights need) {
 
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
+// Of what host memory that Slime allocates is made. kHuge: huge pages of the machine's default size, from its
+// pool (vm.nr_hugepages). They are taken, all of them, when the memory is allocated.
+enum class Pages : std::uint8_t { kDefault, kHuge };
+
 inline constexpr std::size_t kMaxRegionKeys = 8;
 
 // What the owner of a region tells a peer so that the peer can use it: the wire form of a RemoteRegion. Sent

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "transport/memory.h"
 
 namespace slime::transport {
 
@@ -13,12 +14,17 @@ namespace slime::transport {
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  // Every page is touched already. kInvalidArgument for no bytes or too many, else by errno.
-  static Result<OwnedMemory> create(std::size_t bytes);
+  // Every page is there already: touching one never fails, here or where the memfd is mapped. Of huge pages
+  // the memfd is a multiple, whatever `bytes` is. kInvalidArgument for no bytes or too many;
+  // kResourceExhausted with what to do where the pool of huge pages has too few, kUnimplemented where the
+  // kernel has none; else by errno.
+  static Result<OwnedMemory> create(std::size_t bytes, Pages pages = Pages::kDefault);
   OwnedMemory(OwnedMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
         data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)) {}
+        bytes_(std::exchange(other.bytes_, 0)),
+        mapped_(std::exchange(other.mapped_, 0)),
+        page_(other.page_) {}
   OwnedMemory& operator=(OwnedMemory&& other) noexcept;
   ~OwnedMemory() { reset(); }
 
@@ -28,7 +34,8 @@ class OwnedMemory {
   explicit operator bool() const { return data_ != nullptr; }
 
   // Gives it pages of its own at the same address, with the same bytes: what other mappings of the memfd do
-  // reaches it no more, nor does it reach them. By errno; then nothing has changed.
+  // reaches it no more, nor does it reach them. By errno; then nothing has changed. Huge pages need as many
+  // again, from the pool, and Linux 5.16.
   Status part();
   // Unmaps it.
   void reset();
@@ -36,9 +43,14 @@ class OwnedMemory {
   void leak();
 
  private:
+  [[nodiscard]] Status check_filled() const;
+  Status show_privately();
+
   UniqueFd fd_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::size_t mapped_ = 0;  // of the memfd and the mapping: `bytes_`, rounded up where pages are huge
+  std::size_t page_ = 0;
 };
 
 }  // namespace slime::transport

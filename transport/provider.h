@@ -75,9 +75,11 @@ class Device {
   // null or empty range, kUnimplemented for a kind that this build cannot move.
   virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                                MemoryKind kind = MemoryKind::kHost) = 0;
-  // Makes page-aligned zeroed memory in a memfd, already touched, and registers it.
-  virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights,
-                                        MemoryKind kind = MemoryKind::kHost) = 0;
+  // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of huge pages
+  // kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel has none; the last
+  // one belongs to the region wholly, whose length is what was asked for.
+  virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
+                                        Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
   // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
   // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.

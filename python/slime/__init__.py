@@ -37,6 +37,7 @@ from slime._slime import (
     Future,
     LogLevel,
     MemoryRegion,
+    Pages,
     Progress,
     RemoteRegion,
     Rights,
@@ -49,9 +50,16 @@ from slime._slime import (
 __version__ = version()
 
 
-def empty(shape: Any, dtype: Any = "float64", *, agent: PeerAgent, rights: Rights = Rights.LOCAL) -> Any:
+def empty(
+    shape: Any,
+    dtype: Any = "float64",
+    *,
+    agent: PeerAgent,
+    rights: Rights = Rights.LOCAL,
+    pages: Pages = Pages.DEFAULT,
+) -> Any:
     """A NumPy array in registered memory of `agent`; as agent.empty()."""
-    return _memory.empty(agent, shape, dtype, rights)
+    return _memory.empty(agent, shape, dtype, rights, pages)
 
 
 __all__ = [
@@ -72,6 +80,7 @@ __all__ = [
     "LogLevel",
     "MemoryRegion",
     "NotFound",
+    "Pages",
     "Peer",
     "PeerAgent",
     "PermissionDenied",

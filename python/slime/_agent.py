@@ -87,9 +87,15 @@ class PeerAgent(_slime.PeerAgent):
 
     # ---- memory
 
-    def empty(self, shape: Any, dtype: Any = "float64", rights: _slime.Rights = _slime.Rights.LOCAL) -> Any:
+    def empty(
+        self,
+        shape: Any,
+        dtype: Any = "float64",
+        rights: _slime.Rights = _slime.Rights.LOCAL,
+        pages: _slime.Pages = _slime.Pages.DEFAULT,
+    ) -> Any:
         """A NumPy array (zeroed) in registered memory of Slime's own; `slime.region_of(array)` is its region."""
-        return _memory.empty(self, shape, dtype, rights)
+        return _memory.empty(self, shape, dtype, rights, pages)
 
     def publish(self, name: str, region: Any) -> None:
         """Makes a region (or the region of an array from empty()) known by name. The agent keeps it alive."""

@@ -9,7 +9,7 @@ from slime import _slime
 from slime._errors import InvalidArgument
 
 
-def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights) -> Any:
+def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights, pages: _slime.Pages) -> Any:
     """A NumPy array in memory of Slime's own. The array, and every view of it, keeps the memory alive."""
     import numpy  # optional: only arrays need it
 
@@ -17,7 +17,7 @@ def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights
     if item.hasobject:
         raise InvalidArgument(f"arrays of {item} hold Python objects, not bytes")
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    region = agent.allocate(max(1, item.itemsize * math.prod(extents)), rights)
+    region = agent.allocate(max(1, item.itemsize * math.prod(extents)), rights, pages)
     return numpy.ndarray(extents, item, buffer=memoryview(region))  # type: ignore[arg-type]
 
 

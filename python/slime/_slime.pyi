@@ -127,6 +127,14 @@ class Rights(enum.Flag):
 
     READ_WRITE = 3
 
+class Pages(enum.Enum):
+    """Of what memory that Slime allocates is made."""
+
+    DEFAULT = 0
+
+    HUGE = 1
+    """huge pages of the machine's default size, from its pool (vm.nr_hugepages)"""
+
 class MemoryRegion:
     """
     One registration of memory. Has the buffer protocol: memoryview(region) is its memory.
@@ -234,8 +242,11 @@ class PeerAgent:
     def forked(self) -> bool:
         """Made before fork(), in the parent."""
 
-    def allocate(self, bytes: int, rights: Rights = ...) -> MemoryRegion:
-        """Zeroed memory of Slime's own."""
+    def allocate(self, bytes: int, rights: Rights = ..., pages: Pages = ...) -> MemoryRegion:
+        """
+        Zeroed memory of Slime's own. Huge pages are all taken now, from the machine's pool;
+        ResourceExhausted says how many it lacks, and what to do.
+        """
 
     def register_memory(self, buffer: Any, rights: Rights = ...) -> MemoryRegion:
         """

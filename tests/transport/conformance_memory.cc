@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/transport/fixture.h"
+#include "tests/transport/huge_pool.h"
 
 namespace slime::transport::testing {
 namespace {
@@ -50,6 +51,40 @@ CONFORMANCE("a read moves exactly the named bytes, with different offsets on bot
   CHECK(operation.last.to_string() == "ok");
   CHECK(local.copy() == expected);
   CHECK(target.copy() == target_before);
+}
+
+CONFORMANCE("memory of huge pages is read and written like any other, up to its last byte") {
+  if (!pool_has(4)) return;
+  Connection c(fixture);
+  const std::size_t length = read_huge_pages().page_bytes + 777;
+  const auto allocate = [&](int side, Rights rights) {
+    auto region = fixture.device(side).allocate(length, rights, MemoryKind::kHost, Pages::kHuge);
+    REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
+    return std::move(*region);
+  };
+  MemoryRegion source = allocate(0, Rights::kLocal);
+  MemoryRegion target = allocate(1, Rights::kReadWrite);
+  REQUIRE(target.length_bytes() == length);
+  const RemoteRegion remote = share(c.a(), target);
+  Rng(1).fill(source.bytes());
+  const ByteVector sent(source.bytes().begin(), source.bytes().end());
+  const Copy whole[] = {{&source, 0, &remote, 0, length}};
+  TestOperation writing;
+  REQUIRE(c.a().write(whole, writing).ok());
+  REQUIRE(fixture.until([&] { return writing.done(); }));
+  CHECK(writing.last.to_string() == "ok");
+  CHECK(same(target.bytes(), sent));
+  std::fill(source.bytes().begin(), source.bytes().end(), std::byte{0});
+  TestOperation reading;
+  REQUIRE(c.a().read(whole, reading).ok());
+  REQUIRE(fixture.until([&] { return reading.done(); }));
+  CHECK(reading.last.to_string() == "ok");
+  CHECK(same(source.bytes(), sent));
+  // The rest of the last page belongs to nobody.
+  const Copy beyond[] = {{&source, 0, &remote, 1, length}};
+  TestOperation refused;
+  CHECK(c.a().read(beyond, refused).code() == Code::kInvalidArgument);
+  CHECK(target.close().ok());
 }
 
 CONFORMANCE("a batch of a thousand scattered blocks is one operation") {

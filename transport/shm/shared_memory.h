@@ -17,21 +17,28 @@ class SharedMemory {
   SharedMemory() = default;
   // New and zeroed; `fd` is what the other process maps.
   static Result<SharedMemory> create(std::size_t bytes, UniqueFd& fd);
-  // Somebody else's. kCorrupt when it has another size, or could shrink.
+  // Somebody else's. kCorrupt when it has another size, or could shrink. Of huge pages it has the next
+  // multiple of one.
   static Result<SharedMemory> map(int fd, std::size_t bytes, Access access = Access::kWrite);
   SharedMemory(SharedMemory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        mapped_(std::exchange(other.mapped_, 0)),
+        page_(other.page_) {}
   SharedMemory& operator=(SharedMemory&& other) noexcept {
     if (this != &other) {
       unmap();
       data_ = std::exchange(other.data_, nullptr);
       bytes_ = std::exchange(other.bytes_, 0);
+      mapped_ = std::exchange(other.mapped_, 0);
+      page_ = other.page_;
     }
     return *this;
   }
   ~SharedMemory() { unmap(); }
 
-  // Unmaps so much of its end, a multiple of the page; all of it if it is no longer than that.
+  // Unmaps so much of its end, a multiple of the page, or one page where that is more; all of it if it is no
+  // longer than that.
   void unmap_end(std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const { return data_; }
@@ -39,11 +46,14 @@ class SharedMemory {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  static Result<SharedMemory> map_whole(int fd, std::size_t bytes, Access access);
+  // `page`: what the size of the memfd is a multiple of.
+  static Result<SharedMemory> map_whole(int fd, std::size_t bytes, std::size_t page, Access access);
   void unmap();
 
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::size_t mapped_ = 0;  // beyond them: the rest of the last huge page
+  std::size_t page_ = 1;
 };
 
 }  // namespace slime::transport::shm

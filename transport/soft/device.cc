@@ -126,10 +126,10 @@ Result<MemoryRegion> SoftDevice::register_memory(void* data, std::size_t bytes, 
   return add(static_cast<std::byte*>(data), bytes, rights, {});
 }
 
-Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
+Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
   if (kind != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "this provider allocates host memory only");
-  Result<OwnedMemory> memory = OwnedMemory::create(bytes);
+  Result<OwnedMemory> memory = OwnedMemory::create(bytes, pages);
   if (!memory) return std::move(memory).error();
   std::byte* address = memory->data();
   return add(address, bytes, rights, std::move(*memory));

@@ -84,7 +84,7 @@ class SoftDevice final : public Device {
 
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                        MemoryKind kind) override;
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind) override;
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] ByteVector hint() const override { return hint_; }
 

@@ -143,11 +143,11 @@ Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes,
   return MemoryRegion(std::move(*region));
 }
 
-Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind) {
+Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
   if (kind != MemoryKind::kHost)
     return Status(Code::kUnimplemented,
                   "this provider allocates host memory only; CUDA memory of yours can be registered");
-  Result<OwnedMemory> memory = OwnedMemory::create(bytes);
+  Result<OwnedMemory> memory = OwnedMemory::create(bytes, pages);
   if (!memory) return std::move(memory).error();
   std::byte* const data = memory->data();
   auto region = VerbsRegion::create(state_, data, bytes, rights, kind, std::move(*memory));

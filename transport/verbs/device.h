@@ -98,7 +98,7 @@ class VerbsDevice final : public Device {
 
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                        MemoryKind kind) override;
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind) override;
+  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] ByteVector hint() const override;
   [[nodiscard]] std::vector<DeviceCounter> counters() const override;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tests/transport/huge_pool.h"
 #include "transport/owned_memory.h"
 #include "transport/shm/exports.h"
 #include "transport/shm/windows.h"
@@ -47,8 +48,9 @@ struct Owner {
   [[nodiscard]] shm::ExportPage& page() const {
     return *reinterpret_cast<shm::ExportPage*>(attachment->memory.data());
   }
-  [[nodiscard]] MemoryRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite) const {
-    auto memory = OwnedMemory::create(bytes);
+  [[nodiscard]] MemoryRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite,
+                                    Pages pages = Pages::kDefault) const {
+    auto memory = OwnedMemory::create(bytes, pages);
     REQUIRE(memory.has_value());
     std::memset(memory->data(), static_cast<int>(kOld), bytes);
     auto record = std::make_shared<soft::RegionRecord>(memory->data(), bytes, rights, 0x77, memory->fd());
@@ -132,33 +134,41 @@ int wait_for(pid_t pid) {
   return state;
 }
 
-TEST_CASE("no byte of a peer that is stopped inside a copy lands after the region was closed") {
+void close_under_a_stopped_copy(std::size_t length, Pages pages) {
   Owner owner;
-  MemoryRegion region = owner.region(8 * kMiB + 5);
+  MemoryRegion region = owner.region(length, Rights::kReadWrite, pages);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
   const PeerWindow window = *reach.window;
   const pid_t peer = in_child(owner, [&] {
     if (!window.begin()) return 2;
-    std::memset(window.data, static_cast<int>(kPeers), 4 * kMiB);
+    std::memset(window.data, static_cast<int>(kPeers), length / 2);
     ::raise(SIGSTOP);
     std::memset(window.data, static_cast<int>(kPeers), window.length_bytes);
     return window.end() ? 1 : 0;
   });
   REQUIRE(WIFSTOPPED(wait_for(peer)));
   const MutableBytes bytes = region.bytes();
-  CHECK(all_are(bytes.first(4 * kMiB), kPeers));
+  CHECK(all_are(bytes.first(length / 2), kPeers));
   CHECK(region.close(milliseconds(20)).code() == Code::kDeadlineExceeded);
   // What had landed stays, what had not never comes.
-  CHECK(all_are(bytes.first(4 * kMiB), kPeers));
-  CHECK(all_are(bytes.subspan(4 * kMiB), kOld));
+  CHECK(all_are(bytes.first(length / 2), kPeers));
+  CHECK(all_are(bytes.subspan(length / 2), kOld));
   std::fill(bytes.begin(), bytes.end(), kNew);
   REQUIRE(::kill(peer, SIGCONT) == 0);
   const int state = wait_for(peer);
   REQUIRE(WIFEXITED(state));
   CHECK(WEXITSTATUS(state) == 0);  // and the peer knows that its copy did not count
   CHECK(all_are(bytes, kNew));
+}
+
+TEST_CASE("no byte of a peer that is stopped inside a copy lands after the region was closed") {
+  close_under_a_stopped_copy(8 * kMiB + 5, Pages::kDefault);
+}
+
+TEST_CASE("the same in huge pages") {
+  if (pool_has(4)) close_under_a_stopped_copy(read_huge_pages().page_bytes + 5, Pages::kHuge);
 }
 
 TEST_CASE("a peer that is stopped inside a copy reads nothing that came after the region was closed") {
