@@ -42,11 +42,12 @@ Status check_memory(std::uint64_t wanted) {
 
 class CacheServer::State {
  public:
-  State(const CacheServerOptions& options, const Clock& clock)
+  State(const CacheServerOptions& options, MemoryRegion arena, const Clock& clock)
       : clock_(clock),
-        service_(std::make_shared<CacheService>(store_options(options), options.verify_on_seal, clock)) {}
+        service_(std::make_shared<CacheService>(store_options(options), options.verify_on_seal, clock)),
+        arena_(std::move(arena)) {}
 
-  Status open(PeerAgent& agent, const CacheServerOptions& options);
+  Status open(PeerAgent& agent);
   Status close(Nanos bound);
   StoreStats stats() const { return service_->stats(); }
 
@@ -59,12 +60,9 @@ class CacheServer::State {
   MemoryRegion for_writers_;
 };
 
-Status CacheServer::State::open(PeerAgent& agent, const CacheServerOptions& options) {
-  auto arena = agent.allocate(options.memory_bytes, Rights::kLocal, MemoryKind::kHost, options.pages);
-  if (!arena) return std::move(arena).error().with_context("the memory of the cache");
-  arena_ = std::move(*arena);
+Status CacheServer::State::open(PeerAgent& agent) {
   const auto publish = [&](const char* name, Rights rights, MemoryRegion& out) -> Status {
-    auto region = agent.register_memory(arena_.data(), options.memory_bytes, rights);
+    auto region = agent.register_memory(arena_.data(), arena_.length_bytes(), rights);
     if (!region) return std::move(region).error().with_context(name);
     out = std::move(*region);
     return agent.publish(name, out);
@@ -102,8 +100,12 @@ Result<std::unique_ptr<CacheServer>> CacheServer::start(PeerAgent& agent, const 
   SLIME_TRY(store_options(options).validate());
   // Huge pages are no part of what the machine calls available; their pool refuses by itself.
   if (options.pages == Pages::kDefault) SLIME_TRY(check_memory(options.memory_bytes));
-  std::unique_ptr<CacheServer> server(new CacheServer(std::make_unique<State>(options, clock)));
-  SLIME_TRY(server->state_->open(agent, options));
+  // Before anything that grows with it.
+  auto arena = agent.allocate(options.memory_bytes, Rights::kLocal, MemoryKind::kHost, options.pages);
+  if (!arena) return std::move(arena).error().with_context("the memory of the cache");
+  std::unique_ptr<CacheServer> server(
+      new CacheServer(std::make_unique<State>(options, std::move(*arena), clock)));
+  SLIME_TRY(server->state_->open(agent));
   return server;
 }
 

@@ -14,6 +14,7 @@
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"
+#include "transport/huge_pages.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
 
@@ -135,6 +136,17 @@ std::vector<Finding> check_processor() {
            "with one core a waiting caller and its peer take turns: use Progress::kThread, the default"}};
 }
 
+// Those that Pages::kHuge takes. That a machine has none is nothing wrong.
+Finding check_huge_page_pool() {
+  const transport::HugePages pool = transport::read_huge_pages();
+  const char* const name = "pool of huge pages";
+  if (pool.page_bytes == 0) return {name, Verdict::kInfo, "the kernel has none", ""};
+  const std::string value =
+      str(pool.available(), " free of ", pool.total, ", ", bytes_text(pool.page_bytes), " each");
+  if (pool.total > 0) return {name, Verdict::kOk, value, ""};
+  return {name, Verdict::kInfo, value, "for memory of huge pages, as root: sysctl vm.nr_hugepages=N"};
+}
+
 std::vector<Finding> check_memory() {
   std::vector<Finding> out;
   const auto line = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -146,6 +158,7 @@ std::vector<Finding> check_memory() {
   } else {
     out.push_back({"huge pages", Verdict::kOk, choice, ""});
   }
+  out.push_back(check_huge_page_pool());
   return out;
 }
 

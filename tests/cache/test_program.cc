@@ -11,6 +11,7 @@
 #include "cache/client.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
+#include "tests/transport/huge_pool.h"
 
 namespace slime::cache {
 namespace {
@@ -111,6 +112,29 @@ TEST_CASE("slime-cache server runs in the foreground until it is interrupted") {
   const auto ended = server.wait(kSoon);
   REQUIRE(ended.has_value());
   CHECK(ended->success());
+}
+
+TEST_CASE("slime-cache takes its memory from the pool of huge pages, or says what the pool lacks") {
+  const transport::testing::HugePool pool;
+  Runtime runtime;
+  const auto none = runtime.run({"start", "--memory-size", "1024T", "--huge-pages", "--json"});
+  CHECK(none.status == 1);
+  if (pool.state.page_bytes == 0) {
+    CHECK(none.json["code"] == "unimplemented");
+    return;
+  }
+  CHECK(none.json["code"] == "resource_exhausted");
+  CHECK(none.json["message"].get<std::string>().find("sysctl vm.nr_hugepages=") != std::string::npos);
+  if (!pool.has(1)) return;
+  const std::string size = std::to_string(pool.state.page_bytes);
+  const auto started = runtime.run({"start", "--memory-size", size, "--huge-pages", "--json"});
+  REQUIRE_MESSAGE(started.status == 0, started.line);
+  CHECK(transport::read_huge_pages().free < pool.state.free);
+  auto agent = PeerAgent::start({.name = "user:0", .provider = test::provider()});
+  REQUIRE(agent.has_value());
+  CacheClient client(**agent, started.json["address"].get<std::string>());
+  REQUIRE(client.put("ns", "a", std::string_view("hello")).ok());
+  CHECK(runtime.run({"stop", "--json"}).status == 0);
 }
 
 TEST_CASE("slime-cache says what is wrong with what it was asked") {

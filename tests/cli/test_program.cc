@@ -152,10 +152,13 @@ TEST_CASE("doctor describes this machine") {
   REQUIRE(parsed.is_object());
   CHECK(parsed["usable"] == true);
   bool tcp_works = false;
+  bool tells_the_pool = false;
   for (const json& finding : parsed["findings"]) {
     if (finding["name"] == "provider tcp") tcp_works = finding["verdict"] == "ok";
+    tells_the_pool = tells_the_pool || finding["name"] == "pool of huge pages";
     CHECK_FALSE(finding["value"].get<std::string>().empty());
   }
+  CHECK(tells_the_pool);
   CHECK(tcp_works);
 }
 

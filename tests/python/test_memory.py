@@ -210,3 +210,31 @@ def test_regions_do_not_leak(make_agent):
     regions.clear()  # never closed by hand: dropping is enough
     gc.collect()
     assert not any(reference() is not None for reference in gone)
+
+
+def free_huge_pages():
+    """(bytes of one, those that are free): of the machine's pool."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        told = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+    return told.get("Hugepagesize", 0) * 1024, told.get("HugePages_Free", 0) - told.get("HugePages_Rsvd", 0)
+
+
+def test_more_huge_pages_than_the_pool_has_are_refused_with_what_to_do(pair):
+    a, _, _ = pair
+    page, free = free_huge_pages()
+    if page == 0:
+        pytest.skip("this kernel has no huge pages")
+    with pytest.raises(slime.ResourceExhausted, match="sysctl vm.nr_hugepages="):
+        a.allocate(page * (free + (1 << 20)), pages=slime.Pages.HUGE)
+
+
+def test_memory_of_huge_pages_is_memory_like_any_other(pair):
+    a, b, _ = pair
+    page, free = free_huge_pages()
+    if page == 0 or free < 1:
+        pytest.skip("this machine's pool has no free huge page; as root: sysctl vm.nr_hugepages=16")
+    array_of_b = b.empty(1000, "uint8", Rights.REMOTE_READ, slime.Pages.HUGE)
+    array_of_b[:] = 7
+    region = slime.region_of(array_of_b)
+    assert region.length_bytes == 1000
+    assert read_back(a, b, region, 1000) == b"\x07" * 1000

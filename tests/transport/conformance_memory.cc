@@ -54,9 +54,10 @@ CONFORMANCE("a read moves exactly the named bytes, with different offsets on bot
 }
 
 CONFORMANCE("memory of huge pages is read and written like any other, up to its last byte") {
-  if (!pool_has(4)) return;
+  const HugePool pool;
+  if (!pool.has(4)) return;
   Connection c(fixture);
-  const std::size_t length = read_huge_pages().page_bytes + 777;
+  const std::size_t length = pool.state.page_bytes + 777;
   const auto allocate = [&](int side, Rights rights) {
     auto region = fixture.device(side).allocate(length, rights, MemoryKind::kHost, Pages::kHuge);
     REQUIRE_MESSAGE(region.has_value(), region.status().to_string());

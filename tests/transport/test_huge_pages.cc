@@ -72,27 +72,27 @@ TEST_CASE("a pool with too few pages is refused with what is needed, what is fre
 }
 
 // The whole pool, what it may grow by, and one page.
-std::size_t too_much() {
-  const HugePages pool = read_huge_pages();
+std::size_t too_much(const HugePages& pool) {
   std::uint64_t more = 0;
   std::ifstream("/proc/sys/vm/nr_overcommit_hugepages") >> more;
   return (pool.total + more + 1) * pool.page_bytes;
 }
 
 TEST_CASE("every device refuses more huge pages than there are, when they are asked for, and takes none") {
+  const HugePool pool;
+  const HugePages& before = pool.state;
   for (const char* name : {"tcp", "shm", "sim"}) {
     CAPTURE(name);
     auto provider = make_provider(name);
     REQUIRE(provider.has_value());
     auto device = (*provider)->open_device();
     REQUIRE(device.has_value());
-    const HugePages before = read_huge_pages();
     if (before.page_bytes == 0) {
       const auto made = (*device)->allocate(4096, Rights::kLocal, MemoryKind::kHost, Pages::kHuge);
       CHECK(made.status().code() == Code::kUnimplemented);
       continue;
     }
-    const auto made = (*device)->allocate(too_much(), Rights::kLocal, MemoryKind::kHost, Pages::kHuge);
+    const auto made = (*device)->allocate(too_much(before), Rights::kLocal, MemoryKind::kHost, Pages::kHuge);
     CHECK(made.status().code() == Code::kResourceExhausted);
     CHECK(made.status().text().find("sysctl vm.nr_hugepages=") != std::string::npos);
     CHECK(read_huge_pages().free == before.free);
@@ -106,8 +106,9 @@ TEST_CASE("no bytes, and more than there can be, are no huge pages either") {
 }
 
 TEST_CASE("memory of huge pages has the length that was asked for, is zeroed, and takes its pages at once") {
-  if (!pool_has(3)) return;
-  const HugePages before = read_huge_pages();
+  const HugePool pool;
+  if (!pool.has(3)) return;
+  const HugePages& before = pool.state;
   const std::size_t page = before.page_bytes;
   {
     const OwnedMemory memory = huge(2 * page + 5);
@@ -125,8 +126,9 @@ TEST_CASE("memory of huge pages has the length that was asked for, is zeroed, an
 }
 
 TEST_CASE("with the pool empty, nobody who touches huge pages that were given fails") {
-  if (!pool_has(4)) return;
-  const std::size_t page = read_huge_pages().page_bytes;
+  const HugePool pool;
+  if (!pool.has(4)) return;
+  const std::size_t page = pool.state.page_bytes;
   const OwnedMemory memory = huge(page + 1);
   const OwnedMemory rest = huge(read_huge_pages().available() * page);
   REQUIRE(read_huge_pages().available() == 0);
@@ -149,8 +151,9 @@ TEST_CASE("with the pool empty, nobody who touches huge pages that were given fa
 
 TEST_CASE(
     "a peer maps huge pages by the length that it was told, and with no more rights than it was given") {
-  if (!pool_has(2)) return;
-  const std::size_t page = read_huge_pages().page_bytes;
+  const HugePool pool;
+  if (!pool.has(2)) return;
+  const std::size_t page = pool.state.page_bytes;
   const OwnedMemory memory = huge(page + 5);
   const UniqueFd reading = opened(memory, O_RDONLY);
   REQUIRE(reading.valid());
@@ -165,8 +168,9 @@ TEST_CASE(
 }
 
 TEST_CASE("windows of huge pages are unmapped in whole ones") {
-  if (!pool_has(3)) return;
-  const std::size_t page = read_huge_pages().page_bytes;
+  const HugePool pool;
+  if (!pool.has(3)) return;
+  const std::size_t page = pool.state.page_bytes;
   const OwnedMemory memory = huge(3 * page - 5);
   const UniqueFd fd = opened(memory, O_RDWR);
   auto window = SharedMemory::map(fd.get(), memory.size());
@@ -185,8 +189,9 @@ TEST_CASE("windows of huge pages are unmapped in whole ones") {
 }
 
 TEST_CASE("huge pages part from who has them mapped, with the same bytes at the same address") {
-  if (!pool_has(4)) return;
-  const std::size_t page = read_huge_pages().page_bytes;
+  const HugePool pool;
+  if (!pool.has(4)) return;
+  const std::size_t page = pool.state.page_bytes;
   OwnedMemory memory = huge(page + 5);
   const UniqueFd fd = opened(memory, O_RDWR);
   const auto window = SharedMemory::map(fd.get(), memory.size());
@@ -203,8 +208,9 @@ TEST_CASE("huge pages part from who has them mapped, with the same bytes at the 
 }
 
 TEST_CASE("huge pages that cannot part, because the pool has no more, stay as they are") {
-  if (!pool_has(4)) return;
-  const std::size_t page = read_huge_pages().page_bytes;
+  const HugePool pool;
+  if (!pool.has(4)) return;
+  const std::size_t page = pool.state.page_bytes;
   OwnedMemory memory = huge(page + 5);
   std::memset(memory.data(), 0x22, memory.size());
   const UniqueFd fd = opened(memory, O_RDWR);

@@ -168,7 +168,8 @@ TEST_CASE("no byte of a peer that is stopped inside a copy lands after the regio
 }
 
 TEST_CASE("the same in huge pages") {
-  if (pool_has(4)) close_under_a_stopped_copy(read_huge_pages().page_bytes + 5, Pages::kHuge);
+  const HugePool pool;
+  if (pool.has(4)) close_under_a_stopped_copy(pool.state.page_bytes + 5, Pages::kHuge);
 }
 
 TEST_CASE("a peer that is stopped inside a copy reads nothing that came after the region was closed") {
