@@ -151,8 +151,7 @@ void bind_memory(nb::module_& m) {
 
   nb::enum_<Pages>(m, "Pages", "Of what memory that Slime allocates is made.")
       .value("DEFAULT", Pages::kDefault)
-      .value("HUGE", Pages::kHuge,
-             "huge pages of the machine's default size, from its pool (vm.nr_hugepages)");
+      .value("HUGE", Pages::kHuge, "huge pages, from the machine's pool (vm.nr_hugepages)");
 
   nb::class_<PyRegion>(
       m, "MemoryRegion", nb::type_slots(kRegionSlots),

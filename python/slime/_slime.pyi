@@ -133,7 +133,7 @@ class Pages(enum.Enum):
     DEFAULT = 0
 
     HUGE = 1
-    """huge pages of the machine's default size, from its pool (vm.nr_hugepages)"""
+    """huge pages, from the machine's pool (vm.nr_hugepages)"""
 
 class MemoryRegion:
     """
