@@ -17,6 +17,9 @@ struct EndpointCounters {
   std::uint64_t notifications_received = 0;
   std::uint64_t direct_copies = 0;  // of the reads and writes: those that we copied ourselves, past the wire
   std::uint64_t direct_bytes = 0;   // what they moved; in no other number
+  // Reads of ours and writes of the peer whose bytes the kernel read for us out of the peer's memory.
+  std::uint64_t fetched_copies = 0;
+  std::uint64_t fetched_bytes = 0;  // in no other number
   std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
   std::uint64_t failed_operations = 0;
   // Of providers that post to a device; zero elsewhere.
@@ -51,6 +54,8 @@ inline constexpr std::array kEndpointCounters{
     EndpointCounter{"notifications_received", &EndpointCounters::notifications_received},
     EndpointCounter{"direct_copies", &EndpointCounters::direct_copies},
     EndpointCounter{"direct_bytes", &EndpointCounters::direct_bytes},
+    EndpointCounter{"fetched_copies", &EndpointCounters::fetched_copies},
+    EndpointCounter{"fetched_bytes", &EndpointCounters::fetched_bytes},
     EndpointCounter{"credit_stalls", &EndpointCounters::credit_stalls},
     EndpointCounter{"failed_operations", &EndpointCounters::failed_operations},
     EndpointCounter{"work_requests", &EndpointCounters::work_requests},

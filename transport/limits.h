@@ -91,6 +91,12 @@ inline constexpr std::uint64_t kCopyStepLeast = 256;
 // them.
 inline constexpr std::uint64_t kPromptCopyBytes = 16 * 1024;
 inline constexpr std::size_t kPromptCopyBlocks = 16;
+// What one call has the kernel read out of a peer's memory: blocks, of one chunk of bulk data together.
+inline constexpr std::size_t kFetchBlocks = 256;
+// What a peer may be asked to read before it has said that it did: messages wait behind that.
+inline constexpr std::uint64_t kFetchAhead = 1024 * 1024;
+// Writes of fewer bytes bring them along.
+inline constexpr std::uint64_t kFetchLeastBytes = 16 * 1024;
 // How long an owner on the loop waits for a copy of a peer to end before it moves its memory: many steps, and
 // nothing that others on the loop would notice.
 inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);

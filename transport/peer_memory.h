@@ -1,26 +1,32 @@
 #pragma once
 
+#include <sys/uio.h>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/copy_checks.h"
+#include "transport/limits.h"
 #include "transport/memory.h"
 
 namespace slime::transport {
 
-// Memory that Slime allocated may be mapped by a peer of the same host, which then copies by itself. These
-// are the two sides of that, as the software engine sees them; shm/exports.h and shm/windows.h implement
-// them.
+// A peer of the same host may copy by itself: it maps memory that Slime allocated, and has the kernel read
+// any other by its address, where the kernel lets it. These are the two sides of that, as the software engine
+// sees them; shm/exports.h and shm/windows.h implement them.
 //
 // A copy and a revocation meet in two words that both processes map: the copier stores its ticket in
 // `in_use`, then looks whether the owner still shows it; the owner takes it away, then looks at `in_use`. All
 // four are sequentially consistent, so either the copier sees that it must not, or the owner sees that it
-// does.
+// does. Nobody has to wait for a reader of memory that is not mapped: it looks at the first word again when
+// it has read, and what came too late does not count.
 
 // ---- the owner's side
 
@@ -42,9 +48,10 @@ class Loan {
   virtual void let_go() = 0;
 };
 
-// What a peer maps.
+// What a peer maps, or reads.
 struct Lent {
-  UniqueFd memory;  // opened with no more rights than the region gives
+  UniqueFd memory;            // opened with no more rights than the region gives; none: to be read
+  std::uint64_t address = 0;  // in this process, of what is to be read
   std::uint64_t length_bytes = 0;
   Rights rights = Rights::kLocal;
 };
@@ -53,24 +60,24 @@ struct Lent {
 class Lender {
  public:
   // From here on the region's revocation reaches the loan. kNotFound, kPermissionDenied; kUnimplemented for
-  // memory that Slime has not allocated.
+  // memory that the kernel reads for nobody, such as that of a device.
   virtual Result<Lent> lend(Handle region, std::uint64_t key, std::shared_ptr<Loan> loan) = 0;
 
  protected:
   ~Lender() = default;
 };
 
-// Keys of regions that may be mapped are odd, so that nobody asks for one of the others.
-inline bool is_lendable(const RegionDescriptor& region) {
-  return region.key_count == 1 && (region.keys[0] & 1) != 0;
-}
+// Keys of regions that may be mapped are odd, so that whoever asks knows what the answer brings, and nobody
+// asks for one of the others whose memory he cannot read.
+inline bool is_mappable(std::uint64_t key) { return (key & 1) != 0; }
 
 // ---- the peer's side
 
-// A region of the peer, mapped here.
+// A region of the peer, mapped here or read by its address.
 struct PeerWindow {
-  std::byte* data = nullptr;
-  std::uint64_t length_bytes = 0;  // of the mapping: never beyond it, whatever a descriptor says
+  std::byte* data = nullptr;       // null: not mapped
+  std::uint64_t address = 0;       // of what is not mapped: in the peer
+  std::uint64_t length_bytes = 0;  // of what is there: never beyond it, whatever a descriptor says
   std::uint64_t key = 0;
   Rights rights = Rights::kLocal;
   std::uint64_t ticket = 0;
@@ -81,8 +88,10 @@ struct PeerWindow {
                             std::uint64_t length) const {
     return region.keys[0] == key && allows(rights, need) && in_bounds(offset, length, length_bytes);
   }
-  // Until end() the owner waits for us. False: it has taken the region away.
+  [[nodiscard]] bool mapped() const { return data != nullptr; }
+  // Until end() the owner waits for us, if it is mapped. False: it has taken the region away.
   [[nodiscard]] bool begin() const {
+    if (!mapped()) return shown->load(std::memory_order_seq_cst) == ticket;
     in_use->store(ticket, std::memory_order_seq_cst);
     if (shown->load(std::memory_order_seq_cst) == ticket) return true;
     in_use->store(0, std::memory_order_release);
@@ -91,10 +100,47 @@ struct PeerWindow {
   // False: it was taken away meanwhile, so what was copied may have gone into memory that is the owner's no
   // more.
   [[nodiscard]] bool end() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // what was read, then the look
     const bool still = shown->load(std::memory_order_seq_cst) == ticket;
-    in_use->store(0, std::memory_order_release);
+    if (mapped()) in_use->store(0, std::memory_order_release);
     return still;
   }
+};
+
+// Blocks that one call reads out of the peer's memory.
+class FetchList {
+ public:
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] bool full() const { return count_ == limits::kFetchBlocks; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  // Not when it is full.
+  void add(std::byte* here, std::uint64_t there, std::uint64_t bytes) {
+    auto* const from = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(there));
+    bytes_ += bytes;
+    if (count_ > 0 && end_of(here_[count_ - 1]) == here && end_of(there_[count_ - 1]) == from) {
+      here_[count_ - 1].iov_len += bytes;
+      there_[count_ - 1].iov_len += bytes;
+      return;
+    }
+    here_[count_] = {here, static_cast<std::size_t>(bytes)};
+    there_[count_++] = {from, static_cast<std::size_t>(bytes)};
+  }
+  void clear() { bytes_ = count_ = 0; }
+
+  // For whoever reads: both sides have room for one more entry behind these.
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] iovec* here() { return here_.data(); }
+  [[nodiscard]] iovec* there() { return there_.data(); }
+
+ private:
+  static std::byte* end_of(const iovec& part) {
+    return static_cast<std::byte*>(part.iov_base) + part.iov_len;
+  }
+
+  std::size_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::array<iovec, limits::kFetchBlocks + 1> here_;
+  std::array<iovec, limits::kFetchBlocks + 1> there_;
 };
 
 // The peer's memory as one connection reaches it beside its wire. Thread: the loop.
@@ -110,6 +156,23 @@ class PeerMemory {
     const PeerWindow* window = nullptr;
   };
   virtual Reach reach(const RegionDescriptor& region) = 0;
+
+  // How it ended. But for kDone, some of the bytes may have come.
+  enum class Fetch {
+    kDone,
+    kFault,   // something is not there, on one of the two sides, or is no memory that the kernel reads
+    kDenied,  // the kernel does not let us, any more
+    kGone,    // the process, or its side of the connection
+  };
+  // Reads out of the peer's memory, by addresses that it has told. kDone: the peer's connection stood when
+  // the last byte had come, so that nothing which its operations named was given back before.
+  virtual Fetch fetch(FetchList& list) = 0;
+  // What both sides found out when they connected: whether we read the peer, and whether it reads us.
+  enum class Known { kNo, kYes, kOpen };
+  [[nodiscard]] virtual bool fetches() const = 0;
+  [[nodiscard]] virtual Known peer_fetches() = 0;  // kOpen: WireHandler::on_peer_memory() follows
+  // From here on no fetch of the peer counts: what it named may be given back.
+  virtual void withdraw() = 0;
 
  protected:
   ~PeerMemory() = default;

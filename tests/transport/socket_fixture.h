@@ -11,6 +11,7 @@
 #include "base/address.h"
 #include "tests/transport/fixture.h"
 #include "transport/connect.h"
+#include "transport/shm/shm_provider.h"
 
 namespace slime::transport::testing {
 
@@ -27,12 +28,16 @@ class SocketFixture final : public Fixture, private Acceptor {
     out->allocated_.emplace();
     return out;
   }
-  // Of both ports.
-  [[nodiscard]] std::uint64_t direct_copies() const {
-    return ports_[0]->counters().endpoints.direct_copies + ports_[1]->counters().endpoints.direct_copies;
+  // Shared memory between processes that cannot read each other's memory by its address.
+  static std::unique_ptr<SocketFixture> of_strangers() {
+    return std::make_unique<SocketFixture>([]() -> Result<std::unique_ptr<Provider>> {
+      return shm::make_shm_provider(shm::Options{.fetches = false});
+    });
   }
   static std::unique_ptr<SocketFixture> of(std::string_view provider) {
-    return std::make_unique<SocketFixture>([provider] { return make_provider(provider); });
+    auto out = std::make_unique<SocketFixture>([provider] { return make_provider(provider); });
+    out->fetches_ = provider == "shm";
+    return out;
   }
   ~SocketFixture() override { listener_.reset(); }
 
@@ -106,7 +111,7 @@ class SocketFixture final : public Fixture, private Acceptor {
   }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
-  [[nodiscard]] bool works_alone() const override { return on_adapter() || allocated_; }
+  [[nodiscard]] bool works_alone() const override { return on_adapter() || allocated_ || fetches_; }
   [[nodiscard]] bool checks_region_ids() const override { return !on_adapter(); }
 
  private:
@@ -135,6 +140,7 @@ class SocketFixture final : public Fixture, private Acceptor {
   std::unique_ptr<Connected> theirs_;
   std::map<std::uint64_t, std::string> ports_of_links_;
   std::uint64_t last_link_ = 0;
+  bool fetches_ = false;
   bool frozen_ = false;
 };
 

@@ -2,114 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/str.h"
-#include "tests/transport/fixture.h"
-#include "transport/soft/device.h"
-#include "transport/soft/frames.h"
+#include "tests/transport/script_wire.h"
 
 namespace slime::transport::testing {
-namespace {
-
-using soft::FrameHeader;
-using soft::FrameType;
-
-// Keeps what the engine sends; the test says what it receives.
-class ScriptWire final : public Wire {
- public:
-  void start(WireHandler& handler) override { handler_ = &handler; }
-  Result<std::size_t> write(std::span<const iovec> parts) override {
-    std::size_t total = 0;
-    for (const iovec& part : parts) {
-      const auto* bytes = static_cast<const std::byte*>(part.iov_base);
-      sent.insert(sent.end(), bytes, bytes + part.iov_len);
-      total += part.iov_len;
-    }
-    return total;
-  }
-  Result<std::size_t> read(std::span<const iovec> parts) override {
-    std::size_t total = 0;
-    for (const iovec& part : parts) {
-      const std::size_t n = std::min(part.iov_len, coming.size());
-      std::memcpy(part.iov_base, coming.data(), n);
-      coming.erase(coming.begin(), coming.begin() + static_cast<std::ptrdiff_t>(n));
-      total += n;
-    }
-    return total;
-  }
-  void want_write(bool) override {}
-  void set_waiting(bool now) override { waiting = now; }
-  [[nodiscard]] std::string describe() const override { return "script"; }
-  void deliver(Bytes bytes) {
-    coming.insert(coming.end(), bytes.begin(), bytes.end());
-    handler_->on_readable();
-  }
-  bool waiting = false;
-  ByteVector sent;
-  ByteVector coming;
-
- private:
-  WireHandler* handler_ = nullptr;
-};
-
-// One endpoint whose peer is the test.
-struct Scripted {
-  Scripted()
-      : loop(std::move(*Loop::create({.clock = &clock}))), device([this](Loop& its_loop) {
-          return soft::plain_wires(its_loop, [this](Loop&, UniqueFd, const Introduction&) {
-            auto made = std::make_unique<ScriptWire>();
-            wire = made.get();
-            return Result<std::unique_ptr<Wire>>(std::move(made));
-          });
-        }) {
-    port = std::move(*device.open_port(*loop, {}));
-    auto pending = port->prepare();
-    REQUIRE(pending.has_value());
-    const ByteVector parameters = soft::Parameters{.slot_bytes = 512, .initial_credits = 8}.encode();
-    endpoint = std::move(*(*pending)->finish(parameters, UniqueFd(), {"self", "peer", false}));
-    endpoint->set_receiver(recorder);
-    RegionDescriptor far;
-    far.id = {0x0a0b0c0d, 0x01020304};
-    far.length_bytes = 4096;
-    far.rights = Rights::kReadWrite;
-    far.key_count = 1;
-    far.keys[0] = 0x1122334455667788;
-    remote = *endpoint->import_region(far);
-  }
-  void turns() {
-    while (loop->poll(Nanos::zero())) {
-    }
-  }
-  std::string take_sent() {
-    turns();
-    return to_hex(std::exchange(wire->sent, {}));
-  }
-
-  ManualClock clock;
-  std::shared_ptr<Loop> loop;
-  ScriptWire* wire = nullptr;
-  soft::SoftDevice device;
-  std::unique_ptr<Port> port;
-  Recorder recorder;
-  std::unique_ptr<Endpoint> endpoint;  // before the recorder
-  RemoteRegion remote;
-};
-
-ByteVector frame(const FrameHeader& header, Bytes payload = {}) {
-  ByteVector out;
-  ByteWriter writer(out);
-  writer.write(header);
-  writer.append(payload);
-  return out;
-}
-
-}  // namespace
-
 TEST_CASE("the bytes of atomics are those of the documentation") {
   Scripted s;
   GuardedRegion local(s.device, 16, Rights::kLocal, 1);
@@ -226,7 +124,8 @@ TEST_CASE("answers that do not fit what was asked break the connection as corrup
              {"the end of a read", frame({.type = FrameType::kReadDone, .operation = 1})},
              {"data of a read", frame(read_data, data)},
              {"an ack", frame({.type = FrameType::kAck, .operation = std::uint64_t{1} << 32})},
-             {"an unknown type", frame({.type = static_cast<FrameType>(14)})},
+             {"an unknown type", frame({.type = static_cast<FrameType>(16)})},
+             {"an ack of fetches", frame({.type = FrameType::kFetched, .value = 1})},
              {"a compare_swap without its payload",
               frame({.type = FrameType::kCompareSwap, .operation = 1, .value = 1})},
              {"a fetch_add with a payload",

@@ -21,8 +21,10 @@ bool is_gone(int socket) {
 
 class Exports::Export final : public Loan {
  public:
-  Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket)
-      : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket) {
+  // `mapped` false: the peer reads it by its address, and nobody waits for that.
+  Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket,
+         bool mapped)
+      : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket), mapped_(mapped) {
     page_.shown[slot_].store(ticket_, std::memory_order_seq_cst);
   }
 
@@ -50,7 +52,8 @@ class Exports::Export final : public Loan {
   // The attachment goes with the last answer that is no: a region may outlive many connections.
   bool may_be_copying() const {
     if (attachment_ == nullptr) return false;
-    if (page_.in_use.load(std::memory_order_seq_cst) == ticket_ && !is_gone(attachment_->socket.get()))
+    if (mapped_ && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
+        !is_gone(attachment_->socket.get()))
       return true;
     if (revoked_) attachment_.reset();
     return false;
@@ -61,6 +64,7 @@ class Exports::Export final : public Loan {
   ExportPage& page_;
   const std::size_t slot_;
   const std::uint64_t ticket_;
+  const bool mapped_;
   bool revoked_ = false;
 };
 
@@ -94,7 +98,7 @@ WindowReply Exports::answer(const WindowRequest& request, Lender& lender, Unique
   const auto free = std::find_if(exports_.begin(), exports_.end(), [](const auto& e) { return e->over(); });
   const auto slot = static_cast<std::size_t>(free - exports_.begin());
   if (slot == limits::kExports) return refuse(request, Code::kResourceExhausted);
-  auto lent = std::make_shared<Export>(attachment_, page_, slot, ++last_ticket_);
+  auto lent = std::make_shared<Export>(attachment_, page_, slot, ++last_ticket_, is_mappable(request.key));
   Result<Lent> memory = lender.lend(Handle::unpack(request.region), request.key, lent);
   newest_ = lent.get();
   if (!memory) return refuse(request, memory.error().code());
@@ -107,6 +111,7 @@ WindowReply Exports::answer(const WindowRequest& request, Lender& lender, Unique
   reply.key = request.key;
   reply.ticket = last_ticket_;
   reply.length_bytes = memory->length_bytes;
+  reply.address = memory->address;
   reply.slot = static_cast<std::uint16_t>(slot);
   reply.rights = static_cast<std::uint8_t>(memory->rights);
   descriptor = std::move(memory->memory);

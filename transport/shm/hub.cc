@@ -19,8 +19,8 @@ Hub::Visitor::~Visitor() {
 
 // ---------------------------------------------------------------------------------------------- opening, end
 
-Result<std::shared_ptr<Hub>> Hub::create(Loop& loop) {
-  std::shared_ptr<Hub> hub(new Hub(loop));
+Result<std::shared_ptr<Hub>> Hub::create(Loop& loop, Options options) {
+  std::shared_ptr<Hub> hub(new Hub(loop, options));
   SLIME_TRY(hub->open());
   return hub;
 }

@@ -15,17 +15,23 @@ namespace slime::transport::shm {
 
 class ShmWire;
 
+struct Options {
+  // False: no process reads the other one's memory by its address, as where the kernel refuses that.
+  bool fetches = true;
+};
+
 // What the wires of one port share: the bell, the local socket through which descriptors come, and the looks
 // at rings. It looks at the rings of a few busy wires; the others ring. Thread: the loop. Lifetime: until the
 // port and the last wire are gone.
 class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
  public:
-  static Result<std::shared_ptr<Hub>> create(Loop& loop);
+  static Result<std::shared_ptr<Hub>> create(Loop& loop, Options options = {});
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
   ~Hub();
 
   [[nodiscard]] Loop& loop() const { return loop_; }
+  [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const Bell& bell() const { return bell_; }
   // With a new cookie, which is expected until forget().
   Parameters expect();
@@ -66,7 +72,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
     TimerId timer;
   };
 
-  explicit Hub(Loop& loop) : loop_(loop) {}
+  Hub(Loop& loop, Options options) : loop_(loop), options_(options) {}
   Status open();
   bool poll_once() noexcept override;
   bool arm() noexcept override;
@@ -84,6 +90,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   };
 
   Loop& loop_;
+  const Options options_;
   Unmapper unmapper_{loop_};
   Bell bell_;
   InstanceId boot_;

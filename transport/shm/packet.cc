@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/str.h"
+#include "transport/copy_checks.h"
 #include "transport/limits.h"
 #include "transport/memory.h"
 
@@ -65,7 +66,18 @@ Result<AttachPacket> decode_attach(const Packet& packet) {
 
 Result<AttachedPacket> decode_attached(const Packet& packet) {
   auto out = decode<AttachedPacket>(packet);
-  if (out) SLIME_TRY(check_descriptors(packet, out->code == 0 ? AttachedPacket::kDescriptors : 0));
+  if (!out) return out;
+  SLIME_TRY(check_descriptors(packet, out->code == 0 ? AttachedPacket::kDescriptors : 0));
+  if (out->fetches > 1 || out->reserved != 0 || (out->code != 0 && (out->word != 0 || out->fetches != 0)))
+    return Status(Code::kCorrupt, "an answer to an initiator that cannot be");
+  return out;
+}
+
+Result<MetPacket> decode_met(const Packet& packet) {
+  auto out = decode<MetPacket>(packet);
+  if (!out) return out;
+  if (!packet.descriptors.empty() || out->fetches > 1 || out->reserved != 0)
+    return Status(Code::kCorrupt, "a last word that cannot be");
   return out;
 }
 
@@ -82,14 +94,15 @@ Result<WindowReply> decode_window_reply(const Packet& packet) {
   if (!out) return out;
   const bool refused = out->code != 0;
   const bool empty = out->rights == 0 && out->slot == 0 && out->ticket == 0 && out->length_bytes == 0 &&
-                     packet.descriptors.empty();
+                     out->address == 0 && packet.descriptors.empty();
   if (out->reserved != 0 || out->code >= kCodeCount || (refused && !empty))
     return Status(Code::kCorrupt, "a refusal of a region that says more");
   if (refused) return out;
   if (out->rights == 0 || out->rights > static_cast<std::uint8_t>(Rights::kReadWrite) ||
-      out->slot >= limits::kExports || out->ticket == 0 || out->length_bytes == 0)
+      out->slot >= limits::kExports || out->ticket == 0 || out->length_bytes == 0 ||
+      !in_bounds(out->address, out->length_bytes, UINT64_MAX))
     return Status(Code::kCorrupt, "a region that cannot be");
-  const Status there = check_descriptors(packet, WindowReply::kDescriptors);
+  const Status there = check_descriptors(packet, out->address == 0 ? WindowReply::kDescriptors : 0);
   if (there.code() == Code::kResourceExhausted)
     out->code = static_cast<std::uint8_t>(there.code());
   else

@@ -29,8 +29,8 @@ class ShmPending final : public soft::PendingWire {
   bool finished_ = false;
 };
 
-Result<soft::WireFactory> make_wires(Loop& loop) {
-  Result<std::shared_ptr<Hub>> hub = Hub::create(loop);
+Result<soft::WireFactory> make_wires(Loop& loop, Options options) {
+  Result<std::shared_ptr<Hub>> hub = Hub::create(loop, options);
   if (!hub) return std::move(hub).error();
   return soft::WireFactory([hub = std::move(*hub)]() -> Result<std::unique_ptr<soft::PendingWire>> {
     return std::unique_ptr<soft::PendingWire>(std::make_unique<ShmPending>(hub));
@@ -39,17 +39,25 @@ Result<soft::WireFactory> make_wires(Loop& loop) {
 
 class ShmProvider final : public Provider {
  public:
+  explicit ShmProvider(Options options) : options_(options) {}
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] Status available() const override { return boot_id().status(); }
   Result<std::unique_ptr<Device>> open_device() override {
     const Result<Hint> hint = Hint::of_this_process();
     if (!hint) return hint.error();
-    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires, hint->encode()));
+    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(
+        [options = options_](Loop& loop) { return make_wires(loop, options); }, hint->encode()));
   }
+
+ private:
+  const Options options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Provider> make_shm_provider() { return std::make_unique<ShmProvider>(); }
+std::unique_ptr<Provider> make_shm_provider() { return make_shm_provider(Options{}); }
+std::unique_ptr<Provider> make_shm_provider(Options options) {
+  return std::make_unique<ShmProvider>(options);
+}
 
 }  // namespace slime::transport::shm

@@ -36,8 +36,7 @@ ExportPage& exports_of(const SharedMemory& memory, int owner) {
 
 Result<std::unique_ptr<Wire>> ShmWire::create(std::shared_ptr<Hub> hub, const Parameters& ours,
                                               const Parameters& theirs, UniqueFd socket, bool initiator) {
-  std::unique_ptr<ShmWire> wire(new ShmWire(std::move(hub), ours, std::move(socket),
-                                            str("shm pid ", ours.pid, " -> pid ", theirs.pid)));
+  std::unique_ptr<ShmWire> wire(new ShmWire(std::move(hub), ours, theirs, std::move(socket)));
   Result<std::uint32_t> number = wire->hub_->add(*wire);
   if (!number) return std::move(number).error();
   wire->number_ = *number;
@@ -45,13 +44,15 @@ Result<std::unique_ptr<Wire>> ShmWire::create(std::shared_ptr<Hub> hub, const Pa
   return std::unique_ptr<Wire>(std::move(wire));
 }
 
-ShmWire::ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd socket, std::string text)
+ShmWire::ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, const Parameters& theirs, UniqueFd socket)
     : hub_(std::move(hub)),
       loop_(hub_->loop()),
       cookie_(ours.cookie),
-      text_(std::move(text)),
+      peer_cookie_(theirs.cookie),
+      text_(str("shm pid ", ours.pid, " -> pid ", theirs.pid)),
       socket_(std::move(socket)),
-      windows_(hub_->unmapper()) {}
+      process_(cookie_, peer_cookie_, hub_->options().fetches),
+      windows_(hub_->unmapper(), process_) {}
 
 ShmWire::~ShmWire() {
   loop_.cancel_timer(timer_);
@@ -64,6 +65,7 @@ ShmWire::~ShmWire() {
 // No event follows, and the peer learns of it.
 void ShmWire::end() {
   ended_ = true;
+  process_.withdraw();
   loop_.cancel_timer(retry_);
   if (std::exchange(socket_watched_, false)) loop_.unwatch(socket_.get());
   if (std::exchange(local_watched_, false)) loop_.unwatch(local().get());
@@ -101,7 +103,6 @@ void ShmWire::break_later(Status reason) {
 // ------------------------------------------------------------------------------------------------- attaching
 
 Status ShmWire::bring(const Parameters& theirs) {
-  peer_cookie_ = theirs.cookie;
   peer_socket_ = local_socket_name(theirs.socket_name);
   Result<SharedMemory> memory = SharedMemory::create(segment_bytes(limits::kRingBytes), rings_fd_);
   if (!memory) return std::move(memory).error();
@@ -138,6 +139,7 @@ Status ShmWire::try_bring() {
   packet.cookie = peer_cookie_.bytes;
   packet.ring_bytes = limits::kRingBytes;
   packet.bell_number = *number_;
+  packet.word = process_.word();
   const std::array<int, AttachPacket::kDescriptors> descriptors{rings_fd_.get(), hub_->bell().page_fd(),
                                                                 hub_->bell().event_fd()};
   SLIME_TRY(send_packet(local->get(), std::as_bytes(std::span(&packet, 1)), descriptors));
@@ -165,6 +167,12 @@ void ShmWire::on_local() {
                                         answer->bell_number);
   if (!bell) return break_later(std::move(bell).error());
   bell_ = std::move(*bell);
+  process_.told(answer->fetches != 0);
+  process_.meet(local_.get(), answer->word);
+  MetPacket met;
+  met.fetches = process_.met() ? 1 : 0;
+  if (Status sent = send_packet(local_.get(), std::as_bytes(std::span(&met, 1)), {}); !sent.ok())
+    return break_later(std::move(sent));
   on_attached();
 }
 
@@ -177,6 +185,11 @@ void ShmWire::on_attach(UniqueFd local, Packet packet) {
   AttachedPacket answer;
   answer.bell_number = *number_;
   answer.code = static_cast<std::uint32_t>(attached.code());
+  if (attached.ok()) {
+    process_.meet(local_.get(), attach_packet->word);
+    answer.word = process_.word();
+    answer.fetches = process_.met() ? 1 : 0;
+  }
   const std::array<int, AttachedPacket::kDescriptors> descriptors{hub_->bell().page_fd(),
                                                                   hub_->bell().event_fd()};
   Status sent = send_packet(local_.get(), std::as_bytes(std::span(&answer, 1)),
@@ -236,6 +249,10 @@ void ShmWire::on_attached_packet(Result<Packet> packet) {
     windows_.lose();
     return handler_->on_peer_memory();
   }
+  if (is_met(*packet)) {
+    if (Status met = on_met(*packet); !met.ok()) return break_later(std::move(met));
+    return handler_->on_peer_memory();
+  }
   if (is_window_request(*packet)) {
     const Result<WindowRequest> request = decode_window_request(*packet);
     if (!request) return break_later(request.error());
@@ -247,6 +264,15 @@ void ShmWire::on_attached_packet(Result<Packet> packet) {
   if (Status used = windows_.on_reply(*reply, std::move(packet->descriptors)); !used.ok())
     return break_later(std::move(used));
   handler_->on_peer_memory();
+}
+
+Status ShmWire::on_met(const Packet& packet) {
+  const Result<MetPacket> met = decode_met(packet);
+  if (!met) return met.error();
+  if (process_.peer_fetches() != PeerMemory::Known::kOpen)
+    return {Code::kCorrupt, "a last word that is not the initiator's, or not the last"};
+  process_.told(met->fetches != 0);
+  return {};
 }
 
 // Without an answer the peer would wait: where the kernel takes no descriptor, it gets a refusal.

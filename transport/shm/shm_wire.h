@@ -6,6 +6,7 @@
 
 #include "transport/shm/exports.h"
 #include "transport/shm/hub.h"
+#include "transport/shm/peer_process.h"
 #include "transport/shm/ring.h"
 #include "transport/shm/windows.h"
 #include "transport/wire.h"
@@ -51,12 +52,13 @@ class ShmWire final : public Wire {
   [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
 
  private:
-  ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, UniqueFd socket, std::string text);
+  ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, const Parameters& theirs, UniqueFd socket);
   Status bring(const Parameters& theirs);
   Status try_bring();
   void use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool initiator);
   void use_windows();
   void on_attached_packet(Result<Packet> packet);
+  Status on_met(const Packet& packet);
   Status answer(const WindowRequest& request);
   [[nodiscard]] const UniqueFd& local() const { return attached_ ? attachment_->socket : local_; }
   Status attach(const AttachPacket& packet, std::vector<UniqueFd> descriptors);
@@ -79,9 +81,9 @@ class ShmWire final : public Wire {
   const std::shared_ptr<Hub> hub_;
   Loop& loop_;
   const InstanceId cookie_;  // ours
-  InstanceId peer_cookie_;
+  const InstanceId peer_cookie_;
   std::string peer_socket_;
-  std::string text_;
+  const std::string text_;
   std::optional<std::uint32_t> number_;
   WireHandler* handler_ = nullptr;
 
@@ -97,6 +99,7 @@ class ShmWire final : public Wire {
   std::shared_ptr<Attachment> attachment_;
   Lender* lender_ = nullptr;
   std::unique_ptr<Exports> exports_;
+  PeerProcess process_;
   Windows windows_;
   std::optional<RingWriter> writer_;
   std::optional<RingReader> reader_;

@@ -49,7 +49,7 @@ bool Windows::attach(std::shared_ptr<Attachment> attachment, ExportPage& page, A
 }
 
 PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
-  if (!is_lendable(region)) return {};
+  if (page_ != nullptr && !is_mappable(region.keys[0]) && !process_.fetches()) return {};
   const std::uint64_t id = region.id.packed();
   if (last_ == nullptr || last_region_ != id) {
     if (page_ == nullptr) {
@@ -70,7 +70,7 @@ PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
     last_region_ = id;
     last_ = &found->second;
   }
-  if (last_->state == State::kMapped) return {Way::kDirect, &last_->window};
+  if (last_->state == State::kShown) return {Way::kDirect, &last_->window};
   return {last_->state == State::kAsked && !lost_ ? Way::kAsked : Way::kWire, nullptr};
 }
 
@@ -93,28 +93,40 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   --asked_;
   entry.state = State::kRefused;
   // A peer that has no descriptors left, or we: the rings do.
-  if (reply.code != 0 || descriptors.empty()) return {};
-  return map(entry, reply, descriptors.front());
+  if (reply.code != 0) return {};
+  if ((reply.address == 0) != is_mappable(reply.key))
+    return {Code::kCorrupt, "an answer about memory of another kind"};
+  if (reply.address == 0) {
+    if (descriptors.empty()) return {};
+    SLIME_TRY(map(entry, reply, descriptors.front()));
+    if (!entry.memory) return {};
+  }
+  entry.window.data = entry.memory.data();
+  entry.window.address = reply.address;
+  entry.window.length_bytes = reply.length_bytes;
+  entry.window.rights = static_cast<Rights>(reply.rights);
+  entry.window.ticket = reply.ticket;
+  entry.window.in_use = &page_->in_use;
+  entry.window.shown = &page_->shown[reply.slot];
+  entry.state = State::kShown;
+  return {};
 }
 
 Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memory) {
   if (reply.length_bytes > limits::kWindowBytes - bytes_) return {};
-  const auto rights = static_cast<Rights>(reply.rights);
-  const bool writable = allows(rights, Rights::kRemoteWrite);
+  const bool writable = allows(static_cast<Rights>(reply.rights), Rights::kRemoteWrite);
   Result<SharedMemory> mapped = SharedMemory::map(memory.get(), static_cast<std::size_t>(reply.length_bytes),
                                                   writable ? Access::kWrite : Access::kRead);
   if (!mapped && mapped.error().code() == Code::kCorrupt) return std::move(mapped).error();
   if (!mapped) return {};
   entry.memory = std::move(*mapped);
   bytes_ += entry.memory.size();
-  entry.window.data = entry.memory.data();
-  entry.window.length_bytes = entry.memory.size();
-  entry.window.rights = rights;
-  entry.window.ticket = reply.ticket;
-  entry.window.in_use = &page_->in_use;
-  entry.window.shown = &page_->shown[reply.slot];
-  entry.state = State::kMapped;
   return {};
+}
+
+PeerMemory::Known Windows::peer_fetches() {
+  if (page_ == nullptr) awaited_ = true;
+  return lost_ && process_.peer_fetches() == Known::kOpen ? Known::kNo : process_.peer_fetches();
 }
 
 void Windows::lose() {
@@ -131,7 +143,7 @@ void Windows::sweep() {
   for (auto next = entries_.begin(); next != entries_.end();) {
     const auto here = next++;
     Entry& entry = here->second;
-    if (entry.state != State::kMapped ||
+    if (entry.state != State::kShown ||
         entry.window.shown->load(std::memory_order_relaxed) == entry.window.ticket)
       continue;
     unmap(entry);
@@ -147,7 +159,7 @@ bool Windows::empty() const {
 
 std::size_t Windows::mapped() const {
   return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& entry) {
-    return entry.second.state == State::kMapped;
+    return entry.second.state == State::kShown && entry.second.window.mapped();
   }));
 }
 

@@ -12,6 +12,7 @@
 #include "transport/peer_memory.h"
 #include "transport/shm/exports.h"
 #include "transport/shm/packet.h"
+#include "transport/shm/peer_process.h"
 #include "transport/shm/shared_memory.h"
 
 namespace slime::transport::shm {
@@ -35,13 +36,14 @@ class Unmapper final : private Deferred {
   std::vector<SharedMemory> left_;
 };
 
-// The regions of one peer that are mapped here. Thread: the loop. Lifetime: within that of the unmapper.
+// The regions of one peer that are mapped here, or read by their addresses. Thread: the loop. Lifetime:
+// within those of the unmapper and of the process.
 class Windows final : public PeerMemory {
  public:
   // Asks the peer; an error: it cannot be asked.
   using Ask = UniqueFunction<Status(const WindowRequest&)>;
 
-  explicit Windows(Unmapper& unmapper) : unmapper_(unmapper) {}
+  Windows(Unmapper& unmapper, PeerProcess& process) : unmapper_(unmapper), process_(process) {}
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
   ~Windows();
@@ -49,6 +51,10 @@ class Windows final : public PeerMemory {
   // Until then everything counts as asked for. True: somebody did, and waits.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
   Reach reach(const RegionDescriptor& region) override;
+  Fetch fetch(FetchList& list) override { return process_.fetch(list); }
+  [[nodiscard]] bool fetches() const override { return process_.met(); }
+  [[nodiscard]] Known peer_fetches() override;
+  void withdraw() override { process_.withdraw(); }
   // kCorrupt: not an answer of a right peer.
   Status on_reply(const WindowReply& reply, std::vector<UniqueFd> descriptors);
   // No answer comes any more.
@@ -56,11 +62,11 @@ class Windows final : public PeerMemory {
   // Unmaps what the peer has taken back.
   void sweep();
   [[nodiscard]] std::size_t mapped() const;
-  // Neither mapped nor asked for.
+  // Nothing is reached, or asked for.
   [[nodiscard]] bool empty() const;
 
  private:
-  enum class State { kAsked, kMapped, kRefused };
+  enum class State { kAsked, kShown, kRefused };
   struct Entry {
     State state = State::kAsked;
     PeerWindow window;  // its key is what was asked with
@@ -71,6 +77,7 @@ class Windows final : public PeerMemory {
   Status map(Entry& entry, const WindowReply& reply, const UniqueFd& memory);
 
   Unmapper& unmapper_;
+  PeerProcess& process_;
   std::shared_ptr<Attachment> attachment_;
   ExportPage* page_ = nullptr;
   Ask ask_;

@@ -138,7 +138,7 @@ Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, Memo
 Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned) {
   std::uint64_t key = 0;
   random_bytes(std::as_writable_bytes(std::span(&key, 1)));
-  key = owned ? key | 1 : key & ~std::uint64_t{1};  // is_lendable()
+  key = owned ? key | 1 : key & ~std::uint64_t{1};  // is_mappable()
   auto record = std::make_shared<RegionRecord>(data, bytes, rights, key, owned.fd());
   Result<Handle> id = state_->regions.add(record);
   if (!id) return std::move(id).error();

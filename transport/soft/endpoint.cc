@@ -165,7 +165,7 @@ Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
   if (copy_now(record)) {
     operation.mark_posted();
     ++(record.kind == Kind::kWrite ? counters_.writes : counters_.reads);
-    ++counters_.direct_copies;
+    count_copy(record);
     ++messages_in_flight_;
     sent_.push_back(&operation);
     schedule();
@@ -254,7 +254,17 @@ Status SoftEndpoint::refused_by_peer(const OneSided& operation) const {
   if (operation.failure == Code::kPermissionDenied)
     return Status(Code::kPermissionDenied,
                   str(who_.peer_name, " refused a ", what, ": wrong key, rights or bounds"));
-  if (operation.failure == Code::kInvalidArgument && operation.atomic())
+  if (operation.failure == Code::kInvalidArgument && !operation.atomic())
+    return Status(
+        Code::kInvalidArgument,
+        str("a ", what, " with ", who_.peer_name,
+            " met memory that is not there: a region's pages were unmapped on one side, or the kernel "
+            "reads them for no other process"));
+  if (operation.failure == Code::kUnimplemented && operation.kind == Kind::kWrite)
+    return Status(Code::kUnavailable, str(who_.peer_name,
+                                          " may not read the memory of this process any more; "
+                                          "the next write brings its bytes along"));
+  if (operation.failure == Code::kInvalidArgument)
     return Status(Code::kInvalidArgument,
                   str(who_.peer_name, " refused a remote atomic: the address of its region plus offset ",
                       operation.number->remote_offset, " is not a multiple of 8"));

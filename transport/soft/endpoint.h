@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,8 +19,9 @@ namespace slime::transport::soft {
 //
 // Posting only queues; everything else happens in run(), which the port calls once for each burst, and in the
 // wire's events. So no callback ever runs inside a post, and none while a frame is half handled.
-// Posting is in endpoint.cc, sending in endpoint_send.cc, copies past the wire in endpoint_direct.cc,
-// receiving in endpoint_receive.cc, both sides of atomics in endpoint_atomics.cc, the end in endpoint_end.cc.
+// Posting is in endpoint.cc, sending in endpoint_send.cc, copies past the wire in endpoint_direct.cc, those
+// that the target makes in endpoint_fetch.cc, receiving in endpoint_receive.cc, both sides of atomics in
+// endpoint_atomics.cc, the end in endpoint_end.cc.
 class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHandler {
  public:
   SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
@@ -65,8 +67,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     ByteVector bytes;
   };
   enum class Kind { kWrite, kRead, kFetchAdd, kCompareSwap };
-  // How an operation's bytes get there; open: the peer has not said yet whether we may copy.
-  enum class Way { kOpen, kWire, kDirect };
+  // How an operation's bytes get there: over the wire, copied by us, or by the peer out of our memory; open:
+  // the peer has not said yet which of them can be.
+  enum class Way { kOpen, kWire, kDirect, kFetch };
   // A posted one-sided operation.
   struct OneSided {
     Operation* operation = nullptr;
@@ -87,6 +90,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     bool sent = false;     // all frames of a write are handed over: its ack may come
     bool starved = false;
     bool expired = false;
+    bool fetched = false;  // of a read: some of it was, and not mapped
     Code failure = Code::kOk;
 
     [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
@@ -125,7 +129,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     const std::byte* data = nullptr;
     std::size_t sent = 0;                  // header included
     std::shared_ptr<RegionRecord> record;  // what kWrite and kReadData read from
-    OutMessage message;                    // kMessage
+    OutMessage message;                    // kMessage; of kFetch the bytes
     std::uint64_t expected = 0;            // kCompareSwap: its payload
     [[nodiscard]] const std::byte* payload() const {
       return header.type == FrameType::kCompareSwap ? reinterpret_cast<const std::byte*>(&expected) : data;
@@ -190,6 +194,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Staged& push_staged(FrameHeader header);
   [[nodiscard]] bool burst_full(std::size_t limit) const { return staged_.size() >= limit; }
   std::uint64_t take_grant();
+  std::uint64_t take_fetched();
   void stage_control();
   void stage_bulk();
   void stage_requests();
@@ -207,11 +212,21 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- copies past the wire (endpoint_direct.cc)
   void on_peer_memory() noexcept override;
   Way way_of(const OneSided& operation);
-  bool goes_by_wire(OneSided& operation);
+  bool goes_by_wire(OneSided& operation);  // or by frames, at least
+  void count_copy(const OneSided& operation);
   Code copy_blocks(OneSided& operation);
   bool copy_now(OneSided& operation);
   void copy_head(Queue<Handle>& queue);
   void copy_directly();
+
+  // ---- copies by the target (endpoint_fetch.cc)
+  using FetchBlocks = std::array<FetchBlock, limits::kFetchBlocks>;
+  Way fetch_or_wire(const OneSided& operation);
+  bool stage_fetch(Handle handle, OneSided& operation);
+  bool on_fetched(std::uint64_t done);
+  void begin_fetch(const FrameHeader& header);
+  void end_fetch();
+  Code fetch(std::span<const FetchBlock> blocks);
 
   // ---- receiving (endpoint_receive.cc)
   void on_readable() noexcept override;
@@ -225,6 +240,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void begin_frame(const FrameHeader& header);
   void end_payload();
   void begin_message(const FrameHeader& header);
+  bool enter_write(const FrameHeader& header);
+  void end_write();
   void begin_write(const FrameHeader& header);
   void begin_read_data(const FrameHeader& header);
   bool on_grant(std::uint64_t limit);
@@ -291,6 +308,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool completed_in_stage_ = false;
   std::uint64_t copy_left_ = limits::kCopyStepBytes;  // of this turn
   bool copies_reads_ = false;
+  std::uint64_t fetch_asked_ = 0;  // bytes that the peer was asked to read, since the beginning
+  std::uint64_t fetch_done_ = 0;   // of these, what it has dealt with
+  bool fetch_denied_ = false;      // its kernel has refused that
 
   // ---- credits we have
   std::uint64_t credit_limit_ = 0;  // what the peer allows since the beginning
@@ -317,7 +337,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::vector<ByteVector> buffers_;
 
   // ---- receiving
-  enum class Payload { kNone, kMessage, kWrite, kRead, kExpected, kDiscard };
+  enum class Payload { kNone, kMessage, kWrite, kRead, kExpected, kFetch, kDiscard };
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
@@ -331,6 +351,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::uint64_t last_request_ = 0;   // the peer's newest request
   std::uint64_t current_write_ = 0;  // the peer's write whose last frame has not come
   Code current_write_code_ = Code::kOk;
+  bool current_write_fetched_ = false;
+  std::unique_ptr<FetchBlocks> fetch_blocks_;  // once the peer has sent some
+  std::uint64_t fetched_ = 0;                  // bytes of fetches, dealt with since the beginning
+  std::uint64_t fetched_told_ = 0;
   Queue<Arrived> arrived_;  // before there was a receiver
 
   // ---- time

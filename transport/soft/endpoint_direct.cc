@@ -1,5 +1,6 @@
-// Reads and writes of memory that the peer lets us map: copied here, once, without the peer's program. They
-// keep their place in the queues, so that notifications and barriers mean what they mean on the wire.
+// Reads and writes of memory that the peer lets us map, and reads of what the kernel reads for us: copied
+// here, once, without the peer's program. They keep their place in the queues, so that notifications and
+// barriers mean what they mean on the wire.
 #include <algorithm>
 
 #include "transport/bulk_copy.h"
@@ -8,20 +9,24 @@
 namespace slime::transport::soft {
 namespace {
 
-// The window and the local region of the block that is being copied; those of the next block mostly are the
-// same.
+// The window and the local region of the blocks that are being copied; those of the next block mostly are the
+// same. Blocks of memory that is not mapped are copied together, when the step or the list is at its end.
 class Holding {
  public:
   explicit Holding(PeerMemory& memory) : memory_(memory) {}
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
-  ~Holding() { release().ignore(); }
+  ~Holding() {
+    list_.clear();
+    release();
+  }
 
   // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
+  // Or how fetching the blocks before has failed.
   Code hold(const Copy& copy, RegionRecord& local, Rights need) {
     if (copy.remote != remote_) {
-      const Status ended = release();
-      if (!ended.ok()) return ended.code();
+      const Code ended = release();
+      if (ended != Code::kOk) return ended;
       const PeerMemory::Reach reach = memory_.reach(copy.remote->descriptor());
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin()) return Code::kNotFound;
       remote_ = copy.remote;
@@ -30,21 +35,46 @@ class Holding {
     if (!window_.covers(copy.remote->descriptor(), need, copy.remote_offset, copy.length_bytes))
       return Code::kNotFound;  // it was looked at before, so this is another region than then
     if (&local != local_) {
+      const Code fetched = fetch();
+      if (fetched != Code::kOk) return fetched;
       pin_ = Pin::for_own(local);
       local_ = pin_ ? &local : nullptr;
       if (!pin_) return Code::kUnavailable;
     }
     return Code::kOk;
   }
-  [[nodiscard]] std::byte* remote_data() const { return window_.data; }
-  // kNotFound: what was copied last may have been too late.
-  Status release() {
-    if (std::exchange(remote_, nullptr) == nullptr || window_.end()) return {};
-    return Status(Code::kNotFound, "the peer closed its region");
+  [[nodiscard]] const PeerWindow& window() const { return window_; }
+  Code read(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
+    if (list_.full()) {
+      const Code fetched = fetch();
+      if (fetched != Code::kOk) return fetched;
+    }
+    list_.add(here, window_.address + offset, bytes);
+    return Code::kOk;
   }
+  // kNotFound: what was copied last may have been too late.
+  Code release() {
+    const Code fetched = fetch();
+    if (std::exchange(remote_, nullptr) == nullptr || window_.end()) return fetched;
+    return Code::kNotFound;
+  }
+  [[nodiscard]] std::uint64_t fetched_bytes() const { return fetched_bytes_; }
 
  private:
+  // kInvalidArgument: memory that is not there; kUnimplemented: it goes over the wire from now on, or nothing
+  // does.
+  Code fetch() {
+    if (list_.empty()) return Code::kOk;
+    const PeerMemory::Fetch how = memory_.fetch(list_);
+    if (how == PeerMemory::Fetch::kDone) fetched_bytes_ += list_.bytes();
+    list_.clear();
+    if (how == PeerMemory::Fetch::kDone) return Code::kOk;
+    return how == PeerMemory::Fetch::kFault ? Code::kInvalidArgument : Code::kUnimplemented;
+  }
+
   PeerMemory& memory_;
+  FetchList list_;
+  std::uint64_t fetched_bytes_ = 0;
   const RemoteRegion* remote_ = nullptr;
   PeerWindow window_;
   const RegionRecord* local_ = nullptr;
@@ -60,12 +90,14 @@ SoftEndpoint::Way SoftEndpoint::way_of(const OneSided& operation) {
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes == 0) continue;
     const RegionDescriptor& region = copy.remote->descriptor();
+    // What is not mapped is written by nobody but its owner.
+    if (operation.kind == Kind::kWrite && !is_mappable(region.keys[0])) return fetch_or_wire(operation);
     const PeerMemory::Reach reach = peer_memory_->reach(region);
     if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
     // What the target would refuse it shall refuse itself.
     if (reach.way == PeerMemory::Way::kWire ||
         !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
-      return Way::kWire;
+      return operation.kind == Kind::kWrite ? fetch_or_wire(operation) : Way::kWire;
     way = Way::kDirect;
   }
   return way;
@@ -76,7 +108,11 @@ bool SoftEndpoint::goes_by_wire(OneSided& operation) {
     operation.way = way_of(operation);
     if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
   }
-  return operation.way == Way::kWire;
+  return operation.way == Way::kWire || operation.way == Way::kFetch;
+}
+
+void SoftEndpoint::count_copy(const OneSided& operation) {
+  ++(operation.fetched ? counters_.fetched_copies : counters_.direct_copies);
 }
 
 // Copies until the operation's end or the step's.
@@ -87,15 +123,20 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
     const Copy& copy = operation.copies[operation.next_copy];
     if (copy.length_bytes > 0) {
       if (copy_left_ == 0) break;
-      const Code code = holding.hold(copy, record_of(copy), operation.need());
+      Code code = holding.hold(copy, record_of(copy), operation.need());
       if (code != Code::kOk) return code;
       const std::uint64_t at = operation.copy_offset;
       const std::uint64_t part = std::min(copy.length_bytes - at, copy_left_);
-      std::byte* const there = holding.remote_data() + copy.remote_offset + at;
       std::byte* const here = copy.local->data() + copy.local_offset + at;
-      bulk_copy(read ? here : there, read ? there : here, part);
+      if (holding.window().mapped()) {
+        std::byte* const there = holding.window().data + copy.remote_offset + at;
+        bulk_copy(read ? here : there, read ? there : here, part);
+        counters_.direct_bytes += part;
+      } else {
+        code = holding.read(here, copy.remote_offset + at, part);
+        if (code != Code::kOk) return code;
+      }
       operation.started = true;
-      counters_.direct_bytes += part;
       copy_left_ -= std::min(copy_left_, std::max(part, limits::kCopyStepLeast));
       operation.copy_offset += part;
       if (operation.copy_offset < copy.length_bytes) break;
@@ -103,7 +144,10 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
     operation.copy_offset = 0;
     ++operation.next_copy;
   }
-  return holding.release().code();
+  const Code code = holding.release();
+  operation.fetched = operation.fetched || holding.fetched_bytes() > 0;
+  counters_.fetched_bytes += holding.fetched_bytes();
+  return code;
 }
 
 // Within the post: one that is short and has nothing in front of it. False: it is posted like any other.
@@ -141,9 +185,15 @@ void SoftEndpoint::copy_head(Queue<Handle>& queue) {
     const Code code = copy_blocks(*operation);
     if (code == Code::kUnavailable)
       return break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
+    if (code == Code::kUnimplemented) {  // from the beginning, over the wire
+      operation->way = Way::kWire;
+      operation->next_copy = 0;
+      operation->copy_offset = 0;
+      return;
+    }
     const bool over = operation->next_copy == operation->copies.size();
     if (code == Code::kOk && !over) continue;
-    if (code == Code::kOk) ++counters_.direct_copies;
+    if (code == Code::kOk) count_copy(*operation);
     if (code == Code::kOk && operation->has_imm) {
       operation->way = Way::kWire;  // which brings the notification
       return;

@@ -45,6 +45,7 @@ void SoftEndpoint::break_now(Status reason) {
                     : reason;
   }
   if (!close_called_) error_ = std::move(reason);
+  if (peer_memory_ != nullptr) peer_memory_->withdraw();
   operations_.for_each([](Handle, OneSided& operation) {
     drop_uses(operation.blocks());
     operation.copies = {};

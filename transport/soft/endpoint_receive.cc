@@ -180,6 +180,11 @@ void SoftEndpoint::begin_frame(const FrameHeader& header) {
       return;
     case FrameType::kAtomicReply:
       return on_atomic_reply(header);
+    case FrameType::kFetch:
+      return begin_fetch(header);
+    case FrameType::kFetched:
+      on_fetched(header.value);
+      return;
   }
 }
 
@@ -197,10 +202,17 @@ void SoftEndpoint::end_payload() {
     asked_.front().received += frame_.payload_bytes;
     return;
   }
-  if (frame_.flags == kFlagLast) {
-    current_write_ = 0;
+  if (kind == Payload::kFetch) end_fetch();
+  if (working() && frame_.flags == kFlagLast) {
+    end_write();
     queue_ack(frame_.operation, current_write_code_);
   }
+}
+
+void SoftEndpoint::end_write() {
+  current_write_ = 0;
+  if (std::exchange(current_write_fetched_, false) && current_write_code_ == Code::kOk)
+    ++counters_.fetched_copies;
 }
 
 void SoftEndpoint::corrupt(std::string_view what) {
@@ -262,7 +274,7 @@ void SoftEndpoint::on_imm_frame(const FrameHeader& header) {
   if (current_write_ != 0 && current_write_ != header.operation)
     return corrupt("a notification inside another write");
   const Code code = current_write_ != 0 ? current_write_code_ : Code::kOk;
-  current_write_ = 0;
+  end_write();
   if (!use_credit(header)) return;
   queue_ack(header.operation, code);
   if (!working()) return;
@@ -299,13 +311,20 @@ void SoftEndpoint::queue_ack(std::uint64_t operation, Code code) {
   acks_.push_back({operation, code});
 }
 
-void SoftEndpoint::begin_write(const FrameHeader& header) {
+// The next part of a write that has begun, or the first of one.
+bool SoftEndpoint::enter_write(const FrameHeader& header) {
   if (current_write_ == 0) {
     current_write_ = header.operation;
     current_write_code_ = Code::kOk;
   } else if (current_write_ != header.operation) {
-    return corrupt("a write inside another one");
+    corrupt("a write inside another one");
+    return false;
   }
+  return true;
+}
+
+void SoftEndpoint::begin_write(const FrameHeader& header) {
+  if (!enter_write(header)) return;
   payload_ = Payload::kDiscard;
   if (current_write_code_ != Code::kOk) return;
   payload_record_ =
@@ -321,6 +340,8 @@ void SoftEndpoint::on_ack(const FrameHeader& header) {
   OneSided* operation = operations_.find(handle);
   if (operation == nullptr || operation->kind != Kind::kWrite || !operation->sent)
     return corrupt("an answer to a write that it was not sent");
+  if (header.value != 0 && !on_fetched(header.value)) return;
+  if (header.code == static_cast<std::uint8_t>(Code::kUnimplemented)) fetch_denied_ = true;
   if (header.code != 0) operation->failure = error_code_from_wire(header.code);
   complete_one_sided(handle, header.code == 0 ? Status() : refused_by_peer(*operation));
 }

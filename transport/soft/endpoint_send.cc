@@ -162,6 +162,11 @@ std::uint64_t SoftEndpoint::take_grant() {
   return std::exchange(announced_, granted_) == granted_ ? 0 : granted_;
 }
 
+// The same of fetches.
+std::uint64_t SoftEndpoint::take_fetched() {
+  return std::exchange(fetched_told_, fetched_) == fetched_ ? 0 : fetched_;
+}
+
 void SoftEndpoint::stage_control() {
   FrameHeader header;
   // A message takes it along, if one is next.
@@ -182,6 +187,13 @@ void SoftEndpoint::stage_control() {
     const Ack ack = acks_.pop_front();
     header.operation = ack.operation;
     header.code = static_cast<std::uint8_t>(ack.code);
+    header.value = take_fetched();
+    push_staged(header);
+  }
+  if (fetched_ != fetched_told_ && !burst_full(limits::kBurstSmallFrames)) {
+    header = {};
+    header.type = FrameType::kFetched;
+    header.value = take_fetched();
     push_staged(header);
   }
 }
@@ -292,6 +304,7 @@ bool SoftEndpoint::stage_write() {
       if (!working()) return false;
       continue;
     }
+    if (operation->way == Way::kFetch) return stage_fetch(handle, *operation);
     const Copy& copy = copies[operation->next_copy];
     const std::uint64_t offset = operation->copy_offset;
     const auto part =
@@ -429,6 +442,11 @@ void SoftEndpoint::on_sent(Staged& frame) {
       [[fallthrough]];
     case FrameType::kImm:
       operations_.find(Handle::unpack(frame.header.operation))->sent = true;
+      return;
+    case FrameType::kFetch:
+      give_buffer(std::move(frame.message.bytes));
+      if (frame.header.flags == kFlagLast)
+        operations_.find(Handle::unpack(frame.header.operation))->sent = true;
       return;
     case FrameType::kReadData:
       staged_bulk_ -= frame.header.payload_bytes;

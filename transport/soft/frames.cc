@@ -38,6 +38,7 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
     case FrameType::kImm:
       return Shape{.flags = kFlagStarved, .operation = true, .value = true};
     case FrameType::kAck:
+      return Shape{.code = true, .operation = true, .value = true};
     case FrameType::kReadDone:
       return Shape{.code = true, .operation = true};
     case FrameType::kReadRequest:
@@ -58,6 +59,14 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
                    .value = true};
     case FrameType::kAtomicReply:
       return Shape{.code = true, .operation = true, .value = true};
+    case FrameType::kFetch:
+      return Shape{.payload_least = sizeof(FetchBlock),
+                   .payload_most = limits::kFetchBlocks * sizeof(FetchBlock),
+                   .flags = kFlagLast,
+                   .operation = true,
+                   .region = true};
+    case FrameType::kFetched:
+      return Shape{.value = true};
   }
   return std::nullopt;
 }
@@ -95,6 +104,8 @@ Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes) {
   if (header.type == FrameType::kImm && header.value > UINT32_MAX)
     return corrupt(header, "a notification of more than 32 bits");
   if (header.type == FrameType::kReadRequest && header.value == 0) return corrupt(header, "no length");
+  if (header.type == FrameType::kFetch && header.payload_bytes % sizeof(FetchBlock) != 0)
+    return corrupt(header, "a part of a block");
   if (header.type == FrameType::kAtomicReply && header.code != 0 && header.value != 0)
     return corrupt(header, "a value without success");
   return header;

@@ -18,7 +18,7 @@ enum class FrameType : std::uint8_t {
   kCreditReturn = 3,  // value: credits that the sender will not use
   kWrite = 4,         // payload: bytes for (region, key, offset)
   kImm = 5,           // value: the notification that ends a write
-  kAck = 6,           // code: how the write `operation` ended
+  kAck = 6,           // code: how the write `operation` ended; value: as kFetched, 0: nothing new
   kReadRequest = 7,   // value: bytes wanted of (region, key, offset); operation: the request's number
   kReadData = 8,      // payload: the request's bytes at `offset`, counted from its start
   kReadDone = 9,      // code: how the request ended
@@ -26,9 +26,11 @@ enum class FrameType : std::uint8_t {
   kFetchAdd = 11,     // value: what to add at (region, key, offset); operation: numbers requests with reads
   kCompareSwap = 12,  // value: the new value, payload: the expected one; else as kFetchAdd
   kAtomicReply = 13,  // code: how the request ended; value: what was there before
+  kFetch = 14,        // payload: FetchBlocks of the sender's memory, to be read for (region, key)
+  kFetched = 15,      // value: bytes of fetches that are dealt with, since the beginning
 };
 
-inline constexpr std::uint8_t kFlagLast = 1;     // kWrite: the last part, nothing but an ack follows
+inline constexpr std::uint8_t kFlagLast = 1;     // kWrite, kFetch: the last part; an ack follows
 inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
 
 struct FrameHeader {
@@ -50,6 +52,14 @@ static_assert(std::is_trivially_copyable_v<FrameHeader> &&
 inline constexpr std::size_t kHeaderBytes = sizeof(FrameHeader);
 inline constexpr std::uint32_t kAtomicBytes = sizeof(std::uint64_t);
 
+// One block of a kFetch.
+struct FetchBlock {
+  std::uint64_t source = 0;  // an address of its sender
+  std::uint64_t offset = 0;  // in the region
+  std::uint64_t length = 0;
+};
+static_assert(sizeof(FetchBlock) == 24);
+
 // A frame that is right in itself: known type, payload within its limit, every field that the type does not
 // use zero. Else kCorrupt with what is wrong. `bytes` has kHeaderBytes.
 Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
@@ -61,7 +71,8 @@ struct Parameters {
   std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
 
   static constexpr std::size_t kBytes = 12;
-  static constexpr std::uint32_t kVersion = 3;  // 2: with atomics; 3: messages carry grants
+  // 2: with atomics; 3: messages carry grants; 4: fetches
+  static constexpr std::uint32_t kVersion = 4;
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };

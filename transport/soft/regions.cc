@@ -1,7 +1,10 @@
 #include "transport/soft/regions.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <thread>
 
@@ -34,22 +37,40 @@ void RegionRecord::revoke() {
 Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
   if (rights == Rights::kLocal)
     return Status(Code::kPermissionDenied, "a region that is for its owner alone");
-  if (memory_fd < 0)
-    return Status(Code::kUnimplemented, "memory that was not allocated here cannot be mapped");
+  if (memory_fd < 0 && !fetchable())
+    return Status(Code::kUnimplemented, "memory that the kernel reads for nobody");
   const Pin pin = Pin::for_peer(*this);
   if (!pin) return Status(Code::kNotFound, "a region that is closed");
   Lent out;
   out.length_bytes = length_bytes;
   out.rights = rights;
-  // Opened anew: a duplicate would have the rights of the original.
-  const int access = allows(rights, Rights::kRemoteWrite) ? O_RDWR : O_RDONLY;
-  out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
-  if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
+  if (memory_fd < 0) {
+    out.address = reinterpret_cast<std::uintptr_t>(data);
+  } else {
+    // Opened anew: a duplicate would have the rights of the original.
+    const int access = allows(rights, Rights::kRemoteWrite) ? O_RDWR : O_RDONLY;
+    out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
+    if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
+  }
   const std::lock_guard lock(mutex_);
   if (revoked()) return Status(Code::kNotFound, "a region that is closed");
   std::erase_if(loans_, [](const std::shared_ptr<Loan>& old) { return old->over(); });
   loans_.push_back(std::move(loan));
   return out;
+}
+
+// A mapping is readable as a whole or not at all: its ends say it of nearly all memory. Where they are of
+// two, and what is between them is of a third kind, the copy fails.
+bool RegionRecord::fetchable() {
+  int known = fetchable_.load(std::memory_order_relaxed);
+  if (known < 0) {
+    std::array<std::byte, 2> ends;
+    const iovec here{ends.data(), ends.size()};
+    const std::array there{iovec{data, 1}, iovec{data + length_bytes - 1, 1}};
+    known = ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2 ? 1 : 0;
+    fetchable_.store(known, std::memory_order_relaxed);
+  }
+  return known == 1;
 }
 
 bool RegionRecord::wait_returned(TimePoint deadline) {

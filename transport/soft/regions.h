@@ -39,6 +39,8 @@ class RegionRecord {
   const std::uint64_t key;
   const int memory_fd;
 
+  // Whether the kernel reads it for other processes; not so of a device's memory. Asked for as a whole, once.
+  [[nodiscard]] bool fetchable();
   // Shows it to a peer, until revoke().
   Result<Lent> lend(std::shared_ptr<Loan> loan);
   // Only once revoked. False when peers are inside of copies at `deadline` of the steady clock.
@@ -66,6 +68,7 @@ class RegionRecord {
   bool pin(std::uint64_t refusing);
 
   std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
+  std::atomic<int> fetchable_{-1};      // -1: nobody has asked
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Loan>> loans_;  // guarded by mutex_

@@ -87,26 +87,37 @@ TEST_CASE("parameters and packets are these bytes") {
   attach.cookie = parameters.cookie.bytes;
   attach.ring_bytes = 0x20000;
   attach.bell_number = 7;
+  attach.word = 0x7f0011223344;
   CHECK(to_hex(std::as_bytes(std::span(&attach, 1))) ==
         "534c534d"
-        "02000000"
+        "03000000"
         "c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0"
         "00000200"
-        "07000000");
+        "07000000"
+        "44332211007f0000");
   shm::AttachedPacket attached;
   attached.bell_number = 9;
-  attached.code = 6;
+  attached.word = 0x7f0055667788;
+  attached.fetches = 1;
   CHECK(to_hex(std::as_bytes(std::span(&attached, 1))) ==
         "534c534d"
-        "02000000"
+        "03000000"
         "09000000"
-        "06000000");
+        "00000000"
+        "88776655007f0000"
+        "0100000000000000");
+  shm::MetPacket met;
+  met.fetches = 1;
+  CHECK(to_hex(std::as_bytes(std::span(&met, 1))) ==
+        "534c534d"
+        "03000000"
+        "0100000000000000");
   shm::WindowRequest request;
   request.region = 0x0000000500000004;
   request.key = 0x1122334455667788;
   CHECK(to_hex(std::as_bytes(std::span(&request, 1))) ==
         "534c534d"
-        "02000000"
+        "03000000"
         "0400000005000000"
         "8877665544332211");
   shm::WindowReply reply;
@@ -116,9 +127,10 @@ TEST_CASE("parameters and packets are these bytes") {
   reply.slot = 0x0a;
   reply.ticket = 0x0b;
   reply.length_bytes = 0x200000;
+  reply.address = 0x7f0099aabbcc;
   CHECK(to_hex(std::as_bytes(std::span(&reply, 1))) ==
         "534c534d"
-        "02000000"
+        "03000000"
         "0400000005000000"
         "8877665544332211"
         "00"
@@ -126,7 +138,8 @@ TEST_CASE("parameters and packets are these bytes") {
         "0a00"
         "00000000"
         "0b00000000000000"
-        "0000200000000000");
+        "0000200000000000"
+        "ccbbaa99007f0000");
 }
 
 TEST_CASE("a peer of another host, or of another user, is told what to use instead") {

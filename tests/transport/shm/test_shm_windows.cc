@@ -59,6 +59,13 @@ struct Owner {
     return MemoryRegion(
         std::make_unique<soft::SoftRegion>(device, std::move(record), *id, std::move(*memory)));
   }
+  // The same of memory that Slime has not allocated.
+  [[nodiscard]] MemoryRegion foreign(MutableBytes bytes, Rights rights = Rights::kReadWrite) const {
+    auto record = std::make_shared<soft::RegionRecord>(bytes.data(), bytes.size(), rights, 0x76);
+    const auto id = device->regions.add(record);
+    REQUIRE(id.has_value());
+    return MemoryRegion(std::make_unique<soft::SoftRegion>(device, std::move(record), *id, OwnedMemory()));
+  }
   // Answers the one request that is there.
   void answer() const {
     auto packet = shm::receive_packet(attachment->socket.get());
@@ -82,12 +89,13 @@ struct Owner {
 
 // The peer's side of it.
 struct User {
-  explicit User(const Owner& of) : owner(of) {
+  explicit User(const Owner& of, bool owner_readable = true) : owner(of) {
     auto made = Loop::create();
     REQUIRE(made.has_value());
     loop = std::move(*made);
     unmapper = std::make_unique<shm::Unmapper>(*loop);
-    windows = std::make_unique<shm::Windows>(*unmapper);
+    if (owner_readable) process.meet(owner.attachment->socket.get(), owners_word.word());
+    windows = std::make_unique<shm::Windows>(*unmapper, process);
     windows->attach(owner.attachment, owner.page(), [this](const shm::WindowRequest& request) {
       return shm::send_packet(owner.peers_end.get(), std::as_bytes(std::span(&request, 1)), {});
     });
@@ -109,6 +117,10 @@ struct User {
   }
 
   const Owner& owner;
+  const InstanceId users_cookie = InstanceId::random();
+  const InstanceId owners_cookie = InstanceId::random();
+  shm::PeerProcess owners_word{owners_cookie, users_cookie, true};
+  shm::PeerProcess process{users_cookie, owners_cookie, true};
   std::shared_ptr<Loop> loop;
   std::unique_ptr<shm::Unmapper> unmapper;
   std::unique_ptr<shm::Windows> windows;
@@ -462,14 +474,72 @@ TEST_CASE("when no answer can come any more the rings do, and what is mapped sta
   CHECK(user.windows->reach(region.describe()).way == PeerMemory::Way::kDirect);
 }
 
-TEST_CASE("memory that is not Slime's is not asked for") {
+TEST_CASE("memory that is not Slime's is not asked for where its owner cannot be read") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
-  User user(owner);
-  RegionDescriptor foreign = region.describe();
-  foreign.keys[0] &= ~std::uint64_t{1};
-  CHECK(user.windows->reach(foreign).way == PeerMemory::Way::kWire);
+  ByteVector memory(kMiB);
+  MemoryRegion region = owner.foreign(memory);
+  User user(owner, false);
+  CHECK(user.windows->reach(region.describe()).way == PeerMemory::Way::kWire);
   CHECK(user.windows->empty());
+}
+
+TEST_CASE("memory that is not Slime's is read by its address, until its owner closes the region") {
+  Owner owner;
+  ByteVector memory(kMiB, kOld);
+  MemoryRegion region = owner.foreign(memory);
+  User user(owner);
+  const PeerMemory::Reach reach = user.reach(region);
+  REQUIRE(reach.way == PeerMemory::Way::kDirect);
+  CHECK_FALSE(reach.window->mapped());
+  CHECK(user.windows->mapped() == 0);
+  ByteVector got(100);
+  FetchList list;
+  list.add(got.data(), reach.window->address + 5, got.size());
+  REQUIRE(reach.window->begin());
+  CHECK(user.windows->fetch(list) == PeerMemory::Fetch::kDone);
+  CHECK(reach.window->end());
+  CHECK(all_are(got, kOld));
+  REQUIRE(reach.window->begin());
+  // Nobody waits for a reader, also for one that was stopped there; it sees that it was too late.
+  const TimePoint begin = steady_clock().now();
+  CHECK(region.close(seconds(20)).ok());
+  CHECK(steady_clock().now() - begin < seconds(10));
+  CHECK_FALSE(reach.window->end());
+  CHECK_FALSE(reach.window->begin());
+  user.windows->sweep();
+  CHECK(user.windows->empty());
+}
+
+TEST_CASE("memory that the kernel reads for nobody is shown to nobody") {
+  Owner owner;
+  void* const nothing = ::mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(nothing != MAP_FAILED);
+  MemoryRegion region = owner.foreign({static_cast<std::byte*>(nothing), kMiB});
+  User user(owner);
+  CHECK(user.reach(region).way == PeerMemory::Way::kWire);
+  ::munmap(nothing, kMiB);
+}
+
+TEST_CASE("an answer about memory of another kind than was asked for is corrupt") {
+  Owner owner;
+  ByteVector memory(kMiB);
+  MemoryRegion foreign = owner.foreign(memory);
+  MemoryRegion allocated = owner.region(kMiB);
+  for (const MemoryRegion* region : {&foreign, &allocated}) {
+    User user(owner);
+    const RegionDescriptor descriptor = region->describe();
+    REQUIRE(user.windows->reach(descriptor).way == PeerMemory::Way::kAsked);
+    shm::WindowReply reply;
+    reply.region = descriptor.id.packed();
+    reply.key = descriptor.keys[0];
+    reply.rights = 3;
+    reply.ticket = 1;
+    reply.length_bytes = kMiB;
+    reply.address = region == &foreign ? 0 : 0x10000;
+    CHECK(user.windows->on_reply(reply, {}).code() == Code::kCorrupt);
+    // What it had asked for.
+    REQUIRE(shm::receive_packet(owner.attachment->socket.get()).has_value());
+  }
 }
 
 TEST_CASE("a large window is unmapped in pieces, one in each turn of the loop") {

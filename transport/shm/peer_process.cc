@@ -1,0 +1,64 @@
+#include "transport/shm/peer_process.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace slime::transport::shm {
+
+PeerProcess::Word PeerProcess::word_of(const InstanceId& cookie) {
+  Word out;
+  static_assert(sizeof out == sizeof cookie.bytes);
+  std::memcpy(out.data(), cookie.bytes.data(), sizeof out);
+  return out;
+}
+
+PeerProcess::PeerProcess(const InstanceId& ours, const InstanceId& theirs, bool allowed)
+    : allowed_(allowed), theirs_(word_of(theirs)) {
+  const Word word = word_of(ours);
+  for (std::size_t i = 0; i < word.size(); ++i) ours_[i].store(word[i], std::memory_order_relaxed);
+}
+
+std::uint64_t PeerProcess::word() const { return allowed_ ? reinterpret_cast<std::uintptr_t>(&ours_) : 0; }
+
+// The id is right in our own namespace of them, wherever the other process is; 0 if it has none there.
+void PeerProcess::meet(int socket, std::uint64_t their_word) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (!allowed_ || their_word == 0 ||
+      ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0 || credentials.pid <= 0)
+    return;
+  pid_ = credentials.pid;
+  their_word_ = their_word;
+  met_ = fetches_ = stands();
+}
+
+bool PeerProcess::stands() const {
+  Word word{};
+  const iovec here{word.data(), sizeof word};
+  const iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(their_word_)), sizeof word};
+  const ssize_t got = ::process_vm_readv(pid_, &here, 1, &there, 1, 0);
+  return got == static_cast<ssize_t>(sizeof word) && word == theirs_;
+}
+
+PeerProcess::Fetch PeerProcess::fetch(FetchList& list) {
+  if (!fetches_) return Fetch::kDenied;
+  Word word{};
+  const std::size_t count = list.count();
+  list.here()[count] = {word.data(), sizeof word};
+  list.there()[count] = {reinterpret_cast<void*>(static_cast<std::uintptr_t>(their_word_)), sizeof word};
+  const ssize_t got = ::process_vm_readv(pid_, list.here(), count + 1, list.there(), count + 1, 0);
+  if (got == static_cast<ssize_t>(list.bytes() + sizeof word) && word == theirs_) return Fetch::kDone;
+  const bool denied = got < 0 && errno != EFAULT && errno != ESRCH;
+  if (!denied && stands()) return Fetch::kFault;
+  fetches_ = false;
+  return denied ? Fetch::kDenied : Fetch::kGone;
+}
+
+void PeerProcess::withdraw() {
+  for (std::atomic<std::uint64_t>& part : ours_) part.store(0, std::memory_order_seq_cst);
+}
+
+}  // namespace slime::transport::shm
