@@ -2,9 +2,13 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -174,6 +178,37 @@ std::vector<Finding> check_limits() {
                " before starting agents with many peers")}};
 }
 
+namespace {
+
+// Whether another process of this user, which is what a local peer is, may have the kernel read our memory.
+Finding check_reading() {
+  const char* const name = "memory of local peers";
+  static constexpr std::uint64_t kWord = 0x736c696d65;
+  std::uint64_t word = kWord;
+  const pid_t self = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return {name, Verdict::kInfo, "unknown: no process could be made to try it", ""};
+  if (child == 0) {
+    std::uint64_t got = 0;
+    const iovec here{&got, sizeof got};
+    const iovec there{&word, sizeof word};
+    const ssize_t read = ::process_vm_readv(self, &here, 1, &there, 1, 0);
+    ::_exit(read == static_cast<ssize_t>(sizeof got) && got == kWord ? 0 : read < 0 ? errno : EIO);
+  }
+  int state = 0;
+  if (::waitpid(child, &state, 0) != child || !WIFEXITED(state))
+    return {name, Verdict::kInfo, "unknown: the process that tried it was killed", ""};
+  const int why = WEXITSTATUS(state);
+  if (why == 0) return {name, Verdict::kOk, "read directly, also what Slime did not allocate", ""};
+  return {name, Verdict::kAdvice,
+          str("not read directly (process_vm_readv: ", std::strerror(why),
+              "): what Slime did not allocate is copied twice over shm"),
+          "allow it with sysctl -w kernel.yama.ptrace_scope=0 as root, in a container with "
+          "--cap-add SYS_PTRACE; or let Slime allocate (agent.allocate)"};
+}
+
+}  // namespace
+
 std::vector<Finding> check_isolation() {
   std::vector<Finding> out;
   const auto yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
@@ -183,10 +218,9 @@ std::vector<Finding> check_isolation() {
   } else if (*yama == "0") {
     out.push_back({"ptrace scope", Verdict::kOk, "0: processes of one user may copy from each other", ""});
   } else {
-    out.push_back({"ptrace scope", Verdict::kInfo,
-                   str(*yama, ": local peers cannot copy directly out of memory that Slime did not allocate"),
-                   ""});
+    out.push_back({"ptrace scope", Verdict::kInfo, str(*yama, ": processes may not read each other's memory"), ""});
   }
+  out.push_back(check_reading());
   if (in_container())
     out.push_back({"container", Verdict::kInfo, "this looks like one: sysctls are the host's", ""});
   return out;

@@ -21,6 +21,26 @@ constexpr std::byte kGuardByte{0xa5};
 // Whatever the peer does, it makes us send no more than answers to what it asked for.
 constexpr std::size_t kMostSent = 64 * 1024 * 1024;
 
+// What the kernel would read out of the peer's memory; now and then it finds nothing there.
+class FuzzMemory final : public PeerMemory {
+ public:
+  Reach reach(const RegionDescriptor&) override { return {}; }
+  Fetch fetch(FetchList& list) override {
+    SLIME_CHECK(!withdrawn_ && list.count() <= limits::kFetchBlocks && list.bytes() <= limits::kChunkBytes);
+    if (++calls_ % 3 == 0) return calls_ % 2 == 0 ? Fetch::kFault : Fetch::kDenied;
+    for (std::size_t i = 0; i < list.count(); ++i)
+      std::memset(list.here()[i].iov_base, 0x5a, list.here()[i].iov_len);
+    return Fetch::kDone;
+  }
+  [[nodiscard]] bool fetches() const override { return true; }
+  [[nodiscard]] Known peer_fetches() override { return Known::kYes; }
+  void withdraw() override { withdrawn_ = true; }
+
+ private:
+  std::size_t calls_ = 0;
+  bool withdrawn_ = false;
+};
+
 // Gives the engine the input in pieces, and swallows what it writes.
 class FuzzWire final : public Wire {
  public:
@@ -47,6 +67,7 @@ class FuzzWire final : public Wire {
     piece_ = piece_ * 7 % 1021 + 1;
     return total;
   }
+  PeerMemory* peer_memory(Lender&) override { return &memory_; }
   void want_write(bool) override {}
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override { return "fuzz"; }
@@ -54,6 +75,7 @@ class FuzzWire final : public Wire {
   std::size_t sent = 0;
 
  private:
+  FuzzMemory memory_;
   Bytes input_;
   std::size_t piece_ = 1;
   WireHandler* handler_ = nullptr;
@@ -157,10 +179,17 @@ void run(Bytes input) {
   SLIME_CHECK(remote.has_value());
   const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};
   const AtomicTarget numbers[] = {{&*local_region, 3000, &*remote, 8}, {&*local_region, 3011, &*remote, 16}};
-  std::array<Once, 6> operations;
+  // Enough to be read by the peer.
+  const std::array<Copy, 5> long_copies = [&] {
+    std::array<Copy, 5> out;
+    out.fill({&*local_region, 0, &*remote, 0, 4000});
+    return out;
+  }();
+  std::array<Once, 7> operations;
   SLIME_CHECK((*endpoint)->read(copies, operations[0]).ok());
   SLIME_CHECK((*endpoint)->write(copies, operations[1]).ok());
   SLIME_CHECK((*endpoint)->write_with_imm(copies, 5, operations[2]).ok());
+  SLIME_CHECK((*endpoint)->write(long_copies, operations[6]).ok());
   SLIME_CHECK((*endpoint)->send({}, operations[3]).ok());
   SLIME_CHECK((*endpoint)->fetch_add(numbers[0], 3, operations[4]).ok());
   SLIME_CHECK((*endpoint)->compare_swap(numbers[1], 4, 5, operations[5]).ok());

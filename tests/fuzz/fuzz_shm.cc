@@ -43,24 +43,31 @@ void packets(Bytes input) {
   require(!attach && attach.status().code() == Code::kCorrupt);  // it has no descriptors
   const auto attached = shm::decode_attached(packet);
   if (attached)
-    require(attached->code != 0);
+    require(attached->code != 0 && attached->word == 0 && attached->fetches == 0);
   else
     require(attached.status().code() == Code::kCorrupt);
+  const auto met = shm::decode_met(packet);
+  require(met ? met->fetches <= 1 : met.status().code() == Code::kCorrupt);
   const auto request = shm::decode_window_request(packet);
   require(request || request.status().code() == Code::kCorrupt);
-  const auto refusal = shm::decode_window_reply(packet);
-  if (refusal)
-    require(refusal->code != 0 && refusal->ticket == 0);
+  const auto right = [](const shm::WindowReply& reply) {
+    return reply.code == 0 && reply.slot < limits::kExports && reply.rights >= 1 && reply.rights <= 3 &&
+           reply.ticket != 0 && reply.length_bytes > 0;
+  };
+  const auto bare = shm::decode_window_reply(packet);
+  if (bare)
+    require(bare->code != 0 ? bare->ticket == 0 && bare->address == 0
+                            : right(*bare) && bare->address != 0 &&
+                                  bare->address + bare->length_bytes > bare->address);
   else
-    require(refusal.status().code() == Code::kCorrupt);
+    require(bare.status().code() == Code::kCorrupt);
   packet.descriptors.emplace_back();
-  require(!shm::decode_window_request(packet));
-  const auto reply = shm::decode_window_reply(packet);
-  if (reply)
-    require(reply->code == 0 && reply->slot < limits::kExports && reply->rights >= 1 && reply->rights <= 3 &&
-            reply->ticket != 0 && reply->length_bytes > 0);
+  require(!shm::decode_window_request(packet) && !shm::decode_met(packet));
+  const auto mapped = shm::decode_window_reply(packet);
+  if (mapped)
+    require(right(*mapped) && mapped->address == 0);
   else
-    require(reply.status().code() == Code::kCorrupt);
+    require(mapped.status().code() == Code::kCorrupt);
 }
 
 // A ring that ends where its memory does.
