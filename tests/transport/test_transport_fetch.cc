@@ -146,18 +146,34 @@ TEST_CASE(
   s.endpoint.reset();
 }
 
-TEST_CASE("a thousand small blocks are asked for with few frames") {
+TEST_CASE("many blocks are asked for with few frames, and short ones bring their bytes") {
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
   std::vector<Copy> copies;
-  for (std::size_t i = 0; i < 1000; ++i)
-    copies.push_back({&local.region, (i * 7 % 1000) * 1024, &s.remote, i * 2048, 1000});
+  for (std::size_t i = 0; i < 200; ++i)
+    copies.push_back({&local.region, (i * 7 % 200) * 5000, &s.remote, i * 6000, 5000});
   TestOperation writing;
   REQUIRE(s.endpoint->write(copies, writing).ok());
   const auto headers = sent_by(s);
   CHECK(headers.size() == 4);
+  CHECK(headers.back().type == FrameType::kFetch);
   CHECK(headers.back().flags == soft::kFlagLast);
+  std::vector<Copy> short_copies = copies;
+  for (Copy& copy : short_copies) copy.length_bytes = 1000;
+  TestOperation shorter;
+  REQUIRE(s.endpoint->write(short_copies, shorter).ok());
+  CHECK(sent_by(s).front().type == FrameType::kWrite);
+  // Unless they lie one behind the other.
+  Scripted again(&memory);
+  GuardedRegion other(again.device, kMiB, Rights::kLocal, 1);
+  std::vector<Copy> in_a_row;
+  for (std::size_t i = 0; i < 1000; ++i)
+    in_a_row.push_back({&other.region, 1000 * i, &again.remote, 5 + 1000 * i, 1000});
+  TestOperation adjacent;
+  REQUIRE(again.endpoint->write(in_a_row, adjacent).ok());
+  CHECK(sent_by(again).size() == 4);
+  again.endpoint.reset();
   s.endpoint.reset();
 }
 

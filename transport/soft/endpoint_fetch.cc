@@ -1,7 +1,7 @@
 // Writes whose bytes the target reads out of the initiator's memory, by addresses that come over the wire
 // instead of them: copied once, by the target, under the checks that it makes of every write. They keep their
 // place among the frames.
-#include <cstring>
+#include <algorithm>
 
 #include "transport/soft/endpoint.h"
 
@@ -23,6 +23,13 @@ Code code_of(PeerMemory::Fetch fetch) {
   return Code::kUnavailable;
 }
 
+// On both sides, so that the target reads the two as one.
+bool follows(const Copy& before, const Copy& copy) {
+  return copy.local == before.local && copy.remote == before.remote &&
+         copy.local_offset == before.local_offset + before.length_bytes &&
+         copy.remote_offset == before.remote_offset + before.length_bytes;
+}
+
 }  // namespace
 
 // -------------------------------------------------------------------------------------------- the initiator
@@ -30,8 +37,14 @@ Code code_of(PeerMemory::Fetch fetch) {
 SoftEndpoint::Way SoftEndpoint::fetch_or_wire(const OneSided& operation) {
   if (fetch_denied_) return Way::kWire;
   std::uint64_t total = 0;
-  for (const Copy& copy : operation.copies) total += copy.length_bytes;
-  if (total < limits::kFetchLeastBytes) return Way::kWire;
+  std::uint64_t pieces = 0;
+  const Copy* before = nullptr;
+  for (const Copy& copy : operation.copies) {
+    total += copy.length_bytes;
+    pieces += before == nullptr || !follows(*before, copy) ? 1 : 0;
+    before = &copy;
+  }
+  if (total < std::max(limits::kFetchLeastBytes, pieces * limits::kFetchLeastBlock)) return Way::kWire;
   const PeerMemory::Known known = peer_memory_->peer_fetches();
   if (known != PeerMemory::Known::kYes) return known == PeerMemory::Known::kNo ? Way::kWire : Way::kOpen;
   const MemoryRegion* last = nullptr;
