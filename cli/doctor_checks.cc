@@ -218,7 +218,8 @@ std::vector<Finding> check_isolation() {
   } else if (*yama == "0") {
     out.push_back({"ptrace scope", Verdict::kOk, "0: processes of one user may copy from each other", ""});
   } else {
-    out.push_back({"ptrace scope", Verdict::kInfo, str(*yama, ": processes may not read each other's memory"), ""});
+    out.push_back(
+        {"ptrace scope", Verdict::kInfo, str(*yama, ": processes may not read each other's memory"), ""});
   }
   out.push_back(check_reading());
   if (in_container())

@@ -56,9 +56,9 @@ void packets(Bytes input) {
   };
   const auto bare = shm::decode_window_reply(packet);
   if (bare)
-    require(bare->code != 0 ? bare->ticket == 0 && bare->address == 0
-                            : right(*bare) && bare->address != 0 &&
-                                  bare->address + bare->length_bytes > bare->address);
+    require(bare->code != 0
+                ? bare->ticket == 0 && bare->address == 0
+                : right(*bare) && bare->address != 0 && bare->address + bare->length_bytes > bare->address);
   else
     require(bare.status().code() == Code::kCorrupt);
   packet.descriptors.emplace_back();
