@@ -1,4 +1,8 @@
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "tests/transport/socket_fixture.h"
 
@@ -108,6 +112,86 @@ TEST_CASE("copies of mapped memory follow each other while the peer is stopped a
   CHECK(turns.failed == 0);
   fixture->thaw_b(c.pair);
   CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
+}
+
+TEST_CASE("several reads are fetched together, and one of memory that is not there fails alone") {
+  const auto fixture = SocketFixture::of("shm");
+  fixture->open({});
+  constexpr std::size_t kBlock = 64 * 1024;
+  constexpr std::size_t kBlocks = 8;
+  void* const mapped =
+      ::mmap(nullptr, kBlocks * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  auto* const memory = static_cast<std::byte*>(mapped);
+  for (std::size_t i = 0; i < kBlocks; ++i) std::fill_n(memory + i * kBlock, kBlock, std::byte(i + 1));
+  {
+    Connection c(*fixture);
+    GuardedRegion local(fixture->device(0), kBlocks * kBlock, Rights::kLocal, 1);
+    auto source = fixture->device(1).register_memory(memory, kBlocks * kBlock, Rights::kRemoteRead);
+    REQUIRE(source.has_value());
+    const RemoteRegion remote = share(c.a(), *source);
+    for (const bool whole : {true, false}) {
+      CAPTURE(whole);
+      // What its owner must not do while the region is open.
+      if (!whole) REQUIRE(::munmap(memory + 5 * kBlock, kBlock) == 0);
+      std::fill(local.bytes().begin(), local.bytes().end(), std::byte{0});
+      std::vector<Copy> copies;
+      for (std::size_t i = 0; i < kBlocks; ++i)
+        copies.push_back({&local.region, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
+      std::vector<TestOperation> reads(kBlocks);
+      for (std::size_t i = 0; i < kBlocks; ++i) REQUIRE(c.a().read(std::span(&copies[i], 1), reads[i]).ok());
+      REQUIRE(fixture->until([&] {
+        return std::all_of(reads.begin(), reads.end(), [](const TestOperation& read) { return read.done(); });
+      }));
+      for (std::size_t i = 0; i < kBlocks; ++i) {
+        CAPTURE(i);
+        const std::size_t from = kBlocks - 1 - i;
+        const bool there = whole || from != 5;
+        CHECK(reads[i].completions == 1);
+        CHECK(reads[i].last.code() == (there ? Code::kOk : Code::kInvalidArgument));
+        const Bytes got = local.bytes().subspan(i * kBlock, kBlock);
+        if (there)
+          CHECK(std::all_of(got.begin(), got.end(), [&](std::byte b) { return b == std::byte(from + 1); }));
+      }
+      CHECK(c.a().counters().fetched_copies == (whole ? kBlocks : 2 * kBlocks - 1));
+    }
+    CHECK(c.a().error().ok());
+  }
+  ::munmap(mapped, kBlocks * kBlock);
+}
+
+TEST_CASE("a write of memory that is not there any more fails alone, and the next one is made") {
+  const auto fixture = SocketFixture::of("shm");
+  fixture->open({});
+  constexpr std::size_t kBlock = 256 * 1024;
+  void* const mapped =
+      ::mmap(nullptr, 2 * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  auto* const memory = static_cast<std::byte*>(mapped);
+  std::fill_n(memory, 2 * kBlock, std::byte{7});
+  {
+    Connection c(*fixture);
+    auto source = fixture->device(0).register_memory(memory, 2 * kBlock, Rights::kLocal);
+    REQUIRE(source.has_value());
+    GuardedRegion target(fixture->device(1), 2 * kBlock, Rights::kReadWrite, 1);
+    const RemoteRegion remote = share(c.a(), target.region);
+    const Copy all[] = {{&*source, 0, &remote, 0, 2 * kBlock}};
+    const Copy half[] = {{&*source, 0, &remote, 0, kBlock}};
+    TestOperation first;
+    REQUIRE(c.a().write(all, first).ok());
+    REQUIRE(fixture->until([&] { return first.done(); }));
+    CHECK(first.last.ok());
+    REQUIRE(::munmap(memory + kBlock, kBlock) == 0);
+    TestOperation missing;
+    TestOperation there;
+    REQUIRE(c.a().write_with_imm(all, 1, missing).ok());
+    REQUIRE(c.a().write_with_imm(half, 2, there).ok());
+    REQUIRE(fixture->until([&] { return missing.done() && there.done(); }));
+    CHECK(missing.last.code() == Code::kInvalidArgument);
+    CHECK(there.last.to_string() == "ok");
+    CHECK(c.receiver_b.imms == std::vector<std::uint32_t>{2});
+  }
+  ::munmap(mapped, kBlock);
 }
 
 }  // namespace slime::transport::testing

@@ -216,6 +216,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void count_copy(const OneSided& operation);
   Code copy_blocks(OneSided& operation);
   bool copy_now(OneSided& operation);
+  bool fetch_together();
   void copy_head(Queue<Handle>& queue);
   void copy_directly();
 

@@ -16,10 +16,7 @@ class Holding {
   explicit Holding(PeerMemory& memory) : memory_(memory) {}
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
-  ~Holding() {
-    list_.clear();
-    release();
-  }
+  ~Holding() { drop(); }
 
   // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
   // Or how fetching the blocks before has failed.
@@ -28,6 +25,9 @@ class Holding {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
       const PeerMemory::Reach reach = memory_.reach(copy.remote->descriptor());
+      // The kernel refuses, or the owner has closed it: over the wire the owner says so.
+      if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->descriptor().keys[0]))
+        return Code::kUnimplemented;
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin()) return Code::kNotFound;
       remote_ = copy.remote;
       window_ = *reach.window;
@@ -52,11 +52,17 @@ class Holding {
     list_.add(here, window_.address + offset, bytes);
     return Code::kOk;
   }
+  [[nodiscard]] bool full() const { return list_.full(); }
   // kNotFound: what was copied last may have been too late.
   Code release() {
     const Code fetched = fetch();
     if (std::exchange(remote_, nullptr) == nullptr || window_.end()) return fetched;
     return Code::kNotFound;
+  }
+  // What has not been copied yet never is.
+  void drop() {
+    list_.clear();
+    release();
   }
   [[nodiscard]] std::uint64_t fetched_bytes() const { return fetched_bytes_; }
 
@@ -171,6 +177,42 @@ bool SoftEndpoint::copy_now(OneSided& operation) {
   return false;
 }
 
+// Reads of one block each at the head of their queue, as many as one call of the kernel's makes within the
+// step: the call and the look at the peer cost as much as 10 KiB. False: they are not made, and nothing has
+// changed.
+bool SoftEndpoint::fetch_together() {
+  const OneSided* const first = operations_.find(requests_.front());
+  if (is_mappable(first->copies.front().remote->descriptor().keys[0])) return false;
+  Holding holding(*peer_memory_);
+  std::uint64_t left = copy_left_;
+  std::size_t count = 0;
+  for (; count < requests_.size() && !holding.full(); ++count) {
+    OneSided* const operation = operations_.find(requests_[count]);
+    if (operation == nullptr || operation->kind != Kind::kRead || operation->copies.size() != 1 ||
+        operation->copy_offset > 0)
+      break;
+    const Copy& copy = operation->copies.front();
+    if (copy.remote != first->copies.front().remote || copy.local != first->copies.front().local ||
+        copy.length_bytes == 0 || copy.length_bytes > left)
+      break;
+    if (goes_by_wire(*operation) || operation->way != Way::kDirect ||
+        holding.hold(copy, record_of(copy), Rights::kRemoteRead) != Code::kOk)
+      break;
+    holding.read(copy.local->data() + copy.local_offset, copy.remote_offset, copy.length_bytes);
+    left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
+  }
+  if (count < 2 || holding.release() != Code::kOk) {
+    holding.drop();
+    return false;
+  }
+  copy_left_ = left;
+  counters_.fetched_bytes += holding.fetched_bytes();
+  counters_.fetched_copies += count;
+  completed_in_stage_ = true;
+  while (count-- > 0 && working()) complete_one_sided(requests_.pop_front(), {});
+  return true;
+}
+
 // What is at the head of a queue and can be copied, up to the step's end.
 void SoftEndpoint::copy_head(Queue<Handle>& queue) {
   while (working() && !queue.empty()) {
@@ -182,6 +224,7 @@ void SoftEndpoint::copy_head(Queue<Handle>& queue) {
     }
     if (goes_by_wire(*operation) || operation->way == Way::kOpen) return;
     if (copy_left_ == 0) return schedule_turn();
+    if (operation->kind == Kind::kRead && fetch_together()) continue;
     const Code code = copy_blocks(*operation);
     if (code == Code::kUnavailable)
       return break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
