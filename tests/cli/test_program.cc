@@ -146,6 +146,7 @@ TEST_CASE("doctor describes this machine") {
   CAPTURE(text.text);
   CHECK(text.exit_code == 0);
   CHECK(contains(text.text, "provider tcp"));
+  CHECK(contains(text.text, "memory of local peers"));
 
   const Outcome machine = run({"doctor", "--json"});
   const json parsed = json::parse(machine.text, nullptr, false);

@@ -300,6 +300,29 @@ TEST_CASE("a write that the peer was refused by its kernel fails, and the next o
   s.endpoint.reset();
 }
 
+TEST_CASE("a write that waited for its turn when the kernel refused the one before brings its bytes") {
+  ScriptMemory memory;
+  Scripted s(&memory);
+  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
+  const Copy all[] = {{&local.region, 0, &s.remote, 0, kMiB}};
+  TestOperation refused;
+  TestOperation waiting;
+  REQUIRE(s.endpoint->write(all, refused).ok());
+  REQUIRE(s.endpoint->write(all, waiting).ok());
+  auto headers = sent_by(s);
+  REQUIRE(headers.size() == limits::kFetchAhead / limits::kChunkBytes);
+  s.wire->deliver(frame({.type = FrameType::kAck,
+                         .code = static_cast<std::uint8_t>(Code::kUnimplemented),
+                         .operation = headers[0].operation,
+                         .value = kMiB}));
+  headers = sent_by(s);
+  CHECK(refused.last.code() == Code::kUnavailable);
+  REQUIRE(headers.size() == kMiB / limits::kChunkBytes);
+  CHECK(std::all_of(headers.begin(), headers.end(),
+                    [](const FrameHeader& header) { return header.type == FrameType::kWrite; }));
+  s.endpoint.reset();
+}
+
 TEST_CASE("fetches and their answers that cannot be break the connection as corrupt") {
   ScriptMemory memory;
   const ByteVector source(2 * limits::kChunkBytes);

@@ -114,6 +114,9 @@ bool SoftEndpoint::goes_by_wire(OneSided& operation) {
     operation.way = way_of(operation);
     if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
   }
+  // Refused since that was decided, and nothing of it is on its way.
+  if (operation.way == Way::kFetch && fetch_denied_ && operation.next_copy == 0 && operation.copy_offset == 0)
+    operation.way = Way::kWire;
   return operation.way == Way::kWire || operation.way == Way::kFetch;
 }
 
