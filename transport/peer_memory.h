@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -107,6 +108,11 @@ struct PeerWindow {
   }
 };
 
+// An address of the peer's: for the kernel, never to be followed here.
+inline std::byte* at_peer(std::uint64_t address) {
+  return std::bit_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+}
+
 // Blocks that one call reads out of the peer's memory.
 class FetchList {
  public:
@@ -115,7 +121,7 @@ class FetchList {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   // Not when it is full.
   void add(std::byte* here, std::uint64_t there, std::uint64_t bytes) {
-    auto* const from = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(there));
+    std::byte* const from = at_peer(there);
     bytes_ += bytes;
     if (count_ > 0 && end_of(here_[count_ - 1]) == here && end_of(there_[count_ - 1]) == from) {
       here_[count_ - 1].iov_len += bytes;

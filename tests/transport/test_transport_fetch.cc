@@ -333,7 +333,9 @@ TEST_CASE("fetches and their answers that cannot be break the connection as corr
     memory.agreed = i != 0;
     Scripted s(&memory);
     GuardedRegion target(s.device, kMiB, Rights::kRemoteWrite, 1);
-    const auto fetch = [&](std::vector<FetchBlock> blocks) { return fetch_frame(target.region, 3, blocks); };
+    const auto fetch = [&](const std::vector<FetchBlock>& blocks) {
+      return fetch_frame(target.region, 3, blocks);
+    };
     ByteVector bad;
     switch (i) {
       case 0:  // not agreed on

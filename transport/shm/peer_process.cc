@@ -38,7 +38,7 @@ void PeerProcess::meet(int socket, std::uint64_t their_word) {
 bool PeerProcess::stands() const {
   Word word{};
   const iovec here{word.data(), sizeof word};
-  const iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(their_word_)), sizeof word};
+  const iovec there{at_peer(their_word_), sizeof word};
   const ssize_t got = ::process_vm_readv(pid_, &here, 1, &there, 1, 0);
   return got == static_cast<ssize_t>(sizeof word) && word == theirs_;
 }
@@ -48,7 +48,7 @@ PeerProcess::Fetch PeerProcess::fetch(FetchList& list) {
   Word word{};
   const std::size_t count = list.count();
   list.here()[count] = {word.data(), sizeof word};
-  list.there()[count] = {reinterpret_cast<void*>(static_cast<std::uintptr_t>(their_word_)), sizeof word};
+  list.there()[count] = {at_peer(their_word_), sizeof word};
   const ssize_t got = ::process_vm_readv(pid_, list.here(), count + 1, list.there(), count + 1, 0);
   if (got == static_cast<ssize_t>(list.bytes() + sizeof word) && word == theirs_) return Fetch::kDone;
   const bool denied = got < 0 && errno != EFAULT && errno != ESRCH;
