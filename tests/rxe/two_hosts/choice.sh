@@ -8,6 +8,6 @@ start_registry
 export SLIME_TEST_PROVIDER=auto SLIME_PROVIDER=auto SLIME_HOSTS_OWN=worker-$HOST_ID
 start_worker 1
 meet workers
-hosts_test "agents that choose*"
+hosts_test "agents that choose take*"
 meet done
 end_worker
