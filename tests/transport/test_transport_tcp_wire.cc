@@ -273,5 +273,22 @@ TEST_CASE("a socket that is not connected makes no wire") {
       TcpWire::create(**loop, UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))).has_value());
 }
 
+TEST_CASE("a connection that the peer has reset already makes a wire, which reads what came before that") {
+  WireTest t;
+  t.reads = false;
+  REQUIRE(t.other->send(as_bytes("last words")) == 10);
+  t.reset_other();
+  REQUIRE(t.until([&] { return t.broken != nullptr; }));
+  REQUIRE_FALSE(SocketAddress::of_peer(t.twin.get()).has_value());
+  auto late = TcpWire::create(*t.loop, UniqueFd(::dup(t.twin.get())));
+  REQUIRE_MESSAGE(late.has_value(), late.status().to_string());
+  t.broken.reset();
+  t.reads = true;
+  t.wire = std::move(*late);
+  t.wire->start(t);
+  REQUIRE(t.until([&] { return t.end != nullptr || t.broken != nullptr; }));
+  CHECK(t.received == "last words");
+}
+
 }  // namespace
 }  // namespace slime::transport::testing

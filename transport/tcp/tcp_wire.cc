@@ -56,6 +56,7 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
   if (!ours) return ours.error();
   // A peer that has reset the connection has no address any more, but its last words can be read.
   const auto theirs = SocketAddress::of_peer(socket.get());
+  if (!theirs && ours->to_address().port == 0) return theirs.error();  // it never was connected
   const int on = 1;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
     return from_errno("TCP_NODELAY", errno);
