@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/fence.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -101,7 +102,7 @@ struct PeerWindow {
   // False: it was taken away meanwhile, so what was copied may have gone into memory that is the owner's no
   // more.
   [[nodiscard]] bool end() const {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // what was read, then the look
+    full_fence();  // what was read, then the look
     const bool still = shown->load(std::memory_order_seq_cst) == ticket;
     if (mapped()) in_use->store(0, std::memory_order_release);
     return still;

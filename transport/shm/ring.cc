@@ -5,15 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/fence.h"
 #include "base/str.h"
 
-#if defined(__SANITIZE_THREAD__)  // gcc
-#define SLIME_THREAD_SANITIZER 1
-#elif defined(__has_feature)  // clang
-#define SLIME_THREAD_SANITIZER __has_feature(thread_sanitizer)
-#else
-#define SLIME_THREAD_SANITIZER 0
-#endif
 #if SLIME_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -29,12 +23,10 @@ void tell_published() { __tsan_release(&published); }
 void tell_seen() { __tsan_acquire(&published); }
 // Nor does it know fences.
 constexpr std::memory_order kPublish = std::memory_order_seq_cst;
-void before_looking() {}
 #else
 void tell_published() {}
 void tell_seen() {}
 constexpr std::memory_order kPublish = std::memory_order_release;
-void before_looking() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 #endif
 
 // What a record of so many bytes takes of the ring.
@@ -131,7 +123,7 @@ Result<bool> RingWriter::has_room() {
 // Parking and writing cross: each side stores first and then looks at what the other one stores, all of it in
 // one order. The same holds for room.
 bool RingWriter::reader_parked() const {
-  before_looking();
+  full_fence();
   return memory_.control->parked.load(std::memory_order_seq_cst) != 0;
 }
 
