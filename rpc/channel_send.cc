@@ -44,7 +44,8 @@ Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   Lent record;
   record.bytes = std::move(body);
   auto region =
-      device_.register_memory(record.bytes.data(), record.bytes.size(), transport::Rights::kRemoteRead);
+      device_.register_memory(record.bytes.data(), record.bytes.size(), transport::Rights::kRemoteRead,
+                              transport::MemoryKind::kHost, transport::Use::kOnce);
   if (!region) return std::move(region).error().with_context("lending a payload");
   record.region = std::move(*region);
   wire::Offer offer;

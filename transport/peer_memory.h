@@ -69,9 +69,19 @@ class Lender {
   ~Lender() = default;
 };
 
-// Keys of regions that may be mapped are odd, so that whoever asks knows what the answer brings, and nobody
-// asks for one of the others whose memory he cannot read.
-inline bool is_mappable(std::uint64_t key) { return (key & 1) != 0; }
+// How a peer on the same host may reach a region, by its key, so that whoever asks knows what the answer
+// brings, and asks for none in vain. kMapped: odd keys; kRead, by its address: multiples of 4; kOnce, not
+// worth asking for: the other ones.
+enum class KeyClass : std::uint8_t { kRead, kMapped, kOnce };
+inline KeyClass class_of(std::uint64_t key) {
+  if ((key & 1) != 0) return KeyClass::kMapped;
+  return (key & 2) != 0 ? KeyClass::kOnce : KeyClass::kRead;
+}
+inline bool is_mappable(std::uint64_t key) { return class_of(key) == KeyClass::kMapped; }
+inline std::uint64_t make_key(std::uint64_t random, KeyClass kind) {
+  if (kind == KeyClass::kMapped) return random | 1;
+  return (random & ~std::uint64_t{3}) | (kind == KeyClass::kOnce ? 2 : 0);
+}
 
 // ---- the peer's side
 

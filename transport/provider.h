@@ -64,6 +64,9 @@ class Port {
   [[nodiscard]] virtual PortCounters counters() const = 0;
 };
 
+// What a registration is for. kOnce: one peer reads it one time, so it makes no arrangements for more.
+enum class Use : std::uint8_t { kLasting, kOnce };
+
 // The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions and ports.
 class Device {
  public:
@@ -74,7 +77,8 @@ class Device {
   // Registers memory of the caller, who keeps it alive until the region is closed. kInvalidArgument for a
   // null or empty range, kUnimplemented for a kind that this build cannot move.
   virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
-                                               MemoryKind kind = MemoryKind::kHost) = 0;
+                                               MemoryKind kind = MemoryKind::kHost,
+                                               Use use = Use::kLasting) = 0;
   // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of huge pages
   // kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel has none; the last
   // one belongs to the region wholly, whose length is what was asked for.

@@ -160,6 +160,26 @@ TEST_CASE("several reads are fetched together, and one of memory that is not the
   ::munmap(mapped, kBlocks * kBlock);
 }
 
+TEST_CASE("memory that is registered to be read once comes over the rings, and nobody asks for it") {
+  const auto fixture = SocketFixture::of("shm");
+  fixture->open({});
+  Connection c(*fixture);
+  ByteVector source(256 * 1024, std::byte{5});
+  GuardedRegion local(fixture->device(0), source.size(), Rights::kLocal, 1);
+  auto once = fixture->device(1).register_memory(source.data(), source.size(), Rights::kRemoteRead,
+                                                 MemoryKind::kHost, Use::kOnce);
+  REQUIRE(once.has_value());
+  const RemoteRegion remote = share(c.a(), *once);
+  const Copy copies[] = {{&local.region, 0, &remote, 0, source.size()}};
+  TestOperation read;
+  REQUIRE(c.a().read(copies, read).ok());
+  REQUIRE(fixture->until([&] { return read.done(); }));
+  CHECK(read.last.ok());
+  CHECK(std::equal(source.begin(), source.end(), local.bytes().begin()));
+  CHECK(c.a().counters().fetched_copies == 0);
+  CHECK(c.a().counters().direct_copies == 0);
+}
+
 TEST_CASE("a write of memory that is not there any more fails alone, and the next one is made") {
   const auto fixture = SocketFixture::of("shm");
   fixture->open({});

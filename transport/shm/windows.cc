@@ -49,7 +49,9 @@ bool Windows::attach(std::shared_ptr<Attachment> attachment, ExportPage& page, A
 }
 
 PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
-  if (page_ != nullptr && !is_mappable(region.keys[0]) && !process_.fetches()) return {};
+  const KeyClass kind = class_of(region.keys[0]);
+  if (kind == KeyClass::kOnce) return {};
+  if (page_ != nullptr && kind == KeyClass::kRead && !process_.fetches()) return {};
   const std::uint64_t id = region.id.packed();
   if (last_ == nullptr || last_region_ != id) {
     if (page_ == nullptr) {

@@ -120,10 +120,10 @@ bool SoftRegion::take_back(TimePoint by) {
 // -------------------------------------------------------------------------------------------------- device
 
 Result<MemoryRegion> SoftDevice::register_memory(void* data, std::size_t bytes, Rights rights,
-                                                 MemoryKind kind) {
+                                                 MemoryKind kind, Use use) {
   if (kind != MemoryKind::kHost) return Status(Code::kUnimplemented, "this provider moves host memory only");
   SLIME_TRY(check_range(data, bytes));
-  return add(static_cast<std::byte*>(data), bytes, rights, {});
+  return add(static_cast<std::byte*>(data), bytes, rights, {}, use);
 }
 
 Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
@@ -132,13 +132,15 @@ Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, Memo
   Result<OwnedMemory> memory = OwnedMemory::create(bytes, pages);
   if (!memory) return std::move(memory).error();
   std::byte* address = memory->data();
-  return add(address, bytes, rights, std::move(*memory));
+  return add(address, bytes, rights, std::move(*memory), Use::kLasting);
 }
 
-Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned) {
+Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned,
+                                     Use use) {
   std::uint64_t key = 0;
   random_bytes(std::as_writable_bytes(std::span(&key, 1)));
-  key = owned ? key | 1 : key & ~std::uint64_t{1};  // is_mappable()
+  const KeyClass kind = owned ? KeyClass::kMapped : use == Use::kOnce ? KeyClass::kOnce : KeyClass::kRead;
+  key = make_key(key, kind);
   auto record = std::make_shared<RegionRecord>(data, bytes, rights, key, owned.fd());
   Result<Handle> id = state_->regions.add(record);
   if (!id) return std::move(id).error();

@@ -127,7 +127,7 @@ void DeviceState::no_relaxed_ordering() {
 // ------------------------------------------------------------------------------------------------ device
 
 Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes, Rights rights,
-                                                  MemoryKind kind) {
+                                                  MemoryKind kind, Use /*use*/) {
   SLIME_TRY(check_range(data, bytes));
   auto* const begin = static_cast<std::byte*>(data);
   if (kind == MemoryKind::kHost && rights == Rights::kLocal) {

@@ -61,7 +61,7 @@ struct Owner {
   }
   // The same of memory that Slime has not allocated.
   [[nodiscard]] MemoryRegion foreign(MutableBytes bytes, Rights rights = Rights::kReadWrite) const {
-    auto record = std::make_shared<soft::RegionRecord>(bytes.data(), bytes.size(), rights, 0x76);
+    auto record = std::make_shared<soft::RegionRecord>(bytes.data(), bytes.size(), rights, 0x74);
     const auto id = device->regions.add(record);
     REQUIRE(id.has_value());
     return MemoryRegion(std::make_unique<soft::SoftRegion>(device, std::move(record), *id, OwnedMemory()));
