@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,18 +16,17 @@ namespace slime::agent {
 // wait for them each time. Thread: the loop.
 class Avoided {
  public:
-  // Until `now` and limits::kAvoidFabric.
-  void add(const InstanceId& peer, std::string provider, const Status& cause, TimePoint now);
+  // Until `now` and limits::kAvoidFabric. False: there are too many to remember one more.
+  bool add(const InstanceId& peer, const std::string& provider, const Status& cause, TimePoint now);
   // Those outlets are not available, with the cause.
   void apply(const InstanceId& peer, std::vector<transport::Outlet>& outlets, TimePoint now) const;
 
  private:
   struct Entry {
-    std::string provider;
     Status cause;
     TimePoint until;
   };
-  std::map<InstanceId, Entry> entries_;  // the last one that failed
+  std::map<std::pair<InstanceId, std::string>, Entry> entries_;  // by peer and provider
 };
 
 }  // namespace slime::agent

@@ -111,15 +111,17 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
   link->on_handshake_failed(std::move(result).error(), others);
 }
 
-// Whether there are other providers for the next attempt.
+// Whether there are other providers for the next attempt, which did not fail as well: else it is a failure
+// like any other, with its pause, and the last one is not given up.
 bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& provider,
                         const Status& cause) {
-  const auto outlets = outlets_();
+  auto outlets = outlets_();
+  avoided_.apply(peer.instance, outlets, loop_.now());
   const bool others = std::any_of(outlets.begin(), outlets.end(), [&](const transport::Outlet& outlet) {
     return outlet.provider != provider && outlet.available.ok();
   });
-  if (!others || peer.instance.is_zero()) return false;
-  avoided_.add(peer.instance, provider, cause, loop_.now());
+  if (!others || peer.instance.is_zero() || !avoided_.add(peer.instance, provider, cause, loop_.now()))
+    return false;
   SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ", provider, " failed with ",
             peer.name, ", so new connections to it do without for ",
             std::chrono::duration_cast<std::chrono::seconds>(limits::kAvoidFabric).count(),

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "agent/avoided.h"
 #include "agent/devices.h"
 #include "agent/dump.h"
 #include "agent/registrations.h"
@@ -322,6 +323,27 @@ TEST_CASE("auto does without a device that is not there, and says so; a wrong se
     transport::testing::FakeFabric fabric(options);
     CHECK(code_of(agent::Devices::open("auto", with_verbs(fabric))) == Code::kInvalidArgument);
   }
+}
+
+TEST_CASE(
+    "providers that failed with a peer are passed over together, with that peer alone, and not for ever") {
+  agent::Avoided avoided;
+  const InstanceId peer = InstanceId::random();
+  const TimePoint now = steady_clock().now();
+  const auto offered = [&](const InstanceId& to, TimePoint when) {
+    std::vector<transport::Outlet> outlets{{"shm"}, {"verbs"}, {"tcp"}};
+    avoided.apply(to, outlets, when);
+    std::string out;
+    for (const auto& outlet : outlets) out += outlet.available.ok() ? outlet.provider + " " : "";
+    return out;
+  };
+  CHECK(avoided.add(peer, "shm", Status(Code::kResourceExhausted, "full"), now));
+  CHECK(offered(peer, now) == "verbs tcp ");
+  CHECK(avoided.add(peer, "verbs", Status(Code::kUnavailable, "dropped"), now + seconds(10)));
+  CHECK(offered(peer, now + seconds(10)) == "tcp ");
+  CHECK(offered(InstanceId::random(), now) == "shm verbs tcp ");
+  CHECK(offered(peer, now + seconds(60)) == "shm tcp ");
+  CHECK(offered(peer, now + seconds(70)) == "shm verbs tcp ");
 }
 
 TEST_CASE("memory of a kind that no device moves is refused with the reason") {
