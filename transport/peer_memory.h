@@ -134,7 +134,7 @@ class FetchList {
   void add(std::byte* here, std::uint64_t there, std::uint64_t bytes) {
     std::byte* const from = at_peer(there);
     bytes_ += bytes;
-    if (count_ > 0 && end_of(here_[count_ - 1]) == here && end_of(there_[count_ - 1]) == from) {
+    if (count_ > 0 && ends_at(here_[count_ - 1], here) && ends_at(there_[count_ - 1], from)) {
       here_[count_ - 1].iov_len += bytes;
       there_[count_ - 1].iov_len += bytes;
       return;
@@ -150,8 +150,9 @@ class FetchList {
   [[nodiscard]] iovec* there() { return there_.data(); }
 
  private:
-  static std::byte* end_of(const iovec& part) {
-    return static_cast<std::byte*>(part.iov_base) + part.iov_len;
+  // As numbers: the peer's may be anything, null and the end of all addresses included.
+  static bool ends_at(const iovec& part, const std::byte* next) {
+    return std::bit_cast<std::uintptr_t>(part.iov_base) + part.iov_len == std::bit_cast<std::uintptr_t>(next);
   }
 
   std::size_t count_ = 0;

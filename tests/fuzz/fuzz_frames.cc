@@ -139,13 +139,14 @@ void run(Bytes input) {
   SLIME_CHECK(loop.has_value());
   FuzzWire* wire = nullptr;
   ByteVector stream(input.begin(), input.end());
-  soft::SoftDevice device([&](Loop& its_loop) {
+  soft::SoftDevice soft_device([&](Loop& its_loop) {
     return soft::plain_wires(its_loop, [&](Loop&, UniqueFd, const Introduction&) {
       auto made = std::make_unique<FuzzWire>(stream);
       wire = made.get();
       return Result<std::unique_ptr<Wire>>(std::move(made));
     });
   });
+  Device& device = soft_device;
   Guarded open;
   Guarded readable;
   Guarded local;
