@@ -46,10 +46,18 @@ Status Direct::open(std::uint64_t region_bytes) {
   auto port = device_->open_port(*loop_);
   if (!port) return std::move(port).error();
   port_ = std::move(*port);
-  auto region = device_->allocate(region_bytes, transport::Rights::kReadWrite);
+  auto region = make_region(region_bytes);
   if (!region) return std::move(region).error();
   region_ = std::move(*region);
   return {};
+}
+
+Result<transport::MemoryRegion> Direct::make_region(std::uint64_t bytes) {
+  if (options_.memory != "foreign") return device_->allocate(bytes, transport::Rights::kReadWrite);
+  auto pages = Pages::create(bytes);
+  if (!pages) return std::move(pages).error();
+  foreign_ = std::move(*pages);
+  return device_->register_memory(foreign_.data(), bytes, transport::Rights::kReadWrite);
 }
 
 Direct::~Direct() {

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "bench/options.h"
+#include "bench/pages.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "transport/connect.h"
@@ -44,6 +45,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   class Answer;
   Direct(const Options& options, std::string name);
   Status open(std::uint64_t region_bytes);
+  Result<transport::MemoryRegion> make_region(std::uint64_t bytes);
   void adopt(transport::Connected connected);
   void answer(std::uint32_t imm);
 
@@ -61,6 +63,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   std::unique_ptr<transport::Provider> provider_;
   std::unique_ptr<transport::Device> device_;
   std::unique_ptr<transport::Port> port_;
+  Pages foreign_;  // outlives the region over it
   transport::MemoryRegion region_;
   rpc::Server server_;
   std::unique_ptr<transport::Listener> listener_;

@@ -1,4 +1,5 @@
 // The table of `slime bench all`.
+#include <array>
 #include <string>
 
 #include "base/str.h"
@@ -42,44 +43,61 @@ class Table {
   std::vector<Line> lines_;
 };
 
+// Below agents, where callers drive the loop; and through them.
+constexpr std::array kFaces = {"channel", "peer"};
+
+std::string way(const std::string& face) { return face == "peer" ? ", through agents" : ""; }
+std::string name_of(const std::string& name, const std::string& face) {
+  return face == "peer" ? name + "-agents" : name;
+}
+
 void add_calls(Table& table) {
-  for (const char* mode : {"caller", "thread"}) {
-    const std::string waits = mode == std::string("caller") ? "spinning" : "blocking";
-    table.add_warm("calls", str("rpc-64-", mode), str("64 B, one in flight, ", waits),
-                   {"rpc", "--mode", mode});
-    table.add_warm("calls", str("rpc-64-", mode, "-64"), str("64 B, 64 in flight, ", waits),
-                   {"rpc", "--mode", mode, "--inflight", "64"});
+  for (const char* face : kFaces) {
+    table.add_warm("calls", name_of("rpc-64-caller", face), "64 B, one in flight, spinning" + way(face),
+                   {"rpc", "--mode", "caller", "--face", face});
+    table.add_warm("calls", name_of("rpc-64-caller-64", face), "64 B, 64 in flight, spinning" + way(face),
+                   {"rpc", "--mode", "caller", "--face", face, "--inflight", "64"});
+    // The scheduler needs seconds to give nine processes the same of two processors.
+    table.add_rounds("calls", name_of("rpc-64-caller-8x16", face),
+                     "64 B, 8 client processes, 16 in flight each, spinning" + way(face),
+                     {"rpc", "--mode", "caller", "--face", face, "--inflight", "16", "--clients", "8",
+                      "--warmup", table.quick() ? "0.05" : "0.5", "--seconds", table.quick() ? "0.1" : "4"});
   }
-  table.add_warm("calls", "rpc-64-caller-8x16", "64 B, 8 client processes, 16 in flight each, spinning",
-                 {"rpc", "--mode", "caller", "--inflight", "16", "--clients", "8"});
+  table.add_warm("calls", "rpc-64-thread", "64 B, one in flight, blocking, through agents",
+                 {"rpc", "--mode", "thread"});
+  table.add_warm("calls", "rpc-64-thread-64", "64 B, 64 in flight, blocking, through agents",
+                 {"rpc", "--mode", "thread", "--inflight", "64"});
   for (const char* size : {"1K", "4K", "16K", "64K", "256K"}) {
     table.add_warm("sizes", str("rpc-", size), str(size, "iB there and back, one in flight, spinning"),
-                   {"rpc", "--mode", "caller", "--size", size});
+                   {"rpc", "--mode", "caller", "--face", "channel", "--size", size});
   }
   table.add_warm("calls", "notify", "64 B with an immediate, half a round trip, spinning", {"notify"});
 }
 
 void add_blocks(Table& table, bool shared_memory) {
   for (const char* operation : {"write", "read"}) {
-    for (const char* size : {"4K", "64K", "1M", "16M"}) {
-      if (table.quick() && size == std::string("16M")) continue;
-      table.add_warm("hot", str("bulk-", operation, "-", size),
-                     str(operation, ", ", size, "iB, 16 in flight"),
-                     {"bulk", "--mode", "caller", "--op", operation, "--size", size});
+    for (const char* face : kFaces) {
+      for (const char* size : {"4K", "64K", "1M", "16M"}) {
+        if (size == std::string("16M") && (table.quick() || face == std::string("peer"))) continue;
+        table.add_warm("hot", name_of(str("bulk-", operation, "-", size), face),
+                       str(operation, ", ", size, "iB, 16 in flight", way(face)),
+                       {"bulk", "--mode", "caller", "--face", face, "--op", operation, "--size", size});
+      }
     }
     table.add_warm("hot", str("bulk-", operation, "-1M-thread"),
-                   str(operation, ", 1MiB, 16 in flight, blocking"),
+                   str(operation, ", 1MiB, 16 in flight, blocking, through agents"),
                    {"bulk", "--mode", "thread", "--op", operation, "--size", "1M"});
     for (const char* size : {"64K", "1M", "16M"}) {
       if (!shared_memory || (table.quick() && size == std::string("16M"))) continue;
       table.add_warm("foreign", str("foreign-", operation, "-", size),
                      str(operation, ", ", size, "iB, 16 in flight, memory of the program's own"),
-                     {"bulk", "--mode", "caller", "--op", operation, "--size", size, "--memory", "foreign"});
+                     {"bulk", "--mode", "caller", "--face", "channel", "--op", operation, "--size", size,
+                      "--memory", "foreign"});
     }
     for (const char* size : {"16K", "64K", "1M"}) {
       if (!shared_memory) continue;
       table.add_warm("cold", str("cold-", operation, "-", size),
-                     str(operation, ", ", size, "iB, batches of 16"),
+                     str(operation, ", ", size, "iB, batches of 16, through agents"),
                      {"bulk", "--mode", "caller", "--op", operation, "--size", size, "--cold", "--pool-size",
                       table.quick() ? "64M" : "512M"});
     }

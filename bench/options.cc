@@ -35,7 +35,6 @@ Status Options::validate() const {
     return bad("--face channel: callers drive the loop, so --mode caller");
   if (face == "channel" && provider == "auto")
     return bad("--provider auto: an agent chooses, and below agents there is nobody to do it; name one");
-  if (face == "channel" && memory == "foreign") return bad("--memory foreign: through agents (--face peer)");
   if (cold) return validate_cold(*this);
   return {};
 }

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/random.h"
 #include "base/str.h"
+#include "bench/shared.h"
 
 namespace slime::bench {
 
@@ -19,12 +21,16 @@ Result<Pages> Pages::map(int fd, std::size_t bytes) {
   if (data == MAP_FAILED) return from_errno("mmap", errno);
   out.data_ = static_cast<std::byte*>(data);
   out.size_ = bytes;
-  // Reading a page that nobody wrote finds the one page of zeros, which is always in the cache.
-  for (std::size_t at = 0; fd < 0 && at < bytes; at += 4096) out.data_[at] = std::byte{1};
   return out;
 }
 
-Result<Pages> Pages::create(std::size_t bytes) { return map(-1, bytes); }
+Result<Pages> Pages::create(std::size_t bytes) {
+  auto out = map(-1, bytes);
+  // Reading a page that nobody wrote finds the one page of zeros, which is always in the cache; and some
+  // processors store lines of zeros twice as fast as others.
+  if (out) Rng(kSeed).fill(MutableBytes(out->data_, bytes));
+  return out;
+}
 
 Result<Pages> Pages::create_shared(std::size_t bytes) {
   const int fd = memfd_create("slime-bench", MFD_CLOEXEC);

@@ -77,6 +77,7 @@ class Bulk final : public Load {
     auto local = make_region(agent, options, region_bytes(options), Rights::kLocal, out->foreign_);
     if (!local) return std::move(local).error();
     out->local_ = std::move(*local);
+    Rng(kSeed + 1).fill(out->local_.bytes());  // zeros move faster (Pages::create)
     auto remote = out->peer_.region("bulk");
     if (!remote) return std::move(remote).error();
     out->remote_ = *remote;

@@ -119,8 +119,10 @@ class Measuring:
         self._failed = {}
 
     def slime_command(self, item: Comparison, mode: str) -> list:
-        return [str(self._options.slime), "bench", *item.slime, "--mode", mode, "--seconds", f"{self._options.seconds:g}",
-                "--json"]
+        # Who drives a loop itself has a Channel; with a thread there are agents.
+        face = ["--face", "channel"] if mode == "caller" and item.slime[0] in ("rpc", "bulk") else []
+        return [str(self._options.slime), "bench", *item.slime, *face, "--mode", mode,
+                "--seconds", f"{self._options.seconds:g}", "--json"]
 
     def run(self) -> None:
         for number in range(1, self._options.rounds + 1):

@@ -242,8 +242,9 @@ TEST_CASE("all writes a whole file, from which tables and plots are made") {
     CHECK(contains(all.text, line["name"]));
   }
   CHECK(names == std::vector<std::string>{"tcp/rpc-64-thread", "tcp/rpc-64-thread-64", "tcp/bulk-write-64K",
-                                          "tcp/connect-thread", "shm/rpc-64-thread", "shm/rpc-64-thread-64",
-                                          "shm/bulk-write-64K", "shm/connect-thread"});
+                                          "tcp/bulk-write-64K-agents", "tcp/connect-thread",
+                                          "shm/rpc-64-thread", "shm/rpc-64-thread-64", "shm/bulk-write-64K",
+                                          "shm/bulk-write-64K-agents", "shm/connect-thread"});
 
   const Outcome tables = run({"report", file});
   CHECK(tables.exit_code == 0);
