@@ -20,4 +20,11 @@ inline void full_fence() {
 #endif
 }
 
+// Of loads only: those before it happen before those behind it, and before stores behind it.
+inline void load_fence() {
+#if !SLIME_THREAD_SANITIZER
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
 }  // namespace slime

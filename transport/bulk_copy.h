@@ -4,14 +4,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "transport/limits.h"
 
 namespace slime::transport {
 
 // memcpy() for blocks whose bytes are in no cache, and will be in none when they are used next: it stores
-// past the caches, and asks for what it reads far ahead. What it stored is visible to whoever sees a later
-// store of this thread. The ranges do not overlap. Plain memcpy() for short blocks, and on processors other
-// than x86-64 with AVX2.
-void bulk_copy_cold(void* to, const void* from, std::size_t bytes);
+// past the caches, and asks for what it reads far ahead. The ranges do not overlap. Plain memcpy() for short
+// blocks, and on processors other than x86-64 with AVX2.
+//
+// `next`: where the next block will be read, so that its first bytes come meanwhile; nullptr if nobody knows.
+// Nothing has to be there. What was stored is ordered before later stores of this thread by bulk_copy_end().
+void bulk_copy_cold(void* to, const void* from, std::size_t bytes, const void* next);
+void bulk_copy_end();
 
 // Whether what is copied lately fits into the last level cache. Blocks that are copied again and again are
 // better kept there; with more of them than fit, each one only evicts what the next one needs.
@@ -45,7 +51,14 @@ class WorkingSet {
 // The last level cache as one core of this machine has it; 32 MiB where the kernel does not say.
 std::size_t last_level_cache_bytes();
 
-// One block, by what this thread has copied lately.
-void bulk_copy(void* to, const void* from, std::size_t bytes);
+// One block of at least limits::kColdCopyBytes, by what this thread has copied lately.
+void bulk_copy_long(void* to, const void* from, std::size_t bytes, const void* next);
+// One block; `next` and bulk_copy_end() as above.
+inline void bulk_copy(void* to, const void* from, std::size_t bytes, const void* next) {
+  if (bytes < limits::kColdCopyBytes)
+    std::memcpy(to, from, bytes);
+  else
+    bulk_copy_long(to, from, bytes, next);
+}
 
 }  // namespace slime::transport

@@ -67,6 +67,9 @@ inline constexpr std::size_t kMaxRegions = 1 << 20;
 // ---- soft engine
 // One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
 inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
+// What one read takes into the buffer behind bulk data: the next header and a little, for more of the same
+// kind would be copied once more.
+inline constexpr std::size_t kReceiveBehindBulk = 4 * 1024;
 // Frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 64;
 // What of a burst small frames may take, so that they cannot starve bulk data.
@@ -82,14 +85,16 @@ inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
 inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 
 // ---- copies past the wire
-// What one endpoint copies in one turn of its loop; as long as that, about 30 us, an owner waits who takes
-// its memory back.
-inline constexpr std::uint64_t kCopyStepBytes = 256 * 1024;
+// What one endpoint copies in one turn of its loop, as much as of everything else; as long as that, 20 to 60
+// us, an owner waits who takes its memory back.
+inline constexpr std::uint64_t kCopyStepBytes = 1024 * 1024;
 // What one block counts for at least: many small ones make a step as well.
 inline constexpr std::uint64_t kCopyStepLeast = 256;
 // Batches of so many bytes and blocks are copied within the call that posts them, if nothing is in front of
 // them.
-inline constexpr std::uint64_t kPromptCopyBytes = 16 * 1024;
+inline constexpr std::uint64_t kPromptCopyBytes = 64 * 1024;
+// Those that the kernel makes are better made together.
+inline constexpr std::uint64_t kPromptFetchBytes = 16 * 1024;
 inline constexpr std::size_t kPromptCopyBlocks = 16;
 // What one call has the kernel read out of a peer's memory: blocks, of one chunk of bulk data together.
 inline constexpr std::size_t kFetchBlocks = 256;

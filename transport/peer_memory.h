@@ -110,9 +110,13 @@ struct PeerWindow {
     return false;
   }
   // False: it was taken away meanwhile, so what was copied may have gone into memory that is the owner's no
-  // more.
-  [[nodiscard]] bool end() const {
-    full_fence();  // what was read, then the look
+  // more, or come from it. `need`: what the copies did there.
+  [[nodiscard]] bool end(Rights need) const {
+    // What was copied, then the look. Stores that are still on their way would delay it.
+    if (need == Rights::kRemoteRead)
+      load_fence();
+    else
+      full_fence();
     const bool still = shown->load(std::memory_order_seq_cst) == ticket;
     if (mapped()) in_use->store(0, std::memory_order_release);
     return still;

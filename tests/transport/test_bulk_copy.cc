@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// Any size and alignment, and not a byte beside them.
-void check_copies(void (*copy)(void*, const void*, std::size_t)) {
+// Any size and alignment, and not a byte beside them, whatever the next block is said to be.
+void check_copies(void (*copy)(void*, const void*, std::size_t, const void*)) {
   constexpr std::size_t kMost = 3 * kMiB / 2;
   constexpr std::size_t kGuard = 128;
   ByteVector source(kMost + kGuard);
@@ -44,7 +44,9 @@ void check_copies(void (*copy)(void*, const void*, std::size_t)) {
     const std::size_t bytes = std::min(size, kMost - kGuard);
     CAPTURE(str(bytes, " bytes from ", from, " to ", to));
     std::memset(target.data(), 0x5a, bytes + 3 * kGuard > target.size() ? target.size() : bytes + 3 * kGuard);
-    copy(target.data() + to, source.data() + from, bytes);
+    const void* const next[] = {nullptr, source.data() + rng.next() % kMost,
+                                source.data() + source.size() - 1};  // where nothing is behind it
+    copy(target.data() + to, source.data() + from, bytes, next[rng.next() % 3]);
     REQUIRE(std::memcmp(target.data() + to, source.data() + from, bytes) == 0);
     const auto untouched = [](std::byte b) { return b == std::byte{0x5a}; };
     REQUIRE(std::all_of(target.data(), target.data() + to, untouched));

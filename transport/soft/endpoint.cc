@@ -157,9 +157,11 @@ void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
 
 Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
   SLIME_TRY(refusal());
+  const MemoryRegion* local = nullptr;
   for (const Copy& copy : record.blocks()) {
     SLIME_TRY(check_copy(copy, record.need(), id_, who_.peer_name));
-    SLIME_TRY(check_local(copy));
+    if (copy.local != local) SLIME_TRY(check_local(copy));
+    local = copy.local;
   }
   if (record.has_imm) SLIME_TRY(need_credit());
   if (copy_now(record)) {

@@ -216,7 +216,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void count_copy(const OneSided& operation);
   Code copy_blocks(OneSided& operation);
   bool copy_now(OneSided& operation);
-  bool fetch_together();
+  std::size_t copy_together(Queue<Handle>& queue);
   void copy_head(Queue<Handle>& queue);
   void copy_directly();
 
@@ -234,6 +234,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_writable() noexcept override;
   void on_broken(Status reason) noexcept override;
   Pin pin_payload();
+  [[nodiscard]] std::size_t direct_room() const;
+  [[nodiscard]] std::size_t buffer_room(std::size_t direct) const;
   Result<std::size_t> fill();
   std::size_t read_in_place();
   void parse(Bytes& input);

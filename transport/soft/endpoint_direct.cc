@@ -13,14 +13,15 @@ namespace {
 // same. Blocks of memory that is not mapped are copied together, when the step or the list is at its end.
 class Holding {
  public:
-  explicit Holding(PeerMemory& memory) : memory_(memory) {}
+  // `need`: what its blocks do to the peer's memory.
+  Holding(PeerMemory& memory, Rights need) : memory_(memory), need_(need) {}
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
   ~Holding() { drop(); }
 
   // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
   // Or how fetching the blocks before has failed.
-  Code hold(const Copy& copy, RegionRecord& local, Rights need) {
+  Code hold(const Copy& copy) {
     if (copy.remote != remote_) {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
@@ -32,18 +33,29 @@ class Holding {
       remote_ = copy.remote;
       window_ = *reach.window;
     }
-    if (!window_.covers(copy.remote->descriptor(), need, copy.remote_offset, copy.length_bytes))
+    if (!window_.covers(copy.remote->descriptor(), need_, copy.remote_offset, copy.length_bytes))
       return Code::kNotFound;  // it was looked at before, so this is another region than then
-    if (&local != local_) {
+    if (copy.local != local_) {
       const Code fetched = fetch();
       if (fetched != Code::kOk) return fetched;
-      pin_ = Pin::for_own(local);
-      local_ = pin_ ? &local : nullptr;
+      pin_ = Pin::for_own(static_cast<SoftRegion*>(copy.local->impl())->record());
+      local_ = pin_ ? copy.local : nullptr;
       if (!pin_) return Code::kUnavailable;
     }
     return Code::kOk;
   }
-  [[nodiscard]] const PeerWindow& window() const { return window_; }
+  [[nodiscard]] bool mapped() const { return window_.mapped(); }
+  // Of memory that is mapped.
+  [[nodiscard]] std::byte* there(std::uint64_t offset) const { return window_.data + offset; }
+  // Where the block of this index will be read, to have it in time. nullptr: there is none, or nobody knows
+  // yet.
+  [[nodiscard]] const std::byte* source_of(std::span<const Copy> copies, std::size_t index) const {
+    if (index >= copies.size()) return nullptr;
+    const Copy& copy = copies[index];
+    if (need_ == Rights::kRemoteWrite) return copy.local->data() + copy.local_offset;
+    return copy.remote == remote_ ? there(copy.remote_offset) : nullptr;
+  }
+  // Of memory that is not: together with others.
   Code read(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
     if (list_.full()) {
       const Code fetched = fetch();
@@ -55,8 +67,9 @@ class Holding {
   [[nodiscard]] bool full() const { return list_.full(); }
   // kNotFound: what was copied last may have been too late.
   Code release() {
+    bulk_copy_end();
     const Code fetched = fetch();
-    if (std::exchange(remote_, nullptr) == nullptr || window_.end()) return fetched;
+    if (std::exchange(remote_, nullptr) == nullptr || window_.end(need_)) return fetched;
     return Code::kNotFound;
   }
   // What has not been copied yet never is.
@@ -79,11 +92,12 @@ class Holding {
   }
 
   PeerMemory& memory_;
+  const Rights need_;
   FetchList list_;
   std::uint64_t fetched_bytes_ = 0;
   const RemoteRegion* remote_ = nullptr;
   PeerWindow window_;
-  const RegionRecord* local_ = nullptr;
+  const MemoryRegion* local_ = nullptr;
   Pin pin_;
 };
 
@@ -93,13 +107,18 @@ class Holding {
 SoftEndpoint::Way SoftEndpoint::way_of(const OneSided& operation) {
   if (peer_memory_ == nullptr || operation.atomic()) return Way::kWire;
   Way way = Way::kWire;
+  const RemoteRegion* remote = nullptr;
+  PeerMemory::Reach reach;
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes == 0) continue;
     const RegionDescriptor& region = copy.remote->descriptor();
-    // What is not mapped is written by nobody but its owner.
-    if (operation.kind == Kind::kWrite && !is_mappable(region.keys[0])) return fetch_or_wire(operation);
-    const PeerMemory::Reach reach = peer_memory_->reach(region);
-    if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
+    if (copy.remote != remote) {
+      // What is not mapped is written by nobody but its owner.
+      if (operation.kind == Kind::kWrite && !is_mappable(region.keys[0])) return fetch_or_wire(operation);
+      reach = peer_memory_->reach(region);
+      if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
+      remote = copy.remote;
+    }
     // What the target would refuse it shall refuse itself.
     if (reach.way == PeerMemory::Way::kWire ||
         !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
@@ -127,19 +146,21 @@ void SoftEndpoint::count_copy(const OneSided& operation) {
 // Copies until the operation's end or the step's.
 Code SoftEndpoint::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
-  Holding holding(*peer_memory_);
+  Holding holding(*peer_memory_, operation.need());
   while (operation.next_copy < operation.copies.size()) {
     const Copy& copy = operation.copies[operation.next_copy];
     if (copy.length_bytes > 0) {
       if (copy_left_ == 0) break;
-      Code code = holding.hold(copy, record_of(copy), operation.need());
+      Code code = holding.hold(copy);
       if (code != Code::kOk) return code;
       const std::uint64_t at = operation.copy_offset;
       const std::uint64_t part = std::min(copy.length_bytes - at, copy_left_);
       std::byte* const here = copy.local->data() + copy.local_offset + at;
-      if (holding.window().mapped()) {
-        std::byte* const there = holding.window().data + copy.remote_offset + at;
-        bulk_copy(read ? here : there, read ? there : here, part);
+      if (holding.mapped()) {
+        std::byte* const there = holding.there(copy.remote_offset + at);
+        const bool last = at + part == copy.length_bytes;
+        bulk_copy(read ? here : there, read ? there : here, part,
+                  last ? holding.source_of(operation.copies, operation.next_copy + 1) : nullptr);
         counters_.direct_bytes += part;
       } else {
         code = holding.read(here, copy.remote_offset + at, part);
@@ -166,11 +187,13 @@ bool SoftEndpoint::copy_now(OneSided& operation) {
     return false;
   if (!(operation.kind == Kind::kWrite ? writes_ : requests_).empty()) return false;
   std::uint64_t total = 0;
+  std::uint64_t most = limits::kPromptCopyBytes;
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes > limits::kPromptCopyBytes) return false;
     total += copy.length_bytes;
+    if (!is_mappable(copy.remote->descriptor().keys[0])) most = limits::kPromptFetchBytes;
   }
-  if (total > limits::kPromptCopyBytes || way_of(operation) != Way::kDirect) return false;
+  if (total > most || way_of(operation) != Way::kDirect) return false;
   const std::uint64_t left = std::exchange(copy_left_, limits::kCopyStepBytes);
   const Code code = copy_blocks(operation);
   copy_left_ = left;
@@ -180,40 +203,44 @@ bool SoftEndpoint::copy_now(OneSided& operation) {
   return false;
 }
 
-// Reads of one block each at the head of their queue, as many as one call of the kernel's makes within the
-// step: the call and the look at the peer cost as much as 10 KiB. False: they are not made, and nothing has
-// changed.
-bool SoftEndpoint::fetch_together() {
-  const OneSided* const first = operations_.find(requests_.front());
-  if (is_mappable(first->copies.front().remote->descriptor().keys[0])) return false;
-  Holding holding(*peer_memory_);
+// Operations of one block each at the head of their queue, as many as fit into the step: what is held for
+// them, and a call of the kernel's where it makes the copies, cost as much as 10 KiB. How many are over.
+std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
+  const OneSided* const first = operations_.find(queue.front());
+  const bool read = first->kind == Kind::kRead;
+  Holding holding(*peer_memory_, first->need());
   std::uint64_t left = copy_left_;
+  std::uint64_t bytes = 0;
   std::size_t count = 0;
-  for (; count < requests_.size() && !holding.full(); ++count) {
-    OneSided* const operation = operations_.find(requests_[count]);
-    if (operation == nullptr || operation->kind != Kind::kRead || operation->copies.size() != 1 ||
-        operation->copy_offset > 0)
+  for (; count < queue.size() && !holding.full(); ++count) {
+    OneSided* const operation = operations_.find(queue[count]);
+    if (operation == nullptr || operation->kind != first->kind || operation->has_imm ||
+        operation->copies.size() != 1 || operation->copy_offset > 0)
       break;
     const Copy& copy = operation->copies.front();
     if (copy.remote != first->copies.front().remote || copy.local != first->copies.front().local ||
         copy.length_bytes == 0 || copy.length_bytes > left)
       break;
-    if (goes_by_wire(*operation) || operation->way != Way::kDirect ||
-        holding.hold(copy, record_of(copy), Rights::kRemoteRead) != Code::kOk)
-      break;
-    holding.read(copy.local->data() + copy.local_offset, copy.remote_offset, copy.length_bytes);
+    if (goes_by_wire(*operation) || operation->way != Way::kDirect || holding.hold(copy) != Code::kOk) break;
+    std::byte* const here = copy.local->data() + copy.local_offset;
+    if (holding.mapped()) {
+      std::byte* const there = holding.there(copy.remote_offset);
+      bulk_copy(read ? here : there, read ? there : here, copy.length_bytes, nullptr);
+    } else {
+      holding.read(here, copy.remote_offset, copy.length_bytes);
+    }
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
+    bytes += copy.length_bytes;
   }
-  if (count < 2 || holding.release() != Code::kOk) {
+  // Alone, one that the kernel would read has not been read yet.
+  if (count == 0 || (count == 1 && !holding.mapped()) || holding.release() != Code::kOk) {
     holding.drop();
-    return false;
+    return 0;
   }
   copy_left_ = left;
-  counters_.fetched_bytes += holding.fetched_bytes();
-  counters_.fetched_copies += count;
-  completed_in_stage_ = true;
-  while (count-- > 0 && working()) complete_one_sided(requests_.pop_front(), {});
-  return true;
+  (holding.mapped() ? counters_.direct_bytes : counters_.fetched_bytes) += bytes;
+  (holding.mapped() ? counters_.direct_copies : counters_.fetched_copies) += count;
+  return count;
 }
 
 // What is at the head of a queue and can be copied, up to the step's end.
@@ -227,7 +254,11 @@ void SoftEndpoint::copy_head(Queue<Handle>& queue) {
     }
     if (goes_by_wire(*operation) || operation->way == Way::kOpen) return;
     if (copy_left_ == 0) return schedule_turn();
-    if (operation->kind == Kind::kRead && fetch_together()) continue;
+    if (std::size_t over = copy_together(queue); over > 0) {
+      completed_in_stage_ = true;
+      while (over-- > 0 && working()) complete_one_sided(queue.pop_front(), {});
+      continue;
+    }
     const Code code = copy_blocks(*operation);
     if (code == Code::kUnavailable)
       return break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));

@@ -14,8 +14,8 @@ void SoftEndpoint::on_readable() noexcept {
   std::size_t moved = read_in_place();
   while (working() && moved < limits::kTurnBytes) {
     if (moved > 0 && buffer_begin_ == buffer_end_ && payload_left_ == 0 && wire_->shows()) break;
-    const std::size_t room = (payload_ == Payload::kDiscard ? 0 : payload_left_) +
-                             limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
+    const std::size_t direct = direct_room();
+    const std::size_t room = direct + buffer_room(direct);
     const Result<std::size_t> got = fill();
     if (!working()) break;
     if (!got) {
@@ -86,6 +86,13 @@ Pin SoftEndpoint::pin_payload() {
   return pin;
 }
 
+// What the next read may place straight where it belongs, and into the buffer behind that.
+std::size_t SoftEndpoint::direct_room() const { return payload_ == Payload::kDiscard ? 0 : payload_left_; }
+std::size_t SoftEndpoint::buffer_room(std::size_t direct) const {
+  const std::size_t room = limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
+  return direct < limits::kReceiveBehindBulk ? room : std::min(room, limits::kReceiveBehindBulk);
+}
+
 // Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
 // only outstanding here when the buffer is empty.
 Result<std::size_t> SoftEndpoint::fill() {
@@ -98,10 +105,10 @@ Result<std::size_t> SoftEndpoint::fill() {
   if (!working()) return std::size_t{0};
   std::array<iovec, 2> parts;
   std::size_t count = 0;
-  const std::size_t direct = payload_ == Payload::kDiscard ? 0 : payload_left_;
+  const std::size_t direct = direct_room();
+  const std::size_t behind = buffer_room(direct);
   if (direct > 0) parts[count++] = {payload_to_, direct};
-  if (buffer_end_ < limits::kReceiveBufferBytes)
-    parts[count++] = {buffer_.get() + buffer_end_, limits::kReceiveBufferBytes - buffer_end_};
+  if (behind > 0) parts[count++] = {buffer_.get() + buffer_end_, behind};
   const Result<std::size_t> got = wire_->read(std::span(parts.data(), count));
   if (!got) return got;
   const std::size_t placed = std::min(*got, direct);

@@ -158,7 +158,7 @@ void close_under_a_stopped_copy(std::size_t length, Pages pages) {
     std::memset(window.data, static_cast<int>(kPeers), length / 2);
     ::raise(SIGSTOP);
     std::memset(window.data, static_cast<int>(kPeers), window.length_bytes);
-    return window.end() ? 1 : 0;
+    return window.end(Rights::kReadWrite) ? 1 : 0;
   });
   REQUIRE(WIFSTOPPED(wait_for(peer)));
   const MutableBytes bytes = region.bytes();
@@ -195,7 +195,7 @@ TEST_CASE("a peer that is stopped inside a copy reads nothing that came after th
     if (!window.begin()) return 2;
     ::raise(SIGSTOP);
     const bool clean = all_are(Bytes(window.data, window.length_bytes), kOld);
-    return clean && !window.end() ? 0 : 1;
+    return clean && !window.end(Rights::kReadWrite) ? 0 : 1;
   });
   REQUIRE(WIFSTOPPED(wait_for(peer)));
   CHECK(region.close(Nanos::zero()).code() == Code::kDeadlineExceeded);
@@ -237,7 +237,7 @@ TEST_CASE("after a region was closed its window opens no more, and is unmapped b
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
   REQUIRE(reach.window->begin());
-  CHECK(reach.window->end());
+  CHECK(reach.window->end(Rights::kRemoteRead));
   CHECK(region.close().ok());
   CHECK_FALSE(reach.window->begin());
   CHECK(owner.page().in_use.load() == 0);
@@ -268,7 +268,7 @@ struct StoppedInside {
     peer = in_child(owner, [window] {
       if (!window.begin()) return 2;
       ::raise(SIGSTOP);
-      const bool still = window.end();
+      const bool still = window.end(Rights::kReadWrite);
       return still || window.begin() ? 1 : 0;
     });
     REQUIRE(WIFSTOPPED(wait_for(peer)));
@@ -497,14 +497,14 @@ TEST_CASE("memory that is not Slime's is read by its address, until its owner cl
   list.add(got.data(), reach.window->address + 5, got.size());
   REQUIRE(reach.window->begin());
   CHECK(user.windows->fetch(list) == PeerMemory::Fetch::kDone);
-  CHECK(reach.window->end());
+  CHECK(reach.window->end(Rights::kRemoteRead));
   CHECK(all_are(got, kOld));
   REQUIRE(reach.window->begin());
   // Nobody waits for a reader, also for one that was stopped there; it sees that it was too late.
   const TimePoint begin = steady_clock().now();
   CHECK(region.close(seconds(20)).ok());
   CHECK(steady_clock().now() - begin < seconds(10));
-  CHECK_FALSE(reach.window->end());
+  CHECK_FALSE(reach.window->end(Rights::kRemoteRead));
   CHECK_FALSE(reach.window->begin());
   user.windows->sweep();
   CHECK(user.windows->empty());
