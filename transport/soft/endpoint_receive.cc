@@ -90,7 +90,7 @@ Pin SoftEndpoint::pin_payload() {
 std::size_t SoftEndpoint::direct_room() const { return payload_ == Payload::kDiscard ? 0 : payload_left_; }
 std::size_t SoftEndpoint::buffer_room(std::size_t direct) const {
   const std::size_t room = limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
-  return direct < limits::kReceiveBehindBulk ? room : std::min(room, limits::kReceiveBehindBulk);
+  return direct < limits::kReceiveBulkBytes ? room : std::min(room, limits::kReceiveBehindBulk);
 }
 
 // Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
