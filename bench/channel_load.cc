@@ -129,10 +129,10 @@ class CallLoad final : public ChannelLoad {
 // Blocks in and out of the client's own part of the server's region; `count` of them are one operation.
 class BlockLoad : public ChannelLoad {
  public:
-  BlockLoad(const Options& options, std::unique_ptr<Direct> direct, transport::RemoteRegion remote,
+  BlockLoad(const Options& options, std::unique_ptr<Direct> direct, const transport::RemoteRegion& remote,
             std::uint32_t index)
       : ChannelLoad(options, std::move(direct), options.inflight, false),
-        remote_(std::move(remote)),
+        remote_(remote),
         base_(index * region_bytes(options)),
         batches_(options.inflight) {
     Rng(kSeed + 1).fill(this->direct().region().bytes());  // zeros move faster (Pages::create)
@@ -195,8 +195,8 @@ class BlockLoad : public ChannelLoad {
 // A write with an immediate there, one back.
 class NotifyLoad final : public ChannelLoad {
  public:
-  NotifyLoad(const Options& options, std::unique_ptr<Direct> direct, transport::RemoteRegion remote)
-      : ChannelLoad(options, std::move(direct), 1, false), remote_(std::move(remote)) {
+  NotifyLoad(const Options& options, std::unique_ptr<Direct> direct, const transport::RemoteRegion& remote)
+      : ChannelLoad(options, std::move(direct), 1, false), remote_(remote) {
     copy_ = {&this->direct().region(), 0, &remote_, 0, options.size};
     this->direct().on_imm([this](std::uint32_t imm) {
       slot(0).done = true;
