@@ -36,6 +36,7 @@ class Holding {
     if (!window_.covers(copy.remote->descriptor(), need_, copy.remote_offset, copy.length_bytes))
       return Code::kNotFound;  // it was looked at before, so this is another region than then
     if (copy.local != local_) {
+      bulk_copy_end();  // the region before is nobody's but its owner's from here on
       const Code fetched = fetch();
       if (fetched != Code::kOk) return fetched;
       pin_ = Pin::for_own(static_cast<SoftRegion*>(copy.local->impl())->record());
