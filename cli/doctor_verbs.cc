@@ -1,4 +1,4 @@
-// What `slime doctor` says about RDMA. A machine without it is not broken: peers connect over TCP.
+// What `slime doctor` says about RDMA. A machine without it is not broken: there are shm and TCP.
 
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -169,7 +169,7 @@ Finding describe_choice(const Result<verbs::Selection>& choice) {
 }
 
 Finding no_devices(const Status& why) {
-  return {"rdma devices", Verdict::kAdvice, "none: peers connect over TCP", why.text()};
+  return {"rdma devices", Verdict::kAdvice, "none: peers on other hosts are reached over TCP", why.text()};
 }
 
 }  // namespace
@@ -183,7 +183,8 @@ std::vector<Finding> check_verbs() {
   }
   const auto functions = verbs::load_functions();
   if (!functions) {
-    out.push_back({"libibverbs", Verdict::kAdvice, "not usable: without it peers connect over TCP",
+    out.push_back({"libibverbs", Verdict::kAdvice,
+                   "not usable: without it peers on other hosts are reached over TCP",
                    functions.error().text()});
     // Installing it is half of the way where the kernel has no device either.
     std::error_code error;
