@@ -160,6 +160,53 @@ TEST_CASE("several reads are fetched together, and one of memory that is not the
   ::munmap(mapped, kBlocks * kBlock);
 }
 
+TEST_CASE("several writes are fetched together, and one of memory that is not there fails alone") {
+  const auto fixture = SocketFixture::of("shm");
+  fixture->open({});
+  constexpr std::size_t kBlock = 64 * 1024;
+  constexpr std::size_t kBlocks = 8;
+  void* const mapped =
+      ::mmap(nullptr, kBlocks * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  auto* const memory = static_cast<std::byte*>(mapped);
+  for (std::size_t i = 0; i < kBlocks; ++i) std::fill_n(memory + i * kBlock, kBlock, std::byte(i + 1));
+  {
+    Connection c(*fixture);
+    auto source = fixture->device(0).register_memory(memory, kBlocks * kBlock, Rights::kLocal);
+    REQUIRE(source.has_value());
+    GuardedRegion target(fixture->device(1), kBlocks * kBlock, Rights::kRemoteWrite, 1);
+    const RemoteRegion remote = share(c.a(), target.region);
+    for (const bool whole : {true, false}) {
+      CAPTURE(whole);
+      // What its owner must not do while the region is open.
+      if (!whole) REQUIRE(::munmap(memory + 5 * kBlock, kBlock) == 0);
+      std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0});
+      std::vector<Copy> copies;
+      for (std::size_t i = 0; i < kBlocks; ++i)
+        copies.push_back({&*source, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
+      std::vector<TestOperation> writes(kBlocks);
+      for (std::size_t i = 0; i < kBlocks; ++i)
+        REQUIRE(c.a().write(std::span(&copies[i], 1), writes[i]).ok());
+      REQUIRE(fixture->until([&] {
+        return std::all_of(writes.begin(), writes.end(),
+                           [](const TestOperation& write) { return write.done(); });
+      }));
+      for (std::size_t i = 0; i < kBlocks; ++i) {
+        CAPTURE(i);
+        const bool there = whole || i != 5;
+        CHECK(writes[i].completions == 1);
+        CHECK(writes[i].last.code() == (there ? Code::kOk : Code::kInvalidArgument));
+        const Bytes got = target.bytes().subspan((kBlocks - 1 - i) * kBlock, kBlock);
+        if (there)
+          CHECK(std::all_of(got.begin(), got.end(), [&](std::byte b) { return b == std::byte(i + 1); }));
+      }
+      CHECK(c.b().counters().fetched_copies == (whole ? kBlocks : 2 * kBlocks - 1));
+    }
+    CHECK(c.a().error().ok());
+  }
+  ::munmap(mapped, kBlocks * kBlock);
+}
+
 TEST_CASE("memory that is registered to be read once comes over the rings, and nobody asks for it") {
   const auto fixture = SocketFixture::of("shm");
   fixture->open({});

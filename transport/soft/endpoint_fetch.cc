@@ -112,6 +112,7 @@ bool SoftEndpoint::on_fetched(std::uint64_t done) {
 void SoftEndpoint::begin_fetch(const FrameHeader& header) {
   if (peer_memory_ == nullptr || !peer_memory_->fetches())
     return corrupt("it wants memory read that we cannot read");
+  fetch_is_whole_ = current_write_ == 0 && header.flags == kFlagLast;
   if (!enter_write(header)) return;
   if (fetch_blocks_ == nullptr) fetch_blocks_ = std::make_unique<FetchBlocks>();
   payload_ = Payload::kFetch;
@@ -119,25 +120,70 @@ void SoftEndpoint::begin_fetch(const FrameHeader& header) {
 }
 
 // A frame's blocks are there: at most a chunk of bulk data, and no more of such frames than we have room for
-// in one turn.
-void SoftEndpoint::end_fetch() {
+// in one turn. True: they are the whole write, which ends with others.
+bool SoftEndpoint::end_fetch() {
   const std::span<const FetchBlock> blocks(fetch_blocks_->data(), frame_.payload_bytes / sizeof(FetchBlock));
   std::uint64_t total = 0;
   for (const FetchBlock& block : blocks) {
-    if (block.length == 0 || block.length > limits::kChunkBytes - total)
-      return corrupt("a fetch of nothing, or of too much");
+    if (block.length == 0 || block.length > limits::kChunkBytes - total) {
+      corrupt("a fetch of nothing, or of too much");
+      return false;
+    }
     total += block.length;
   }
-  if (fetched_ - fetched_told_ + total > limits::kFetchAhead)
-    return corrupt("more to fetch than it has been told that it may ask for");
+  if (fetched_ - fetched_told_ + total > limits::kFetchAhead) {
+    corrupt("more to fetch than it has been told that it may ask for");
+    return false;
+  }
   fetched_ += total;
-  if (current_write_code_ == Code::kOk) current_write_code_ = fetch(blocks);
+  if (fetch_is_whole_) {
+    await_fetch(blocks);
+    return true;
+  }
+  if (current_write_code_ == Code::kOk) {
+    current_write_code_ = fetch(frame_, blocks);
+    current_write_fetched_ = current_write_code_ == Code::kOk;
+  }
+  return false;
 }
 
-Code SoftEndpoint::fetch(std::span<const FetchBlock> blocks) {
+// A call of the kernel's and the look at the peer cost as much as 10 KiB: whole writes to one region that
+// come one behind the other are read together.
+void SoftEndpoint::await_fetch(std::span<const FetchBlock> blocks) {
+  if (!awaited_.empty() && (awaited_.front().region != frame_.region || awaited_.front().key != frame_.key ||
+                            awaited_blocks_.size() + blocks.size() > limits::kFetchBlocks))
+    fetch_awaited();
+  FrameHeader write;
+  write.operation = frame_.operation;
+  write.region = frame_.region;
+  write.key = frame_.key;
+  write.value = blocks.size();
+  awaited_.push_back(write);
+  awaited_blocks_.insert(awaited_blocks_.end(), blocks.begin(), blocks.end());
+}
+
+// Before whatever comes behind these writes, and before anything is answered.
+void SoftEndpoint::fetch_awaited() {
+  if (awaited_.empty()) return;
+  const Code together = fetch(awaited_.front(), awaited_blocks_);
+  std::span<const FetchBlock> blocks(awaited_blocks_);
+  for (const FrameHeader& write : awaited_) {
+    const std::span<const FetchBlock> its = blocks.first(write.value);
+    blocks = blocks.subspan(write.value);
+    // Which of them it was.
+    const Code code = together == Code::kOk || awaited_.size() == 1 ? together : fetch(write, its);
+    if (code == Code::kOk) ++counters_.fetched_copies;
+    queue_ack(write.operation, code);
+    if (!working()) break;
+  }
+  awaited_.clear();
+  awaited_blocks_.clear();
+}
+
+Code SoftEndpoint::fetch(const FrameHeader& write, std::span<const FetchBlock> blocks) {
   Code why = Code::kOk;
   const std::shared_ptr<RegionRecord> record =
-      port_->device->regions.find(Handle::unpack(frame_.region), frame_.key, Rights::kRemoteWrite, 0, 0, why);
+      port_->device->regions.find(Handle::unpack(write.region), write.key, Rights::kRemoteWrite, 0, 0, why);
   if (record == nullptr) return why;
   FetchList list;
   for (const FetchBlock& block : blocks) {
@@ -147,10 +193,7 @@ Code SoftEndpoint::fetch(std::span<const FetchBlock> blocks) {
   const Pin pin = Pin::for_peer(*record);
   if (!pin) return Code::kNotFound;
   const PeerMemory::Fetch how = peer_memory_->fetch(list);
-  if (how == PeerMemory::Fetch::kDone) {
-    counters_.fetched_bytes += list.bytes();
-    current_write_fetched_ = true;
-  }
+  if (how == PeerMemory::Fetch::kDone) counters_.fetched_bytes += list.bytes();
   return code_of(how);
 }
 

@@ -30,8 +30,8 @@ void SoftEndpoint::on_readable() noexcept {
     if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
   }
   in_burst_ = false;
-  if (!working()) return;
-  complete_sent();
+  if (working()) fetch_awaited();
+  if (working()) complete_sent();
   if (working()) flush();
 }
 
@@ -155,6 +155,10 @@ void SoftEndpoint::take_payload(Bytes& input) {
 }
 
 void SoftEndpoint::begin_frame(const FrameHeader& header) {
+  if (header.type != FrameType::kFetch && !awaited_.empty()) {
+    fetch_awaited();
+    if (!working()) return;
+  }
   frame_ = header;
   payload_left_ = header.payload_bytes;
   switch (header.type) {
@@ -209,7 +213,10 @@ void SoftEndpoint::end_payload() {
     asked_.front().received += frame_.payload_bytes;
     return;
   }
-  if (kind == Payload::kFetch) end_fetch();
+  if (kind == Payload::kFetch && end_fetch()) {
+    current_write_ = 0;
+    return;
+  }
   if (working() && frame_.flags == kFlagLast) {
     end_write();
     queue_ack(frame_.operation, current_write_code_);
