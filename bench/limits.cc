@@ -58,7 +58,7 @@ TcpShape tcp_shape(const Words& words, const Options& options) {
   if (words.kind == LimitKind::kTcpEcho)
     return {.size = options.size, .inflight = options.inflight, .spin = options.mode == "caller"};
   const auto [chunk, buffer] = two_numbers(words.variant);
-  return {.size = chunk, .socket_bytes = static_cast<int>(buffer)};
+  return {.size = chunk, .socket_bytes = static_cast<int>(buffer), .region_bytes = region_bytes(options)};
 }
 
 Limit block_limit(const Options& options, bool shared_memory) {
@@ -171,7 +171,7 @@ Result<std::string> LimitServer::prepare(const std::string& command) {
       return share_ring(ring_shape(words->kind, options_));
     case LimitKind::kTcpEcho:
     case LimitKind::kTcpStream: {
-      const TcpRole role = words->kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kSwallow;
+      const TcpRole role = words->kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kReceive;
       auto port = serve_tcp(role, tcp_shape(*words, options_), busy_);
       if (!port) return std::move(port).error();
       return str(*port);
@@ -246,7 +246,7 @@ Result<double> LimitClient::measure(const std::string& command) {
     }
     case LimitKind::kTcpStream: {
       const auto port = static_cast<std::uint16_t>(two_numbers(words->argument).first);
-      return tcp_stream(port, tcp_shape(*words, options_), region_bytes(options_), span);
+      return tcp_stream(port, tcp_shape(*words, options_), span);
     }
     case LimitKind::kMemcpy:
     case LimitKind::kPlainMemcpy:

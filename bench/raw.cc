@@ -53,9 +53,12 @@ sockaddr_in loopback(std::uint16_t port) {
 }
 
 void serve_connection(int fd, TcpRole role, const TcpShape& shape) {
-  if (role == TcpRole::kSwallow) {
-    std::vector<std::byte> buffer(shape.size);
-    while (::recv(fd, buffer.data(), buffer.size(), 0) > 0) {
+  if (role == TcpRole::kReceive) {
+    std::vector<std::byte> region(std::max<std::size_t>(shape.size, shape.region_bytes), std::byte{1});
+    std::size_t offset = 0;
+    for (ssize_t n = 1; n > 0; offset += static_cast<std::size_t>(n)) {
+      if (offset + shape.size > region.size()) offset = 0;
+      n = ::recv(fd, region.data() + offset, shape.size, 0);
     }
     return;
   }
@@ -127,10 +130,10 @@ Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) 
                  static_cast<double>(latency.count()) * shape.inflight / seconds};
 }
 
-Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, std::size_t buffer_bytes, Nanos span) {
+Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span) {
   auto fd = connect_raw(port, shape);
   if (!fd) return std::move(fd).error();
-  std::vector<std::byte> buffer(std::max<std::size_t>(shape.size, buffer_bytes), std::byte{1});
+  std::vector<std::byte> buffer(std::max<std::size_t>(shape.size, shape.region_bytes), std::byte{1});
   std::size_t offset = 0;
   std::uint64_t total = 0;
   const TimePoint begin = steady_clock().now();

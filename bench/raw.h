@@ -18,11 +18,13 @@ struct TcpShape {
   std::uint32_t inflight = 1;  // messages of one window
   bool spin = false;           // else whoever waits blocks in the kernel
   int socket_bytes = 0;        // SO_SNDBUF and SO_RCVBUF; 0: what the kernel chooses
+  std::size_t region_bytes =
+      0;  // of a stream: the memory that it comes out of, and goes into; at least `size`
 };
 
 enum class TcpRole : std::uint8_t {
   kEcho,     // one connection, windows of messages there and back
-  kSwallow,  // one connection, bytes that are received
+  kReceive,  // one connection, bytes that are placed one behind the other in memory of region_bytes
   kAccept,   // connection after connection, one message there and back over each; for as long as we live
 };
 
@@ -36,8 +38,8 @@ Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy&
 
 // The other end of kEcho: windows there and back for `span`.
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span);
-// Of kSwallow: GB/s out of a buffer of `buffer_bytes`.
-Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, std::size_t buffer_bytes, Nanos span);
+// Of kReceive: GB/s, out of memory of region_bytes.
+Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span);
 // Of kAccept: connects, sends a message and has it back. The time that took.
 Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape);
 

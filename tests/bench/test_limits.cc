@@ -178,10 +178,10 @@ TEST_CASE("raw TCP: echo, stream and connect") {
     REQUIRE_MESSAGE(echo.has_value(), echo.status().to_string());
     CHECK(echo->ops_per_s > 0);
   }
-  const TcpShape stream{.size = 65536, .socket_bytes = 1 << 20};
-  const auto port = serve_tcp(TcpRole::kSwallow, stream, busy);
+  const TcpShape stream{.size = 65536, .socket_bytes = 1 << 20, .region_bytes = 1 << 20};
+  const auto port = serve_tcp(TcpRole::kReceive, stream, busy);
   REQUIRE(port.has_value());
-  const auto speed = tcp_stream(*port, stream, 1 << 20, kShort);
+  const auto speed = tcp_stream(*port, stream, kShort);
   REQUIRE_MESSAGE(speed.has_value(), speed.status().to_string());
   CHECK(*speed > 0);
   for (int now = busy->load(); now != 0; now = busy->load())
