@@ -207,6 +207,37 @@ TEST_CASE("several writes are fetched together, and one of memory that is not th
   ::munmap(mapped, kBlocks * kBlock);
 }
 
+TEST_CASE("of many writes the target tells which it has read before it reads the rest") {
+  const auto fixture = SocketFixture::of("shm");
+  fixture->open({});
+  constexpr std::size_t kBlock = 64 * 1024;
+  constexpr std::size_t kBlocks = limits::kFetchTold / kBlock + 4;
+  static_assert(kBlocks * kBlock + limits::kChunkBytes <= limits::kFetchAhead);  // asked for at once
+  Connection c(*fixture);
+  GuardedRegion source(fixture->device(0), kBlocks * kBlock, Rights::kLocal, 1);
+  GuardedRegion target(fixture->device(1), kBlocks * kBlock, Rights::kRemoteWrite, 2);
+  const RemoteRegion remote = share(c.a(), target.region);
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < kBlocks; ++i)
+    copies.push_back({&source.region, i * kBlock, &remote, i * kBlock, kBlock});
+  TestOperation first;  // both sides know by then how bytes get there
+  REQUIRE(c.a().write(std::span(copies.data(), 1), first).ok());
+  REQUIRE(fixture->until([&] { return first.done(); }));
+  const std::uint64_t before = c.b().counters().fetched_bytes;
+  std::vector<TestOperation> writes(kBlocks);
+  for (std::size_t i = 0; i < kBlocks; ++i) REQUIRE(c.a().write(std::span(&copies[i], 1), writes[i]).ok());
+  const auto read = [&] { return c.b().counters().fetched_bytes - before; };
+  // The target stands still behind what it has read first.
+  fixture->loop(0).poll(Nanos::zero());
+  for (int i = 0; i < 1000 && read() == 0; ++i) fixture->loop(1).poll(std::chrono::milliseconds(1));
+  CHECK(read() == limits::kFetchTold);
+  fixture->loop(0).poll(Nanos::zero());
+  for (std::size_t i = 0; i < kBlocks; ++i) CHECK(writes[i].done() == (i < limits::kFetchTold / kBlock));
+  REQUIRE(fixture->until([&] { return writes.back().done(); }));
+  CHECK(read() == kBlocks * kBlock);
+  CHECK(target.copy() == source.copy());
+}
+
 TEST_CASE("memory that is registered to be read once comes over the rings, and nobody asks for it") {
   const auto fixture = SocketFixture::of("shm");
   fixture->open({});

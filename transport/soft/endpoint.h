@@ -240,7 +240,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] std::size_t buffer_room(std::size_t direct) const;
   Result<std::size_t> fill();
   std::size_t read_in_place();
-  void parse(Bytes& input);
+  void parse(Bytes& input, std::uint64_t fetched_most);
   void take_payload(Bytes& input);
   void begin_frame(const FrameHeader& header);
   void end_payload();

@@ -1,11 +1,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "base/str.h"
 #include "transport/soft/endpoint.h"
 
 namespace slime::transport::soft {
+namespace {
+
+constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
 
 void SoftEndpoint::on_readable() noexcept {
   if (!working()) return;
@@ -25,7 +31,7 @@ void SoftEndpoint::on_readable() noexcept {
     counters_.bytes_received += *got;
     moved += *got;
     Bytes input(buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
-    parse(input);
+    parse(input, kEverything);
     buffer_begin_ = buffer_end_ - input.size();
     if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
   }
@@ -35,14 +41,16 @@ void SoftEndpoint::on_readable() noexcept {
   if (working()) flush();
 }
 
-// Parses what the wire shows where it lies. What is cut there goes through the buffer.
+// Parses what the wire shows where it lies. What is cut there goes through the buffer. Of fetches no more
+// than the peer should be told of before the next: it asks for others while those behind are read.
 std::size_t SoftEndpoint::read_in_place() {
   std::size_t moved = 0;
-  while (working() && moved < limits::kTurnBytes && buffer_begin_ == buffer_end_) {
+  const std::uint64_t fetched_most = fetched_ + limits::kFetchTold;
+  while (working() && moved < limits::kTurnBytes && buffer_begin_ == buffer_end_ && fetched_ < fetched_most) {
     const Bytes there = wire_->peek();
     if (there.empty()) break;
     Bytes input = there;
-    parse(input);
+    parse(input, fetched_most);
     const std::size_t used = there.size() - input.size();
     if (used == 0) break;
     wire_->skip(used);
@@ -118,9 +126,9 @@ Result<std::size_t> SoftEndpoint::fill() {
   return got;
 }
 
-// Takes what it understands off the front of `input`.
-void SoftEndpoint::parse(Bytes& input) {
-  while (working()) {
+// Takes what it understands off the front of `input`, until so many bytes of fetches are dealt with.
+void SoftEndpoint::parse(Bytes& input, std::uint64_t fetched_most) {
+  while (working() && fetched_ < fetched_most) {
     if (payload_ != Payload::kNone) {
       if (payload_left_ > 0) {
         if (input.empty()) return;
