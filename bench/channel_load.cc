@@ -38,14 +38,15 @@ class ChannelLoad : public Load {
     const TimePoint begin = steady_clock().now();
     for (std::uint32_t i = 0; i < slots_.size(); ++i) SLIME_TRY(begin_one(i, begin));
     std::size_t live = slots_.size();
+    const unsigned halvings = halved() ? 1 : 0;
     TimePoint now = begin;
-    for (std::uint32_t i = 0; live > 0; i = (i + 1) % slots_.size()) {
+    for (std::uint32_t i = 0; live > 0; i = i + 1 == slots_.size() ? 0 : i + 1) {
       Slot& slot = slots_[i];
       if (slot.started == TimePoint{}) continue;
-      direct_->loop().wait_until([&slot] { return slot.done; }, kNever);
+      if (!slot.done) direct_->loop().wait_until([&slot] { return slot.done; }, kNever);
       now = steady_clock().now();
       SLIME_TRY(std::move(slot.status));
-      out.latency.add(static_cast<std::uint64_t>((now - slot.started).count()) / halves());
+      out.latency.add(static_cast<std::uint64_t>((now - slot.started).count()) >> halvings);
       ++out.operations;
       out.verified = check(i) && out.verified;
       if (now - begin < span && !interrupted()) {
@@ -70,8 +71,8 @@ class ChannelLoad : public Load {
  protected:
   virtual Status start(std::uint32_t i) = 0;
   virtual bool check(std::uint32_t) { return true; }
-  // Into how many parts a measured time is cut: a ping-pong is told as the half of its round trip.
-  [[nodiscard]] virtual std::uint64_t halves() const { return 1; }
+  // A ping-pong is told as the half of its round trip.
+  [[nodiscard]] virtual bool halved() const { return false; }
 
   [[nodiscard]] transport::Endpoint& endpoint() { return direct_->channel().endpoint(); }
   [[nodiscard]] Direct& direct() { return *direct_; }
@@ -218,7 +219,7 @@ class NotifyLoad final : public ChannelLoad {
     return endpoint().write_with_imm({&copy_, 1}, ++sent_, *idle);
   }
   bool check(std::uint32_t) override { return right_; }
-  [[nodiscard]] std::uint64_t halves() const override { return 2; }
+  [[nodiscard]] bool halved() const override { return true; }
 
   const transport::RemoteRegion remote_;
   transport::Copy copy_;
