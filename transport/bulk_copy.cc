@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/str.h"
 
@@ -24,6 +25,9 @@ constexpr std::size_t kLine = 64;
 // page, and knows nothing of where a block begins.
 constexpr std::size_t kAhead = 96;
 static_assert((kAhead + 2) * kLine <= limits::kColdCopyBytes);
+
+// What this thread has stored past the caches is on its way.
+thread_local bool on_its_way = false;
 
 // Into the first cache alone: they are used once.
 void ask_for(const std::byte* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_NTA); }
@@ -64,6 +68,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, c
   stream_lines(to, from, first, from + kAhead * kLine);
   stream_lines(to + first, from + first, lines - first, next != nullptr ? next : from + lines);
   std::memcpy(to + lines, from + lines, tail);
+  on_its_way = true;
 }
 
 #endif
@@ -98,7 +103,7 @@ void bulk_copy_cold(void* to, const void* from, std::size_t bytes, [[maybe_unuse
 
 void bulk_copy_end() {
 #if defined(__x86_64__)
-  _mm_sfence();
+  if (std::exchange(on_its_way, false)) _mm_sfence();
 #endif
 }
 

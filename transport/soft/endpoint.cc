@@ -155,7 +155,7 @@ void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
   }
 }
 
-Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
+Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
   SLIME_TRY(refusal());
   const MemoryRegion* local = nullptr;
   for (const Copy& copy : record.blocks()) {
@@ -198,22 +198,18 @@ Status SoftEndpoint::post_one_sided(OneSided record, Operation& operation) {
 
 Status SoftEndpoint::read(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
-  OneSided record;
-  record.kind = Kind::kRead;
-  record.copies = copies;
+  OneSided record(Kind::kRead, copies);
   return post_one_sided(record, operation);
 }
 
 Status SoftEndpoint::write(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
-  OneSided record;
-  record.copies = copies;
+  OneSided record(Kind::kWrite, copies);
   return post_one_sided(record, operation);
 }
 
 Status SoftEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
-  OneSided record;
-  record.copies = copies;
+  OneSided record(Kind::kWrite, copies);
   record.has_imm = true;
   record.imm = imm;
   return post_one_sided(record, operation);

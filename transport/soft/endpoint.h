@@ -72,10 +72,14 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   enum class Way { kOpen, kWire, kDirect, kFetch };
   // A posted one-sided operation.
   struct OneSided {
+    // By member: as an aggregate it is cleared as a whole first, with an instruction that waits for the copy
+    // before.
+    explicit OneSided(Kind kind, std::span<const Copy> copies = {}) : kind(kind), copies(copies) {}
+
     Operation* operation = nullptr;
     TimePoint deadline = kNever;
     std::uint64_t sequence = 0;
-    Kind kind = Kind::kWrite;
+    Kind kind;
     Way way = Way::kOpen;
     std::span<const Copy> copies;   // of a read or a write
     std::optional<Copy> number;     // of an atomic: its 8 bytes on both sides
@@ -146,7 +150,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] bool working() const { return state_ == State::kOpen || state_ == State::kClosing; }
   Status refusal();
   Status check_local(const Copy& copy) const;
-  Status post_one_sided(OneSided record, Operation& operation);
+  Status post_one_sided(OneSided& record, Operation& operation);
   Status need_credit();
   TimePoint take_deadline(const Operation& operation);
   void schedule();

@@ -15,16 +15,14 @@ static_assert(Number::is_always_lock_free);
 }  // namespace
 
 Status SoftEndpoint::fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) {
-  OneSided record;
-  record.kind = Kind::kFetchAdd;
+  OneSided record(Kind::kFetchAdd);
   record.value = add;
   return post_atomic(target, record, operation);
 }
 
 Status SoftEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                                   Operation& operation) {
-  OneSided record;
-  record.kind = Kind::kCompareSwap;
+  OneSided record(Kind::kCompareSwap);
   record.value = desired;
   record.expected = expected;
   return post_atomic(target, record, operation);
