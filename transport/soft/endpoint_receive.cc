@@ -46,7 +46,8 @@ void SoftEndpoint::on_readable() noexcept {
 std::size_t SoftEndpoint::read_in_place() {
   std::size_t moved = 0;
   const std::uint64_t fetched_most = fetched_ + limits::kFetchTold;
-  while (working() && moved < limits::kTurnBytes && buffer_begin_ == buffer_end_ && fetched_ < fetched_most) {
+  while (working() && moved < limits::kTurnBytes && buffer_begin_ == buffer_end_ &&
+         (awaited_.empty() || fetched_ < fetched_most)) {
     const Bytes there = wire_->peek();
     if (there.empty()) break;
     Bytes input = there;
@@ -126,9 +127,10 @@ Result<std::size_t> SoftEndpoint::fill() {
   return got;
 }
 
-// Takes what it understands off the front of `input`, until so many bytes of fetches are dealt with.
+// Takes what it understands off the front of `input`, until so many bytes of fetches are dealt with and whole
+// writes wait to be read.
 void SoftEndpoint::parse(Bytes& input, std::uint64_t fetched_most) {
-  while (working() && fetched_ < fetched_most) {
+  while (working() && (awaited_.empty() || fetched_ < fetched_most)) {
     if (payload_ != Payload::kNone) {
       if (payload_left_ > 0) {
         if (input.empty()) return;
