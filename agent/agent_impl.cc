@@ -13,21 +13,6 @@
 namespace slime {
 namespace {
 
-// Drives the loop for those who wait, but not in a child after fork(): the loop's descriptors are the
-// parent's.
-class CallerDriver final : public Driver {
- public:
-  CallerDriver(std::shared_ptr<transport::Loop> loop, agent::ForkGuard guard)
-      : loop_(std::move(loop)), guard_(guard) {}
-  void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override {
-    if (!guard_.forked()) loop_->wait_until(std::move(done), deadline);
-  }
-
- private:
-  const std::shared_ptr<transport::Loop> loop_;
-  const agent::ForkGuard guard_;
-};
-
 constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one process, so no agents
 
 }  // namespace
@@ -104,7 +89,6 @@ Status PeerAgentImpl::listen() {
   auto loop = transport::Loop::create(waiting);
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);
-  if (options_.progress == Progress::kCaller) driver_ = std::make_shared<CallerDriver>(loop_, guard_);
   server_ = std::make_shared<rpc::Server>(options_.server);
   auto ports = devices_->open_ports(*loop_);
   if (!ports) return std::move(ports).error();
@@ -119,6 +103,7 @@ Status PeerAgentImpl::listen() {
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
   switchboard_ =
       std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
+  driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_);
   // No owner: the handlers go when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
@@ -260,6 +245,10 @@ Status PeerAgentImpl::disconnect(const std::string& peer) {
 }
 
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
+  if (loop_->borrowed()) {  // by a thread that only begins something
+    loop_->post([self = shared_from_this(), peer, connection] { self->closed_session(peer, connection); });
+    return;
+  }
   const auto handlers = disconnect_handlers_;  // one may add another
   for (const auto& handler : handlers) handler(peer, connection);
   { const std::lock_guard lock(sessions_mutex_); }
@@ -427,7 +416,7 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
 
 bool PeerAgentImpl::wait_for_sessions(TimePoint deadline) {
   const auto none = [this] { return switchboard_->live_sessions() == 0; };
-  if (driver_) {
+  if (options_.progress == Progress::kCaller) {
     loop_->wait_until(none, deadline);
     return none();
   }

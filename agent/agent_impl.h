@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/agent_driver.h"
 #include "agent/devices.h"
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
@@ -48,7 +49,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
               bool wait_for_ready);
   // Where a wait would wait for itself.
   [[nodiscard]] Status check_may_wait() const;
-  [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
+  [[nodiscard]] std::shared_ptr<Driver> driver() const { return driver_; }
   Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, agent::AtomicOperation::Request request,
@@ -98,8 +99,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
   std::shared_ptr<agent::Devices> devices_;
   std::shared_ptr<transport::Loop> loop_;
-  std::shared_ptr<Driver> driver_;       // of futures; null: a thread drives the loop
-  std::shared_ptr<rpc::Server> server_;  // until the close; drain() may still wait on its own
+  std::shared_ptr<agent::AgentDriver> driver_;  // of futures
+  std::shared_ptr<rpc::Server> server_;         // until the close; drain() may still wait on its own
   agent::RegionTable regions_;
   const std::shared_ptr<agent::OldValues> old_values_ = std::make_shared<agent::OldValues>();
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
@@ -132,6 +133,7 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
     return future;
   }
   const Nanos span = deadline == Nanos::zero() ? options_.deadline : deadline;
+  operation->count_in(driver_->under_way, operation->weight());
   operation->began = loop_->now();
   operation->agent::PeerOperation::deadline = deadline_after(operation->began, span);
   operation->wait_for_ready = wait_for_ready;
@@ -144,6 +146,11 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
       if (const auto cancelled = weak.lock()) cancelled->cancel();
     });
   });
+  // Where the loop's thread sleeps it is spared, if the operation has nothing to wait for.
+  if (driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kHelpOperations) {
+    const transport::Loop::Borrowed drive(*loop_);
+    if (drive && switchboard_->submit_at_once(peer, operation)) return future;
+  }
   loop_->dispatch([self = shared_from_this(), peer, operation = std::move(operation)]() mutable {
     self->switchboard_->submit(peer, std::move(operation));
   });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/limits.h"
 
@@ -11,6 +12,12 @@ using slime::limits::kErrorTextBytes;
 using slime::limits::kNameBytes;
 using slime::limits::kOperationDeadline;
 using slime::limits::kTokenBytes;
+
+// ---- waiting
+// With more operations under way whoever waits leaves the loop to its thread, if it has one.
+inline constexpr std::size_t kHelpOperations = 1;
+// A one-sided operation of so many bytes counts as two: to spin for what takes long does not pay.
+inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
 
 // ---- connecting
 // From the end of the handshake until a message has gone both ways. As long as the handshake itself may take.

@@ -42,7 +42,7 @@ void Link::note_state() {
 // operations
 
 void Link::submit(std::shared_ptr<PeerOperation> operation) {
-  if (usable() && waiting_.empty() && !flushing_) {
+  if (takes_at_once()) {
     start(std::move(operation));
     return;
   }

@@ -52,6 +52,8 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   void submit(std::shared_ptr<PeerOperation> operation);
+  // submit() would hand it to the connection now.
+  [[nodiscard]] bool takes_at_once() const { return usable() && waiting_.empty() && !flushing_; }
   // Takes an operation out that waits here.
   std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
   // Ends everything that waits, and the attempt.

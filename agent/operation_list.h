@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <utility>
 
 namespace slime::agent {
 
@@ -10,7 +12,15 @@ class Listed {
   Listed() = default;
   Listed(const Listed&) = delete;
   Listed& operator=(const Listed&) = delete;
+  // Counts it until it leaves, listed or not. Thread: its maker, before anybody else knows it.
+  void count_in(std::atomic<std::size_t>& count, std::size_t weight) {
+    count_ = &count;
+    weight_ = weight;
+    count.fetch_add(weight, std::memory_order_relaxed);
+  }
   void leave() {
+    if (auto* const count = std::exchange(count_, nullptr))
+      count->fetch_sub(weight_, std::memory_order_relaxed);
     if (next_ == nullptr) return;
     previous_->next_ = next_;
     next_->previous_ = previous_;
@@ -25,6 +35,8 @@ class Listed {
   friend class ListOf;
   Listed* previous_ = nullptr;
   Listed* next_ = nullptr;
+  std::atomic<std::size_t>* count_ = nullptr;
+  std::size_t weight_ = 0;
 };
 
 // What is under way, in the order in which it began, at the cost of four stores: no memory of its own. Does

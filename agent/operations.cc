@@ -1,5 +1,6 @@
 #include "agent/operations.h"
 
+#include <algorithm>
 #include <array>
 
 #include "agent/link.h"
@@ -182,6 +183,7 @@ OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided ki
                        .remote = &remotes_.back(),
                        .remote_offset = copy.remote_offset,
                        .length_bytes = copy.length_bytes});
+    bytes_ = std::min(bytes_ + std::min(copy.length_bytes, limits::kHelpBytes), limits::kHelpBytes);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/limits.h"
 #include "agent/old_values.h"
 #include "agent/operation_list.h"
 #include "agent/region.h"
@@ -36,6 +37,8 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   virtual void fail(Status reason) = 0;
   // Whether it makes its peer be connected, or waits until somebody else does.
   [[nodiscard]] virtual bool connects() const { return true; }
+  // How much of the loop's work it is, in short operations.
+  [[nodiscard]] virtual std::size_t weight() const { return 1; }
 
   // The user no longer wants it: ends it with kCancelled where that is possible.
   void cancel();
@@ -72,6 +75,7 @@ template <class T>
 class ResultOperation : public PeerOperation {
  public:
   explicit ResultOperation(std::shared_ptr<Driver> driver) : promise_(std::move(driver)) {}
+  ~ResultOperation() override { leave(); }  // while the driver lives, which counts
   Future<T> future() const { return promise_.future(); }
   Promise<T>& promise() { return promise_; }
   void fail(Status reason) override { conclude(std::move(reason)); }
@@ -147,6 +151,7 @@ class RecvOperation final : public ResultOperation<Payload> {
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
+  [[nodiscard]] std::size_t weight() const override { return 0; }  // it may wait for ever
 
  private:
   void cancel_started(Session& session) override;
@@ -198,6 +203,7 @@ class OneSidedOperation final : public PostedOperation<None> {
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
                     std::uint32_t imm);
   [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] std::size_t weight() const override { return bytes_ < limits::kHelpBytes ? 1 : 2; }
 
  private:
   [[nodiscard]] Status bind(Session& session) override;
@@ -209,7 +215,8 @@ class OneSidedOperation final : public PostedOperation<None> {
   std::vector<transport::Copy> copies_;
   std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
   std::vector<RegionState> locals_;
-  std::size_t device_ = 0;  // whose registrations the copies name
+  std::size_t device_ = 0;   // whose registrations the copies name
+  std::uint64_t bytes_ = 0;  // of all copies, or kHelpBytes if there are more
 };
 
 // One remote atomic; the old value is its result.

@@ -28,7 +28,7 @@ using transport::RemoteRegion;
 using transport::Rights;
 
 enum class Progress : std::uint8_t {
-  kThread,  // the agent has a thread that makes progress
+  kThread,  // the agent has a thread that makes progress; wait() does, too, while that sleeps
   kCaller,  // wait() and poll() make progress in the caller: no hand-over between threads
 };
 

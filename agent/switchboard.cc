@@ -64,6 +64,14 @@ void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> 
   link_for(key).submit(std::move(operation));
 }
 
+bool Switchboard::submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation) {
+  Link* const link = find_link(key);
+  if (closing_ || link == nullptr || !link->takes_at_once()) return false;
+  operations_.add(*operation);
+  link->submit(operation);
+  return true;
+}
+
 void Switchboard::disconnect(const std::string& key) {
   if (Link* link = find_link(key)) link->disconnect();
 }

@@ -87,6 +87,9 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void set_handlers(Handlers handlers);
 
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
+  // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
+  // operation.
+  bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_registry_event(const ctrl::Event& event);

@@ -14,17 +14,17 @@
 
 namespace slime {
 
-// Makes progress in a waiting thread. A Loop that is driven by its callers is one; where a thread runs the
-// loop there is none and a wait just blocks.
+// Makes progress in a waiting thread, as a Loop does.
 class Driver {
  public:
   Driver() = default;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
-  // Returns when `done()` or when the deadline has passed. Thread: any, several at once; not from a loop
+  // Returns when `done()` or when the deadline has passed. `sleep` returns at the same times and makes no
+  // progress itself: for drivers with a thread of their own. Thread: any, several at once; not from a loop
   // callback.
-  virtual void wait_until(UniqueFunction<bool()> done, TimePoint deadline) = 0;
+  virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
 };
 
 namespace detail {
@@ -51,17 +51,19 @@ class FutureState {
   bool wait_done(Nanos timeout) {
     const TimePoint deadline =
         timeout == Nanos::max() ? kNever : deadline_after(steady_clock().now(), timeout);
-    if (driver_) {
-      driver_->wait_until([this] { return done(); }, deadline);
-      return done();
-    }
-    std::unique_lock lock(mutex_);
-    const auto ready = [this] { return settled_; };
-    if (deadline == kNever) {
-      changed_.wait(lock, ready);
-      return true;
-    }
-    return changed_.wait_until(lock, deadline, ready);
+    const auto sleep = [this, deadline] {
+      std::unique_lock lock(mutex_);
+      const auto ready = [this] { return settled_; };
+      if (deadline == kNever)
+        changed_.wait(lock, ready);
+      else
+        changed_.wait_until(lock, deadline, ready);
+    };
+    if (driver_)
+      driver_->wait([this] { return done(); }, deadline, sleep);
+    else
+      sleep();
+    return done();
   }
   void on_done(Task callback) {
     {

@@ -103,7 +103,8 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&frame.header, 1)), Bytes(frame.text),
                                       Bytes(frame.body)};
   // The peer may close once it has our kClosing, so that one follows the one-sided operations of our owner.
-  const transport::SendOptions options{.after_writes = frame.header.type == wire::FrameType::kClosing};
+  const transport::SendOptions options{.after_writes = frame.header.type == wire::FrameType::kClosing,
+                                       .late_completion = frame.header.type == wire::FrameType::kRequest};
   if (!endpoint_->send(parts, *operation, options).ok()) {
     free_operations_.push_back(operation);
     return false;

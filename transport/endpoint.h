@@ -75,6 +75,8 @@ struct SendOptions {
   // Deliver after all one-sided operations posted before it have taken effect. An unmarked message may
   // overtake bulk data. Messages among themselves keep their order either way.
   bool after_writes = false;
+  // Its completion is wanted for nothing before the peer answers; so a loop that sleeps need not run for it.
+  bool late_completion = false;
 };
 
 // What a remote atomic works on: 8 bytes of the peer's region, and where the value that they had lands.

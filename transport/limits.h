@@ -35,6 +35,18 @@ inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
 // A caller that waits drives this long before it looks whether it may stop, and lets others look.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
 inline constexpr std::size_t kLoopEventsPerTurn = 64;
+// A loop's thread that sleeps looks at its timers and at lazily deferred work this often.
+inline constexpr Nanos kLoopLongestSleep = std::chrono::seconds(1);
+// How long a caller that helps spins at most, where that saves it from sleeping.
+inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
+// How often a caller that wants to help yields to the thread, which lets go when it has nothing to do.
+inline constexpr int kLoopHandOverYields = 16;
+// After several have waited at the same time nobody helps for this long: passing the drive around costs more.
+inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
+// Rounds of deferred work that a helper runs before it leaves the rest to the thread.
+inline constexpr int kLoopLastTurns = 4;
+// The thread's pause when it was woken by what a helper is at.
+inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 
 // ---- messages and credits
 // One receive slot: the largest message. Larger payloads go by rendezvous.

@@ -29,15 +29,22 @@ Result<std::shared_ptr<Loop>> Loop::create(LoopOptions options) {
   event.events = EPOLLIN;
   event.data.u64 = kWakeToken;
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return from_errno("epoll_ctl", errno);
-  return std::shared_ptr<Loop>(new Loop(options, std::move(epoll), std::move(wake)));
+  UniqueFd bed(epoll_create1(EPOLL_CLOEXEC));
+  if (!bed.valid()) return from_errno("epoll_create1", errno);
+  if (epoll_ctl(bed.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return from_errno("epoll_ctl", errno);
+  event.events = 0;
+  if (epoll_ctl(bed.get(), EPOLL_CTL_ADD, epoll.get(), &event) != 0) return from_errno("epoll_ctl", errno);
+  return std::shared_ptr<Loop>(new Loop(options, std::move(epoll), std::move(wake), std::move(bed)));
 }
 
-Loop::Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake)
+Loop::Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake, UniqueFd bed)
     : options_(options),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
+      bed_(std::move(bed)),
       manual_clock_(dynamic_cast<const ManualClock*>(options.clock) != nullptr),
       steady_(options.clock == &steady_clock()),
+      help_spin_(options.spin),
       spin_(options.spin) {}
 
 Loop::~Loop() {
@@ -51,7 +58,7 @@ Loop::~Loop() {
 
 bool Loop::nobody_else_drives() const {
   const std::thread::id driver = driver_.load(std::memory_order_acquire);
-  return driver == std::this_thread::get_id() || driver == std::thread::id{};
+  return driver == std::this_thread::get_id() || (driver == std::thread::id{} && !has_thread());
 }
 
 bool Loop::try_drive() {
@@ -86,7 +93,10 @@ void Loop::post(Task task) {
     posted_.push_back(std::move(task));
     has_posted_.store(true, std::memory_order_seq_cst);
   }
-  if (blocked_.load(std::memory_order_seq_cst)) wake();
+  if (!blocked_.load(std::memory_order_seq_cst)) return;
+  // Whoever drives instead of the thread looks here before it leaves.
+  if (has_thread() && driver_.load(std::memory_order_seq_cst) != std::thread::id{}) return;
+  wake();
 }
 
 void Loop::dispatch(Task task) {
@@ -124,7 +134,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   SLIME_CHECK(driver_.load(std::memory_order_acquire) != std::this_thread::get_id());
   for (;;) {
     if (done()) return;
-    const bool drives = try_drive();
+    const bool threaded = has_thread();
+    const bool drives = !threaded && try_drive();
     if (drives && look()) {
       release_drive();
       continue;
@@ -136,7 +147,7 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
       if (drives)
         turn(until);
       else
-        wait_for_drive(until);
+        wait_for_drive(until, threaded);
     }
     if (drives) release_drive();
     if (now >= deadline) return;
@@ -155,11 +166,13 @@ bool Loop::look() {
   return true;
 }
 
-// Until the driver leaves. Bounded, because somebody else may drive by then.
-void Loop::wait_for_drive(TimePoint until) {
+// Until the driver leaves. Bounded, because somebody else may drive by then. With a thread it is the time
+// alone: nobody says when what one waits for has happened.
+void Loop::wait_for_drive(TimePoint until, bool threaded) {
   std::unique_lock lock(mutex_);
   waiters_.fetch_add(1, std::memory_order_seq_cst);
-  if (driver_.load(std::memory_order_seq_cst) != std::thread::id{}) drive_free_.wait_until(lock, until);
+  if (threaded || driver_.load(std::memory_order_seq_cst) != std::thread::id{})
+    drive_free_.wait_until(lock, until);
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -171,10 +184,12 @@ void Loop::start_thread() {
 
 void Loop::thread_main() {
   // A caller may still be inside its last turn.
-  while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn);
+  while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn, false);
+  by_thread_ = true;
   while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
   while (run_posted() || run_deferred()) {
   }
+  by_thread_ = false;
   release_drive();
 }
 
@@ -209,8 +224,9 @@ bool Loop::turn(TimePoint block_until) {
   if (!pollers_.empty()) {
     // A poller costs far less than a look at the descriptors, which is a system call.
     const bool may_wait = !manual_clock_ && block_until != TimePoint{};
-    for (int i = 0;
-         may_wait && !ran && i < limits::kLoopPolls && !has_posted_.load(std::memory_order_acquire); ++i)
+    for (int i = 0; may_wait && !ran && i < limits::kLoopPolls &&
+                    !has_posted_.load(std::memory_order_acquire) && !lends();
+         ++i)
       ran = run_pollers();
     if (ran) {
       const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
@@ -229,7 +245,7 @@ bool Loop::turn(TimePoint block_until) {
         std::this_thread::yield();
         now_.reset();  // others may have run for long
       }
-      if (now - last_progress_ < spin_ && now - fds_seen_ < limits::kLoopFdsEvery) return false;
+      if (now - last_progress_ < spin_ && now - fds_seen_ < limits::kLoopFdsEvery && !lends()) return false;
     }
     turns_without_fds_ = 0;
   }
@@ -263,6 +279,7 @@ bool Loop::run_posted() {
 }
 
 bool Loop::run_deferred() {
+  urgent_ = false;
   if (deferred_.empty()) return false;
   running_.swap(deferred_);
   for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -310,29 +327,41 @@ bool Loop::arm_pollers() {
 bool Loop::wait_fds(TimePoint block_until) {
   int timeout_ms = 0;
   bool may_block = false;
+  TimePoint until{};
   if (!manual_clock_ && block_until != TimePoint{}) {
     const TimePoint now = steady_now();
     fds_seen_ = now;
     note_progress(now);
-    const TimePoint until = std::min(block_until, next_timer());
-    if (now - last_progress_ >= spin_ && until > now && deferred_.empty() && arm_pollers() &&
-        deferred_.empty()) {
+    until = std::min(block_until, next_timer());
+    if (by_thread_) until = std::min(until, now + limits::kLoopLongestSleep);
+    const bool rests = (now - last_progress_ >= spin_ || lends()) && !helping_;
+    if (rests && until > now && deferred_.empty() && arm_pollers() && deferred_.empty()) {
       may_block = true;
       const auto wait =
           std::chrono::ceil<std::chrono::milliseconds>(until == kNever ? Nanos::max() : until - now);
       timeout_ms = until == kNever ? -1 : static_cast<int>(std::min<std::int64_t>(wait.count(), 60'000));
     }
   }
+  const bool lent = may_block && by_thread_;
   if (may_block) {
     blocked_.store(true, std::memory_order_seq_cst);
+    if (lent) lend(until);
     if (has_posted_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_seq_cst))
       timeout_ms = 0;
   }
   std::array<epoll_event, limits::kLoopEventsPerTurn> events;
+  if (lent) {
+    sleep_lent(timeout_ms);
+    timeout_ms = 0;
+  }
   const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   if (may_block) {
     blocked_.store(false, std::memory_order_seq_cst);
     now_.reset();
+  }
+  if (n > 0) {
+    fds_told_ = true;
+    hears_fds_.store(false, std::memory_order_relaxed);  // the first of these was what it would hear
   }
   bool ran = false;
   for (int i = 0; i < n; ++i) {
@@ -399,6 +428,11 @@ void Loop::unwatch(int fd) {
 }
 
 void Loop::defer(Deferred& deferred) {
+  defer_lazily(deferred);
+  urgent_ = true;
+}
+
+void Loop::defer_lazily(Deferred& deferred) {
   SLIME_CHECK(in_loop());
   deferred_.push_back(&deferred);
 }

@@ -70,9 +70,9 @@ struct LoopOptions {
 };
 
 // One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
-// a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), else
-// the one caller that is inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on
-// it.
+// a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), or,
+// while that sleeps, a caller inside help() or with a Borrowed; without a thread the one caller that is
+// inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on it.
 class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
   static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
@@ -87,7 +87,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Runs fn() on the loop and returns its value. Not from the loop's own callbacks unless in_loop().
   template <class F>
   auto run(F fn) -> decltype(fn());
-  // True on the thread that drives the loop, or when nobody drives it.
+  // True on the thread that drives the loop, or when nobody drives it and it has no thread.
   [[nodiscard]] bool in_loop() const { return driven_ == this || nobody_else_drives(); }
   // True only inside the loop's own callbacks, where nothing may wait for the loop.
   [[nodiscard]] bool drives() const {
@@ -97,7 +97,24 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   [[nodiscard]] static const Loop* driven() { return driven_; }
   // The loop's time moves only when its owner moves it, so waiting for it does not help.
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
-  void wait_until(UniqueFunction<bool()> done, TimePoint deadline) override;
+  // Drives the loop until `done()` or the deadline, or waits for whoever does.
+  void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
+  void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
+  // The drive of a loop whose thread sleeps, for one short task in the caller: nothing is polled, so no
+  // callback runs but those of what the task has begun. False where the thread, or somebody else, is at work.
+  class Borrowed {
+   public:
+    explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    ~Borrowed() {
+      if (loop_ != nullptr) loop_->give_back();
+    }
+    explicit operator bool() const { return loop_ != nullptr; }
+
+   private:
+    Loop* loop_;
+  };
   // Runs the loop in a thread of its own until stop(). Idempotent.
   void start_thread();
   [[nodiscard]] bool has_thread() const { return has_thread_.load(std::memory_order_acquire); }
@@ -112,6 +129,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool poll(Nanos budget);
 
   // ---- on the loop ----
+  // Inside a Borrowed: whoever has it may not expect to be called back.
+  [[nodiscard]] bool borrowed() const { return borrowed_; }
   TimerId add_timer(TimePoint when, Task task);
   // A fired or cancelled timer is ignored.
   void cancel_timer(TimerId& id);
@@ -123,6 +142,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void unwatch(int fd);
   // Once for each call; not again before it ran.
   void defer(Deferred& deferred);
+  // The same for what may wait until something else has the loop run, for a second at most.
+  void defer_lazily(Deferred& deferred);
+  // What was deferred lazily may not wait any more.
+  void hurry() { urgent_ = true; }
   // It may be on the list, or not.
   void drop_deferred(Deferred& deferred);
   void add_poller(Poller& poller);
@@ -135,11 +158,21 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   };
   class DriveScope;
 
-  Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake);
+  Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake, UniqueFd bed);
   [[nodiscard]] bool nobody_else_drives() const;
   bool try_drive();
   void release_drive();
-  void wait_for_drive(TimePoint until);
+  void end_drive();
+  bool borrow();
+  void give_back();
+  void run_last();
+  void help(UniqueFunction<bool()>& done, TimePoint deadline);
+  bool take_over(UniqueFunction<bool()>& done);
+  [[nodiscard]] bool lends() const { return by_thread_ && wanted_.load(std::memory_order_relaxed); }
+  void lend(TimePoint until);
+  void sleep_lent(int timeout_ms);
+  void tell_thread(bool of_fds);
+  void wait_for_drive(TimePoint until, bool threaded);
   bool look();
   bool turn(TimePoint block_until);
   bool run_posted();
@@ -156,6 +189,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   const LoopOptions options_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
+  const UniqueFd bed_;  // where our thread sleeps while it has lent the drive: hears of epoll_, and of wake_
   const bool manual_clock_;
   const bool steady_;  // its clock is the steady one
 
@@ -167,7 +201,12 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   static inline thread_local const Loop* driven_ = nullptr;
   const Loop* outer_ = nullptr;  // what our driver drove before us, and drives again after us
   std::atomic<std::thread::id> driver_{};
-  std::atomic<bool> blocked_{false};
+  std::atomic<bool> blocked_{false};             // whoever drives, or the thread after it has lent the drive
+  std::atomic<int> waiting_{0};                  // callers in wait(), with a thread
+  std::atomic<bool> wanted_{false};              // one of them asks for the drive
+  std::atomic<TimePoint> crowded_{TimePoint{}};  // when there were several
+  std::atomic<Nanos> help_spin_;
+  std::atomic<bool> hears_fds_{false};  // our thread, while it sleeps
   std::atomic<bool> has_posted_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
@@ -177,9 +216,15 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::unordered_map<int, Watch> watches_;
   std::uint32_t watch_generation_ = 0;
   std::vector<Deferred*> deferred_;
+  bool urgent_ = false;             // some of these must run soon
   std::vector<Deferred*> running_;  // what run_deferred() walks over; null: dropped
   std::vector<Poller*> pollers_;
   bool pollers_removed_ = false;
+  bool by_thread_ = false;           // our own thread drives
+  bool borrowed_ = false;            // somebody has a Borrowed
+  bool helping_ = false;             // a helper does, who never blocks
+  bool fds_told_ = false;            // descriptors had something since a helper began
+  TimePoint thread_until_ = kNever;  // when our thread wakes by itself, while it has lent the drive
   int turns_without_fds_ = 0;
   unsigned looks_ = 0;
   TimePoint fds_seen_{};

@@ -39,7 +39,7 @@ Detached add_both(Future<int> left, Future<int> right, std::shared_ptr<std::atom
 // Completes a promise from inside the wait, as a loop driven by its caller does.
 class StepDriver final : public slime::Driver {
  public:
-  void wait_until(slime::UniqueFunction<bool()> done, TimePoint deadline) override {
+  void wait(slime::UniqueFunction<bool()> done, TimePoint deadline, slime::Task) override {
     last_deadline = deadline;
     while (!done() && steps_left > 0) {
       --steps_left;

@@ -58,9 +58,8 @@ void SoftEndpoint::schedule() {
   if (!in_burst_) schedule_turn();
 }
 
-void SoftEndpoint::schedule_turn() {
-  if (std::exchange(scheduled_, true)) return;
-  port_->schedule(*this);
+void SoftEndpoint::schedule_turn(bool lazily) {
+  port_->schedule(*this, std::exchange(scheduled_, true), lazily);
 }
 
 Status SoftEndpoint::refusal() {
@@ -104,7 +103,7 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
   if ((std::exchange(prompt_, false) || always_prompt_) && !options.after_writes) {
-    if (send_now(parts, static_cast<std::uint32_t>(total), operation)) return {};
+    if (send_now(parts, static_cast<std::uint32_t>(total), operation, options.late_completion)) return {};
     SLIME_TRY(refusal());  // it may have broken the connection
   }
   operation.mark_posted();

@@ -154,7 +154,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Status need_credit();
   TimePoint take_deadline(const Operation& operation);
   void schedule();
-  void schedule_turn();
+  void schedule_turn(bool lazily = false);
   static RegionRecord& record_of(const Copy& copy);
   static bool add_uses(std::span<const Copy> copies);
   static void drop_uses(std::span<const Copy> copies);
@@ -191,7 +191,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_atomic_reply(const FrameHeader& header);
 
   // ---- sending (endpoint_send.cc)
-  bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation);
+  bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
+                bool late_completion);
   void complete_sent();
   void flush();
   void stage();

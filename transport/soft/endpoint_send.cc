@@ -37,7 +37,8 @@ class PinSet {
 
 // The shortest way of a message to the wire, for one that has nothing in front of it: no place in a queue and
 // no buffer. False: it has not left.
-bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
+bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
+                            bool late_completion) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
   if (want_write_ || (in_burst_ && !always_prompt_) || !staged_.empty() || !messages_.empty() ||
       total > limits::kPromptBytes || parts.size() > limits::kPromptParts)
@@ -75,8 +76,9 @@ bool SoftEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, O
     frame.message.operation = &operation;
     frame.message.deadline = take_deadline(operation);
     frame.sent = *taken;
+    late_completion = false;
   }
-  schedule();
+  if (!in_burst_) schedule_turn(late_completion);
   return true;
 }
 

@@ -78,10 +78,11 @@ void PortState::remove(SoftEndpoint& endpoint) {
   std::replace(running_.begin(), running_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));
 }
 
-void PortState::schedule(SoftEndpoint& endpoint) {
+void PortState::schedule(SoftEndpoint& endpoint, bool again, bool lazily) {
+  if (loop_ != nullptr && !lazily) loop_->hurry();
+  if (again) return;
   scheduled_.push_back(&endpoint);
-  if (scheduled_.size() > 1) return;
-  if (loop_ != nullptr) loop_->defer(*this);
+  if (scheduled_.size() == 1 && loop_ != nullptr) loop_->defer_lazily(*this);
 }
 
 void PortState::run_deferred() noexcept {

@@ -1,0 +1,271 @@
+#include <doctest/doctest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/loop.h"
+
+// Callers that drive a loop while its own thread sleeps. A wake-up that is lost would be made up for within a
+// second: where that could happen there are so many rounds that the deadline of all of them tells.
+namespace slime::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TimePoint soon() { return steady_clock().now() + seconds(20); }
+
+std::shared_ptr<Loop> start_loop() {
+  auto loop = Loop::create();
+  REQUIRE(loop.has_value());
+  (*loop)->start_thread();
+  return std::move(*loop);
+}
+
+// Something that only shows to whoever polls: no descriptor tells of it.
+class Mailbox final : public Poller {
+ public:
+  explicit Mailbox(Loop& loop) : loop_(loop) {
+    loop_.run([this] { loop_.add_poller(*this); });
+  }
+  ~Mailbox() {
+    loop_.run([this] { loop_.remove_poller(*this); });
+  }
+  bool poll_once() noexcept override {
+    if (!full.exchange(false)) return false;
+    taken_by = std::this_thread::get_id();
+    taken.fetch_add(1);
+    taken.notify_all();
+    return true;
+  }
+  bool arm() noexcept override {
+    armed.fetch_add(1);
+    armed.notify_all();
+    return !full.load();
+  }
+  void wait_until_asleep() {
+    for (int seen = armed.load(); seen == 0; seen = armed.load()) armed.wait(seen);
+  }
+
+  std::atomic<bool> full{false};
+  std::atomic<int> taken{0};
+  std::atomic<int> armed{0};
+  std::thread::id taken_by;
+
+ private:
+  Loop& loop_;
+};
+
+// What somebody waits for, and may sleep for. Whoever reaches it may be the last to have it.
+class Goal {
+ public:
+  void reach() {
+    const auto keep = reached_;
+    *keep = true;
+    keep->notify_all();
+  }
+  [[nodiscard]] bool reached() const { return *reached_; }
+  void sleep() const { reached_->wait(false); }
+  void wait(Loop& loop) const {
+    loop.wait([this] { return reached(); }, soon(), [this] { sleep(); });
+    CHECK(reached());
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> reached_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+class Event final : public FdHandler {
+ public:
+  explicit Event(Loop& loop) : loop_(loop), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    loop_.run([this] { CHECK(loop_.watch(fd_.get(), EPOLLIN, *this).ok()); });
+  }
+  ~Event() {
+    loop_.run([this] { loop_.unwatch(fd_.get()); });
+  }
+  void raise() const {
+    const std::uint64_t one = 1;
+    CHECK(::write(fd_.get(), &one, sizeof one) == sizeof one);
+  }
+  void on_fd_events(std::uint32_t) noexcept override {
+    std::uint64_t count = 0;
+    if (::read(fd_.get(), &count, sizeof count) != sizeof count) return;
+    heard.fetch_add(1);
+    heard.notify_all();
+  }
+  void wait_for(int count) {
+    for (int now = heard.load(); now < count; now = heard.load()) heard.wait(now);
+  }
+  std::atomic<int> heard{0};
+
+ private:
+  Loop& loop_;
+  UniqueFd fd_;
+};
+
+TEST_CASE("a caller that waits drives a loop whose thread sleeps") {
+  const auto loop = start_loop();
+  Mailbox mailbox(*loop);
+  mailbox.wait_until_asleep();
+  mailbox.full = true;
+  loop->wait([&] { return mailbox.taken > 0; }, soon(), [&] { mailbox.taken.wait(0); });
+  CHECK(mailbox.taken == 1);
+  CHECK(mailbox.taken_by == std::this_thread::get_id());
+}
+
+TEST_CASE("what a caller has posted runs while it waits, and so does what others post meanwhile") {
+  const auto loop = start_loop();
+  for (int round = 0; round < 2000; ++round) {
+    Goal mine;
+    Goal other;
+    loop->post([&] { mine.reach(); });
+    std::thread poster;
+    if (round % 100 == 0) poster = std::thread([&] { loop->post([&] { other.reach(); }); });
+    mine.wait(*loop);
+    if (poster.joinable()) {
+      other.wait(*loop);
+      poster.join();
+    }
+  }
+}
+
+TEST_CASE("the thread hears of descriptors after callers have driven, and while they do") {
+  const auto loop = start_loop();
+  Event event(*loop);
+  const TimePoint end = soon();
+  for (int round = 0; round < 3000; ++round) {
+    const int before = event.heard;
+    // Drives that hear of it or not, and end before or after the thread was woken.
+    if (round % 3 == 0) {
+      Goal goal;
+      loop->post([&] { goal.reach(); });
+      goal.wait(*loop);
+    }
+    event.raise();
+    if (round % 2 == 0) loop->wait([&] { return event.heard > before; }, soon(), [] {});
+    if (round % 5 == 0) {
+      const Loop::Borrowed drive(*loop);
+    }
+    event.wait_for(before + 1);
+  }
+  CHECK(steady_clock().now() < end);
+}
+
+TEST_CASE("the thread wakes in time for a timer that a caller has added") {
+  const auto loop = start_loop();
+  const TimePoint end = soon();
+  for (int round = 0; round < 500; ++round) {
+    Goal fired;
+    const auto add = [&] {
+      loop->add_timer(deadline_after(loop->now(), milliseconds(1)), [&] { fired.reach(); });
+    };
+    bool added = false;
+    {
+      const Loop::Borrowed drive(*loop);
+      if (drive) {
+        add();
+        added = true;
+      }
+    }
+    if (!added) loop->post(add);
+    fired.sleep();
+  }
+  CHECK(steady_clock().now() < end);
+}
+
+TEST_CASE("deferred work that a caller leaves behind is run by the thread, if it is not lazy") {
+  struct Again final : Deferred {
+    explicit Again(Loop& owner) : loop(owner) {}
+    void run_deferred() noexcept override {
+      if (++runs < 20) return loop.defer(*this);
+      done.reach();
+    }
+    Loop& loop;
+    int runs = 0;
+    Goal done;
+  };
+  const auto loop = start_loop();
+  const TimePoint end = soon();
+  for (int round = 0; round < 500; ++round) {
+    Again again(*loop);
+    bool deferred = false;
+    {
+      const Loop::Borrowed drive(*loop);
+      if (drive) {
+        loop->defer(again);
+        deferred = true;
+      }
+    }
+    if (!deferred) loop->post([&] { loop->defer(again); });
+    again.done.sleep();
+    loop->run([] {});  // it has returned from there
+  }
+  CHECK(steady_clock().now() < end);
+}
+
+TEST_CASE("a borrowed loop belongs to the borrower alone, after what was posted before") {
+  const auto loop = start_loop();
+  int got = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<bool> ran{false};
+    if (round % 2 == 0) loop->post([&] { ran = true; });
+    {
+      const Loop::Borrowed drive(*loop);
+      if (drive) {
+        ++got;
+        CHECK(loop->in_loop());
+        CHECK(loop->borrowed());
+        CHECK((ran || round % 2 != 0));
+        CHECK_FALSE(bool(Loop::Borrowed(*loop)));
+      }
+    }
+    CHECK_FALSE(loop->in_loop());
+    loop->run([&] {
+      CHECK_FALSE(loop->borrowed());
+      CHECK_FALSE(bool(Loop::Borrowed(*loop)));
+    });
+  }
+  MESSAGE("borrowed " << got << " times of 2000");
+}
+
+TEST_CASE("several callers that wait at the same time are all served") {
+  const auto loop = start_loop();
+  std::atomic<int> inside{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 1000; ++round) {
+        Goal goal;
+        loop->post([&] {
+          CHECK(inside.fetch_add(1) == 0);  // whoever drives drives alone
+          inside.fetch_sub(1);
+          goal.reach();
+        });
+        goal.wait(*loop);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_CASE("a loop can be stopped while callers wait, who drive it from then on") {
+  for (int round = 0; round < 50; ++round) {
+    const auto loop = start_loop();
+    Goal goal;
+    std::thread caller([&] {
+      while (!goal.reached()) loop->wait([&] { return goal.reached(); }, soon(), [] {});
+    });
+    loop->stop();
+    loop->post([&] { goal.reach(); });
+    caller.join();
+    CHECK(goal.reached());
+  }
+}
+
+}  // namespace
+}  // namespace slime::transport
