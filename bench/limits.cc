@@ -48,15 +48,19 @@ std::pair<std::uint64_t, std::uint64_t> two_numbers(const std::string& text) {
   return {first, *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 0};
 }
 
+// As Slime waits: a thread's loop is driven by the one that waits if there is only one thing to wait for.
+bool spins(const Options& options) {
+  return options.mode == "caller" || (options.inflight == 1 && options.clients == 1);
+}
+
 RingShape ring_shape(LimitKind kind, const Options& options) {
-  const bool spin = options.mode == "caller";
-  if (kind == LimitKind::kPingPong) return {.size = 0, .slots = 1, .spin = spin};
-  return {.size = options.size, .slots = options.inflight, .spin = spin};
+  if (kind == LimitKind::kPingPong) return {.size = 0, .slots = 1, .spin = spins(options)};
+  return {.size = options.size, .slots = options.inflight, .spin = spins(options)};
 }
 
 TcpShape tcp_shape(const Words& words, const Options& options) {
   if (words.kind == LimitKind::kTcpEcho)
-    return {.size = options.size, .inflight = options.inflight, .spin = options.mode == "caller"};
+    return {.size = options.size, .inflight = options.inflight, .spin = spins(options)};
   const auto [chunk, buffer] = two_numbers(words.variant);
   return {.size = chunk, .socket_bytes = static_cast<int>(buffer), .region_bytes = region_bytes(options)};
 }
@@ -110,7 +114,7 @@ Limit choose_limit(const Options& options, std::string_view provider) {
   const bool shared_memory = provider == "shm";
   if (options.moves_blocks()) return block_limit(options, shared_memory);
   const bool half = options.bench == "notify";
-  const std::string_view wait = options.mode == "caller" ? "spinning" : "blocked";
+  const std::string_view wait = spins(options) ? "spinning" : "blocked";
   Limit out;
   if (options.inflight == 1 && options.clients == 1) {
     // What fits a line or two costs what the lines cost; above that the bytes count.

@@ -63,9 +63,9 @@ void add_calls(Table& table) {
                      {"rpc", "--mode", "caller", "--face", face, "--inflight", "16", "--clients", "8",
                       "--warmup", table.quick() ? "0.05" : "0.5", "--seconds", table.quick() ? "0.1" : "4"});
   }
-  table.add_warm("calls", "rpc-64-thread", "64 B, one in flight, blocking, through agents",
+  table.add_warm("calls", "rpc-64-thread", "64 B, one in flight, with threads, through agents",
                  {"rpc", "--mode", "thread"});
-  table.add_warm("calls", "rpc-64-thread-64", "64 B, 64 in flight, blocking, through agents",
+  table.add_warm("calls", "rpc-64-thread-64", "64 B, 64 in flight, with threads, through agents",
                  {"rpc", "--mode", "thread", "--inflight", "64"});
   for (const char* size : {"1K", "4K", "16K", "64K", "256K"}) {
     table.add_warm("sizes", str("rpc-", size), str(size, "iB there and back, one in flight, spinning"),
@@ -85,7 +85,7 @@ void add_blocks(Table& table, bool shared_memory) {
       }
     }
     table.add_warm("hot", str("bulk-", operation, "-1M-thread"),
-                   str(operation, ", 1MiB, 16 in flight, blocking, through agents"),
+                   str(operation, ", 1MiB, 16 in flight, with threads, through agents"),
                    {"bulk", "--mode", "thread", "--op", operation, "--size", "1M"});
     for (const char* size : {"64K", "1M", "16M"}) {
       if (!shared_memory || (table.quick() && size == std::string("16M"))) continue;
@@ -120,7 +120,7 @@ void add_rest(Table& table) {
                 {"cache", "--mode", "caller", "--op", operation, "--size", size});
     }
     table.add("cache", str("cache-", operation, "-64K-thread"),
-              str(operation, ", 64K B, one at a time, blocking"),
+              str(operation, ", 64K B, one at a time, with threads"),
               {"cache", "--mode", "thread", "--op", operation, "--size", "64K"});
     table.add("cache", str("cache-", operation, "-64K-x16"),
               str(operation, ", 64K B, 16 with one call, spinning"),

@@ -82,6 +82,8 @@ TEST_CASE("a limit waits as what it is a limit of does, and says so") {
   CHECK(contains(choose_limit(options, "shm").name, "spinning"));
   CHECK(contains(choose_limit(options, "tcp").name, "spinning"));
   options.mode = "thread";
+  CHECK(contains(choose_limit(options, "shm").name, "spinning"));
+  options.inflight = 2;
   CHECK(contains(choose_limit(options, "shm").name, "blocked"));
   CHECK(contains(choose_limit(options, "tcp").name, "blocked"));
 }

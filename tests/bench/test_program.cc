@@ -198,7 +198,7 @@ TEST_CASE("text for people names the limit and the ratio") {
   const Outcome outcome = run(with({"rpc", "--provider", "tcp"}, kBrief));
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.text, "data verified"));
-  CHECK(contains(outcome.text, "limit in the same run: raw TCP echo, blocked, round trip"));
+  CHECK(contains(outcome.text, "limit in the same run: raw TCP echo, spinning, round trip"));
   CHECK(contains(outcome.text, "ratio "));
 }
 
