@@ -34,6 +34,7 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
   const auto crowded = [this] { return waiting_.load(std::memory_order_relaxed) > 1; };
   const TimePoint now = steady_clock().now();
+  if (stopping_.load(std::memory_order_acquire)) return;
   if (crowded()) return crowded_.store(now, std::memory_order_relaxed);
   if (now - crowded_.load(std::memory_order_relaxed) < limits::kLoopCrowded || !take_over(done)) return;
   helping_ = true;
@@ -42,6 +43,7 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   last_progress_ = steady_now();
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
   while (!done() && steady_now() < deadline && steady_now() - last_progress_ < spin) {
+    if (stopping_.load(std::memory_order_acquire)) break;
     if (crowded()) {
       crowded_.store(steady_now(), std::memory_order_relaxed);
       urgent_ = true;
@@ -132,7 +134,7 @@ void Loop::sleep_lent(int timeout_ms) {
         return;
       }
       std::this_thread::sleep_for(limits::kLoopNap);
-    } while (!hears_fds_.load(std::memory_order_seq_cst));
+    } while (!hears_fds_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_acquire));
   }
 }
 
