@@ -50,6 +50,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   // Where a wait would wait for itself.
   [[nodiscard]] Status check_may_wait() const;
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return driver_; }
+  // Of what may be waited for without an end, which is no reason for a thread not to sleep.
+  [[nodiscard]] std::shared_ptr<Driver> patient_driver() const {
+    return options_.progress == Progress::kCaller ? driver_ : nullptr;
+  }
   Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, agent::AtomicOperation::Request request,
@@ -133,7 +137,7 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
     return future;
   }
   const Nanos span = deadline == Nanos::zero() ? options_.deadline : deadline;
-  operation->count_in(driver_->under_way, operation->weight());
+  if (const std::size_t weight = operation->weight()) operation->count_in(driver_->under_way, weight);
   operation->began = loop_->now();
   operation->agent::PeerOperation::deadline = deadline_after(operation->began, span);
   operation->wait_for_ready = wait_for_ready;

@@ -73,8 +73,8 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
 
 Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->submit(name_, std::make_shared<agent::RecvOperation>(agent_->driver(), tag), span(deadline),
-                        wait_for_ready_);
+  return agent_->submit(name_, std::make_shared<agent::RecvOperation>(agent_->patient_driver(), tag),
+                        span(deadline), wait_for_ready_);
 }
 
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,

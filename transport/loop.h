@@ -71,7 +71,7 @@ struct LoopOptions {
 
 // One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
 // a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), or,
-// while that sleeps, a caller inside help() or with a Borrowed; without a thread the one caller that is
+// while that sleeps, a caller inside wait() or with a Borrowed; without a thread the one caller that is
 // inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on it.
 class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
@@ -99,6 +99,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
   // Drives the loop until `done()` or the deadline, or waits for whoever does.
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
+  // The same without a thread. With one it drives while that sleeps, for as long as it pays to spin, and then
+  // calls `sleep`. Callbacks run in the caller meanwhile.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
   // The drive of a loop whose thread sleeps, for one short task in the caller: nothing is polled, so no
   // callback runs but those of what the task has begun. False where the thread, or somebody else, is at work.
