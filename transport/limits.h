@@ -28,6 +28,9 @@ inline constexpr int kLoopTurnsWithoutFds = 64;
 // A caller that waits looks at the pollers alone, so often in a row but for one.
 inline constexpr unsigned kLoopLooks = 8;
 inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
+// and this often if they had something a moment ago: an agent has peers over shm and over tcp.
+inline constexpr Nanos kLoopFdsOften = std::chrono::microseconds(2);
+inline constexpr Nanos kLoopFdsRecent = std::chrono::milliseconds(2);
 // Whoever has spun this long in vain offers its processor to others before each further look. Longer than a
 // peer that runs takes for an answer; what is waited for may otherwise be a process that has no processor,
 // and comes only when our slice is used up.

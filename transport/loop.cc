@@ -230,7 +230,7 @@ bool Loop::turn(TimePoint block_until) {
       ran = run_pollers();
     if (ran) {
       const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
-      if (++turns_without_fds_ < limits::kLoopTurnsWithoutFds && now - fds_seen_ < limits::kLoopFdsEvery) {
+      if (++turns_without_fds_ < limits::kLoopTurnsWithoutFds && now - fds_seen_ < fds_every(now)) {
         now_.reset();
         progressed_ = true;
         return true;
@@ -245,7 +245,7 @@ bool Loop::turn(TimePoint block_until) {
         std::this_thread::yield();
         now_.reset();  // others may have run for long
       }
-      if (now - last_progress_ < spin_ && now - fds_seen_ < limits::kLoopFdsEvery && !lends()) return false;
+      if (now - last_progress_ < spin_ && now - fds_seen_ < fds_every(now) && !lends()) return false;
     }
     turns_without_fds_ = 0;
   }
@@ -254,6 +254,11 @@ bool Loop::turn(TimePoint block_until) {
   now_.reset();
   progressed_ = progressed_ || ran;
   return ran;
+}
+
+// Descriptors that had something a moment ago may be what is waited for.
+Nanos Loop::fds_every(TimePoint now) const {
+  return now - fds_had_ < limits::kLoopFdsRecent ? limits::kLoopFdsOften : limits::kLoopFdsEvery;
 }
 
 // Work that comes within the longest spin after the work before it is worth spinning for.
@@ -361,6 +366,7 @@ bool Loop::wait_fds(TimePoint block_until) {
   }
   if (n > 0) {
     fds_told_ = true;
+    fds_had_ = steady_now();
     hears_fds_.store(false, std::memory_order_relaxed);  // the first of these was what it would hear
   }
   bool ran = false;

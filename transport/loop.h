@@ -183,6 +183,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool run_pollers();
   bool arm_pollers();
   bool wait_fds(TimePoint block_until);
+  [[nodiscard]] Nanos fds_every(TimePoint now) const;
   void note_progress(TimePoint now);
   void wake();
   void thread_main();
@@ -229,7 +230,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   TimePoint thread_until_ = kNever;  // when our thread wakes by itself, while it has lent the drive
   int turns_without_fds_ = 0;
   unsigned looks_ = 0;
-  TimePoint fds_seen_{};
+  TimePoint fds_seen_{};                  // when we looked
+  TimePoint fds_had_{};                   // when there was something
   mutable std::optional<TimePoint> now_;  // what was read in this round
   bool progressed_ = false;               // since last_progress_, which is brought up to date before a wait
   TimePoint last_progress_{};

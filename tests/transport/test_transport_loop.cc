@@ -399,5 +399,33 @@ TEST_CASE(
   CHECK((looks[0] + looks[1]) / kTurns < 10'000);
 }
 
+TEST_CASE("beside a poller that has nothing descriptors are looked at often while they have something") {
+  struct Idle final : Poller {
+    bool poll_once() noexcept override {
+      if (++polls == raise_at) event->raise();
+      return false;
+    }
+    Event* event = nullptr;
+    int polls = 0;
+    int raise_at = 0;
+  };
+  const auto loop = make_loop({.spin = seconds(1), .max_spin = seconds(1)});
+  Idle poller;
+  loop->add_poller(poller);
+  Event event(*loop);
+  poller.event = &event;
+  event.then = [&] { event.clear(); };
+  for (int round = 0; round < 10; ++round) {
+    CAPTURE(round);
+    const int before = event.count;
+    poller.raise_at = poller.polls + 1;
+    loop->wait_until([&] { return event.count > before; }, soon());
+    REQUIRE(event.count == before + 1);
+    // Every 2 us once it is known that they have something; else every 200.
+    if (round > 0) CHECK(poller.polls - poller.raise_at < 5000);
+  }
+  loop->remove_poller(poller);
+}
+
 }  // namespace
 }  // namespace slime::transport
