@@ -114,97 +114,63 @@ TEST_CASE("copies of mapped memory follow each other while the peer is stopped a
   CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
 }
 
-TEST_CASE("several reads are fetched together, and one of memory that is not there fails alone") {
-  const auto fixture = SocketFixture::of("shm");
-  fixture->open({});
+TEST_CASE("several reads, or writes, are fetched together, and one of memory that is not there fails alone") {
   constexpr std::size_t kBlock = 64 * 1024;
   constexpr std::size_t kBlocks = 8;
-  void* const mapped =
-      ::mmap(nullptr, kBlocks * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(mapped != MAP_FAILED);
-  auto* const memory = static_cast<std::byte*>(mapped);
-  for (std::size_t i = 0; i < kBlocks; ++i) std::fill_n(memory + i * kBlock, kBlock, std::byte(i + 1));
-  {
-    Connection c(*fixture);
-    GuardedRegion local(fixture->device(0), kBlocks * kBlock, Rights::kLocal, 1);
-    auto source = fixture->device(1).register_memory(memory, kBlocks * kBlock, Rights::kRemoteRead);
-    REQUIRE(source.has_value());
-    const RemoteRegion remote = share(c.a(), *source);
-    for (const bool whole : {true, false}) {
-      CAPTURE(whole);
-      // What its owner must not do while the region is open.
-      if (!whole) REQUIRE(::munmap(memory + 5 * kBlock, kBlock) == 0);
-      std::fill(local.bytes().begin(), local.bytes().end(), std::byte{0});
-      std::vector<Copy> copies;
-      for (std::size_t i = 0; i < kBlocks; ++i)
-        copies.push_back({&local.region, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
-      std::vector<TestOperation> reads(kBlocks);
-      for (std::size_t i = 0; i < kBlocks; ++i) REQUIRE(c.a().read(std::span(&copies[i], 1), reads[i]).ok());
-      REQUIRE(fixture->until([&] {
-        return std::all_of(reads.begin(), reads.end(), [](const TestOperation& read) { return read.done(); });
-      }));
-      for (std::size_t i = 0; i < kBlocks; ++i) {
-        CAPTURE(i);
-        const std::size_t from = kBlocks - 1 - i;
-        const bool there = whole || from != 5;
-        CHECK(reads[i].completions == 1);
-        CHECK(reads[i].last.code() == (there ? Code::kOk : Code::kInvalidArgument));
-        const Bytes got = local.bytes().subspan(i * kBlock, kBlock);
-        if (there)
-          CHECK(std::all_of(got.begin(), got.end(), [&](std::byte b) { return b == std::byte(from + 1); }));
+  constexpr std::size_t kMissing = 5;
+  for (const bool writing : {false, true}) {
+    CAPTURE(writing);
+    const auto fixture = SocketFixture::of("shm");
+    fixture->open({});
+    void* const mapped =
+        ::mmap(nullptr, kBlocks * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    auto* const memory = static_cast<std::byte*>(mapped);
+    for (std::size_t i = 0; i < kBlocks; ++i) std::fill_n(memory + i * kBlock, kBlock, std::byte(i + 1));
+    {
+      Connection c(*fixture);
+      auto source =
+          fixture->device(writing ? 0 : 1)
+              .register_memory(memory, kBlocks * kBlock, writing ? Rights::kLocal : Rights::kRemoteRead);
+      REQUIRE(source.has_value());
+      GuardedRegion target(fixture->device(writing ? 1 : 0), kBlocks * kBlock,
+                           writing ? Rights::kRemoteWrite : Rights::kLocal, 1);
+      const MemoryRegion& local = writing ? *source : target.region;
+      const RemoteRegion remote = share(c.a(), writing ? target.region : *source);
+      for (const bool whole : {true, false}) {
+        CAPTURE(whole);
+        // What its owner must not do while the region is open.
+        if (!whole) REQUIRE(::munmap(memory + kMissing * kBlock, kBlock) == 0);
+        std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0});
+        std::vector<Copy> copies;
+        for (std::size_t i = 0; i < kBlocks; ++i)
+          copies.push_back({&local, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
+        std::vector<TestOperation> operations(kBlocks);
+        for (std::size_t i = 0; i < kBlocks; ++i) {
+          const std::span<const Copy> copy(&copies[i], 1);
+          REQUIRE((writing ? c.a().write(copy, operations[i]) : c.a().read(copy, operations[i])).ok());
+        }
+        REQUIRE(fixture->until([&] {
+          return std::all_of(operations.begin(), operations.end(),
+                             [](const TestOperation& operation) { return operation.done(); });
+        }));
+        for (std::size_t i = 0; i < kBlocks; ++i) {
+          CAPTURE(i);
+          const std::size_t from = writing ? i : kBlocks - 1 - i;
+          const bool there = whole || from != kMissing;
+          CHECK(operations[i].completions == 1);
+          CHECK(operations[i].last.code() == (there ? Code::kOk : Code::kInvalidArgument));
+          const Bytes got = target.bytes().subspan((kBlocks - 1 - from) * kBlock, kBlock);
+          if (there)
+            CHECK(std::all_of(got.begin(), got.end(), [&](std::byte b) { return b == std::byte(from + 1); }));
+        }
+        const Endpoint& reader = writing ? c.b() : c.a();
+        CHECK(reader.counters().fetched_copies == (whole ? kBlocks : 2 * kBlocks - 1));
       }
-      CHECK(c.a().counters().fetched_copies == (whole ? kBlocks : 2 * kBlocks - 1));
+      CHECK(c.a().error().ok());
     }
-    CHECK(c.a().error().ok());
+    ::munmap(mapped, kBlocks * kBlock);
   }
-  ::munmap(mapped, kBlocks * kBlock);
-}
-
-TEST_CASE("several writes are fetched together, and one of memory that is not there fails alone") {
-  const auto fixture = SocketFixture::of("shm");
-  fixture->open({});
-  constexpr std::size_t kBlock = 64 * 1024;
-  constexpr std::size_t kBlocks = 8;
-  void* const mapped =
-      ::mmap(nullptr, kBlocks * kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(mapped != MAP_FAILED);
-  auto* const memory = static_cast<std::byte*>(mapped);
-  for (std::size_t i = 0; i < kBlocks; ++i) std::fill_n(memory + i * kBlock, kBlock, std::byte(i + 1));
-  {
-    Connection c(*fixture);
-    auto source = fixture->device(0).register_memory(memory, kBlocks * kBlock, Rights::kLocal);
-    REQUIRE(source.has_value());
-    GuardedRegion target(fixture->device(1), kBlocks * kBlock, Rights::kRemoteWrite, 1);
-    const RemoteRegion remote = share(c.a(), target.region);
-    for (const bool whole : {true, false}) {
-      CAPTURE(whole);
-      // What its owner must not do while the region is open.
-      if (!whole) REQUIRE(::munmap(memory + 5 * kBlock, kBlock) == 0);
-      std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0});
-      std::vector<Copy> copies;
-      for (std::size_t i = 0; i < kBlocks; ++i)
-        copies.push_back({&*source, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
-      std::vector<TestOperation> writes(kBlocks);
-      for (std::size_t i = 0; i < kBlocks; ++i)
-        REQUIRE(c.a().write(std::span(&copies[i], 1), writes[i]).ok());
-      REQUIRE(fixture->until([&] {
-        return std::all_of(writes.begin(), writes.end(),
-                           [](const TestOperation& write) { return write.done(); });
-      }));
-      for (std::size_t i = 0; i < kBlocks; ++i) {
-        CAPTURE(i);
-        const bool there = whole || i != 5;
-        CHECK(writes[i].completions == 1);
-        CHECK(writes[i].last.code() == (there ? Code::kOk : Code::kInvalidArgument));
-        const Bytes got = target.bytes().subspan((kBlocks - 1 - i) * kBlock, kBlock);
-        if (there)
-          CHECK(std::all_of(got.begin(), got.end(), [&](std::byte b) { return b == std::byte(i + 1); }));
-      }
-      CHECK(c.b().counters().fetched_copies == (whole ? kBlocks : 2 * kBlocks - 1));
-    }
-    CHECK(c.a().error().ok());
-  }
-  ::munmap(mapped, kBlocks * kBlock);
 }
 
 TEST_CASE("of many writes the target tells which it has read before it reads the rest") {
