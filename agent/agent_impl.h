@@ -150,7 +150,8 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
       if (const auto cancelled = weak.lock()) cancelled->cancel();
     });
   });
-  // Where the loop's thread sleeps it is spared, if the operation has nothing to wait for.
+  // Where the loop's thread sleeps it is spared, if the operation has nothing to wait for. Only while it is
+  // the only one: what others complete calls back their users, who are not to be called from here.
   if (driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kHelpOperations) {
     const transport::Loop::Borrowed drive(*loop_);
     if (drive && switchboard_->submit_at_once(peer, operation)) return future;

@@ -59,7 +59,8 @@ void SoftEndpoint::schedule() {
 }
 
 void SoftEndpoint::schedule_turn(bool lazily) {
-  port_->schedule(*this, std::exchange(scheduled_, true), lazily);
+  if (!lazily) loop_->hurry();
+  if (!std::exchange(scheduled_, true)) port_->schedule(*this);
 }
 
 Status SoftEndpoint::refusal() {

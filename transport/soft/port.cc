@@ -78,9 +78,7 @@ void PortState::remove(SoftEndpoint& endpoint) {
   std::replace(running_.begin(), running_.end(), &endpoint, static_cast<SoftEndpoint*>(nullptr));
 }
 
-void PortState::schedule(SoftEndpoint& endpoint, bool again, bool lazily) {
-  if (loop_ != nullptr && !lazily) loop_->hurry();
-  if (again) return;
+void PortState::schedule(SoftEndpoint& endpoint) {
   scheduled_.push_back(&endpoint);
   if (scheduled_.size() == 1 && loop_ != nullptr) loop_->defer_lazily(*this);
 }
