@@ -152,7 +152,7 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
   });
   // Where the loop's thread sleeps it is spared, if the operation has nothing to wait for. Only while it is
   // the only one: what others complete calls back their users, who are not to be called from here.
-  if (driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kHelpOperations) {
+  if (driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kBorrowOperations) {
     const transport::Loop::Borrowed drive(*loop_);
     if (drive && switchboard_->submit_at_once(peer, operation)) return future;
   }

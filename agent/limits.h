@@ -14,9 +14,12 @@ using slime::limits::kOperationDeadline;
 using slime::limits::kTokenBytes;
 
 // ---- waiting
-// With more operations under way whoever waits leaves the loop to its thread, if it has one.
-inline constexpr std::size_t kHelpOperations = 1;
-// A one-sided operation of so many bytes counts as two: to spin for what takes long does not pay.
+// With more operations under way whoever waits leaves the loop to its thread, if it has one: one, and another
+// that ends while it waits, as what gives back the memory of an answer does.
+inline constexpr std::size_t kHelpOperations = 2;
+// With more, what begins another one leaves it to the thread as well.
+inline constexpr std::size_t kBorrowOperations = 1;
+// A one-sided operation of so many bytes counts as more: to spin for what takes long does not pay.
 inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
 
 // ---- connecting

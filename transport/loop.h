@@ -148,6 +148,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void defer_lazily(Deferred& deferred);
   // What was deferred lazily may not wait any more.
   void hurry() { urgent_ = true; }
+  // Inside a Borrowed: what is deferred by now calls back users, so it is for the thread. Else nothing.
+  void leave_to_thread() { left_ = borrowed_; }
   // It may be on the list, or not.
   void drop_deferred(Deferred& deferred);
   void add_poller(Poller& poller);
@@ -158,7 +160,6 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
     FdHandler* handler;
     std::uint32_t generation;
   };
-  class DriveScope;
 
   Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake, UniqueFd bed);
   [[nodiscard]] bool nobody_else_drives() const;
@@ -225,6 +226,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool pollers_removed_ = false;
   bool by_thread_ = false;           // our own thread drives
   bool borrowed_ = false;            // somebody has a Borrowed
+  bool left_ = false;                // who has it leaves the rest to the thread
   bool helping_ = false;             // a helper does, who never blocks
   bool fds_told_ = false;            // descriptors had something since a helper began
   TimePoint thread_until_ = kNever;  // when our thread wakes by itself, while it has lent the drive

@@ -82,13 +82,13 @@ bool Loop::borrow() {
 
 void Loop::give_back() {
   run_last();
-  borrowed_ = false;
+  borrowed_ = left_ = false;
   end_drive();
 }
 
 // What this drive has left to do is done sooner than the thread is awake.
 void Loop::run_last() {
-  for (int i = 0; urgent_ && i < limits::kLoopLastTurns; ++i) run_deferred();
+  for (int i = 0; urgent_ && !left_ && i < limits::kLoopLastTurns; ++i) run_deferred();
 }
 
 // The end of a drive by a caller, who may have left what the thread, if it sleeps, does not know of.

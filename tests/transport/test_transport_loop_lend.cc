@@ -208,6 +208,34 @@ TEST_CASE("deferred work that a caller leaves behind is run by the thread, if it
   CHECK(steady_clock().now() < end);
 }
 
+TEST_CASE("what calls back users is not run by a caller that only begins something") {
+  struct Ending final : Deferred {
+    void run_deferred() noexcept override {
+      by = std::this_thread::get_id();
+      done.reach();
+    }
+    std::thread::id by;  // written before `done`
+    Goal done;
+  };
+  const auto loop = start_loop();
+  for (int round = 0; round < 400; ++round) {
+    const bool leave = round % 2 == 0;
+    Ending ending;
+    for (bool borrowed = false; !borrowed;) {
+      std::this_thread::yield();
+      const Loop::Borrowed drive(*loop);
+      if (!drive) continue;
+      borrowed = true;
+      loop->defer(ending);
+      loop->hurry();
+      if (leave) loop->leave_to_thread();
+    }
+    ending.done.sleep();
+    CHECK((ending.by == std::this_thread::get_id()) != leave);
+    loop->run([] {});  // it has returned from there
+  }
+}
+
 TEST_CASE("a borrowed loop belongs to the borrower alone, after what was posted before") {
   const auto loop = start_loop();
   int got = 0;

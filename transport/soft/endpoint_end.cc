@@ -53,6 +53,7 @@ void SoftEndpoint::break_now(Status reason) {
   });
   asked_ = {};
   schedule_turn();
+  loop_->leave_to_thread();
 }
 
 // In a turn of its own, so outside the wire's events and every callback.

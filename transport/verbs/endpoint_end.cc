@@ -74,6 +74,7 @@ void VerbsEndpoint::break_now(Status reason) {
   arm(flush_by_);
   in_burst_ = false;
   schedule();
+  loop_->leave_to_thread();
 }
 
 // A message came, and one of ours was acknowledged.
