@@ -215,10 +215,10 @@ Result<std::string> measure_cache(const CacheOptions& options) {
     const auto right = load.verify();
     if (!right) return right.error();
     verified = verified && *right;
-    const auto value = measure_limit(
+    const auto values = measure_limit(
         limit, for_limit, *server, [&limits](const std::string& command) { return limits.measure(command); });
-    if (!value) return value.error();
-    figures.add_limit(value->value, value->variant);
+    if (!values) return values.error();
+    for (const LimitValue& value : *values) figures.add_limit(value.value, value.variant);
   }
   out["provider"] = provider;
   out["verified"] = verified;

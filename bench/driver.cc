@@ -173,14 +173,14 @@ void Measurement::add_figures(const Totals& totals) {
 }
 
 Status Measurement::add_limit() {
-  const auto value =
+  const auto values =
       measure_limit(limit_, options_, server_[0], [this](const std::string& command) -> Result<double> {
         auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLimitAnswer);
         if (!text) return std::move(text).error();
         return json::parse(*text).get<double>();
       });
-  if (!value) return value.error();
-  figures_.add_limit(value->value, value->variant);
+  if (!values) return values.error();
+  for (const LimitValue& value : *values) figures_.add_limit(value.value, value.variant);
   return {};
 }
 

@@ -16,7 +16,7 @@ double median(std::vector<double> values);
 class Figures {
  public:
   void add(const std::string& name, double value) { values_[name].push_back(value); }
-  // The limit, as it was in the same round.
+  // One variant of the limit, as it was in the same round.
   void add_limit(double value, const std::string& variant);
 
   // Into `out`: each figure's median by its name; under "spread" the least and the largest of the rounds; the
@@ -24,9 +24,9 @@ class Figures {
   void put(nlohmann::json& out, const Limit& limit) const;
 
  private:
+  [[nodiscard]] const std::pair<const std::string, std::vector<double>>& best(const Limit& limit) const;
   std::map<std::string, std::vector<double>> values_;
-  std::vector<double> limits_;
-  std::vector<std::string> variants_;
+  std::map<std::string, std::vector<double>> limits_;  // of each variant
 };
 
 // This machine and moment, for whoever reads the figures later.

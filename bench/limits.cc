@@ -17,7 +17,7 @@ constexpr LimitKind kKinds[] = {LimitKind::kPingPong,  LimitKind::kRing,   Limit
                                 LimitKind::kProcessVm};
 constexpr std::uint64_t kPingPongBytes = 64;
 constexpr double kPart = 0.5;        // of the time that the measurement has
-constexpr double kLeastSpan = 0.05;  // seconds
+constexpr double kLeastSpan = 0.05;  // seconds, of each variant
 constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
 constexpr int kSocketBuffers[] = {0, 4 << 20};
 
@@ -228,7 +228,7 @@ Result<double> LimitClient::measure(const std::string& command) {
   auto words = parse(command);
   if (!words) return std::move(words).error();
   const double variants = static_cast<double>(limit_variants(words->kind, options_).size());
-  const Nanos span = to_nanos(std::max(kLeastSpan, options_.seconds * kPart) / variants);
+  const Nanos span = to_nanos(std::max(kLeastSpan, options_.seconds * kPart / variants));
   const bool latency = options_.inflight == 1 && options_.clients == 1;
   const auto figure = [latency](const RawEcho& echo) { return latency ? echo.p50_us : echo.ops_per_s; };
   switch (words->kind) {
@@ -260,21 +260,19 @@ Result<double> LimitClient::measure(const std::string& command) {
   return Status(Code::kInternal, "no such limit");
 }
 
-Result<LimitValue> measure_limit(const Limit& limit, const Options& options, Child& server,
-                                 const std::function<Result<double>(const std::string& command)>& measure) {
-  LimitValue best;
+Result<std::vector<LimitValue>> measure_limit(
+    const Limit& limit, const Options& options, Child& server,
+    const std::function<Result<double>(const std::string& command)>& measure) {
+  std::vector<LimitValue> values;
   for (const std::string& variant : limit_variants(limit.kind, options)) {
     const std::string what = str(limit_word(limit.kind), " ", variant);
     auto word = server.ask(str("RAW ", what), "RAW", kAnswer);
     if (!word) return std::move(word).error();
     const auto measured = measure(str(what, " ", *word));
     if (!measured) return measured.error();
-    const double value = *measured * limit.scale;
-    if (best.variant.empty() || (limit.less_is_better ? value < best.value : value > best.value)) {
-      best = {value, variant};
-    }
+    values.push_back({*measured * limit.scale, variant});
   }
-  return best;
+  return values;
 }
 
 }  // namespace slime::bench

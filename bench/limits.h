@@ -73,13 +73,14 @@ class LimitClient {
   Pages remote_;
 };
 
-// The value of the best variant, and which one it was. `server` has a LimitServer that takes "RAW <command>";
+// The value of each variant. `server` has a LimitServer that takes "RAW <command>";
 // `measure` is the client's side: gets a command, returns a value.
 struct LimitValue {
   double value = 0;
   std::string variant;
 };
-Result<LimitValue> measure_limit(const Limit& limit, const Options& options, Child& server,
-                                 const std::function<Result<double>(const std::string& command)>& measure);
+Result<std::vector<LimitValue>> measure_limit(
+    const Limit& limit, const Options& options, Child& server,
+    const std::function<Result<double>(const std::string& command)>& measure);
 
 }  // namespace slime::bench

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/str.h"
 #include "tests/transport/fixture.h"
@@ -103,6 +104,25 @@ struct Scripted {
   std::unique_ptr<Endpoint> endpoint;  // before the recorder
   RemoteRegion remote;
 };
+
+inline std::vector<FrameHeader> headers_of(Bytes sent) {
+  std::vector<FrameHeader> out;
+  while (sent.size() >= sizeof(FrameHeader)) {
+    FrameHeader header;
+    std::memcpy(&header, sent.data(), sizeof header);
+    out.push_back(header);
+    sent = sent.subspan(sizeof header + header.payload_bytes);
+  }
+  CHECK(sent.empty());
+  return out;
+}
+
+// What one scripted endpoint has sent since it was asked last.
+inline std::vector<FrameHeader> sent_by(Scripted& s) {
+  s.turns();
+  const ByteVector sent = std::exchange(s.wire->sent, {});
+  return headers_of(sent);
+}
 
 inline ByteVector frame(const FrameHeader& header, Bytes payload = {}) {
   ByteVector out;

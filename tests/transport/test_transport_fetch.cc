@@ -54,25 +54,6 @@ ByteVector fetch_frame(const MemoryRegion& region, std::uint64_t operation,
 
 std::uint64_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
-std::vector<FrameHeader> headers_of(Bytes sent) {
-  std::vector<FrameHeader> out;
-  while (sent.size() >= sizeof(FrameHeader)) {
-    FrameHeader header;
-    std::memcpy(&header, sent.data(), sizeof header);
-    out.push_back(header);
-    sent = sent.subspan(sizeof header + header.payload_bytes);
-  }
-  CHECK(sent.empty());
-  return out;
-}
-
-// What one scripted endpoint has sent since it was asked last.
-std::vector<FrameHeader> sent_by(Scripted& s) {
-  s.turns();
-  const ByteVector sent = std::exchange(s.wire->sent, {});
-  return headers_of(sent);
-}
-
 TEST_CASE("a long write sends these bytes, and a short one its own") {
   ScriptMemory memory;
   Scripted s(&memory);

@@ -206,6 +206,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void stage_messages();
   bool barrier_passed(std::uint64_t barrier);
   bool stage_write();
+  bool patient_write();
   bool stage_answer();
   Result<std::size_t> write_staged();
   void zero_answer(std::size_t index);
@@ -263,7 +264,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void on_read_done(const FrameHeader& header);
   void on_goodbye();
   void lost(const Status& cause);
-  void queue_ack(std::uint64_t operation, Code code);
+  void queue_ack(std::uint64_t operation, Code code, bool patient = false);
   void corrupt(std::string_view what);
   bool use_credit(const FrameHeader& header);
   void top_up();
@@ -339,6 +340,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Queue<Staged> staged_;
   std::size_t staged_bulk_ = 0;
   Queue<Ack> acks_;
+  bool acks_due_ = false;           // all that are there now
+  std::size_t patient_writes_ = 0;  // of ours, since the last one whose ack we wanted at once
+  std::uint64_t patient_bytes_ = 0;
   Queue<Answer> answers_;
   std::uint64_t credits_to_return_ = 0;
   bool answers_turn_ = false;

@@ -202,6 +202,7 @@ void SoftEndpoint::on_timer() {
                         str("the connection to ", who_.peer_name, " was closed before this had completed")));
     return;
   }
+  acks_due_ = true;
   TimePoint next = state_ == State::kClosing ? close_by_ : kNever;
   return_idle_credits(now, next);
   expire_messages(now, next);

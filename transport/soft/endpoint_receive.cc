@@ -227,9 +227,9 @@ void SoftEndpoint::end_payload() {
     current_write_ = 0;
     return;
   }
-  if (working() && frame_.flags == kFlagLast) {
+  if (working() && (frame_.flags & kFlagLast) != 0) {
     end_write();
-    queue_ack(frame_.operation, current_write_code_);
+    queue_ack(frame_.operation, current_write_code_, (frame_.flags & kFlagPatient) != 0);
   }
 }
 
@@ -330,9 +330,13 @@ void SoftEndpoint::deliver_arrived() {
 // ------------------------------------------------------------------------------------------ one-sided
 // operations
 
-void SoftEndpoint::queue_ack(std::uint64_t operation, Code code) {
+void SoftEndpoint::queue_ack(std::uint64_t operation, Code code, bool patient) {
   if (acks_.size() >= limits::kMaxOperations) return corrupt("it has more writes in flight than allowed");
   acks_.push_back({operation, code});
+  if (!patient)
+    acks_due_ = true;
+  else if (!acks_due_)
+    arm(loop_->now() + limits::kAckPatience);  // for a sender that did not send the next one
 }
 
 // The next part of a write that has begun, or the first of one.

@@ -185,13 +185,15 @@ void SoftEndpoint::stage_control() {
   }
   header = {};
   header.type = FrameType::kAck;
-  while (!acks_.empty() && !burst_full(limits::kBurstSmallFrames)) {
+  if (state_ == State::kClosing) acks_due_ = true;
+  while (acks_due_ && !acks_.empty() && !burst_full(limits::kBurstSmallFrames)) {
     const Ack ack = acks_.pop_front();
     header.operation = ack.operation;
     header.code = static_cast<std::uint8_t>(ack.code);
     header.value = take_fetched();
     push_staged(header);
   }
+  if (acks_.empty()) acks_due_ = false;
   if (fetched_ != fetched_told_ && !burst_full(limits::kBurstSmallFrames)) {
     header = {};
     header.type = FrameType::kFetched;
@@ -313,6 +315,7 @@ bool SoftEndpoint::stage_write() {
         static_cast<std::uint32_t>(std::min<std::uint64_t>(copy.length_bytes - offset, limits::kChunkBytes));
     operation->started = true;
     operation->copy_offset += part;
+    patient_bytes_ += part;
     if (operation->copy_offset == copy.length_bytes) {
       operation->copy_offset = 0;
       ++operation->next_copy;
@@ -323,8 +326,8 @@ bool SoftEndpoint::stage_write() {
     header.key = copy.remote->descriptor().keys[0];
     header.offset = copy.remote_offset + offset;
     if (operation->copy_offset == 0 && skip_empty() && !operation->has_imm) {
-      header.flags = kFlagLast;
       writes_.pop_front();
+      header.flags = patient_write() ? kFlagLast | kFlagPatient : kFlagLast;
     }
     Staged& frame = push_staged(header);
     frame.data = copy.local->data() + copy.local_offset + offset;
@@ -332,6 +335,19 @@ bool SoftEndpoint::stage_write() {
     staged_bulk_ += part;
     return true;
   }
+  return false;
+}
+
+// Whether the ack of the write whose last part is next may wait for that of one behind it. One at a time they
+// cost both sides as much as the bytes do; but half of what is in flight is asked for while the rest moves.
+bool SoftEndpoint::patient_write() {
+  OneSided* const next = writes_.empty() ? nullptr : operations_.find(writes_.front());
+  ++patient_writes_;
+  if (next != nullptr && goes_by_wire(*next) && next->way == Way::kWire &&
+      patient_writes_ < in_flight() / 2 && patient_bytes_ < limits::kAckBytes)
+    return true;
+  patient_writes_ = 0;
+  patient_bytes_ = 0;
   return false;
 }
 
@@ -440,7 +456,7 @@ void SoftEndpoint::on_sent(Staged& frame) {
       return;
     case FrameType::kWrite:
       staged_bulk_ -= frame.header.payload_bytes;
-      if (frame.header.flags != kFlagLast) return;
+      if ((frame.header.flags & kFlagLast) == 0) return;
       [[fallthrough]];
     case FrameType::kImm:
       operations_.find(Handle::unpack(frame.header.operation))->sent = true;

@@ -31,7 +31,7 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
     case FrameType::kWrite:
       return Shape{.payload_least = 1,
                    .payload_most = limits::kChunkBytes,
-                   .flags = kFlagLast,
+                   .flags = kFlagLast | kFlagPatient,
                    .operation = true,
                    .region = true,
                    .offset = true};
@@ -94,6 +94,7 @@ Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes) {
   if (header.payload_bytes < shape->payload_least || header.payload_bytes > shape->payload_most)
     return corrupt(header, str("a payload of ", header.payload_bytes, " bytes"));
   if (header.reserved != 0 || (header.flags & ~shape->flags) != 0) return corrupt(header, "unknown flags");
+  if (header.flags == kFlagPatient) return corrupt(header, "no ack that could wait");
   if (header.code >= kCodeCount || (!shape->code && header.code != 0))
     return corrupt(header, "an unexpected code");
   if ((header.operation != 0) != shape->operation) return corrupt(header, "a wrong operation");

@@ -32,6 +32,8 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagLast = 1;     // kWrite, kFetch: the last part; an ack follows
 inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
+inline constexpr std::uint8_t kFlagPatient =
+    4;  // kWrite, with kFlagLast: its ack may wait for the next one's
 
 struct FrameHeader {
   FrameType type{};
@@ -71,8 +73,8 @@ struct Parameters {
   std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
 
   static constexpr std::size_t kBytes = 12;
-  // 2: with atomics; 3: messages carry grants; 4: fetches
-  static constexpr std::uint32_t kVersion = 4;
+  // 2: with atomics; 3: messages carry grants; 4: fetches; 5: acks that wait
+  static constexpr std::uint32_t kVersion = 5;
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };
