@@ -73,8 +73,8 @@ inline constexpr std::size_t kPromptParts = 7;
 inline constexpr std::uint32_t kChunkBytes = 256 * 1024;
 // Posted and not completed operations of one endpoint; the next is refused.
 inline constexpr std::size_t kMaxOperations = 4096;
-// Acks of writes wait for others until so many bytes were written since the last ones, and for that long where
-// the next write does not come.
+// Acks of writes wait for others until so many bytes were written since the last ones, and for that long
+// where the next write does not come.
 inline constexpr std::uint64_t kAckBytes = 512 * 1024;
 inline constexpr Nanos kAckPatience = std::chrono::milliseconds(1);
 // Reads that one side may have asked of the other and not received, as requests; the initiator queues the

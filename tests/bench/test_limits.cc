@@ -197,15 +197,16 @@ TEST_CASE("raw TCP: echo, stream and connect") {
   }
 }
 
-TEST_CASE("figures are medians of rounds, with their spread and the ratio of the medians") {
+TEST_CASE(
+    "figures are medians of rounds, with their spread and the ratio of the medians, that of a limit the best "
+    "of its ways") {
   CHECK(median({}) == 0);
   CHECK(median({3, 1, 2}) == 2);
   CHECK(median({4, 1, 2, 3}) == 2.5);
   Figures figures;
   for (const double value : {10.0, 30.0, 20.0}) figures.add("p50_us", value);
-  figures.add_limit(5, "b");
-  figures.add_limit(10, "c");
-  figures.add_limit(4, "a");
+  for (const double value : {5.0, 4.0, 10.0}) figures.add_limit(value, "steady");
+  for (const double value : {1.0, 9.0, 9.0}) figures.add_limit(value, "lucky once");
   nlohmann::json out;
   Limit limit;
   limit.name = "something";
@@ -216,9 +217,9 @@ TEST_CASE("figures are medians of rounds, with their spread and the ratio of the
   CHECK(out["spread"]["p50_us"] == nlohmann::json{10, 30});
   CHECK(out["limit"]["value"] == 5);
   CHECK(out["limit"]["spread"] == nlohmann::json{4, 10});
-  CHECK(out["limit"]["variant"] == "b");
+  CHECK(out["limit"]["variant"] == "steady");
   CHECK(out["ratio_to_limit"] == 4);
-  CHECK(out["ratio_spread"] == nlohmann::json{2, 5});
+  CHECK(out["ratio_spread"] == nlohmann::json{2, 7.5});
 }
 
 }  // namespace
