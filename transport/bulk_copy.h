@@ -20,6 +20,11 @@ namespace slime::transport {
 void bulk_copy_cold(void* to, const void* from, std::size_t bytes, const void* next);
 void bulk_copy_end();
 
+// The first lines of a short block that is copied next: the processor finds the rest by itself.
+inline void ask_for_block(const std::byte* block) {
+  for (std::size_t at = 0; at < limits::kAskedBytes; at += 64) __builtin_prefetch(block + at);
+}
+
 // Whether what is copied lately fits into the last level cache. Blocks that are copied again and again are
 // better kept there; with more of them than fit, each one only evicts what the next one needs.
 //

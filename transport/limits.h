@@ -136,6 +136,8 @@ inline constexpr Nanos kLoanLookMost = std::chrono::milliseconds(20);
 // The shortest block that may be copied past the caches: below it the first lines, which have to be waited
 // for, are too much of it.
 inline constexpr std::size_t kColdCopyBytes = 16 * 1024;
+// Of a shorter one that is copied next.
+inline constexpr std::size_t kAskedBytes = 4 * 64;
 // The last level cache where the kernel does not say.
 inline constexpr std::size_t kUsualCacheBytes = 32 * 1024 * 1024;
 

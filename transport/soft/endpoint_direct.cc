@@ -45,6 +45,11 @@ class Holding {
     }
     return Code::kOk;
   }
+  // Whether it would hold the same for this one.
+  [[nodiscard]] bool holds(const Copy& copy) const {
+    return copy.local == local_ && copy.remote == remote_ &&
+           window_.covers(copy.remote->descriptor(), need_, copy.remote_offset, copy.length_bytes);
+  }
   [[nodiscard]] bool mapped() const { return window_.mapped(); }
   // Of memory that is mapped.
   [[nodiscard]] std::byte* there(std::uint64_t offset) const { return window_.data + offset; }
@@ -102,6 +107,31 @@ class Holding {
   Pin pin_;
 };
 
+// The first blocks of `copies`, as long as they are short ones of the regions that are held, and as the step
+// lasts. How many; `bytes` are added up.
+std::size_t copy_short(std::span<const Copy> copies, const Holding& holding, bool read, std::uint64_t& left,
+                       std::uint64_t& bytes) {
+  std::byte* const here = copies[0].local->data();
+  std::byte* const there = holding.there(0);
+  const std::byte* const source = read ? there : here;
+  std::byte* const target = read ? here : there;
+  std::size_t count = 0;
+  while (left > 0 && count < copies.size()) {
+    const Copy& copy = copies[count];
+    if (copy.length_bytes >= limits::kColdCopyBytes || !holding.holds(copy)) break;
+    if (count + 1 < copies.size()) {
+      const Copy& next = copies[count + 1];
+      ask_for_block(source + (read ? next.remote_offset : next.local_offset));
+    }
+    std::memcpy(target + (read ? copy.local_offset : copy.remote_offset),
+                source + (read ? copy.remote_offset : copy.local_offset), copy.length_bytes);
+    left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
+    bytes += copy.length_bytes;
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 // Decided once, for the whole batch: the first time that nothing is in front of it.
@@ -154,6 +184,12 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
       if (copy_left_ == 0) break;
       Code code = holding.hold(copy);
       if (code != Code::kOk) return code;
+      if (holding.mapped() && operation.copy_offset == 0 && copy.length_bytes < limits::kColdCopyBytes) {
+        operation.started = true;
+        operation.next_copy += copy_short(operation.copies.subspan(operation.next_copy), holding, read,
+                                          copy_left_, counters_.direct_bytes);
+        continue;
+      }
       const std::uint64_t at = operation.copy_offset;
       const std::uint64_t part = std::min(copy.length_bytes - at, copy_left_);
       std::byte* const here = copy.local->data() + copy.local_offset + at;
