@@ -203,7 +203,9 @@ class OneSidedOperation final : public PostedOperation<None> {
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
                     std::uint32_t imm);
   [[nodiscard]] std::string describe() const override;
-  [[nodiscard]] std::size_t weight() const override { return bytes_ < limits::kHelpBytes ? 1 : limits::kHelpOperations + 1; }
+  [[nodiscard]] std::size_t weight() const override {
+    return bytes_ < limits::kHelpBytes ? 1 : limits::kHelpOperations + 1;
+  }
 
  private:
   [[nodiscard]] Status bind(Session& session) override;
