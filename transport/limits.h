@@ -120,7 +120,7 @@ inline constexpr std::size_t kPromptCopyBlocks = 16;
 inline constexpr std::size_t kFetchBlocks = 256;
 // What a peer may be asked to read before it has said that it did: messages wait behind that.
 inline constexpr std::uint64_t kFetchAhead = 1024 * 1024;
-// Of whole writes it is told after so many of these, before the rest is read: it asks for others meanwhile.
+// It is told after so many of these, before the rest is read: it asks for others meanwhile.
 inline constexpr std::uint64_t kFetchTold = kFetchAhead / 2;
 // Writes of fewer bytes bring them along, and those of shorter blocks: for each piece of memory the kernel
 // looks up a page, which takes longer than copying 1 KiB twice (measured: 4 KiB takes as long either way).

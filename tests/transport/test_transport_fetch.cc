@@ -215,6 +215,50 @@ TEST_CASE("a peer's blocks are read into the region, and acknowledged with what 
         "d200000000000000");
 }
 
+TEST_CASE("parts of writes that come together are read together, and a bad one fails its own write alone") {
+  const ByteVector source = random_data(1000, 2);
+  const std::uint64_t from = address_of(source.data());
+  for (const bool good : {true, false}) {
+    CAPTURE(good);
+    ScriptMemory memory;
+    Scripted s(&memory);
+    GuardedRegion target(s.device, 1000, Rights::kRemoteWrite, 1);
+    ByteVector expected = target.copy();
+    ByteVector bytes;
+    const auto part = [&](std::uint64_t operation, std::uint64_t offset, bool last, bool arrives) {
+      const ByteVector more = fetch_frame(target.region, operation, {{from + 7, offset, 50}}, last);
+      bytes.insert(bytes.end(), more.begin(), more.end());
+      if (arrives)
+        std::copy_n(source.begin() + 7, 50, expected.begin() + static_cast<std::ptrdiff_t>(offset));
+    };
+    part(1, 0, true, true);
+    part(2, 100, false, true);
+    part(2, good ? 200 : 951, false, good);  // beyond the end
+    part(2, 300, true, good);
+    part(3, 400, false, true);
+    s.wire->deliver(bytes);
+    CHECK(target.copy() == expected);
+    if (good) CHECK(memory.calls == 1);
+    s.wire->deliver(frame({.type = FrameType::kImm, .operation = 3, .value = 4}));
+    const auto code_of = [headers = sent_by(s)](std::uint64_t operation) {
+      int acks = 0;
+      Code code = Code::kInternal;
+      for (const FrameHeader& header : headers) {
+        if (header.type != FrameType::kAck || header.operation != operation) continue;
+        ++acks;
+        code = static_cast<Code>(header.code);
+      }
+      CHECK(acks == 1);
+      return code;
+    };
+    CHECK(code_of(1) == Code::kOk);
+    CHECK(code_of(2) == (good ? Code::kOk : Code::kPermissionDenied));
+    CHECK(code_of(3) == Code::kOk);
+    CHECK(s.recorder.imms == std::vector<std::uint32_t>{4});
+    CHECK(s.endpoint->counters().fetched_copies == (good ? 3 : 2));
+  }
+}
+
 TEST_CASE(
     "what the target cannot read, or the peer may not write, is refused alone, and brings no notification") {
   const ByteVector source = random_data(100, 2);

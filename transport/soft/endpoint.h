@@ -233,7 +233,6 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool on_fetched(std::uint64_t done);
   void begin_fetch(const FrameHeader& header);
   bool end_fetch();
-  void await_fetch(std::span<const FetchBlock> blocks);
   void fetch_awaited();
   Code fetch(const FrameHeader& write, std::span<const FetchBlock> blocks);
 
@@ -367,8 +366,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Code current_write_code_ = Code::kOk;
   bool current_write_fetched_ = false;
   std::unique_ptr<FetchBlocks> fetch_blocks_;  // once the peer has sent some
-  bool fetch_is_whole_ = false;                // the frame is all of its write
-  std::vector<FrameHeader> awaited_;           // such writes, to be read together; the value: of blocks
+  std::vector<FrameHeader> awaited_;           // parts of writes, to be read together; the value: of blocks
   std::vector<FetchBlock> awaited_blocks_;     // of these, in their order
   std::uint64_t fetched_ = 0;                  // bytes of fetches, dealt with since the beginning
   std::uint64_t fetched_told_ = 0;

@@ -112,7 +112,6 @@ bool SoftEndpoint::on_fetched(std::uint64_t done) {
 void SoftEndpoint::begin_fetch(const FrameHeader& header) {
   if (peer_memory_ == nullptr || !peer_memory_->fetches())
     return corrupt("it wants memory read that we cannot read");
-  fetch_is_whole_ = current_write_ == 0 && header.flags == kFlagLast;
   if (!enter_write(header)) return;
   if (fetch_blocks_ == nullptr) fetch_blocks_ = std::make_unique<FetchBlocks>();
   payload_ = Payload::kFetch;
@@ -120,7 +119,7 @@ void SoftEndpoint::begin_fetch(const FrameHeader& header) {
 }
 
 // A frame's blocks are there: at most a chunk of bulk data, and no more of such frames than we have room for
-// in one turn. True: they are the whole write, which ends with others.
+// in one turn. False: they will not be read.
 bool SoftEndpoint::end_fetch() {
   const std::span<const FetchBlock> blocks(fetch_blocks_->data(), frame_.payload_bytes / sizeof(FetchBlock));
   std::uint64_t total = 0;
@@ -136,45 +135,39 @@ bool SoftEndpoint::end_fetch() {
     return false;
   }
   fetched_ += total;
-  if (fetch_is_whole_) {
-    await_fetch(blocks);
-    return true;
-  }
-  if (current_write_code_ == Code::kOk) {
-    current_write_code_ = fetch(frame_, blocks);
-    current_write_fetched_ = current_write_code_ == Code::kOk;
-  }
-  return false;
-}
-
-// A call of the kernel's and the look at the peer cost as much as 10 KiB: whole writes to one region that
-// come one behind the other are read together.
-void SoftEndpoint::await_fetch(std::span<const FetchBlock> blocks) {
+  // A call of the kernel's and the look at the peer cost as much as 10 KiB: what goes to one region, and
+  // comes one behind the other, is read together.
   if (!awaited_.empty() && (awaited_.front().region != frame_.region || awaited_.front().key != frame_.key ||
                             awaited_blocks_.size() + blocks.size() > limits::kFetchBlocks))
     fetch_awaited();
-  FrameHeader write;
-  write.operation = frame_.operation;
-  write.region = frame_.region;
-  write.key = frame_.key;
-  write.value = blocks.size();
-  awaited_.push_back(write);
+  if (!working() || current_write_code_ != Code::kOk) return false;
+  FrameHeader part = frame_;
+  part.value = blocks.size();
+  awaited_.push_back(part);
   awaited_blocks_.insert(awaited_blocks_.end(), blocks.begin(), blocks.end());
+  return true;
 }
 
-// Before whatever comes behind these writes, and before anything is answered.
+// Before whatever comes behind these parts of writes, and before anything is answered.
 void SoftEndpoint::fetch_awaited() {
   if (awaited_.empty()) return;
   const Code together = fetch(awaited_.front(), awaited_blocks_);
   std::span<const FetchBlock> blocks(awaited_blocks_);
-  for (const FrameHeader& write : awaited_) {
-    const std::span<const FetchBlock> its = blocks.first(write.value);
-    blocks = blocks.subspan(write.value);
+  Code code = Code::kOk;  // of the write whose parts these are
+  for (const FrameHeader& part : awaited_) {
+    const std::span<const FetchBlock> its = blocks.first(part.value);
+    blocks = blocks.subspan(part.value);
     // Which of them it was.
-    const Code code = together == Code::kOk || awaited_.size() == 1 ? together : fetch(write, its);
+    if (code == Code::kOk && together != Code::kOk) code = awaited_.size() == 1 ? together : fetch(part, its);
+    if (part.flags != kFlagLast) continue;
+    current_write_fetched_ = false;
     if (code == Code::kOk) ++counters_.fetched_copies;
-    queue_ack(write.operation, code);
+    queue_ack(part.operation, std::exchange(code, Code::kOk));
     if (!working()) break;
+  }
+  if (awaited_.back().flags != kFlagLast) {  // more of that one is to come
+    current_write_code_ = code;
+    current_write_fetched_ = true;
   }
   awaited_.clear();
   awaited_blocks_.clear();

@@ -224,7 +224,7 @@ void SoftEndpoint::end_payload() {
     return;
   }
   if (kind == Payload::kFetch && end_fetch()) {
-    current_write_ = 0;
+    if (frame_.flags == kFlagLast) current_write_ = 0;
     return;
   }
   if (working() && (frame_.flags & kFlagLast) != 0) {
