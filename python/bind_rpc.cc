@@ -1,5 +1,10 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <system_error>
 
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -10,8 +15,19 @@ namespace {
 // A request that a worker has taken. Thread: holds the GIL.
 class PyRequest {
  public:
-  explicit PyRequest(std::shared_ptr<rpc::Request> request) : request_(std::move(request)) {}
+  PyRequest(std::shared_ptr<rpc::Request> request, std::shared_ptr<CancelFeed> feed)
+      : request_(std::move(request)), feed_(std::move(feed)) {}
   [[nodiscard]] const rpc::CallInfo& info() const { return request_->info(); }
+  [[nodiscard]] bool cancelled() const { return request_->cancelled(); }
+  // The number that the feed tells when it is cancelled.
+  std::uint64_t watch_cancel() {
+    static std::atomic<std::uint64_t> last{0};
+    const std::uint64_t id = ++last;
+    rpc::Request& request = *request_;
+    const nb::gil_scoped_release unlocked;
+    request.on_cancel([feed = feed_, id] { feed->push(id); });
+    return id;
+  }
   PyPayload take_payload() { return PyPayload(std::make_shared<Payload>(std::move(request_->payload()))); }
   void reply(nb::handle body) {
     answer();
@@ -38,6 +54,7 @@ class PyRequest {
     if (std::exchange(answered_, true)) raise(Code::kInvalidArgument, "the request was answered before");
   }
   ForkGuarded<rpc::Request> request_;
+  const std::shared_ptr<CancelFeed> feed_;
   bool answered_ = false;
 };
 
@@ -62,6 +79,27 @@ int PyPayload::get_buffer(PyObject* self, Py_buffer* view, int flags) {
   static std::byte nothing{};  // no null pointer for empty payloads
   auto* data = bytes.empty() ? &nothing : const_cast<std::byte*>(bytes.data());
   return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags);
+}
+
+CancelFeed::CancelFeed() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw std::system_error(errno, std::generic_category(), "eventfd");
+}
+
+void CancelFeed::push(std::uint64_t id) {
+  {
+    const std::lock_guard lock(mutex_);
+    ids_.push_back(id);
+  }
+  const std::uint64_t one = 1;
+  // Full (EAGAIN) means that somebody is being told.
+  [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
+}
+
+std::vector<std::uint64_t> CancelFeed::take() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t n = ::read(event_.get(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  return std::exchange(ids_, {});
 }
 
 void RequestQueue::push(rpc::Request request) {
@@ -91,8 +129,10 @@ std::shared_ptr<rpc::Request> RequestQueue::take() {
     auto request = std::make_shared<rpc::Request>(std::move(requests_.front()));
     requests_.pop_front();
     lock.unlock();
-    if (request->info().deadline > steady_clock().now()) return request;
-    request->refuse(Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free"));
+    if (!request->cancelled()) return request;
+    request->refuse(request->info().deadline <= steady_clock().now()
+                        ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
+                        : Status(Code::kCancelled, "cancelled before a worker was free"));
   }
 }
 
@@ -139,6 +179,9 @@ void bind_rpc(nb::module_& m) {
       .def(
           "seconds_left", [](const PyRequest& self) { return seconds_left(self.info()); },
           "Until the caller's deadline; None for no deadline.")
+      .def("cancelled", &PyRequest::cancelled, "Whether nobody waits for the answer any more.")
+      .def("watch_cancel", &PyRequest::watch_cancel,
+           "Its number among those that Service.take_cancelled() tells when nobody waits any more.")
       .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(),
            nb::sig("def reply(self, body: typing.Any) -> None"))
@@ -157,9 +200,14 @@ void bind_rpc(nb::module_& m) {
               request = queue.take();
             }
             if (!request) return nb::none();
-            return nb::cast(PyRequest(std::move(request)));
+            return nb::cast(PyRequest(std::move(request), queue.feed()));
           },
           nb::sig("def take(self) -> Request | None"), "Waits for a request. None once closed.")
+      .def(
+          "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
+          "Readable while take_cancelled() has something.")
+      .def("take_cancelled", [](const PyService& self) { return self.queue().feed()->take(); },
+           "Numbers of requests that were cancelled.")
       .def("close", [](const PyService& self) {
         if (self.forked()) return;
         RequestQueue& queue = self.queue();

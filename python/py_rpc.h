@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "base/unique_fd.h"
 #include "python/binding.h"
 
 namespace slime::python {
@@ -20,18 +21,36 @@ class PyPayload {
   ForkGuarded<Payload> payload_;
 };
 
+// Requests of async handlers that were cancelled: the loop, where no Python runs, tells an asyncio loop through
+// a descriptor. Thread: any.
+class CancelFeed {
+ public:
+  CancelFeed();
+  // Readable while there are some.
+  [[nodiscard]] int fd() const { return event_.get(); }
+  void push(std::uint64_t id);
+  std::vector<std::uint64_t> take();
+
+ private:
+  const UniqueFd event_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> ids_;
+};
+
 // Requests that wait for a Python worker: the loop pushes, workers take.
 class RequestQueue {
  public:
   explicit RequestQueue(std::size_t limit) : limit_(limit) {}
   // Answers by itself what it refuses. Thread: the loop.
   void push(rpc::Request request);
-  // Waits for a request whose deadline is not over; nothing when closed. Thread: any, without the GIL.
+  // Waits for a request that somebody still waits for; nothing when closed. Thread: any, without the GIL.
   std::shared_ptr<rpc::Request> take();
   // Answers what waits with kUnavailable; refuses the rest.
   void close();
+  [[nodiscard]] const std::shared_ptr<CancelFeed>& feed() const { return feed_; }
 
  private:
+  const std::shared_ptr<CancelFeed> feed_ = std::make_shared<CancelFeed>();
   const std::size_t limit_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -176,7 +176,18 @@ void ChannelImpl::revoke_region(std::string_view name) {
 
 void ChannelImpl::cancel(Ticket ticket) {
   const Scope scope(*this, false);
-  fail(Handle::unpack(ticket.value), Status(Code::kCancelled, "cancelled"));
+  const Handle handle = Handle::unpack(ticket.value);
+  tell_cancelled(handle);
+  fail(handle, Status(Code::kCancelled, "cancelled"));
+}
+
+// The peer's handler may stop: nobody waits for its answer. Of a deadline it knows by itself.
+void ChannelImpl::tell_cancelled(Handle handle) {
+  const Pending* const pending = pending_.find(handle);
+  if (pending == nullptr || pending->kind != Kind::kCall || !pending->sent || pending->pulling || closed_ ||
+      (peer_.optional_features & wire::kFeatureCancel) == 0)
+    return;
+  answer(wire::FrameType::kCancel, handle.packed());
 }
 
 Status ChannelImpl::admission(Kind kind) const {

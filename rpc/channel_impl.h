@@ -7,7 +7,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -15,51 +14,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "rpc/answer_box.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "transport/queue.h"
 
 namespace slime::rpc {
-
-class ChannelImpl;
-
-// Where answers of handlers wait for the loop. Outlives the channel as long as a request is unanswered.
-class AnswerBox final : public Request::Responder, public std::enable_shared_from_this<AnswerBox> {
- public:
-  struct Answer {
-    Handle served;
-    Result<ByteVector> reply;
-  };
-  AnswerBox(transport::Loop& loop, ChannelImpl& channel) : loop_(&loop), channel_(&channel) {}
-
-  // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
-  // answer before they return.
-  class AtOnce {
-   public:
-    explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
-    AtOnce(const AtOnce&) = delete;
-    AtOnce& operator=(const AtOnce&) = delete;
-    ~AtOnce() { at_once_ = outer_; }
-
-   private:
-    friend class AnswerBox;
-    const AnswerBox* const box_;
-    AtOnce* const outer_;
-  };
-
-  // The answer to what the channel serves under `ticket`, a packed Handle.
-  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
-  // The loop.
-  std::vector<Answer> take();
-  void close();  // the channel goes: what comes from now on is dropped
-
- private:
-  static thread_local AtOnce* at_once_;
-  std::mutex mutex_;
-  transport::Loop* loop_;
-  std::vector<Answer> answers_;
-  ChannelImpl* channel_;  // touched by the loop only
-};
 
 class ChannelImpl final : public Channel, private transport::Receiver {
  public:
@@ -221,6 +181,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void finish(Handle handle, Outcome&& outcome);
   void finish_call(Handle handle, Pending& pending, Payload&& reply);
   void tell_awaiting();
+  void tell_cancelled(Handle handle);
   void fail(Handle handle, Status status);  // sets maybe_executed by what left us
   void leave(bool from_loop);
   void run_done();
@@ -260,6 +221,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
   void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served);
+  Status on_cancel(const wire::Frame& frame);
+  void note_call(std::uint64_t call, Handle served);
   Status on_reply(const wire::Frame& frame);
   Status on_user_message(const wire::Frame& frame);
   Status on_user_ack(const wire::Frame& frame);
@@ -328,6 +291,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   SlotMap<Lent> lent_;
 
   SlotMap<Served> served_;
+  std::vector<Handle> served_by_call_;  // by the index of the caller's id: what a cancel names
   std::map<std::string, std::map<std::string, PeerMethod, std::less<>>, std::less<>> method_ids_;
   PeerMethod* last_method_ = nullptr;
   std::size_t methods_known_ = 0;

@@ -72,7 +72,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kClosing:
       return on_peer_closing();
     case FrameType::kCancel:
-      break;
+      return on_cancel(frame);
   }
   return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
 }
@@ -128,18 +128,40 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
   }
   const Handle handle = *served_.insert(served);
+  note_call(served.call, handle);
   if (!offered) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle);
     return {};
   }
   return pull(frame.body, [this, handle, info = std::move(info)](Result<Payload> body) mutable {
-    if (body) {
+    if (!body) {
+      send_answer(handle, std::move(body).error().with_context("reading the request"));
+    } else if (box_->cancelled(handle.packed(), kNever)) {
+      send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
+    } else {
       Server::Found nothing;
       serve(std::move(info), nothing, std::move(*body), handle);
-    } else if (const auto failed = served_.take(handle)) {
-      send_reply(*failed, std::move(body).error().with_context("reading the request"));
     }
   });
+}
+
+// Where a cancel finds it. The caller's ids are places in a table of its own, so that small ones are enough;
+// a request with a larger one is not found, and runs to its end.
+void ChannelImpl::note_call(std::uint64_t call, Handle served) {
+  const std::size_t index = Handle::unpack(call).index;
+  if (index >= limits::kMaxCalls) return;
+  if (index >= served_by_call_.size()) served_by_call_.resize(index + 1);
+  served_by_call_[index] = served;
+}
+
+// It may have been answered meanwhile, and the answer may be on its way.
+Status ChannelImpl::on_cancel(const Frame& frame) {
+  const std::size_t index = Handle::unpack(frame.header.id).index;
+  if (index >= served_by_call_.size()) return {};
+  const Handle handle = served_by_call_[index];
+  const Served* const served = served_.find(handle);
+  if (served != nullptr && served->call == frame.header.id) box_->cancel(handle.packed());
+  return {};
 }
 
 // The names of a method get a number on first use, once and for ever: a number means these names or nothing.

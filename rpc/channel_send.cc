@@ -200,36 +200,6 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
 
 // --------------------------------------------------------------------------------------- answers of handlers
 
-thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
-
-void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
-  const Handle served = Handle::unpack(ticket);
-  if (at_once_ != nullptr && at_once_->box_ == this) {
-    if (channel_ != nullptr) channel_->send_answer(served, std::move(reply));
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  if (loop_ == nullptr) return;
-  answers_.push_back({served, std::move(reply)});
-  if (answers_.size() > 1) return;  // somebody is about to look
-  loop_->post([box = shared_from_this()] {
-    if (box->channel_ != nullptr) box->channel_->take_answers();
-  });
-}
-
-std::vector<AnswerBox::Answer> AnswerBox::take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(answers_, {});
-}
-
-void AnswerBox::close() {
-  std::vector<Answer> dropped;
-  const std::lock_guard lock(mutex_);
-  loop_ = nullptr;
-  channel_ = nullptr;
-  dropped.swap(answers_);
-}
-
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
   for (AnswerBox::Answer& answer : box_->take()) send_answer(answer.served, std::move(answer.reply));
@@ -240,6 +210,8 @@ void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
   if (found == nullptr) return;
   const Served served = *found;
   served_.erase(handle);
+  if (box_->forget(handle.packed()))
+    reply = Status(Code::kCancelled, "its caller does not wait any more").with_maybe_executed(true);
   send_reply(served, std::move(reply));
 }
 

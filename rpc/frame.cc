@@ -33,7 +33,7 @@ constexpr std::array<std::uint8_t, 14> kFields{
     /* kRegionRevoked */ kHasName,
     /* kPing */ kHasId,
     /* kPong */ kHasId,
-    /* kCancel */ kNoType,
+    /* kCancel */ kHasId,
     /* kClosing */ 0,
 };
 

@@ -16,9 +16,11 @@
 namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 1;
-// Bits of features that this build cannot do without, and of those that it can use. None yet.
+// Bits of features: a frame that needs one goes only to a peer that has it.
+inline constexpr std::uint64_t kFeatureCancel = 1;  // kCancel
+// Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = 0;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -33,7 +35,7 @@ enum class FrameType : std::uint8_t {
   kRegionRevoked = 9,  // a region that was described is gone
   kPing = 10,
   kPong = 11,
-  kCancel = 12,   // reserved: tells the peer that nobody waits for a call; behind a feature bit
+  kCancel = 12,   // nobody waits for the answer of that request any more; it is answered all the same
   kClosing = 13,  // the last frame that asks for anything: only answers follow
 };
 

@@ -211,8 +211,12 @@ void Server::Impl::worker() noexcept {
     queue_.pop_front();
     const bool expired = job.request.info().deadline <= clock_.now();
     if (expired) ++counters_.expired;
+    const bool cancelled = !expired && job.request.cancelled();
+    if (cancelled) ++counters_.cancelled;
     lock.unlock();
-    if (expired) {
+    if (cancelled) {
+      job.request.refuse(Status(Code::kCancelled, "cancelled before a handler thread was free"));
+    } else if (expired) {
       job.request.refuse(expired_status(job.request.info()));
     } else {
       run(std::move(job.request), *job.method);

@@ -18,8 +18,9 @@ struct ServerOptions {
 
 struct ServerCounters {
   std::uint64_t requests = 0;
-  std::uint64_t refused = 0;  // full queue, draining
-  std::uint64_t expired = 0;  // the deadline passed before a worker was free
+  std::uint64_t refused = 0;    // full queue, draining
+  std::uint64_t expired = 0;    // the deadline passed before a worker was free
+  std::uint64_t cancelled = 0;  // the caller did not wait so long
   std::size_t queued = 0;
   std::size_t running = 0;
 };

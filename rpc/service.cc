@@ -61,6 +61,14 @@ void Request::answer(Result<ByteVector>&& reply) {
   tracker->answered();
 }
 
+bool Request::cancelled() const {
+  return responder_ != nullptr && responder_->cancelled(ticket_, info_.deadline);
+}
+
+void Request::on_cancel(Task task) {
+  if (responder_ != nullptr) responder_->on_cancel(ticket_, std::move(task));
+}
+
 void Request::reply(ByteVector body) { answer(std::move(body)); }
 void Request::fail(Status status) {
   SLIME_CHECK(!status.ok());

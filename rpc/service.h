@@ -57,6 +57,10 @@ class Request {
     // Once for each request, which `ticket` names; any thread. An error's maybe_executed() tells the caller
     // whether the handler ran.
     virtual void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept = 0;
+    // Whether nobody waits for that answer any more, or its deadline has passed; any thread.
+    [[nodiscard]] virtual bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept = 0;
+    // Runs `task` when the caller does not wait any more, or now if it does not.
+    virtual void on_cancel(std::uint64_t ticket, Task task) = 0;
   };
   // Who counts what is under way.
   class Tracker {
@@ -73,6 +77,12 @@ class Request {
   [[nodiscard]] const CallInfo& info() const { return info_; }
   [[nodiscard]] Bytes body() const { return body_.bytes(); }  // msgpack: an array of the arguments
   [[nodiscard]] Payload& payload() { return body_; }
+  // The caller has cancelled, its connection is gone, or its deadline has passed: a long handler looks now
+  // and then, and stops. Whatever it answers is dropped.
+  [[nodiscard]] bool cancelled() const;
+  // Runs `task` once when the caller cancels or its connection goes, at once if it has; never for a deadline,
+  // and never once it is answered. On the loop: short, no lock that is held while a call is made, no wait.
+  void on_cancel(Task task);
   void reply(ByteVector body);  // msgpack: the value
   void fail(Status status);     // the code and text travel; the caller learns that it was executed
   void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry

@@ -39,6 +39,11 @@ class Call:
         """Until the caller stops waiting; None for no deadline."""
         return self._request.seconds_left()
 
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more: the caller cancelled, its connection is gone, or its
+        deadline has passed. A long handler looks now and then, and stops."""
+        return self._request.cancelled()
+
 
 _current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call")
 
@@ -139,6 +144,8 @@ class Server:
         self.service = _slime.Service(name, list(self._methods), queue_limit)
         self._tracebacks = tracebacks
         self._runner = runner
+        self._tasks: dict[int, asyncio.Task] = {}  # the asyncio loop's
+        self._watching = False  # that loop hears of cancelled requests
         self._async_slots = threading.BoundedSemaphore(queue_limit)
         self._threads = [
             threading.Thread(target=self._work, name=f"slime-{name}-{i}", daemon=True) for i in range(workers)
@@ -194,19 +201,37 @@ class Server:
             raise
         done.add_done_callback(lambda _: self._async_slots.release())
 
+    def _on_cancelled(self) -> None:
+        for number in self.service.take_cancelled():
+            task = self._tasks.get(number)
+            if task is not None:
+                task.cancel()
+
     async def _run_async(self, request: _slime.Request, handler: _Method, arguments: list) -> None:
+        if not self._watching:
+            asyncio.get_running_loop().add_reader(self.service.cancel_fd(), self._on_cancelled)
+            self._watching = True
+        number = request.watch_cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[number] = task
         try:
             left = request.seconds_left()
             value = await asyncio.wait_for(handler.function(*arguments), left)
             self._answer(request, value)
         except asyncio.CancelledError:
-            request.fail(Code.UNAVAILABLE, f"{self.name} ended before {request.method} did", True)
+            if request.cancelled():
+                request.fail(Code.CANCELLED, "its caller does not wait any more", True)
+            else:
+                request.fail(Code.UNAVAILABLE, f"{self.name} ended before {request.method} did", True)
         except BaseException as error:
             left = request.seconds_left()
             if isinstance(error, asyncio.TimeoutError) and left is not None and left <= 0:
                 request.fail(Code.DEADLINE_EXCEEDED, "the deadline passed while the handler ran", True)
             else:
                 self._fail(request, error)
+        finally:
+            del self._tasks[number]
 
     def _answer(self, request: _slime.Request, value: Any) -> None:
         try:

@@ -402,6 +402,14 @@ class Request:
     def seconds_left(self) -> float | None:
         """Until the caller's deadline; None for no deadline."""
 
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+
+    def watch_cancel(self) -> int:
+        """
+        Its number among those that Service.take_cancelled() tells when nobody waits any more.
+        """
+
     def take_payload(self) -> Payload:
         """The encoded arguments, once."""
 
@@ -416,6 +424,12 @@ class Service:
 
     def take(self) -> Request | None:
         """Waits for a request. None once closed."""
+
+    def cancel_fd(self) -> int:
+        """Readable while take_cancelled() has something."""
+
+    def take_cancelled(self) -> list[int]:
+        """Numbers of requests that were cancelled."""
 
     def close(self) -> None: ...
 

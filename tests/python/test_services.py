@@ -78,6 +78,22 @@ class Calc:
         return True
 
     @slime.method
+    def until_cancelled(self):
+        call = slime.current_call()
+        self.gate.set()
+        while not call.cancelled():
+            threading.Event().wait(0.001)
+        self.most = 7
+
+    @slime.method
+    async def sleep_until_cancelled(self):
+        self.gate.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.most = 7
+
+    @slime.method
     async def sleep(self, seconds):
         await asyncio.sleep(seconds)
 
@@ -97,6 +113,16 @@ def calc(pair):
     b.serve(target)
     yield target, peer.proxy("Calc"), peer
     target.gate.set()
+
+
+@pytest.mark.parametrize("method", ["until_cancelled", "sleep_until_cancelled"])
+def test_a_handler_stops_when_its_caller_cancels(calc, method):
+    target, proxy, peer = calc
+    future = peer.call("Calc", method)
+    assert target.gate.wait(30)
+    future.cancel()
+    wait_until(lambda: target.most == 7)
+    assert proxy.add(1, 2) == 3
 
 
 def test_methods_are_called_by_position(calc):

@@ -124,6 +124,23 @@ TEST_CASE("the names of a method get a number, which the reply tells, and calls 
   CHECK(forger.wait(4).code == static_cast<std::uint8_t>(Code::kNotFound));
 }
 
+TEST_CASE("a cancel of what is not there is no error, and a peer without the feature gets none") {
+  SimFixture sim(kSeed);
+  Forger forger(sim);
+  forger.hello({.max_requests = 100, .optional_features = 0, .max_payload_bytes = 1 << 20});
+  for (const std::uint64_t id : {kId, kId + 1, std::uint64_t{7} << 32 | 0xffffffff})
+    forger.send(Forger::header(FrameType::kCancel, id));
+  forger.send(Forger::header(FrameType::kPing, kId));
+  CHECK(forger.wait(1).type == FrameType::kPong);
+  Reply reply;
+  const Ticket ticket = forger.channel->call("any", "thing", {}, forger.fixture.now() + 10s, reply.handler());
+  CHECK(forger.wait(2).type == FrameType::kRequest);
+  forger.channel->cancel(ticket);
+  forger.send(Forger::header(FrameType::kPing, kId));
+  CHECK(forger.wait(3).type == FrameType::kPong);
+  CHECK(reply.status().code() == Code::kCancelled);
+}
+
 TEST_CASE("the first frame must be a hello of our version, and only the first") {
   {
     SimFixture sim(kSeed);
@@ -175,7 +192,8 @@ TEST_CASE("what no peer of ours sends resets the connection") {
   const Case cases[] = {{unknown_method, {}, {}},
                         {bad_offer, {}, as_bytes("no offer")},
                         {Forger::header(FrameType::kRequest, kId), bad_names, {}},
-                        {Forger::header(FrameType::kCancel, kId), {}, {}},
+                        {Forger::header(FrameType::kCancel, 0), {}, {}},
+                        {Forger::header(FrameType::kCancel, kId), {}, as_bytes("a body")},
                         {Forger::header(static_cast<FrameType>(77), kId), {}, {}}};
   for (const Case& each : cases) {
     SimFixture sim(kSeed);

@@ -108,6 +108,36 @@ TEST_CASE("sockets: a full pool queue answers, inline methods go on") {
   CHECK(replies[1]->value->has_value());
 }
 
+TEST_CASE("sockets: a request that is cancelled before a thread is free never runs") {
+  SocketFixture sockets = make_sockets();
+  LinkOptions options;
+  options.server = {.workers = 1, .queue_limit = 8};
+  Link link(sockets, options);
+  Service service("pool");
+  std::atomic<bool> go{false};
+  std::atomic<int> ran{0};
+  REQUIRE(service
+              .add("wait",
+                   [&] {
+                     ran.fetch_add(1);
+                     go.wait(false);
+                   })
+              .ok());
+  REQUIRE(link.servers[1]->add(service).ok());
+  Reply first, second;
+  link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), first.handler());
+  REQUIRE(link.until([&] { return ran == 1; }));
+  const Ticket ticket = link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), second.handler());
+  REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 1; }));
+  link.a().cancel(ticket);
+  CHECK(value_of<int>(link.call("add", 1, 2)) == 3);  // behind the cancel
+  go = true;
+  go.notify_all();
+  REQUIRE(link.until([&] { return first.done() && link.servers[1]->counters().cancelled == 1; }));
+  CHECK(ran == 1);
+  CHECK(second.status().code() == Code::kCancelled);
+}
+
 TEST_CASE("sockets: the channel goes while handlers run on the pool") {
   for (int round = 0; round < 10; ++round) {
     SocketFixture sockets = make_sockets();

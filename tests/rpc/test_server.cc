@@ -38,6 +38,8 @@ class Caller {
       ++caller.answers_;
       caller.answer_.set_value(std::move(reply));
     }
+    [[nodiscard]] bool cancelled(std::uint64_t, TimePoint) const noexcept override { return false; }
+    void on_cancel(std::uint64_t, Task) override {}
     Caller& caller;
   };
   std::promise<Reply> answer_;

@@ -1,0 +1,91 @@
+#include "rpc/answer_box.h"
+
+#include "rpc/channel_impl.h"
+
+namespace slime::rpc {
+
+thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
+
+void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
+  const Handle served = Handle::unpack(ticket);
+  if (at_once_ != nullptr && at_once_->box_ == this) {
+    if (channel_ != nullptr) channel_->send_answer(served, std::move(reply));
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  answers_.push_back({served, std::move(reply)});
+  if (answers_.size() > 1) return;  // somebody is about to look
+  loop_->post([box = shared_from_this()] {
+    if (box->channel_ != nullptr) box->channel_->take_answers();
+  });
+}
+
+bool AnswerBox::cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept {
+  if (closed_.load(std::memory_order_relaxed)) return true;
+  if (deadline != kNever && deadline <= clock_.now()) return true;
+  if (!any_fates_.load(std::memory_order_relaxed)) return false;
+  const std::lock_guard lock(mutex_);
+  const auto fate = fates_.find(ticket);
+  return fate != fates_.end() && fate->second.cancelled;
+}
+
+void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (loop_ != nullptr) {
+      Fate& fate = fates_[ticket];
+      any_fates_.store(true, std::memory_order_relaxed);
+      if (!fate.cancelled) return fate.told.push_back(std::move(task));
+    }
+  }
+  task();  // it has happened already
+}
+
+std::vector<AnswerBox::Answer> AnswerBox::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(answers_, {});
+}
+
+void AnswerBox::cancel(std::uint64_t ticket) {
+  std::vector<Task> told;
+  {
+    const std::lock_guard lock(mutex_);
+    Fate& fate = fates_[ticket];
+    any_fates_.store(true, std::memory_order_relaxed);
+    fate.cancelled = true;
+    told.swap(fate.told);
+  }
+  for (Task& task : told) task();
+}
+
+bool AnswerBox::forget(std::uint64_t ticket) {
+  if (!any_fates_.load(std::memory_order_relaxed)) return false;
+  Fate fate;
+  const std::lock_guard lock(mutex_);
+  const auto found = fates_.find(ticket);
+  if (found == fates_.end()) return false;
+  fate = std::move(found->second);  // its tasks go after the lock
+  fates_.erase(found);
+  any_fates_.store(!fates_.empty(), std::memory_order_relaxed);
+  return fate.cancelled;
+}
+
+void AnswerBox::close() {
+  std::vector<Answer> dropped;
+  std::unordered_map<std::uint64_t, Fate> fates;
+  closed_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    loop_ = nullptr;
+    channel_ = nullptr;
+    dropped.swap(answers_);
+    fates.swap(fates_);
+    any_fates_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& [ticket, fate] : fates) {
+    for (Task& task : fate.told) task();
+  }
+}
+
+}  // namespace slime::rpc

@@ -1,0 +1,82 @@
+#pragma once
+
+// Private to the channel*.cc files: the side of a channel that requests, which outlive it, hold on to.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/service.h"
+#include "transport/loop.h"
+
+namespace slime::rpc {
+
+class ChannelImpl;
+
+// Where answers of handlers wait for the loop, and where handlers learn that nobody waits for theirs any
+// more. Outlives the channel as long as a request is unanswered.
+class AnswerBox final : public Request::Responder, public std::enable_shared_from_this<AnswerBox> {
+ public:
+  struct Answer {
+    Handle served;
+    Result<ByteVector> reply;
+  };
+  AnswerBox(transport::Loop& loop, ChannelImpl& channel)
+      : clock_(loop.clock()), loop_(&loop), channel_(&channel) {}
+
+  // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
+  // answer before they return.
+  class AtOnce {
+   public:
+    explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
+    AtOnce(const AtOnce&) = delete;
+    AtOnce& operator=(const AtOnce&) = delete;
+    ~AtOnce() { at_once_ = outer_; }
+
+   private:
+    friend class AnswerBox;
+    const AnswerBox* const box_;
+    AtOnce* const outer_;
+  };
+
+  // ---- any thread; `ticket` is a packed Handle of what the channel serves
+  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
+  [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
+  void on_cancel(std::uint64_t ticket, Task task) override;
+
+  // ---- the loop
+  std::vector<Answer> take();
+  // The caller does not wait any more: whoever wants to hear it does, now.
+  void cancel(std::uint64_t ticket);
+  // It is answered. True: nobody waited for that.
+  bool forget(std::uint64_t ticket);
+  // The channel goes: what comes from now on is dropped, and whatever is unanswered is cancelled.
+  void close();
+
+ private:
+  // Of a request that was cancelled, or whose handler wants to hear of that.
+  struct Fate {
+    bool cancelled = false;
+    std::vector<Task> told;
+  };
+  static thread_local AtOnce* at_once_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  transport::Loop* loop_;  // null: closed
+  std::vector<Answer> answers_;
+  std::unordered_map<std::uint64_t, Fate> fates_;
+  std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it
+  std::atomic<bool> closed_{false};
+  ChannelImpl* channel_;  // touched by the loop only
+};
+
+}  // namespace slime::rpc
