@@ -82,7 +82,7 @@ int PyPayload::get_buffer(PyObject* self, Py_buffer* view, int flags) {
 }
 
 CancelFeed::CancelFeed() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!event_) throw std::system_error(errno, std::generic_category(), "eventfd");
+  if (event_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 
 void CancelFeed::push(std::uint64_t id) {
@@ -206,8 +206,9 @@ void bind_rpc(nb::module_& m) {
       .def(
           "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
           "Readable while take_cancelled() has something.")
-      .def("take_cancelled", [](const PyService& self) { return self.queue().feed()->take(); },
-           "Numbers of requests that were cancelled.")
+      .def(
+          "take_cancelled", [](const PyService& self) { return self.queue().feed()->take(); },
+          "Numbers of requests that were cancelled.")
       .def("close", [](const PyService& self) {
         if (self.forked()) return;
         RequestQueue& queue = self.queue();

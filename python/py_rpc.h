@@ -21,8 +21,8 @@ class PyPayload {
   ForkGuarded<Payload> payload_;
 };
 
-// Requests of async handlers that were cancelled: the loop, where no Python runs, tells an asyncio loop through
-// a descriptor. Thread: any.
+// Requests of async handlers that were cancelled: the loop, where no Python runs, tells an asyncio loop
+// through a descriptor. Thread: any.
 class CancelFeed {
  public:
   CancelFeed();

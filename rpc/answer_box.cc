@@ -4,8 +4,6 @@
 
 namespace slime::rpc {
 
-thread_local AnswerBox::AtOnce* AnswerBox::at_once_ = nullptr;
-
 void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
   const Handle served = Handle::unpack(ticket);
   if (at_once_ != nullptr && at_once_->box_ == this) {
@@ -59,8 +57,7 @@ void AnswerBox::cancel(std::uint64_t ticket) {
   for (Task& task : told) task();
 }
 
-bool AnswerBox::forget(std::uint64_t ticket) {
-  if (!any_fates_.load(std::memory_order_relaxed)) return false;
+bool AnswerBox::forget_fate(std::uint64_t ticket) {
   Fate fate;
   const std::lock_guard lock(mutex_);
   const auto found = fates_.find(ticket);

@@ -58,7 +58,9 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   // The caller does not wait any more: whoever wants to hear it does, now.
   void cancel(std::uint64_t ticket);
   // It is answered. True: nobody waited for that.
-  bool forget(std::uint64_t ticket);
+  bool forget(std::uint64_t ticket) {
+    return any_fates_.load(std::memory_order_relaxed) && forget_fate(ticket);
+  }
   // The channel goes: what comes from now on is dropped, and whatever is unanswered is cancelled.
   void close();
 
@@ -68,7 +70,8 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
     bool cancelled = false;
     std::vector<Task> told;
   };
-  static thread_local AtOnce* at_once_;
+  bool forget_fate(std::uint64_t ticket);
+  static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
   mutable std::mutex mutex_;
   transport::Loop* loop_;  // null: closed

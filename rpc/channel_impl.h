@@ -222,7 +222,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
   void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served);
   Status on_cancel(const wire::Frame& frame);
-  void note_call(std::uint64_t call, Handle served);
+  bool make_place(std::size_t index);
   Status on_reply(const wire::Frame& frame);
   Status on_user_message(const wire::Frame& frame);
   Status on_user_ack(const wire::Frame& frame);

@@ -128,7 +128,8 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
   }
   const Handle handle = *served_.insert(served);
-  note_call(served.call, handle);
+  const std::size_t place = Handle::unpack(served.call).index;
+  if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
   if (!offered) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle);
     return {};
@@ -147,11 +148,10 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
 
 // Where a cancel finds it. The caller's ids are places in a table of its own, so that small ones are enough;
 // a request with a larger one is not found, and runs to its end.
-void ChannelImpl::note_call(std::uint64_t call, Handle served) {
-  const std::size_t index = Handle::unpack(call).index;
-  if (index >= limits::kMaxCalls) return;
-  if (index >= served_by_call_.size()) served_by_call_.resize(index + 1);
-  served_by_call_[index] = served;
+bool ChannelImpl::make_place(std::size_t index) {
+  if (index >= limits::kMaxCalls) return false;
+  served_by_call_.resize(index + 1);
+  return true;
 }
 
 // It may have been answered meanwhile, and the answer may be on its way.
