@@ -13,12 +13,13 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "rpc/reflection.h"
 
 namespace slime::rpc {
 
 // Lives on while anybody holds a request, so that a late answer still finds its counters. What is no atomic
 // is guarded by mutex_; handlers, answers and destructors of user code run outside it.
-class Server::Impl final : public Request::Tracker {
+class Server::Impl final : public Request::Tracker, public Directory {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
   struct Job {
@@ -28,6 +29,12 @@ class Server::Impl final : public Request::Tracker {
 
   Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
     SLIME_CHECK(options_.workers > 0);
+    // Their handlers refer to this object, which is there as long as it runs one.
+    const Service reflection = reflection_service(*this);
+    const Service health = health_service(*this);
+    for (const auto& [name, method] : health.methods()) method->while_draining = true;
+    services_.emplace(reflection.name(), reflection.methods());
+    services_.emplace(health.name(), health.methods());
   }
 
   Status add(const std::string& name, const Methods& methods) {
@@ -52,6 +59,13 @@ class Server::Impl final : public Request::Tracker {
     const auto it = services_.find(service);
     return it != services_.end() && it->second.find(method) != it->second.end();
   }
+  std::vector<ServiceInfo> services() const override;
+  Result<ServiceInfo> service(std::string_view name) const override;
+  bool serves(std::string_view service) const override {
+    const std::lock_guard lock(mutex_);
+    return services_.find(service) != services_.end();
+  }
+  bool draining() const override { return draining_.load(); }
   Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info, Found& found);
   void run(Request&& request, Service::Method& method) noexcept;
   void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
@@ -109,7 +123,30 @@ Status expired_status(const CallInfo& info) {
                                              " passed before a handler thread was free"));
 }
 
+ServiceInfo describe(const std::string& name,
+                     const std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>& methods) {
+  ServiceInfo out{.name = name};
+  out.methods.reserve(methods.size());
+  for (const auto& [method_name, method] : methods) out.methods.push_back(method->info);
+  return out;
+}
+
 }  // namespace
+
+std::vector<ServiceInfo> Server::Impl::services() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ServiceInfo> out;
+  out.reserve(services_.size());
+  for (const auto& [name, methods] : services_) out.push_back(describe(name, methods));
+  return out;
+}
+
+Result<ServiceInfo> Server::Impl::service(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = services_.find(name);
+  if (it == services_.end()) return no_service(name);
+  return describe(it->first, it->second);
+}
 
 Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info, Found& found) const {
   const std::lock_guard lock(mutex_);
@@ -133,7 +170,7 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& inf
     method = std::move(*searched);
   }
   unanswered_.fetch_add(1);
-  if (!draining_.load()) return method;
+  if (!draining_.load() || method->while_draining) return method;
   refused_.fetch_add(1, std::memory_order_relaxed);
   answered();
   return Status(Code::kUnavailable, "the server is draining: it takes no new requests");
@@ -268,12 +305,23 @@ ServerCounters Server::Impl::counters() const {
   return out;
 }
 
+namespace {
+
+Status check_not_reserved(std::string_view service) {
+  if (!service.starts_with(kReservedPrefix)) return {};
+  return Status(Code::kInvalidArgument,
+                str("service '", service, "': names that begin with '", kReservedPrefix, "' are reserved"));
+}
+
+}  // namespace
+
 Server::Server(ServerOptions options, const Clock& clock) : impl_(std::make_shared<Impl>(options, clock)) {}
 
 Server::~Server() { impl_->stop(); }
 
 Status Server::add(Service& service) {
   SLIME_TRY(validate_name("service", service.name()));
+  SLIME_TRY(check_not_reserved(service.name()));
   if (service.methods().empty())
     return Status(Code::kInvalidArgument, str("service '", service.name(), "' has no methods"));
   SLIME_TRY(impl_->add(service.name(), service.methods()));
@@ -281,7 +329,10 @@ Status Server::add(Service& service) {
   return {};
 }
 
-Status Server::remove(std::string_view service) { return impl_->remove(service); }
+Status Server::remove(std::string_view service) {
+  SLIME_TRY(check_not_reserved(service));
+  return impl_->remove(service);
+}
 bool Server::serves(std::string_view service, std::string_view method) const {
   return impl_->serves(service, method);
 }
@@ -296,7 +347,7 @@ void Server::handle(Request&& request, Found& found) noexcept {
   }
   request.tracker_ = impl_;
   const std::shared_ptr<Service::Method> method = std::move(*admitted);
-  const bool pooled = method->options.run == Run::kPool;
+  const bool pooled = method->run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
   // may do that. Else calls that wait for each other across two peers could starve their own replies.
   if (pooled || !method->borrows) request.payload().detach();

@@ -25,7 +25,8 @@ struct ServerCounters {
   std::size_t running = 0;
 };
 
-// Serves any number of services to every channel that it is given to, whoever the peer is. Thread: any.
+// Serves any number of services to every channel that it is given to, whoever the peer is; besides them
+// slime.Reflection and slime.Health (rpc/reflection.h). Thread: any.
 class Server {
  public:
   explicit Server(ServerOptions options = {}, const Clock& clock = steady_clock());
@@ -34,12 +35,12 @@ class Server {
   ~Server();  // drain(0) and join: handlers that run are waited for
 
   // Takes over the service's methods. kAlreadyExists for a service name that is served, kInvalidArgument for
-  // a bad name or a service without methods.
+  // a bad or reserved name ("slime.*") or a service without methods.
   Status add(Service& service);
   // Removes a service: new calls answer kNotFound, running handlers finish.
   Status remove(std::string_view service);
-  // Refuses new requests with kUnavailable, waits up to `bound` for those it has; kDeadlineExceeded if some
-  // are left.
+  // Refuses new requests, but for those of slime.Health, with kUnavailable; waits up to `bound` for those it
+  // has; kDeadlineExceeded if some are left.
   Status drain(Nanos bound);
   [[nodiscard]] ServerCounters counters() const;
 

@@ -25,6 +25,15 @@ std::size_t utf8_length(std::string_view text) {
   return overlong || out_of_range ? 0 : length;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
 
 Status validate_name(std::string_view what, std::string_view name) {
@@ -79,20 +88,48 @@ void Request::refuse(Status status) {
   answer(std::move(status).with_maybe_executed(false));
 }
 
-Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptions options) {
-  return add_method(method, std::move(handler), options, false);
+Status Service::add_typed(std::string_view method, RawHandler handler, MethodOptions options,
+                          MethodInfo info) {
+  const std::size_t named = options.parameters.size();
+  if (named != 0 && named != info.parameters.size()) {
+    return Status(Code::kInvalidArgument, str("method '", method, "' takes ", info.parameters.size(),
+                                              " arguments, but the names of ", named, " are given"));
+  }
+  for (std::size_t i = 0; i < named; ++i) info.parameters[i].name = std::move(options.parameters[i]);
+  info.doc = std::move(options.doc);
+  return add_method(
+      method, {.handler = std::move(handler), .run = options.run, .borrows = true, .info = std::move(info)});
 }
 
-Status Service::add_method(std::string_view method, RawHandler handler, MethodOptions options, bool borrows) {
-  SLIME_TRY(validate_name("method", method));
-  if (!handler) return Status(Code::kInvalidArgument, str("no handler for method '", method, "'"));
+Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptions options) {
+  MethodInfo info;
+  for (std::string& name : options.parameters) info.parameters.push_back({.name = std::move(name)});
+  if (info.parameters.empty()) info.parameters.push_back({.rest = true});
+  info.doc = std::move(options.doc);
+  return add_raw(method, std::move(handler), options.run, std::move(info));
+}
+
+Status Service::add_raw(std::string_view method, RawHandler handler, Run run, MethodInfo info) {
+  return add_method(method, {.handler = std::move(handler), .run = run, .info = std::move(info)});
+}
+
+Status Service::add_method(std::string_view name, Method method) {
+  SLIME_TRY(validate_name("method", name));
+  for (const ParameterInfo& parameter : method.info.parameters) {
+    if (!parameter.name.empty()) SLIME_TRY(validate_name("parameter", parameter.name));
+  }
+  if (!is_utf8(method.info.doc)) {
+    return Status(Code::kInvalidArgument, str("the doc of method '", name, "' is not UTF-8"));
+  }
+  if (!method.handler) return Status(Code::kInvalidArgument, str("no handler for method '", name, "'"));
   if (served_) {
-    return Status(Code::kInvalidArgument, str("service '", name_, "' is served: add '", method, "' before"));
+    return Status(Code::kInvalidArgument, str("service '", name_, "' is served: add '", name, "' before"));
   }
-  if (methods_.find(method) != methods_.end()) {
-    return Status(Code::kAlreadyExists, str("service '", name_, "' has a method '", method, "' already"));
+  if (methods_.find(name) != methods_.end()) {
+    return Status(Code::kAlreadyExists, str("service '", name_, "' has a method '", name, "' already"));
   }
-  methods_.emplace(method, std::make_shared<Method>(Method{std::move(handler), options, borrows}));
+  method.info.name = name;
+  methods_.emplace(name, std::make_shared<Method>(std::move(method)));
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -21,7 +22,30 @@ enum class Run : std::uint8_t { kPool, kInline };
 
 struct MethodOptions {
   Run run = Run::kPool;
+  // For people and tools, which read them by reflection (rpc/reflection.h).
+  std::vector<std::string> parameters{};  // their names, without that of a CallInfo: of all or of none
+  std::string doc{};
 };
+
+// What reflection says of a parameter. Types have the names of rpc/type_names.h.
+struct ParameterInfo {
+  std::string name{};  // empty: not told
+  std::string type = "any";
+  bool optional = false;  // may be left out
+  bool rest = false;      // stands for any number of arguments, each of this type
+  MSGPACK_DEFINE_MAP(name, type, optional, rest)
+};
+// And of a method.
+struct MethodInfo {
+  std::string name{};
+  std::vector<ParameterInfo> parameters{};
+  std::string result = "any";
+  std::string doc{};
+  MSGPACK_DEFINE_MAP(name, parameters, result, doc)
+};
+
+// Services whose names begin so are the server's own: rpc/reflection.h.
+inline constexpr std::string_view kReservedPrefix = "slime.";
 
 // The texts of a CallInfo, which all calls of one method by one caller share.
 struct CallNames {
@@ -112,20 +136,26 @@ class Service {
   // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
   // as std::vector<std::byte>-like, containers, structs with MSGPACK_DEFINE), by value or const reference.
   // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call.
-  // kInvalidArgument for a bad name, kAlreadyExists for one that is taken.
+  // kInvalidArgument for a bad name, or when not all parameters are named; kAlreadyExists for a name that is
+  // taken.
   template <class F>
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
-    return add_method(method, typed_handler(std::move(handler)), options, true);
+    return add_typed(method, typed_handler(std::move(handler)), std::move(options), typed_info<F>());
   }
   // Adds a handler that gets the encoded request and answers when it likes. The request owns its bytes.
+  // Parameters that are named are of any type; if none is, it takes whatever comes.
   Status add_raw(std::string_view method, RawHandler handler, MethodOptions options = {});
+  // The same with all that there is to say of it; only the name is `method`.
+  Status add_raw(std::string_view method, RawHandler handler, Run run, MethodInfo info);
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
   struct Method {
     RawHandler handler;
-    MethodOptions options;
+    Run run = Run::kPool;
     bool borrows = false;  // is done with the body when it returns, so inline it may read a receive slot
+    bool while_draining = false;  // is answered by a server that drains, too
+    MethodInfo info{};
   };
   [[nodiscard]] const std::map<std::string, std::shared_ptr<Method>, std::less<>>& methods() const {
     return methods_;
@@ -135,7 +165,10 @@ class Service {
   friend class Server;  // marks it as served
   template <class F>
   static RawHandler typed_handler(F handler);
-  Status add_method(std::string_view method, RawHandler handler, MethodOptions options, bool borrows);
+  template <class F>
+  static MethodInfo typed_info();
+  Status add_typed(std::string_view method, RawHandler handler, MethodOptions options, MethodInfo info);
+  Status add_method(std::string_view name, Method method);
 
   bool served_ = false;
   std::string name_;

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "rpc/codec.h"
 #include "rpc/service.h"
+#include "rpc/type_names.h"
 
 namespace slime::rpc::detail {
 
@@ -41,7 +42,9 @@ inline constexpr bool kIsArgument = !std::is_pointer_v<std::remove_cvref_t<A>> &
 template <class T>
 struct IsResult : std::false_type {};
 template <class T>
-struct IsResult<Result<T>> : std::true_type {};
+struct IsResult<Result<T>> : std::true_type {
+  using Value = T;
+};
 
 // Calls the handler and makes an encoded reply of whatever it returns.
 template <class Return, class Call>
@@ -69,6 +72,17 @@ class TypedHandler {
 
  public:
   explicit TypedHandler(F handler) : handler_(std::move(handler)) {}
+
+  static MethodInfo info() {
+    MethodInfo out;
+    (out.parameters.push_back({.type = wire_type<std::remove_cvref_t<A>>()}), ...);
+    if constexpr (IsResult<Return>::value) {
+      out.result = wire_type<typename IsResult<Return>::Value>();
+    } else {
+      out.result = wire_type<std::remove_cvref_t<Return>>();
+    }
+    return out;
+  }
 
   void operator()(Request&& request) {
     const CallInfo& info = request.info();
@@ -131,6 +145,9 @@ struct MakeTyped<F, Return, std::tuple<First, Rest...>> {
                                   TypedHandler<F, Return, true, Rest...>,
                                   TypedHandler<F, Return, false, First, Rest...>>;
 };
+template <class F>
+using TypedHandlerOf =
+    typename MakeTyped<F, typename Signature<F>::Return, typename Signature<F>::Arguments>::Type;
 
 }  // namespace slime::rpc::detail
 
@@ -138,9 +155,12 @@ namespace slime::rpc {
 
 template <class F>
 RawHandler Service::typed_handler(F handler) {
-  using S = detail::Signature<F>;
-  using Handler = typename detail::MakeTyped<F, typename S::Return, typename S::Arguments>::Type;
-  return Handler(std::move(handler));
+  return detail::TypedHandlerOf<F>(std::move(handler));
+}
+
+template <class F>
+MethodInfo Service::typed_info() {
+  return detail::TypedHandlerOf<F>::info();
 }
 
 }  // namespace slime::rpc

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "rpc/codec.h"
+#include "rpc/reflection.h"
 
 namespace {
 
@@ -50,6 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   decode_value<std::map<std::string, std::vector<std::string>>>(bytes).status().ignore();
   decode_value<std::vector<std::optional<Point>>>(bytes).status().ignore();
   decode_value<std::tuple<int, ByteVector, std::string>>(bytes).status().ignore();
+  decode_value<std::vector<ServiceInfo>>(bytes).status().ignore();
   decode_arguments<int, std::string_view, Bytes>(bytes, "fuzz").status().ignore();
   check_flat<bool>(bytes);
   check_flat<std::int8_t>(bytes);

@@ -1,9 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <condition_variable>
-#include <future>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -11,81 +8,14 @@
 
 #include "base/str.h"
 #include "rpc/server.h"
+#include "tests/rpc/server_caller.h"
 
 using namespace slime;
 using namespace slime::rpc;
+using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
 namespace {
-
-using Reply = Result<ByteVector>;
-
-// The channel's side of one request: keeps the one answer.
-class Caller {
- public:
-  Request request(std::string service, std::string method, ByteVector body, TimePoint deadline = kNever) {
-    CallInfo info(std::make_shared<CallNames>(CallNames{"tester", std::move(service), std::move(method)}));
-    info.deadline = deadline;
-    return {std::move(info), Payload(std::move(body)), std::make_shared<Responder>(*this)};
-  }
-  Reply wait() { return answer_.get_future().get(); }
-  [[nodiscard]] int answers() const { return answers_; }
-
- private:
-  struct Responder final : Request::Responder {
-    explicit Responder(Caller& c) : caller(c) {}
-    void respond(std::uint64_t, Reply&& reply) noexcept override {
-      ++caller.answers_;
-      caller.answer_.set_value(std::move(reply));
-    }
-    [[nodiscard]] bool cancelled(std::uint64_t, TimePoint) const noexcept override { return false; }
-    void on_cancel(std::uint64_t, Task) override {}
-    Caller& caller;
-  };
-  std::promise<Reply> answer_;
-  std::atomic<int> answers_{0};
-};
-
-template <class... A>
-Reply call(Server& server, std::string service, std::string method, const A&... arguments) {
-  Caller caller;
-  server.handle(caller.request(std::move(service), std::move(method), encode_arguments(arguments...)));
-  return caller.wait();
-}
-
-template <class T>
-T value(const Reply& reply) {
-  REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
-  auto out = decode_value<T>(*reply);
-  REQUIRE_MESSAGE(out.has_value(), out.status().to_string());
-  return *out;
-}
-
-// Opens once; handlers wait for it.
-class Gate {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++inside_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void wait_inside(int n) {
-    std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, 30s, [&] { return inside_ >= n; }));
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int inside_ = 0;
-  bool open_ = false;
-};
 
 int add_numbers(int a, int b) { return a + b; }
 
@@ -148,7 +78,7 @@ TEST_CASE("typed handlers: arguments in, results and errors out, on the pool and
     CHECK(value<std::string>(call(server, "calc", "who")) == "tester/who");
     CHECK(value<std::string>(call(server, "calc", "join", std::vector<std::string>{"a", "b"}, "-")) == "a-b");
     CHECK(value<double>(call(server, "calc", "divide", 1.0, 2)) == 0.5);
-    const Reply division = call(server, "calc", "divide", 1.0, 0.0);
+    const Answer division = call(server, "calc", "divide", 1.0, 0.0);
     CHECK(division.status().code() == Code::kInvalidArgument);
     CHECK(division.status().text() == "division by zero");
     CHECK(division.status().maybe_executed());
@@ -162,7 +92,7 @@ TEST_CASE("what a handler throws becomes an internal error with its text") {
   Server server;
   const auto service = calculator(Run::kPool);
   REQUIRE(server.add(*service).ok());
-  const Reply thrown = call(server, "calc", "throws", 1);
+  const Answer thrown = call(server, "calc", "throws", 1);
   CHECK(thrown.status().code() == Code::kInternal);
   CHECK(thrown.status().text() == "calc.throws threw: boom");
   CHECK(thrown.status().maybe_executed());
