@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "rpc/codec.h"
 #include "rpc/payload.h"
+#include "rpc/reflection.h"
 #include "rpc/server.h"
 #include "rpc/service.h"
 #include "transport/memory.h"
@@ -138,6 +139,11 @@ class Peer {
   // The same with encoded bytes: an array of the arguments in, the value out.
   Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {});
+  // What the peer serves, by name: methods with their parameters and results (rpc/reflection.h).
+  Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
+    return with_deadline(span(deadline))
+        .call<std::vector<rpc::ServiceInfo>>(rpc::kReflectionService, "services");
+  }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
   // Calls wait for a peer that is not there yet, up to their deadline, instead of failing fast.
@@ -197,7 +203,7 @@ class PeerAgent {
   // Serves to every peer, on this agent's one port, and tells nanoctrl. The service's methods move into the
   // agent.
   Status serve(rpc::Service& service);
-  // Refuses new requests, waits for those that run.
+  // Refuses new requests, but for those of slime.Health, and waits for those that run.
   Status drain(Nanos bound);
   // Called on the loop for each notification: be short. Replaces the earlier one.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);

@@ -258,6 +258,30 @@ TEST_CASE("an agent can be its own peer") {
   CHECK(take(agent->peer("self").call<std::int64_t>("calc", "add", 2, 3).wait(kSoon)) == 5);
 }
 
+TEST_CASE("a peer says what it serves, and while it drains that it does") {
+  Pair pair;
+  const auto services = take(pair.peer.services().wait(kSoon));
+  REQUIRE(services.size() == 3);
+  CHECK(services[0].name == "calc");
+  REQUIRE(services[0].methods.size() == 4);
+  CHECK(services[0].methods[0].name == "add");
+  CHECK(services[0].methods[0].parameters.size() == 2);
+  CHECK(services[0].methods[0].parameters[0].type == "int");
+  CHECK(services[0].methods[0].result == "int");
+  CHECK(services[0].methods[1].name == "caller");
+  CHECK(services[0].methods[1].parameters.empty());
+  const auto health = [&] {
+    return pair.peer.call<std::string>(rpc::kHealthService, "check", "").wait(kSoon);
+  };
+  CHECK(take(health()) == "serving");
+  REQUIRE(pair.b->drain(kSoon).ok());
+  CHECK(take(health()) == "draining");
+  CHECK(code_of(pair.peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == Code::kUnavailable);
+  rpc::Service reserved("slime.mine");
+  REQUIRE(reserved.add("m", [] {}).ok());
+  CHECK(pair.b->serve(reserved).code() == Code::kInvalidArgument);
+}
+
 TEST_CASE("a receive waits for a peer that comes later") {
   auto a = start("a");
   auto b = start("b");
