@@ -35,16 +35,28 @@ struct PeersOptions {
 };
 int peers(const PeersOptions& options);
 
-struct CallOptions {
-  std::string peer;                    // a name, or "host:port"
-  std::string method;                  // "service.method"
-  std::vector<std::string> arguments;  // JSON values
+// The peer that a command is about, and how it is reached.
+struct PeerOptions {
+  std::string peer;  // a name, or "host:port"
   std::string ctrl_url;
   std::string scope = "default";
   std::string token;
   std::string provider = "auto";
   double deadline_seconds = 30;
 };
+
+struct CallOptions {
+  PeerOptions at;
+  std::string method;                  // "service.method"
+  std::vector<std::string> arguments;  // JSON values
+};
 int call(const CallOptions& options);
+
+struct ServicesOptions {
+  PeerOptions at;
+  std::string service;  // empty: all
+  bool json = false;
+};
+int services(const ServicesOptions& options);
 
 }  // namespace slime::cli

@@ -1,11 +1,10 @@
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/str.h"
 #include "cli/commands.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "ctrl/client.h"
 
@@ -44,9 +43,7 @@ nlohmann::ordered_json to_json(const ctrl::PeerInfo& peer) {
   return out;
 }
 
-using Row = std::array<std::string, 7>;
-
-Row to_row(const ctrl::PeerInfo& peer) {
+std::vector<std::string> to_row(const ctrl::PeerInfo& peer) {
   std::vector<std::string> services;
   for (const ctrl::ServiceInfo& service : peer.services) services.push_back(service.name);
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(peer.expires_in).count();
@@ -57,23 +54,6 @@ Row to_row(const ctrl::PeerInfo& peer) {
           str(seconds, " s"),
           joined(services),
           str(peer.regions.size())};
-}
-
-void print_table(const std::vector<ctrl::PeerInfo>& peers) {
-  std::vector<Row> rows{{"NAME", "KIND", "ADDRESS", "PROVIDERS", "LEASE", "SERVICES", "REGIONS"}};
-  for (const ctrl::PeerInfo& peer : peers) rows.push_back(to_row(peer));
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line.append(row[i]);
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    std::printf("%s\n", line.c_str());
-  }
 }
 
 }  // namespace
@@ -98,7 +78,10 @@ int peers(const PeersOptions& options) {
   } else if (list->peers.empty()) {
     std::printf("no peers in scope %s\n", options.scope.c_str());
   } else {
-    print_table(list->peers);
+    std::vector<std::vector<std::string>> rows{
+        {"NAME", "KIND", "ADDRESS", "PROVIDERS", "LEASE", "SERVICES", "REGIONS"}};
+    for (const ctrl::PeerInfo& peer : list->peers) rows.push_back(to_row(peer));
+    print_table(rows);
   }
   return kExitOk;
 }

@@ -67,7 +67,10 @@ class Served {
     REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
     agent_ = *std::move(agent);
     slime::rpc::Service service("test.calc");
-    REQUIRE(service.add("add", [](std::int64_t a, std::int64_t b) { return a + b; }).ok());
+    REQUIRE(service
+                .add("add", [](std::int64_t a, std::int64_t b) { return a + b; },
+                     {.parameters = {"a", "b"}, .doc = "The sum.\nOf two."})
+                .ok());
     REQUIRE(service
                 .add("refuse",
                      []() -> slime::Result<int> {
@@ -106,7 +109,7 @@ class Served {
 TEST_CASE("every command explains itself") {
   const Outcome all = run({"--help"});
   CHECK(all.exit_code == 0);
-  for (const char* command : {"doctor", "peers", "call", "bench", "version"}) {
+  for (const char* command : {"doctor", "peers", "call", "services", "bench", "version"}) {
     CHECK(contains(all.text, command));
     const Outcome one = run({command, "--help"});
     CHECK(one.exit_code == 0);
@@ -125,6 +128,9 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
                                              {"call", "127.0.0.1:1", "a.b", "not json"},
                                              {"call", "127.0.0.1:1", "a.b", "--deadline", "0"},
                                              {"call", "127.0.0.1:1", "a.b", "--provider", "pigeons"},
+                                             {"services"},
+                                             {"services", "127.0.0.1:1", "--deadline", "0"},
+                                             {"services", "127.0.0.1:1", "--provider", "pigeons"},
                                              {"bench", "rpc", "--size", "0"},
                                              {"--log", "loud", "version"}}) {
     const Outcome outcome = run(arguments);
@@ -232,9 +238,64 @@ TEST_CASE("call reports the error of a method, of a missing one, and of wrong ar
   const Outcome missing = run({"call", served.address(), "test.calc.divide"});
   CHECK(missing.exit_code == 1);
   CHECK(contains(missing.text, "slime call: not_found: "));
+  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse()\n"));
   const Outcome wrong = run({"call", served.address(), "test.calc.add", "\"x\"", "2"});
   CHECK(wrong.exit_code != 0);
   CHECK(contains(wrong.text, "invalid_argument: "));
+  CHECK(contains(wrong.text, "\n  it is test.calc.add(a: int, b: int) -> int\n"));
+  const Outcome no_service = run({"call", served.address(), "test.calculator.add"});
+  CHECK(no_service.exit_code == 1);
+  CHECK(contains(no_service.text, "\n  services there: slime.Health, slime.Reflection, test.calc\n"));
+  // What the handler itself refuses is no matter of the arguments' form.
+  CHECK_FALSE(contains(refused.text, "it is "));
+}
+
+TEST_CASE("services shows what a peer serves, as a table") {
+  const Served served;
+  const Outcome all = run({"services", served.address()});
+  CAPTURE(all.text);
+  CHECK(all.exit_code == 0);
+  CHECK(all.text.find("SERVICE ") == 0);
+  CHECK(contains(all.text, "slime.Health "));
+  const Outcome one = run({"services", served.address(), "test.calc"});
+  CHECK(one.exit_code == 0);
+  CHECK(one.text ==
+        "SERVICE    METHOD  PARAMETERS        RESULT  DOC\n"
+        "test.calc  add     (a: int, b: int)  int     The sum.\n"
+        "test.calc  hang    (...)             any\n"
+        "test.calc  refuse  ()                int\n");
+}
+
+TEST_CASE("services shows the same as one JSON object") {
+  const Served served;
+  const Outcome outcome = run({"services", served.address(), "--json"});
+  CHECK(outcome.exit_code == 0);
+  const json parsed = json::parse(outcome.text, nullptr, false);
+  REQUIRE(parsed.is_object());
+  CHECK(parsed["peer"] == served.address());
+  REQUIRE(parsed["services"].size() == 3);
+  const json& calc = parsed["services"][2];
+  CHECK(calc["name"] == "test.calc");
+  CHECK(calc["methods"][0] == json::parse(R"({"name": "add", "parameters": [
+          {"name": "a", "type": "int", "optional": false, "rest": false},
+          {"name": "b", "type": "int", "optional": false, "rest": false}],
+          "result": "int", "doc": "The sum.\nOf two."})"));
+  CHECK(calc["methods"][1]["parameters"] ==
+        json::parse(R"([{"name": "", "type": "any", "optional": false, "rest": true}])"));
+  const Outcome one = run({"services", served.address(), "test.calc", "--json"});
+  CHECK(json::parse(one.text, nullptr, false)["services"] == json::array({calc}));
+}
+
+TEST_CASE("services says which services there are when one is missing, and that nobody answers") {
+  const Served served;
+  const Outcome missing = run({"services", served.address(), "test.calculator"});
+  CHECK(missing.exit_code == 1);
+  CHECK(contains(missing.text, "slime services: not_found: "));
+  CHECK(contains(missing.text, "no service 'test.calculator'"));
+  CHECK(contains(missing.text, "\n  services there: slime.Health, slime.Reflection, test.calc\n"));
+  const Outcome nobody = run({"services", "127.0.0.1:1", "--deadline", "5"});
+  CHECK(nobody.exit_code == 1);
+  CHECK(contains(nobody.text, "slime services: unavailable: "));
 }
 
 TEST_CASE("call to a port where nobody listens says so") {

@@ -1,0 +1,98 @@
+#include "cli/one_peer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+
+#include "base/str.h"
+#include "cli/signatures.h"
+
+namespace slime::cli {
+namespace {
+
+// How often a wait looks whether Ctrl-C was pressed.
+constexpr Nanos kLookInterval = std::chrono::milliseconds(100);
+// A person waits for an error; what could help them with it must not take long.
+constexpr Nanos kSuggestWithin = std::chrono::seconds(2);
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
+
+Result<Payload> wait_or_cancel(Future<Payload> reply) {
+  while (!reply.wait_done(kLookInterval)) {
+    if (g_interrupted) {
+      reply.cancel();
+      break;
+    }
+  }
+  return reply.wait(limits::kCloseBound);
+}
+
+Result<std::vector<rpc::ServiceInfo>> decode_list(const Result<Payload>& reply) {
+  if (!reply) return reply.error();
+  auto list = rpc::decode_value<std::vector<rpc::ServiceInfo>>(reply->bytes());
+  if (!list) return Status(Code::kCorrupt, str("the peer's list of services: ", list.error().text()));
+  return list;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
+  if (!(options.deadline_seconds > 0) || options.deadline_seconds > 1e6) {
+    return Status(Code::kInvalidArgument, "--deadline must be more than 0 and at most 1000000 seconds");
+  }
+  const Nanos deadline(std::llround(options.deadline_seconds * 1e9));
+  std::signal(SIGINT, [](int) { g_interrupted = true; });
+  std::signal(SIGTERM, [](int) { g_interrupted = true; });
+  PeerAgentOptions out;
+  // A name of its own per process, so that two callers at the same time do not compete for one.
+  out.name = str("slime-cli-", getpid(), "-", InstanceId::random().to_string().substr(0, 8));
+  out.kind = "cli";
+  out.scope = options.scope;
+  out.ctrl_url = options.ctrl_url;
+  out.token = options.token;
+  out.provider = options.provider;
+  auto agent = PeerAgent::start(std::move(out));
+  if (!agent) return agent.error();
+  Peer peer = (*agent)->peer(options.peer);
+  return std::unique_ptr<OnePeer>(new OnePeer(*std::move(agent), std::move(peer), deadline));
+}
+
+// The answer is there: what closing says changes nothing for the caller.
+OnePeer::~OnePeer() { agent_->close().ignore(); }
+
+bool OnePeer::interrupted() { return g_interrupted; }
+
+Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method, ByteVector arguments,
+                                     Nanos deadline) {
+  return wait_or_cancel(peer_.call_raw(service, method, std::move(arguments), deadline));
+}
+
+Result<Payload> OnePeer::call(std::string_view service, std::string_view method, ByteVector arguments) {
+  return call_within(service, method, std::move(arguments), deadline_);
+}
+
+Result<std::vector<rpc::ServiceInfo>> OnePeer::services() {
+  return decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(), deadline_));
+}
+
+Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
+  const auto reply = call_within(rpc::kReflectionService, "service", rpc::encode_arguments(name), deadline_);
+  if (!reply) return reply.error();
+  auto one = rpc::decode_value<rpc::ServiceInfo>(reply->bytes());
+  if (!one) return Status(Code::kCorrupt, str("the peer's service: ", one.error().text()));
+  return std::vector<rpc::ServiceInfo>{*std::move(one)};
+}
+
+void OnePeer::suggest(std::string_view service, std::string_view method) {
+  if (interrupted()) return;
+  const auto list = decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(),
+                                            std::min(deadline_, kSuggestWithin)));
+  if (list) std::fprintf(stderr, "  %s\n", suggestion(*list, service, method).c_str());
+}
+
+}  // namespace slime::cli

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/peer_agent.h"
+#include "cli/commands.h"
+#include "rpc/reflection.h"
+
+namespace slime::cli {
+
+// The peer that a command is about, seen from an agent that lives as long as the command. From open() on
+// Ctrl-C ends its waits. Owns the agent. Thread: one.
+class OnePeer {
+ public:
+  // kInvalidArgument for a deadline that is none; errors of PeerAgent::start().
+  static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
+  ~OnePeer();
+  OnePeer(const OnePeer&) = delete;
+  OnePeer& operator=(const OnePeer&) = delete;
+
+  // Ctrl-C cancels it, so that the peer's handler is told.
+  Result<Payload> call(std::string_view service, std::string_view method, ByteVector arguments);
+  // What it serves: all, or the one that is named.
+  Result<std::vector<rpc::ServiceInfo>> services();
+  Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
+  // Says on stderr what there is, after a call for which something was missing. Nothing if the peer does not
+  // say.
+  void suggest(std::string_view service, std::string_view method);
+
+  // Whether Ctrl-C was pressed.
+  static bool interrupted();
+
+ private:
+  OnePeer(std::unique_ptr<PeerAgent> agent, Peer peer, Nanos deadline)
+      : agent_(std::move(agent)), peer_(std::move(peer)), deadline_(deadline) {}
+  Result<Payload> call_within(std::string_view service, std::string_view method, ByteVector arguments,
+                              Nanos deadline);
+
+  std::unique_ptr<PeerAgent> agent_;
+  Peer peer_;
+  Nanos deadline_;
+};
+
+}  // namespace slime::cli
