@@ -1,4 +1,5 @@
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -147,13 +148,16 @@ void RequestQueue::close() {
   for (rpc::Request& request : left) request.refuse(Status(Code::kUnavailable, "the service has ended"));
 }
 
-PyService::PyService(std::string name, const std::vector<std::string>& methods, std::size_t queue_limit)
+PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit)
     : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
-  for (const std::string& method : methods) {
+  for (const auto& [method, parameters, result, doc] : methods) {
+    rpc::MethodInfo info{.result = result, .doc = doc};
+    for (const auto& [parameter, type, optional, rest] : parameters)
+      info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     // Inline: it only queues. The workers are Python's.
     check(service_.add_raw(
         method, [queue = queue_.shared()](rpc::Request request) { queue->push(std::move(request)); },
-        {.run = rpc::Run::kInline}));
+        rpc::Run::kInline, std::move(info)));
   }
 }
 
@@ -188,7 +192,7 @@ void bind_rpc(nb::module_& m) {
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
 
   nb::class_<PyService>(m, "Service", "Named methods whose requests wait for Python workers.")
-      .def(nb::init<std::string, const std::vector<std::string>&, std::size_t>(), nb::arg("name"),
+      .def(nb::init<std::string, const std::vector<PyMethod>&, std::size_t>(), nb::arg("name"),
            nb::arg("methods"), nb::arg("queue_limit"))
       .def(
           "take",

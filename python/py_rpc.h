@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "agent/peer_agent.h"
@@ -58,10 +59,15 @@ class RequestQueue {
   bool closed_ = false;
 };
 
+// What reflection says of a method, as Python hands it over: name, parameters (name, type, optional, rest),
+// result, doc.
+using PyParameter = std::tuple<std::string, std::string, bool, bool>;
+using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string>;
+
 // A service whose methods queue their requests for Python. Thread: holds the GIL.
 class PyService {
  public:
-  PyService(std::string name, const std::vector<std::string>& methods, std::size_t queue_limit);
+  PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit);
   void serve(PeerAgent& agent);
   [[nodiscard]] RequestQueue& queue() const { return *queue_; }
   [[nodiscard]] bool forked() const { return queue_.forked(); }

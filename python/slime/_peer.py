@@ -26,6 +26,11 @@ class Peer(_slime.Peer):
         """`await peer.async_proxy("Calc").add(1, 2)`."""
         return AsyncProxy(self, service, timeout)
 
+    def services(self, deadline: Optional[float] = None) -> list:
+        """What the peer serves, by name: {"name", "methods": [{"name", "parameters": [{"name", "type", "optional",
+        "rest"}], "result", "doc"}]}. Asks it, and waits."""
+        return self.call("slime.Reflection", "services", deadline=deadline).wait()
+
     def with_deadline(self, seconds: float) -> Peer:
         """This peer with another default deadline."""
         return Peer(super().with_deadline(seconds))

@@ -9,7 +9,7 @@ import threading
 import traceback
 from typing import Any, Callable, Optional
 
-from slime import _codec, _slime
+from slime import _codec, _describe, _slime
 from slime._errors import Code, Error, InvalidArgument
 
 # An error text travels up to this many bytes; the start of it says most.
@@ -141,7 +141,8 @@ class Server:
             raise InvalidArgument("workers and queue_limit are at least 1")
         self.name = name
         self._methods = methods_of(target, name)
-        self.service = _slime.Service(name, list(self._methods), queue_limit)
+        described = [(method, *_describe.describe(m.function, m.signature)) for method, m in self._methods.items()]
+        self.service = _slime.Service(name, described, queue_limit)
         self._tracebacks = tracebacks
         self._runner = runner
         self._tasks: dict[int, asyncio.Task] = {}  # the asyncio loop's

@@ -420,7 +420,7 @@ class Request:
 class Service:
     """Named methods whose requests wait for Python workers."""
 
-    def __init__(self, name: str, methods: Sequence[str], queue_limit: int) -> None: ...
+    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str]], queue_limit: int) -> None: ...
 
     def take(self) -> Request | None:
         """Waits for a request. None once closed."""
