@@ -15,6 +15,10 @@ constexpr std::uint64_t kMaxTtlNs = std::uint64_t{1} << 62;
 
 ClientId client_of(const CallInfo& call) { return ClientId{call.connection}; }
 
+rpc::MethodOptions fast(std::vector<std::string> parameters) {
+  return {.run = rpc::Run::kInline, .parameters = std::move(parameters)};
+}
+
 }  // namespace
 
 void CacheService::client_gone(std::uint64_t connection) {
@@ -55,20 +59,19 @@ Status CacheService::admit(std::size_t objects) const {
 Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
   arena_ = arena;
   const auto self = shared_from_this();
-  const rpc::MethodOptions fast{.run = rpc::Run::kInline};
   SLIME_TRY(service.add(
       "reserve",
       [self](const CallInfo& call, const wire::ReserveRequest& request) {
         return self->reserve(call, request);
       },
-      fast));
+      fast({"request"})));
   // Hashing takes long, so with it a seal is no business of the loop.
-  SLIME_TRY(service.add(
-      "seal",
-      [self](const CallInfo& call, const std::vector<wire::SealItem>& items) {
-        return self->seal(call, items);
-      },
-      verify_on_seal_ ? rpc::MethodOptions{} : fast));
+  const rpc::Run seal_run = verify_on_seal_ ? rpc::Run::kPool : rpc::Run::kInline;
+  SLIME_TRY(service.add("seal",
+                        [self](const CallInfo& call, const std::vector<wire::SealItem>& items) {
+                          return self->seal(call, items);
+                        },
+                        {.run = seal_run, .parameters = {"items"}}));
   SLIME_TRY(service.add(
       "abort",
       [self](const CallInfo& call, const wire::Ids& versions) {
@@ -76,13 +79,13 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
           return self->store_.abort(version, client_of(call), now);
         });
       },
-      fast));
+      fast({"versions"})));
   SLIME_TRY(service.add(
       "lookup",
       [self](const CallInfo& call, const std::string& space, const wire::Keys& keys) {
         return self->lookup(call, space, keys);
       },
-      fast));
+      fast({"space", "keys"})));
   SLIME_TRY(service.add(
       "release",
       [self](const CallInfo& call, const wire::Ids& leases) {
@@ -90,10 +93,10 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
           return self->store_.release(lease, client_of(call), now);
         });
       },
-      fast));
+      fast({"leases"})));
   SLIME_TRY(service.add(
       "peek", [self](const std::string& space, const wire::Keys& keys) { return self->peek(space, keys); },
-      fast));
+      fast({"space", "keys"})));
   SLIME_TRY(service.add(
       "remove",
       [self](const std::string& space, const wire::Keys& keys) {
@@ -101,7 +104,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
           return self->store_.remove(space, key, now);
         });
       },
-      fast));
+      fast({"space", "keys"})));
   for (const bool pinned : {true, false}) {
     SLIME_TRY(service.add(
         pinned ? "pin" : "unpin",
@@ -110,7 +113,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
             return self->store_.pin(space, key, pinned, now);
           });
         },
-        fast));
+        fast({"space", "keys"})));
   }
   return service.add(
       "stats",
@@ -119,7 +122,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
         SLIME_TRY(self->admit(0));
         return wire::Stats(self->store_.stats(self->clock_.now()));
       },
-      fast);
+      fast({}));
 }
 
 Result<wire::ReserveReply> CacheService::reserve(const CallInfo& call, const wire::ReserveRequest& request) {
