@@ -135,9 +135,9 @@ class Service {
 
   // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
   // as std::vector<std::byte>-like, containers, structs with MSGPACK_DEFINE), by value or const reference.
-  // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call.
-  // kInvalidArgument for a bad name, or when not all parameters are named; kAlreadyExists for a name that is
-  // taken.
+  // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call, `const
+  // Request&` what also tells whether somebody waits for it still. kInvalidArgument for a bad name, or when
+  // not all parameters are named; kAlreadyExists for a name that is taken.
   template <class F>
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
     return add_typed(method, typed_handler(std::move(handler)), std::move(options), typed_info<F>());

@@ -2,6 +2,7 @@
 
 // Included by rpc/service.h: makes a RawHandler of a plain function.
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <tuple>
@@ -65,8 +66,10 @@ Result<ByteVector> encode_outcome(Call&& call) {
   }
 }
 
-// `Info` is how many leading parameters (0 or 1) take the CallInfo.
-template <class F, class Return, bool Info, class... A>
+// What a leading parameter may ask for, which is no argument.
+enum class Lead : std::uint8_t { kNone, kInfo, kRequest };
+
+template <class F, class Return, Lead kLead, class... A>
 class TypedHandler {
   static_assert((kIsArgument<A> && ...), "handler arguments are values or const references");
 
@@ -91,7 +94,7 @@ class TypedHandler {
       request.refuse(std::move(arguments).error());
       return;
     }
-    Result<ByteVector> outcome = invoke(info, *arguments);
+    Result<ByteVector> outcome = invoke(request, *arguments);
     if (outcome) {
       request.reply(std::move(*outcome));
     } else {
@@ -107,13 +110,16 @@ class TypedHandler {
     return decode_arguments<std::remove_cvref_t<A>...>(body, str(info.service, ".", info.method));
   }
   // User code may throw; what it threw is an answer.
-  Result<ByteVector> invoke(const CallInfo& info, Values& values) {
+  Result<ByteVector> invoke(const Request& request, Values& values) {
+    const CallInfo& info = request.info();
     try {
       return std::apply(
           [&](auto&... each) {
             return encode_outcome<Return>([&]() -> Return {
-              if constexpr (Info) {
+              if constexpr (kLead == Lead::kInfo) {
                 return handler_(info, std::forward<pass<A>>(each)...);
+              } else if constexpr (kLead == Lead::kRequest) {
+                return handler_(request, std::forward<pass<A>>(each)...);
               } else {
                 return handler_(std::forward<pass<A>>(each)...);
               }
@@ -137,13 +143,15 @@ template <class F, class Return, class Arguments>
 struct MakeTyped;
 template <class F, class Return>
 struct MakeTyped<F, Return, std::tuple<>> {
-  using Type = TypedHandler<F, Return, false>;
+  using Type = TypedHandler<F, Return, Lead::kNone>;
 };
 template <class F, class Return, class First, class... Rest>
 struct MakeTyped<F, Return, std::tuple<First, Rest...>> {
-  using Type = std::conditional_t<std::is_same_v<std::remove_cvref_t<First>, CallInfo>,
-                                  TypedHandler<F, Return, true, Rest...>,
-                                  TypedHandler<F, Return, false, First, Rest...>>;
+  using Type = std::conditional_t<std::is_same_v<First, const Request&>,
+                                  TypedHandler<F, Return, Lead::kRequest, Rest...>,
+                                  std::conditional_t<std::is_same_v<std::remove_cvref_t<First>, CallInfo>,
+                                                     TypedHandler<F, Return, Lead::kInfo, Rest...>,
+                                                     TypedHandler<F, Return, Lead::kNone, First, Rest...>>>;
 };
 template <class F>
 using TypedHandlerOf =

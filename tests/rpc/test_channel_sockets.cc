@@ -108,7 +108,9 @@ TEST_CASE("sockets: a full pool queue answers, inline methods go on") {
   CHECK(replies[1]->value->has_value());
 }
 
-TEST_CASE("sockets: a request that is cancelled before a thread is free never runs") {
+TEST_CASE(
+    "sockets: a request that is cancelled before a thread is free never runs, and a handler that looks "
+    "stops") {
   SocketFixture sockets = make_sockets();
   LinkOptions options;
   options.server = {.workers = 1, .queue_limit = 8};
@@ -116,6 +118,7 @@ TEST_CASE("sockets: a request that is cancelled before a thread is free never ru
   Service service("pool");
   std::atomic<bool> go{false};
   std::atomic<int> ran{0};
+  std::atomic<bool> stopped{false};
   REQUIRE(service
               .add("wait",
                    [&] {
@@ -123,8 +126,16 @@ TEST_CASE("sockets: a request that is cancelled before a thread is free never ru
                      go.wait(false);
                    })
               .ok());
+  REQUIRE(service
+              .add("work",
+                   [&](const Request& request, int) {
+                     ran.fetch_add(1);
+                     while (!request.cancelled()) std::this_thread::yield();
+                     stopped = true;
+                   })
+              .ok());
   REQUIRE(link.servers[1]->add(service).ok());
-  Reply first, second;
+  Reply first, second, third;
   link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), first.handler());
   REQUIRE(link.until([&] { return ran == 1; }));
   const Ticket ticket = link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), second.handler());
@@ -136,6 +147,10 @@ TEST_CASE("sockets: a request that is cancelled before a thread is free never ru
   REQUIRE(link.until([&] { return first.done() && link.servers[1]->counters().cancelled == 1; }));
   CHECK(ran == 1);
   CHECK(second.status().code() == Code::kCancelled);
+  const Ticket working = link.a().call("pool", "work", encode_arguments(1), link.in(kSoon), third.handler());
+  REQUIRE(link.until([&] { return ran == 2; }));
+  link.a().cancel(working);
+  REQUIRE(link.until([&] { return stopped.load(); }));
 }
 
 TEST_CASE("sockets: the channel goes while handlers run on the pool") {
