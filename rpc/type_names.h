@@ -64,6 +64,26 @@ struct ElementsOf<Of<A...>> {
   }
 };
 
+// Of what consists of others; "any" for what is none of these.
+template <class T>
+std::string container_type() {
+  if constexpr (BytesLike<T>) {
+    return "bytes";
+  } else if constexpr (MapLike<T>) {
+    return "map[" + wire_type<typename T::key_type>() + ", " + wire_type<typename T::mapped_type>() + "]";
+  } else if constexpr (ListLike<T>) {
+    return "list[" + wire_type<typename T::value_type>() + "]";
+  } else if constexpr (kIsOf<T, std::optional>) {
+    return "optional[" + wire_type<typename T::value_type>() + "]";
+  } else if constexpr (kIsOf<T, std::shared_ptr> || kIsOf<T, std::unique_ptr>) {
+    return "optional[" + wire_type<typename T::element_type>() + "]";
+  } else if constexpr (kIsOf<T, std::tuple> || kIsOf<T, std::pair>) {
+    return "tuple[" + ElementsOf<T>::text() + "]";
+  } else {
+    return "any";
+  }
+}
+
 }  // namespace detail
 
 template <class T>
@@ -80,20 +100,8 @@ std::string wire_type() {
     return "str";
   } else if constexpr (detail::Defined<T>) {
     return "any";
-  } else if constexpr (detail::BytesLike<T>) {
-    return "bytes";
-  } else if constexpr (detail::MapLike<T>) {
-    return "map[" + wire_type<typename T::key_type>() + ", " + wire_type<typename T::mapped_type>() + "]";
-  } else if constexpr (detail::ListLike<T>) {
-    return "list[" + wire_type<typename T::value_type>() + "]";
-  } else if constexpr (detail::kIsOf<T, std::optional>) {
-    return "optional[" + wire_type<typename T::value_type>() + "]";
-  } else if constexpr (detail::kIsOf<T, std::shared_ptr> || detail::kIsOf<T, std::unique_ptr>) {
-    return "optional[" + wire_type<typename T::element_type>() + "]";
-  } else if constexpr (detail::kIsOf<T, std::tuple> || detail::kIsOf<T, std::pair>) {
-    return "tuple[" + detail::ElementsOf<T>::text() + "]";
   } else {
-    return "any";
+    return detail::container_type<T>();
   }
 }
 

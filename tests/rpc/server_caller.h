@@ -46,9 +46,9 @@ class Caller {
 };
 
 template <class... A>
-Answer call(Server& server, std::string service, std::string method, const A&... arguments) {
+Answer call(Server& server, const std::string& service, const std::string& method, const A&... arguments) {
   Caller caller;
-  server.handle(caller.request(std::move(service), std::move(method), encode_arguments(arguments...)));
+  server.handle(caller.request(service, method, encode_arguments(arguments...)));
   return caller.wait();
 }
 

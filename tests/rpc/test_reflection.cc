@@ -39,7 +39,7 @@ struct Bag : std::vector<int> {
 };
 enum class Color { kRed };
 
-MethodInfo method_of(Server& server, std::string service, std::string method) {
+MethodInfo method_of(Server& server, const std::string& service, const std::string& method) {
   const auto info = value<ServiceInfo>(call(server, std::string(kReflectionService), "service", service));
   for (const MethodInfo& each : info.methods) {
     if (each.name == method) return each;
@@ -129,7 +129,7 @@ TEST_CASE("reflection tells the parameters and the result of plain functions") {
   CHECK(told_of([] {}) == "() -> none");
   CHECK(told_of([](bool) { return Status(); }) == "(bool) -> none");
   CHECK(told_of([](double a) -> Result<double> { return a; }) == "(float) -> float");
-  CHECK(told_of([](ByteVector) -> Result<None> { return None{}; }) == "(bytes) -> none");
+  CHECK(told_of([](const ByteVector&) -> Result<None> { return None{}; }) == "(bytes) -> none");
   CHECK(told_of([](const std::vector<std::string>& parts) -> std::map<std::string, Point> {
           return {{parts.at(0), {}}};
         }) == "(list[str]) -> map[str, any]");

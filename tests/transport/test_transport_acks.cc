@@ -55,6 +55,7 @@ TEST_CASE("of writes that follow each other half may wait for one, and no more t
   Scripted s;
   CHECK(flags_of(s, 4, 100) == std::vector<int>{kPatient, kAtOnce, kPatient, kAtOnce});
   std::vector<int> expected;
+  expected.reserve(20);
   for (int i = 0; i < 20; ++i) expected.push_back(i % 4 == 3 ? kAtOnce : kPatient);
   CHECK(flags_of(s, 20, limits::kAckBytes / 4) == expected);
   s.endpoint.reset();
