@@ -1,8 +1,8 @@
 #include "rpc/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -13,18 +13,31 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "rpc/job_queue.h"
 #include "rpc/reflection.h"
 
 namespace slime::rpc {
 
 // Lives on while anybody holds a request, so that a late answer still finds its counters. What is no atomic
 // is guarded by mutex_; handlers, answers and destructors of user code run outside it.
-class Server::Impl final : public Request::Tracker, public Directory {
+class Server::Impl final : public Request::Tracker,
+                           public Directory,
+                           public std::enable_shared_from_this<Server::Impl> {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
-  struct Job {
-    Request request;
-    std::shared_ptr<Service::Method> method;
+  // Ends what one request of a limited method holds of that limit.
+  class Slot final : public Request::Tracker {
+   public:
+    Slot(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method)
+        : impl_(std::move(impl)), method_(std::move(method)) {}
+    void answered() noexcept override {
+      impl_->leave(*method_);
+      impl_->answered();
+    }
+
+   private:
+    const std::shared_ptr<Impl> impl_;
+    const std::shared_ptr<Service::Method> method_;
   };
 
   Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
@@ -68,6 +81,7 @@ class Server::Impl final : public Request::Tracker, public Directory {
   bool draining() const override { return draining_.load(); }
   Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info, Found& found);
   void run(Request&& request, Service::Method& method) noexcept;
+  void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
   void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
   Status drain(Nanos bound);
   void stop();
@@ -79,6 +93,9 @@ class Server::Impl final : public Request::Tracker, public Directory {
 
  private:
   Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
+  static void track(Request& request, std::shared_ptr<Request::Tracker> tracker) {
+    request.tracker_ = std::move(tracker);
+  }
   static Status no_service(std::string_view name) {
     return Status(Code::kNotFound, str("no service '", name, "'"));
   }
@@ -91,7 +108,19 @@ class Server::Impl final : public Request::Tracker, public Directory {
   // Those that an idle worker is about to take do not wait.
   [[nodiscard]] bool full() const { return queue_.size() >= options_.queue_limit + idle_workers_; }
   bool start_worker();
-  void take_expired(std::vector<Job>& out);
+  [[nodiscard]] bool below_limit(const Service::Method& method) const {
+    if (method.max_running == 0) return true;
+    const auto load = loads_.find(&method);
+    return load == loads_.end() || load->second.running < method.max_running;
+  }
+  void count_waiting(const Service::Method& method, int more);
+  // A method that is at its limit leaves half of the queue to others.
+  [[nodiscard]] bool waits_enough(const Service::Method& method) const {
+    const auto load = loads_.find(&method);
+    return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
+  }
+  void enter(Request& request, const std::shared_ptr<Service::Method>& method);
+  void leave(const Service::Method& method) noexcept;
   void worker() noexcept;
 
   const ServerOptions options_;
@@ -100,7 +129,12 @@ class Server::Impl final : public Request::Tracker, public Directory {
   std::condition_variable work_;
   std::condition_variable quiet_;
   std::map<std::string, Methods, std::less<>> services_;
-  std::deque<Job> queue_;
+  JobQueue queue_;
+  struct Load {
+    std::size_t running = 0;
+    std::size_t waiting = 0;
+  };
+  std::map<const Service::Method*, Load> loads_;  // of methods with a limit that have any
   ServerCounters counters_;
   // These without the lock, so that a request of a method that is known takes none: who ends the last request
   // looks whether somebody drains, who begins one looks after counting it, who drains looks at the counts
@@ -194,7 +228,9 @@ void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> m
   {
     const std::lock_guard lock(mutex_);
     // What nobody waits for any more must not keep others out.
-    if (full()) take_expired(expired);
+    if (full()) queue_.take_expired(clock_.now(), expired);
+    counters_.expired += expired.size();
+    for (const Job& job : expired) count_waiting(*job.method, -1);
     if (stopping_) {
       refusal = Status(Code::kUnavailable, "the server has stopped");
     } else if (idle_workers_ <= queue_.size() && !start_worker()) {
@@ -202,8 +238,12 @@ void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> m
     } else if (full()) {
       refusal = Status(Code::kResourceExhausted,
                        str(options_.queue_limit, " requests wait for a handler thread already"));
+    } else if (waits_enough(*method)) {
+      refusal =
+          Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
     } else {
-      queue_.push_back(Job{std::move(request), std::move(method)});
+      count_waiting(*method, 1);
+      queue_.push(Job{std::move(request), std::move(method)});
       work_.notify_one();
     }
     if (!refusal.ok()) refused_.fetch_add(1, std::memory_order_relaxed);
@@ -224,32 +264,56 @@ bool Server::Impl::start_worker() {
   return true;
 }
 
-void Server::Impl::take_expired(std::vector<Job>& out) {
-  const TimePoint now = clock_.now();
-  std::deque<Job> kept;
-  for (Job& job : queue_) {
-    if (job.request.info().deadline <= now) {
-      ++counters_.expired;
-      out.push_back(std::move(job));
-    } else {
-      kept.push_back(std::move(job));
-    }
+// The request counts among those of its method until it is answered.
+void Server::Impl::enter(Request& request, const std::shared_ptr<Service::Method>& method) {
+  if (method->max_running == 0) return;
+  ++loads_[method.get()].running;
+  track(request, std::make_shared<Slot>(shared_from_this(), method));
+}
+
+void Server::Impl::count_waiting(const Service::Method& method, int more) {
+  if (method.max_running == 0) return;
+  Load& load = loads_[&method];
+  load.waiting += static_cast<std::size_t>(more);
+  if (load.waiting == 0 && load.running == 0) loads_.erase(&method);
+}
+
+void Server::Impl::leave(const Service::Method& method) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto load = loads_.find(&method);
+  if (--load->second.running == 0 && load->second.waiting == 0) loads_.erase(load);
+  if (queue_.size() > 0) work_.notify_one();
+}
+
+void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept {
+  bool entered = false;
+  {
+    const std::lock_guard lock(mutex_);
+    entered = below_limit(*method);
+    if (entered) enter(request, method);
   }
-  queue_.swap(kept);
+  if (entered) return run(std::move(request), *method);
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  const CallInfo& info = request.info();
+  request.refuse(
+      Status(Code::kResourceExhausted, str(info.service, ".", info.method, " has ", method->max_running,
+                                           " requests already, which is its limit")));
 }
 
 void Server::Impl::worker() noexcept {
+  const auto may_run = [this](const Service::Method& method) { return below_limit(method); };
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    work_.wait(lock, [&] { return stopping_ || queue_.any(may_run); });
     --idle_workers_;
     if (stopping_) return;
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
+    Job job = queue_.take(may_run);
+    count_waiting(*job.method, -1);
     const bool expired = job.request.info().deadline <= clock_.now();
     if (expired) ++counters_.expired;
     const bool cancelled = !expired && job.request.cancelled();
     if (cancelled) ++counters_.cancelled;
+    if (!expired && !cancelled) enter(job.request, job.method);
     lock.unlock();
     if (cancelled) {
       job.request.refuse(Status(Code::kCancelled, "cancelled before a handler thread was free"));
@@ -278,14 +342,14 @@ Status Server::Impl::drain(Nanos bound) {
 }
 
 void Server::Impl::stop() {
-  std::deque<Job> left;
+  std::vector<Job> left;
   std::map<std::string, Methods, std::less<>> services;
   std::vector<std::thread> workers;
   {
     const std::lock_guard lock(mutex_);
     draining_ = true;
     stopping_ = true;
-    left.swap(queue_);
+    left = queue_.take_all();
     services.swap(services_);
     ++version_;
     workers.swap(workers_);
@@ -353,6 +417,8 @@ void Server::handle(Request&& request, Found& found) noexcept {
   if (pooled || !method->borrows) request.payload().detach();
   if (pooled) {
     impl_->enqueue(std::move(request), method);
+  } else if (method->max_running > 0) {
+    impl_->run_limited(std::move(request), method);
   } else {
     impl_->run(std::move(request), *method);
   }

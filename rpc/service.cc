@@ -97,8 +97,12 @@ Status Service::add_typed(std::string_view method, RawHandler handler, MethodOpt
   }
   for (std::size_t i = 0; i < named; ++i) info.parameters[i].name = std::move(options.parameters[i]);
   info.doc = std::move(options.doc);
-  return add_method(
-      method, {.handler = std::move(handler), .run = options.run, .borrows = true, .info = std::move(info)});
+  return add_method(method, {.handler = std::move(handler),
+                             .run = options.run,
+                             .max_running = options.max_running,
+                             .priority = options.priority,
+                             .borrows = true,
+                             .info = std::move(info)});
 }
 
 Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptions options) {
@@ -106,7 +110,11 @@ Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptio
   for (std::string& name : options.parameters) info.parameters.push_back({.name = std::move(name)});
   if (info.parameters.empty()) info.parameters.push_back({.rest = true});
   info.doc = std::move(options.doc);
-  return add_raw(method, std::move(handler), options.run, std::move(info));
+  return add_method(method, {.handler = std::move(handler),
+                             .run = options.run,
+                             .max_running = options.max_running,
+                             .priority = options.priority,
+                             .info = std::move(info)});
 }
 
 Status Service::add_raw(std::string_view method, RawHandler handler, Run run, MethodInfo info) {

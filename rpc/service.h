@@ -20,8 +20,17 @@ namespace slime::rpc {
 // Where a handler runs. kInline is on the loop: short, no lock, no wait, no Python.
 enum class Run : std::uint8_t { kPool, kInline };
 
+// Which of the requests that wait for a thread is next. Strict: as long as there are some of a higher one,
+// those of a lower one wait.
+enum class Priority : std::uint8_t { kHigh, kNormal, kLow };
+inline constexpr std::size_t kPriorities = 3;
+
 struct MethodOptions {
   Run run = Run::kPool;
+  // Requests that are in its handler, or left it unanswered, at once; 0: as many as there are threads. On the
+  // pool more of them wait, and keep no thread from others; inline they are refused with kResourceExhausted.
+  std::size_t max_running = 0;
+  Priority priority = Priority::kNormal;  // on the pool
   // For people and tools, which read them by reflection (rpc/reflection.h).
   std::vector<std::string> parameters{};  // their names, without that of a CallInfo: of all or of none
   std::string doc{};
@@ -153,6 +162,8 @@ class Service {
   struct Method {
     RawHandler handler;
     Run run = Run::kPool;
+    std::size_t max_running = 0;  // 0: any number
+    Priority priority = Priority::kNormal;
     bool borrows = false;  // is done with the body when it returns, so inline it may read a receive slot
     bool while_draining = false;  // is answered by a server that drains, too
     MethodInfo info{};
