@@ -119,7 +119,7 @@ std::size_t copy_short(std::span<const Copy> copies, const Holding& holding, boo
   while (left > 0 && count < copies.size()) {
     const Copy& copy = copies[count];
     if (copy.length_bytes >= limits::kColdCopyBytes || !holding.holds(copy)) break;
-    if (count + 1 < copies.size()) {
+    if (count + 1 < copies.size() && holding.holds(copies[count + 1])) {
       const Copy& next = copies[count + 1];
       ask_for_block(source + (read ? next.remote_offset : next.local_offset));
     }
