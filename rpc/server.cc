@@ -83,6 +83,7 @@ class Server::Impl final : public Request::Tracker,
   void run(Request&& request, Service::Method& method) noexcept;
   void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
   void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
+  Status prepare_to_wait(const Service::Method& method);
   Status drain(Nanos bound);
   void stop();
   ServerCounters counters() const;
@@ -224,32 +225,38 @@ void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
 
 void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept {
   std::vector<Job> expired;
-  Status refusal;
-  {
-    const std::lock_guard lock(mutex_);
-    // What nobody waits for any more must not keep others out.
-    if (full()) queue_.take_expired(clock_.now(), expired);
-    counters_.expired += expired.size();
-    for (const Job& job : expired) count_waiting(*job.method, -1);
-    if (stopping_) {
-      refusal = Status(Code::kUnavailable, "the server has stopped");
-    } else if (idle_workers_ <= queue_.size() && !start_worker()) {
-      refusal = Status(Code::kResourceExhausted, "no handler thread could be started");
-    } else if (full()) {
-      refusal = Status(Code::kResourceExhausted,
-                       str(options_.queue_limit, " requests wait for a handler thread already"));
-    } else if (waits_enough(*method)) {
-      refusal =
-          Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
-    } else {
-      count_waiting(*method, 1);
-      queue_.push(Job{std::move(request), std::move(method)});
-      work_.notify_one();
-    }
-    if (!refusal.ok()) refused_.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  // What nobody waits for any more must not keep others out.
+  if (full()) queue_.take_expired(clock_.now(), expired);
+  counters_.expired += expired.size();
+  for (const Job& job : expired) count_waiting(*job.method, -1);
+  Status refusal = prepare_to_wait(*method);
+  if (refusal.ok()) {
+    count_waiting(*method, 1);
+    queue_.push(Job{std::move(request), std::move(method)});
+    work_.notify_one();
+    lock.unlock();
+  } else {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    lock.unlock();
+    request.refuse(std::move(refusal));
   }
   for (Job& job : expired) job.request.refuse(expired_status(job.request.info()));
-  if (!refusal.ok()) request.refuse(std::move(refusal));
+}
+
+// Sees that there is a worker who will come. Under the lock.
+Status Server::Impl::prepare_to_wait(const Service::Method& method) {
+  if (stopping_) return Status(Code::kUnavailable, "the server has stopped");
+  if (idle_workers_ <= queue_.size() && !start_worker())
+    return Status(Code::kResourceExhausted, "no handler thread could be started");
+  if (full()) {
+    return Status(Code::kResourceExhausted,
+                  str(options_.queue_limit, " requests wait for a handler thread already"));
+  }
+  if (waits_enough(method)) {
+    return Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
+  }
+  return {};
 }
 
 // False when there is no worker at all.
