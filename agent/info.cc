@@ -38,6 +38,7 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"calls_failed", c.calls_failed},
           {"requests", c.requests},
           {"stale_replies", c.stale_replies},
+          {"one_way_failed", c.one_way_failed},
           {"rendezvous", c.rendezvous},
           {"calls_in_flight", c.calls_in_flight},
           {"queued_frames", c.queued_frames},

@@ -49,10 +49,16 @@ Result<Payload> detached(Result<Payload> payload) {
   return payload;
 }
 
+Result<None> none_or(Status status) {
+  if (!status.ok()) return status;
+  return None{};
+}
+
 }  // namespace
 
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string CallOperation::describe() const { return str("call ", service_, ".", method_); }
+std::string OneWayOperation::describe() const { return str("one-way call ", service_, ".", method_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
 std::string RecvOperation::describe() const { return str("recv with tag ", tag_); }
 
@@ -85,17 +91,21 @@ void CallOperation::start(Session& session) {
 
 void CallOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
+void OneWayOperation::start(Session& session) {
+  set_running(&session);
+  ticket_ =
+      session.channel().call_one_way(service_, method_, std::move(arguments_), deadline,
+                                     [self = std::static_pointer_cast<OneWayOperation>(shared_from_this())](
+                                         Status status) { self->conclude(none_or(std::move(status))); });
+}
+
+void OneWayOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
 void SendOperation::start(Session& session) {
   set_running(&session);
-  ticket_ = session.channel().send(
-      tag_, std::move(body_), deadline,
-      [self = std::static_pointer_cast<SendOperation>(shared_from_this())](Status status) {
-        if (status.ok()) {
-          self->conclude(None{});
-        } else {
-          self->conclude(std::move(status));
-        }
-      });
+  ticket_ = session.channel().send(tag_, std::move(body_), deadline,
+                                   [self = std::static_pointer_cast<SendOperation>(shared_from_this())](
+                                       Status status) { self->conclude(none_or(std::move(status))); });
 }
 
 void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }

@@ -130,6 +130,26 @@ class CallOperation final : public ResultOperation<Payload> {
   rpc::Ticket ticket_;
 };
 
+// A call whose answer nobody wants: ends when it has left.
+class OneWayOperation final : public ResultOperation<None> {
+ public:
+  OneWayOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
+                  ByteVector arguments)
+      : ResultOperation(std::move(driver)),
+        service_(std::move(service)),
+        method_(std::move(method)),
+        arguments_(std::move(arguments)) {}
+  void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::string service_;
+  const std::string method_;
+  ByteVector arguments_;
+  rpc::Ticket ticket_;
+};
+
 class SendOperation final : public ResultOperation<None> {
  public:
   SendOperation(std::shared_ptr<Driver> driver, std::uint64_t tag, ByteVector body)

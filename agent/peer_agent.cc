@@ -86,6 +86,15 @@ Future<Payload> Peer::call_raw(std::string_view service, std::string_view method
                         span(deadline), wait_for_ready_);
 }
 
+Future<None> Peer::one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
+                               Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->submit(name_,
+                        std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
+                                                                 std::string(method), std::move(arguments)),
+                        span(deadline), wait_for_ready_);
+}
+
 Peer Peer::with_deadline(Nanos deadline) const {
   Peer out = *this;
   out.deadline_ = deadline;

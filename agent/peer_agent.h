@@ -139,6 +139,15 @@ class Peer {
   // The same with encoded bytes: an array of the arguments in, the value out.
   Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {});
+  // A call whose answer nobody wants: done once it has left, after which only the end of the connection can
+  // lose it, within its deadline. If the peer refuses it or its handler fails, that is counted and logged
+  // here.
+  template <class... A>
+  Future<None> one_way(std::string_view service, std::string_view method, const A&... args) {
+    return one_way_raw(service, method, rpc::encode_arguments(args...));
+  }
+  Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
+                           Nanos deadline = {});
   // What the peer serves, by name: methods with their parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
     return with_deadline(span(deadline))

@@ -1,11 +1,13 @@
 #include "agent/session.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "agent/devices.h"
 #include "agent/limits.h"
 #include "agent/region.h"
+#include "base/log.h"
 #include "base/str.h"
 
 namespace slime::agent {
@@ -169,6 +171,14 @@ Result<transport::RegionDescriptor> Session::on_region_lookup(std::string_view n
 
 void Session::on_region_revoked(std::string_view name) noexcept {
   if (const auto it = regions_.find(name); it != regions_.end()) regions_.erase(it);
+}
+
+// The 1st, 2nd, 4th, 8th, ... is logged: a handler that always fails must not fill the disk.
+void Session::on_one_way_failed(const Status& status) noexcept {
+  const std::uint64_t failed = channel_->counters().one_way_failed;
+  if (!std::has_single_bit(failed)) return;
+  SLIME_LOG(LogLevel::kWarning, "agent", peer_.name, ": a one-way call failed (", failed,
+            " so far): ", status.to_string());
 }
 
 void Session::on_channel_closing() noexcept {

@@ -113,6 +113,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept override;
   void on_region_revoked(std::string_view name) noexcept override;
   void on_channel_closing() noexcept override;
+  void on_one_way_failed(const Status& status) noexcept override;
   void on_channel_closed(const Status& reason) noexcept override;
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;

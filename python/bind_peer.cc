@@ -90,6 +90,14 @@ nb::object call_raw(const PyPeer& self, std::string_view service, std::string_vi
       decode.is_none() ? nb::object() : nb::borrow(decode));
 }
 
+nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
+                       nb::handle arguments, Seconds deadline) {
+  const PinnedMemory memory = PinnedMemory::of(arguments);
+  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  return make_future(self.peer().one_way_raw(service, method, std::move(body), deadline_from(deadline)),
+                     self.agent());
+}
+
 void bind_operations(nb::class_<PyPeer>& peer) {
   const char* const copies_doc =
       "One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, "
@@ -136,7 +144,12 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
            "Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the "
-           "Payload.");
+           "Payload.")
+      .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(),
+           nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
+                   "deadline: float | None = None) -> Future"),
+           "A call whose answer nobody wants, with an encoded msgpack array; done once it has left.");
 }
 
 }  // namespace

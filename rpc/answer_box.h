@@ -82,4 +82,21 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   ChannelImpl* channel_;  // touched by the loop only
 };
 
+// The side of one-way requests: nobody waits for them, so that nobody goes away either.
+class OneWayBox final : public Request::Responder {
+ public:
+  OneWayBox(std::shared_ptr<AnswerBox> box, const Clock& clock) : box_(std::move(box)), clock_(clock) {}
+  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override {
+    box_->respond(ticket, std::move(reply));
+  }
+  [[nodiscard]] bool cancelled(std::uint64_t, TimePoint deadline) const noexcept override {
+    return deadline != kNever && deadline <= clock_.now();
+  }
+  void on_cancel(std::uint64_t, Task) override {}  // never happens
+
+ private:
+  const std::shared_ptr<AnswerBox> box_;
+  const Clock& clock_;
+};
+
 }  // namespace slime::rpc

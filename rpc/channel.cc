@@ -62,8 +62,9 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
-                         TimePoint deadline, CallHandler handler) {
+template <class H>
+Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method, ByteVector&& body,
+                               TimePoint deadline, H&& handler, bool one_way) {
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
@@ -74,6 +75,7 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
   frame.deadline = deadline;
+  frame.one_way = one_way;
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
   Handle lent;
@@ -83,6 +85,16 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   pending->lent = lent;
   pending->method_id = id;
   return ask(handle, std::move(frame));
+}
+
+Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
+                         TimePoint deadline, CallHandler handler) {
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), false);
+}
+
+Ticket ChannelImpl::call_one_way(std::string_view service, std::string_view method, ByteVector body,
+                                 TimePoint deadline, DoneHandler handler) {
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), true);
 }
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.

@@ -31,6 +31,7 @@ struct ChannelCounters {
   std::uint64_t calls_failed = 0;
   std::uint64_t requests = 0;
   std::uint64_t stale_replies = 0;
+  std::uint64_t one_way_failed = 0;  // one-way calls that the peer refused, or whose handler failed
   std::uint64_t rendezvous = 0;
   std::size_t calls_in_flight = 0;
   std::size_t queued_frames = 0;
@@ -52,6 +53,8 @@ class ChannelOwner {
   // The peer closes the channel in good order: what it was asked before is still answered, new calls are
   // refused, and no one-sided operation may be posted any more. Once, not after a close() of ours.
   virtual void on_channel_closing() noexcept {}
+  // The peer refused a one-way call, or its handler failed.
+  virtual void on_one_way_failed(const Status& status) noexcept { static_cast<void>(status); }
   // The last call, once; everything has completed. OK: we closed it.
   virtual void on_channel_closed(const Status& reason) noexcept = 0;
 
@@ -84,6 +87,10 @@ class Channel {
   // calls, full queue, closed) come through the handler too.
   virtual Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
                       CallHandler handler) = 0;
+  // Calls a method whose answer nobody wants: OK once the request has left, after which only the end of the
+  // connection can lose it. Failures are told to the owner.
+  virtual Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body,
+                              TimePoint deadline, DoneHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
   // The next message with this tag, in order of arrival.

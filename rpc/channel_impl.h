@@ -30,6 +30,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
               CallHandler handler) override;
+  Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
+                      DoneHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
@@ -78,6 +80,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     ByteVector body;
     Handle pending;               // of the one who waits for its answer; generation 0: it is an answer itself
     TimePoint deadline = kNever;  // of a request: becomes header.value when it leaves
+    bool one_way = false;         // of a request: its caller is told when it has left
     [[nodiscard]] bool answer() const { return pending.generation == 0; }
     [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
   };
@@ -116,6 +119,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   struct Served {
     std::uint64_t call = 0;
     std::uint32_t method = 0;  // the id that the answer tells the peer; 0: none
+    bool one_way = false;      // answered only if it fails
   };
 
   // Memory that the peer may read. Back when the peer releases it or the endpoint is closed, never by a
@@ -173,6 +177,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   };
 
   // channel.cc: what we ask for, how it ends
+  template <class H>
+  Ticket begin_call(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
+                    H&& handler, bool one_way);
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
@@ -195,6 +202,12 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void end_receives();
   [[nodiscard]] Status closing_status() const;
   void sweep(const Status& reason);
+
+  // channel_one_way.cc
+  void mark_one_way(OutFrame& frame) const;
+  void one_way_left(const OutFrame& frame);
+  void one_way_failed(const Status& status);
+  const std::shared_ptr<Request::Responder>& one_way_responder();
 
   // channel_send.cc
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
@@ -220,7 +233,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status on_request(const wire::Frame& frame, transport::Message&& message);
   // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
-  void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served);
+  void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way);
   Status on_cancel(const wire::Frame& frame);
   bool make_place(std::size_t index);
   Status on_reply(const wire::Frame& frame);
@@ -254,6 +267,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   ChannelOwner& owner_;
   const ChannelOptions options_;
   const std::shared_ptr<AnswerBox> box_;
+  std::shared_ptr<Request::Responder> one_way_;  // of one-way requests, since the first
   const std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // posted tasks look whether we are still here
 

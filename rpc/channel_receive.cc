@@ -101,6 +101,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   ++counters_.requests;
   Served served;
   served.call = frame.header.id;
+  served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
   ServedMethod unnumbered;
   auto method = identify(frame, unnumbered, served.method);
   if (!method) return std::move(method).error();
@@ -131,19 +132,20 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   const std::size_t place = Handle::unpack(served.call).index;
   if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
   if (!offered) {
-    serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle);
+    serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
     return {};
   }
-  return pull(frame.body, [this, handle, info = std::move(info)](Result<Payload> body) mutable {
-    if (!body) {
-      send_answer(handle, std::move(body).error().with_context("reading the request"));
-    } else if (box_->cancelled(handle.packed(), kNever)) {
-      send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
-    } else {
-      Server::Found nothing;
-      serve(std::move(info), nothing, std::move(*body), handle);
-    }
-  });
+  return pull(frame.body,
+              [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
+                if (!body) {
+                  send_answer(handle, std::move(body).error().with_context("reading the request"));
+                } else if (box_->cancelled(handle.packed(), kNever)) {
+                  send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
+                } else {
+                  Server::Found nothing;
+                  serve(std::move(info), nothing, std::move(*body), handle, one_way);
+                }
+              });
 }
 
 // Where a cancel finds it. The caller's ids are places in a table of its own, so that small ones are enough;
@@ -191,9 +193,10 @@ Result<ChannelImpl::ServedMethod*> ChannelImpl::identify(const Frame& frame, Ser
   return &served_methods_.back();
 }
 
-void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle served) {
+void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way) {
   const AnswerBox::AtOnce at_once(*box_);
-  Request request(std::move(info), std::move(body), box_, served.packed());
+  Request request(std::move(info), std::move(body),
+                  one_way ? one_way_responder() : std::shared_ptr<Request::Responder>(box_), handle.packed());
   if (server_ != nullptr) {
     server_->handle(std::move(request), found);
   } else {
@@ -226,6 +229,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   Pending* pending = *expectation;
   const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
   if (pending == nullptr) {
+    if ((frame.header.flags & wire::kFlagOneWay) != 0) one_way_failed(peer_error(frame));
     if (!offered) return {};
     auto offer = wire::decode_offer(frame.body);
     if (!offer) return std::move(offer).error();

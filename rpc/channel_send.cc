@@ -91,6 +91,7 @@ bool ChannelImpl::try_send(OutFrame& frame) {
             ? wire::kNoDeadline
             : static_cast<std::uint64_t>(std::max<std::int64_t>((frame.deadline - loop_.now()).count(), 0));
   }
+  if (frame.one_way) mark_one_way(frame);
   frame.header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
   frame.header.body_bytes = static_cast<std::uint32_t>(frame.body.size());
   if (free_operations_.empty()) {
@@ -112,6 +113,7 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   if (Pending* pending = pending_.find(frame.pending)) {
     pending->sent = true;
     pending->queued.reset();
+    if (frame.one_way) one_way_left(frame);
   }
   return true;
 }
@@ -163,7 +165,7 @@ void ChannelImpl::unqueue(Queue::iterator frame) {
 
 void ChannelImpl::put_status(OutFrame& frame, const Status& status) const {
   frame.header.code = static_cast<std::uint8_t>(status.code());
-  frame.header.flags = status.maybe_executed() ? wire::kFlagMaybeExecuted : 0;
+  if (status.maybe_executed()) frame.header.flags |= wire::kFlagMaybeExecuted;
   const std::size_t room = endpoint_->max_message_bytes() - sizeof frame.header;
   const auto text = cut_text(status.text(), std::min(limits::kErrorTextBytes, room));
   ByteWriter(frame.text).append(as_bytes(text));
@@ -187,6 +189,11 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
   frame.header.type = wire::FrameType::kReply;
   frame.header.id = served.call;
   frame.header.method = served.method;
+  if (served.one_way) {
+    // Whoever takes no answers gets fewer reports, instead of a reset.
+    if (reply || queued_answers_ >= options_.max_calls) return;
+    frame.header.flags = wire::kFlagOneWay;
+  }
   if (reply) {
     Handle lent;
     Status status = put_body(frame, std::move(*reply), lent);

@@ -68,12 +68,18 @@ Status check_text(const Frame& frame, unsigned fields) {
   return {};
 }
 
-Status check_fields(const Frame& frame, unsigned fields) {
-  const FrameHeader& h = frame.header;
+unsigned allowed_flags(const FrameHeader& h, unsigned fields) {
   unsigned flags = 0;
   if ((fields & kMayRendezvous) != 0 && h.code == 0) flags |= kFlagRendezvous;
   if ((fields & kHasCode) != 0 && h.code != 0) flags |= kFlagMaybeExecuted;
-  if ((h.flags & ~flags) != 0) return corrupt(h, "unexpected flags");
+  if (h.type == FrameType::kRequest ? h.method != 0 : h.type == FrameType::kReply && h.code != 0)
+    flags |= kFlagOneWay;
+  return flags;
+}
+
+Status check_fields(const Frame& frame, unsigned fields) {
+  const FrameHeader& h = frame.header;
+  if (h.flags != 0 && (h.flags & ~allowed_flags(h, fields)) != 0) return corrupt(h, "unexpected flags");
   if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
   if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
   if (h.method != 0 && (fields & kHasMethod) == 0) return corrupt(h, "an unexpected method");

@@ -18,9 +18,10 @@ namespace slime::rpc::wire {
 inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
 inline constexpr std::uint64_t kFeatureCancel = 1;  // kCancel
+inline constexpr std::uint64_t kFeatureOneWay = 2;  // kFlagOneWay
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -41,6 +42,8 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
+// Of a request by number: it is answered only if it fails. And of that answer.
+inline constexpr std::uint8_t kFlagOneWay = 16;
 
 struct FrameHeader {
   FrameType type{};

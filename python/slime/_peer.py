@@ -18,6 +18,11 @@ class Peer(_slime.Peer):
         """Calls `service`.`method`; the future's value is the result."""
         return self.call_raw(service, method, _codec.pack(arguments), deadline, _codec.unpack_reply)
 
+    def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+        """A call whose answer nobody wants: the future is done once it has left. If the peer refuses it, or its
+        handler fails, that is counted (`one_way_failed` in info()) and logged here."""
+        return self.one_way_raw(service, method, _codec.pack(arguments), deadline)
+
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
         return Proxy(self, service, timeout)
@@ -66,6 +71,12 @@ class Proxy:
     def _call(self, method: str, arguments: tuple) -> Any:
         return self._start(method, arguments).wait()
 
+    def _tell(self, method: str, arguments: tuple) -> Any:
+        self._start_one_way(method, arguments).wait()
+
+    def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
+        return self._peer.one_way(self._service, method, *arguments, deadline=self._timeout)
+
     def _start(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.call(self._service, method, *arguments, deadline=self._timeout)
 
@@ -76,6 +87,9 @@ class AsyncProxy(Proxy):
     def _call(self, method: str, arguments: tuple) -> Any:
         return self._start(method, arguments)
 
+    def _tell(self, method: str, arguments: tuple) -> Any:
+        return self._start_one_way(method, arguments)
+
 
 class _Method:
     __slots__ = ("_proxy", "_name")
@@ -85,10 +99,18 @@ class _Method:
         self._name = name
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if keywords:
-            given = ", ".join(keywords)
-            raise TypeError(
-                f"{self._proxy._service}.{self._name}() takes no keyword arguments ({given}): arguments travel "
-                "by position"
-            )
+        self._check_no_keywords(keywords)
         return self._proxy._call(self._name, arguments)
+
+    def one_way(self, *arguments: Any, **keywords: Any) -> Any:
+        """The same call, whose answer nobody wants: returns (of an AsyncProxy, a future that is done) once it has left."""
+        self._check_no_keywords(keywords)
+        return self._proxy._tell(self._name, arguments)
+
+    def _check_no_keywords(self, keywords: dict) -> None:
+        if not keywords:
+            return
+        given = ", ".join(keywords)
+        raise TypeError(
+            f"{self._proxy._service}.{self._name}() takes no keyword arguments ({given}): arguments travel by position"
+        )

@@ -371,6 +371,11 @@ class Peer:
         Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
         """
 
+    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None) -> Future:
+        """
+        A call whose answer nobody wants, with an encoded msgpack array; done once it has left.
+        """
+
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""
 

@@ -172,6 +172,34 @@ def test_what_cannot_be_sent_is_refused_before_it_is(calc, value):
         proxy.echo(value)
 
 
+def test_a_one_way_call_returns_when_it_has_left(pair):
+    seen = []
+
+    class Box:
+        @slime.method
+        def put(self, value):
+            seen.append(value)
+            if value == "bad":
+                raise ValueError("it is bad")
+
+    _, server, peer = pair
+    server.serve(Box())
+    proxy = peer.proxy("Box")
+    for value in range(5):
+        assert proxy.put.one_way(value) is None
+    assert asyncio.run(_await(peer.async_proxy("Box").put.one_way(5))) is None
+    wait_until(lambda: sorted(seen) == [0, 1, 2, 3, 4, 5])
+    assert peer.info()["counters"]["one_way_failed"] == 0
+    proxy.put.one_way("bad")
+    wait_until(lambda: peer.info()["counters"]["one_way_failed"] == 1)
+    with pytest.raises(TypeError, match="keyword"):
+        proxy.put.one_way(value=1)
+
+
+async def _await(future):
+    return await future
+
+
 def test_keyword_arguments_are_refused_at_the_client(calc):
     _, proxy, _ = calc
     with pytest.raises(TypeError, match=r"Calc.add\(\) takes no keyword arguments \(b\)"):

@@ -38,6 +38,7 @@ class Owner final : public ChannelOwner {
     return it->second;
   }
   void on_region_revoked(std::string_view name) noexcept override { revoked.emplace_back(name); }
+  void on_one_way_failed(const Status& status) noexcept override { one_way_failures.push_back(status); }
   void on_channel_closed(const Status& status) noexcept override {
     ++closed;
     reason = status;
@@ -49,6 +50,7 @@ class Owner final : public ChannelOwner {
   Status reason;
   std::vector<std::uint32_t> imms;
   std::vector<std::string> revoked;
+  std::vector<Status> one_way_failures;
   std::map<std::string, transport::RegionDescriptor, std::less<>> regions;
 };
 

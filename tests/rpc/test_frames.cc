@@ -66,6 +66,7 @@ std::vector<Golden> golden_frames() {
   };
   Hello hello;
   hello.max_requests = 65536;
+  hello.optional_features = kFeatureCancel;
   hello.max_payload_bytes = std::uint64_t{64} << 30;
   add("hello", header_of(FrameType::kHello), {}, std::as_bytes(std::span(&hello, 1)),
       "01000000 00000000 0000000000000000 0000000000000000 00000000 20000000"
@@ -93,6 +94,15 @@ std::vector<Golden> golden_frames() {
   reply.flags = kFlagMaybeExecuted;
   add("failed reply", reply, as_bytes("boom"), {},
       "03020d00 01000000 0700000001000000 0000000000000000 04000000 00000000 626f6f6d");
+  FrameHeader one_way = header_of(FrameType::kRequest, id);
+  one_way.flags = kFlagOneWay;
+  one_way.method = 1;
+  one_way.value = kNoDeadline;
+  add("one-way request", one_way, {}, arguments,
+      "02100000 01000000 0700000001000000 ffffffffffffffff 00000000 03000000 920203");
+  reply.flags = kFlagOneWay | kFlagMaybeExecuted;
+  add("failed one-way request", reply, as_bytes("boom"), {},
+      "03120d00 01000000 0700000001000000 0000000000000000 04000000 00000000 626f6f6d");
   FrameHeader message = header_of(FrameType::kUserMessage, id);
   message.value = 99;
   add("user message", message, {}, as_bytes("hi"),

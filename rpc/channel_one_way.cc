@@ -1,0 +1,34 @@
+#include "rpc/channel_impl.h"
+
+// One-way calls: whoever makes one is told when it has left. The peer answers it only if it fails, which the
+// owner of the channel is told.
+namespace slime::rpc {
+
+// A request that names its method is an ordinary one, since its answer tells the number; so is one to a peer
+// that answers everything.
+void ChannelImpl::mark_one_way(OutFrame& frame) const {
+  if (frame.header.method != 0 && (peer_.optional_features & wire::kFeatureOneWay) != 0)
+    frame.header.flags |= wire::kFlagOneWay;
+}
+
+void ChannelImpl::one_way_left(const OutFrame& frame) {
+  const Handle handle = frame.pending;
+  if ((frame.header.flags & wire::kFlagOneWay) != 0) return finish(handle, {});
+  Pending& pending = *pending_.find(handle);
+  done_.push_back({std::move(pending.handler), {}});
+  pending.handler = CallHandler([this](Result<Payload> reply) {
+    if (!reply && !closed_) one_way_failed(reply.error());
+  });
+}
+
+void ChannelImpl::one_way_failed(const Status& status) {
+  ++counters_.one_way_failed;
+  if (!destroying_) owner_.on_one_way_failed(status);
+}
+
+const std::shared_ptr<Request::Responder>& ChannelImpl::one_way_responder() {
+  if (one_way_ == nullptr) one_way_ = std::make_shared<OneWayBox>(box_, loop_.clock());
+  return one_way_;
+}
+
+}  // namespace slime::rpc
