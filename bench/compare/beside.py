@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import tempfile
 
@@ -123,8 +124,9 @@ def wait_for(server: programs.Program, condition) -> None:
         raise programs.Failed(f"{server.name} ended before its client came")
 
 
-def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int) -> dict:
-    """zmq_peer or grpc_peer, over a local socket ("ipc") or loopback."""
+def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int, clients: int) -> dict:
+    """zmq_peer or grpc_peer, over a local socket ("ipc") or loopback. Of several clients: all their calls, and the
+    median of their medians."""
     with tempfile.TemporaryDirectory() as folder:
         local = {"zmq_peer": f"ipc://{folder}/socket", "grpc_peer": f"unix:{folder}/socket"}[program]
         over_tcp = {"zmq_peer": "tcp://127.0.0.1:", "grpc_peer": "127.0.0.1:"}[program]
@@ -132,8 +134,12 @@ def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int
         binary = str(setting.folder / program)
         with programs.Program([binary, "server", address]) as server:
             wait_for(server, lambda: "READY" in server.output())
-            with programs.Program([binary, "client", address, str(size), str(inflight), f"{setting.seconds:g}"]) as client:
-                return figures_of(client, setting)
+            command = [binary, "client", address, str(size), str(inflight), f"{setting.seconds:g}"]
+            with contextlib.ExitStack() as stack:
+                running = [stack.enter_context(programs.Program(command)) for _ in range(clients)]
+                figures = [figures_of(client, setting) for client in running]
+    return {"p50_us": statistics.median(item["p50_us"] for item in figures),
+            "ops_per_s": sum(item["ops_per_s"] for item in figures)}
 
 
 def run_cache(setting: Setting, server_name: str, operation: str, size: int, inflight: int) -> dict:

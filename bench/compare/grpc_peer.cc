@@ -26,6 +26,7 @@ class Service final : public Echo::CallbackService {
 int serve(const char* address) {
   Service service;
   grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);  // any
   builder.AddListeningPort(address, grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
   const auto server = builder.BuildAndStart();
@@ -45,7 +46,10 @@ struct Call {
 };
 
 int load(const char* address, const peer::Load& load) {
-  const auto stub = Echo::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ChannelArguments any_size;
+  any_size.SetMaxReceiveMessageSize(-1);
+  const auto stub =
+      Echo::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), any_size));
   grpc::CompletionQueue queue;
   Message request;
   request.set_data(std::string(load.size, 'x'));

@@ -22,6 +22,7 @@ import typing
 import beside
 import programs
 
+MIB = 1 << 20
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FAILURES = 2  # of one side of a comparison; then it is left alone
 
@@ -53,9 +54,10 @@ class Comparison:
         return self.figure == "p50_us"
 
 
-def echo(name: str, program: str, wire: str, inflight: int) -> Peer:
+def echo(name: str, program: str, wire: str, inflight: int, size: int = 64, clients: int = 1) -> Peer:
     kind = {"zmq_peer": "zeromq", "grpc_peer": "grpc"}[program]
-    return Peer(name, kind, functools.partial(beside.run_echo, program=program, wire=wire, size=64, inflight=inflight))
+    return Peer(name, kind, functools.partial(beside.run_echo, program=program, wire=wire, size=size, inflight=inflight,
+                                              clients=clients))
 
 
 def ucx(name: str, wire: str, test, size: int, rate: int) -> Peer:
@@ -102,6 +104,23 @@ def caches() -> list:
     return out
 
 
+def matrix() -> list:
+    """Calls of all sizes beside gRPC's: what is in flight is each client's."""
+    out = []
+    for provider, wire in (("shm", "ipc"), ("tcp", "tcp")):
+        for label, size in (("64", 64), ("1K", 1 << 10), ("16K", 16 << 10), ("256K", 256 << 10), ("1M", MIB), ("16M", 16 * MIB)):
+            for inflight, clients in ((1, 1), (16, 1), (64, 1), (1, 4), (16, 4), (64, 4)):
+                out.append(Comparison(
+                    f"grpc-{label}-{inflight}x{clients}-{provider}",
+                    f"call over {provider}, {label}{'' if size == 64 else 'i'}B, {inflight} in flight of {clients} "
+                    f"client{'' if clients == 1 else 's'}",
+                    "p50_us" if inflight * clients == 1 else "ops_per_s",
+                    ("rpc", "--provider", provider, "--size", str(size), "--inflight", str(inflight), "--clients", str(clients)),
+                    (echo(f"gRPC unary, {'unix' if wire == 'ipc' else wire}", "grpc_peer", wire, inflight, size, clients),)))
+    return out
+
+
+MATRIX = matrix()
 COMPARISONS = [*calls("shm", ("ipc", "tcp")), *calls("tcp", ("tcp",)), *blocks("shm"), *blocks("tcp"), *caches()]
 
 
@@ -226,6 +245,7 @@ def within(kind, low, high):
 
 def read_options(arguments):
     names = [item.name for item in COMPARISONS]
+    more = [item.name for item in MATRIX]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folder = functools.partial(lambda text: pathlib.Path(text).absolute())
     parser.add_argument("--slime", type=folder, default=ROOT / "build/release/cli/slime",
@@ -235,8 +255,11 @@ def read_options(arguments):
     parser.add_argument("--seconds", type=within(float, 0.05, 60), default=1, help="of each run, about (1)")
     parser.add_argument("--timeout", type=within(float, 1, 3600), default=120,
                         help="seconds after which one run has failed (120)")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", default=names,
-                        help=f"some of: {', '.join(names)}")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", nargs="+", choices=[*names, *more], metavar="NAME", default=names,
+                       help=f"some of: {', '.join(names)}, or of what --matrix compares: {more[0]} to {more[-1]}")
+    which.add_argument("--matrix", dest="only", action="store_const", const=more,
+                       help="calls of 64 B to 16 MiB beside gRPC, 1, 16 and 64 in flight, 1 and 4 clients (half an hour)")
     parser.add_argument("--peers", nargs="+", choices=list(beside.NEEDS), metavar="PEER", default=list(beside.NEEDS),
                         help=f"some of: {', '.join(beside.NEEDS)}")
     parser.add_argument("--install", action="store_true", help="install the Debian packages that are missing")
@@ -246,7 +269,7 @@ def read_options(arguments):
 
 def chosen(options) -> list:
     out = []
-    for item in COMPARISONS:
+    for item in [*COMPARISONS, *MATRIX]:
         peers = tuple(peer for peer in item.peers if peer.kind in options.peers)
         if item.name in options.only and peers:
             out.append(dataclasses.replace(item, peers=peers))
