@@ -104,6 +104,7 @@ Status PeerAgentImpl::listen() {
   switchboard_ =
       std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
   driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_);
+  discovery_ = std::make_shared<agent::Discovery>(*loop_);
   // No owner: the handlers go when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
@@ -150,10 +151,16 @@ Status PeerAgentImpl::enroll() {
   registrar.self.kind = options_.kind;
   registrar.self.providers = devices_->names();
   if (options_.progress == Progress::kThread) loop_->start_thread();
-  auto started =
-      agent::Registrar::start(std::move(registrar), [this](const ctrl::Event& event) { note_event(event); });
+  auto started = agent::Registrar::start(
+      std::move(registrar),
+      [this](const ctrl::Event& event) {
+        discovery_->on_event(event);
+        note_event(event);
+      },
+      [this](bool complete) { discovery_->on_news(complete); });
   if (!started) return std::move(started).error();
   registrar_ = std::move(*started);
+  discovery_->use(*registrar_);
   loop_->run([this] {
     switchboard_->set_registry(
         {.directory = &registrar_->directory(), .look_up = [this](const std::string& name) {
@@ -332,7 +339,14 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   const std::uint64_t change = registrar_->put_service(std::move(shown));
   pass.leave();  // a close need not wait for this
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
+  discovery_->note_change();
   return {};
+}
+
+ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
+  // In a forked child the lock of what is known may be held by a thread that is not here.
+  auto providers = forked() ? nullptr : discovery_->providers(service);
+  return ServiceProxy(shared_from_this(), std::move(providers), std::move(service), std::move(options));
 }
 
 Status PeerAgentImpl::drain(Nanos bound) {
@@ -383,6 +397,7 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     busy = switchboard_->busy();
     listener_.reset();
     switchboard_->close(bound);
+    discovery_->close();
   });
   if (registrar_) {
     const Nanos time =

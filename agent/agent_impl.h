@@ -13,6 +13,7 @@
 
 #include "agent/agent_driver.h"
 #include "agent/devices.h"
+#include "agent/discovery.h"
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
 #include "agent/old_values.h"
@@ -47,6 +48,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   template <class Operation>
   auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
               bool wait_for_ready);
+  // What a closed agent, and one in a forked child, answers.
+  [[nodiscard]] Status refusal() const;
   // Where a wait would wait for itself.
   [[nodiscard]] Status check_may_wait() const;
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return driver_; }
@@ -65,6 +68,9 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   Status publish(std::string_view name, const MemoryRegion& region);
   Status unpublish(std::string_view name);
   Status serve(rpc::Service& service);
+  ServiceProxy proxy(std::string service, ProxyOptions options);
+  [[nodiscard]] agent::Discovery& discovery() const { return *discovery_; }
+  [[nodiscard]] transport::Loop& loop() const { return *loop_; }
   Status drain(Nanos bound);
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
   void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
@@ -83,9 +89,6 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   Result<MemoryRegion> keep(Result<agent::Registrations> registrations);
   void on_region_closing(const MemoryRegion::State& region) noexcept override;
   void revoke(const std::vector<std::string>& names);
-  // Where the caller is neither in a child nor after the close; holds close() off while it lives.
-  [[nodiscard]] Status refusal() const;
-
   void note_event(const ctrl::Event& event);
   void closed_session(const std::string& peer, std::uint64_t connection);
   // True when no session is left.
@@ -110,6 +113,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;
+  std::shared_ptr<agent::Discovery> discovery_;
   // On the loop.
   std::function<void(Peer, std::uint32_t)> imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;

@@ -153,6 +153,9 @@ Status PeerAgent::publish(std::string_view name, const MemoryRegion& region) {
 }
 Status PeerAgent::unpublish(std::string_view name) { return impl_->unpublish(name); }
 Status PeerAgent::serve(rpc::Service& service) { return impl_->serve(service); }
+ServiceProxy PeerAgent::proxy(std::string_view service, ProxyOptions options) {
+  return impl_->proxy(std::string(service), std::move(options));
+}
 Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
 void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
   impl_->on_imm(std::move(handler));

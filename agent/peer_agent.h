@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/service_proxy.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/future.h"
@@ -212,6 +213,8 @@ class PeerAgent {
   // Serves to every peer, on this agent's one port, and tells nanoctrl. The service's methods move into the
   // agent.
   Status serve(rpc::Service& service);
+  // A service of whoever serves it in this agent's scope; see ServiceProxy. Cannot fail: the first call does.
+  ServiceProxy proxy(std::string_view service, ProxyOptions options = {});
   // Refuses new requests, but for those of slime.Health, and waits for those that run.
   Status drain(Nanos bound);
   // Called on the loop for each notification: be short. Replaces the earlier one.

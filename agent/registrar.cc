@@ -27,16 +27,19 @@ std::string_view registry_state_name(RegistryState state) {
 // -----------------------------------------------------------------------------------------------------------
 // start, close
 
-Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event)
+Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
+                     NewsHandler on_news)
     : options_(std::move(options)),
       client_(std::move(client)),
       on_event_(std::move(on_event)),
+      on_news_(std::move(on_news)),
       retry_(limits::kRegistryRetryMin),
       rng_(static_cast<std::uint64_t>(steady_clock().now().time_since_epoch().count())) {
   view_.url = options_.url;
 }
 
-Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, EventHandler on_event) {
+Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, EventHandler on_event,
+                                                    NewsHandler on_news) {
   ctrl::ClientOptions patient{
       .url = options.url, .connect_timeout = limits::kRegistryTimeout, .timeout = limits::kRegisterTimeout};
   auto first = ctrl::Client::create(patient);
@@ -48,7 +51,8 @@ Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, Ev
   auto lease = (*first)->register_peer(options.self);
   if (!lease)
     return std::move(lease).error().with_context(str("register ", options.self.name, " with ", options.url));
-  std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(on_event)));
+  std::unique_ptr<Registrar> out(
+      new Registrar(std::move(options), std::move(*client), std::move(on_event), std::move(on_news)));
   out->took_lease(*lease);
   out->thread_ = std::thread([self = out.get()] { self->run(); });
   return out;
@@ -88,22 +92,34 @@ RegistryView Registrar::view() const {
 // requests of other threads
 
 void Registrar::look_up(const std::string& name, LookupHandler handler) {
+  ask([this, name, handler = std::move(handler)](Status refused) mutable {
+    handler(refused.ok() ? find(name) : Result<DirectoryEntry>(std::move(refused)));
+  });
+}
+
+void Registrar::look_up_service(const std::string& service, ServiceHandler handler) {
+  ask([this, service, handler = std::move(handler)](Status refused) mutable {
+    handler(refused.ok() ? find_service(service) : Result<ctrl::ServiceList>(std::move(refused)));
+  });
+}
+
+void Registrar::ask(Question question) {
   Status refused;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) {
       refused = Status(Code::kUnavailable, "the agent is closed");
-    } else if (lookups_.size() >= limits::kPendingLookups) {
+    } else if (questions_.size() >= limits::kPendingLookups) {
       refused = Status(Code::kResourceExhausted,
-                       str(lookups_.size(), " names wait for an answer of ", options_.url, " already"));
+                       str(questions_.size(), " names wait for an answer of ", options_.url, " already"));
     } else {
-      lookups_.push_back({name, std::move(handler)});
+      questions_.push_back(std::move(question));
     }
   }
   if (refused.ok()) {
     changed_.notify_all();
   } else {
-    handler(std::move(refused));
+    question(std::move(refused));
   }
 }
 
@@ -157,11 +173,11 @@ void Registrar::wait_announced(std::uint64_t change, Nanos bound) {
 void Registrar::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (!lookups_.empty()) {
-      Lookup lookup = std::move(lookups_.front());
-      lookups_.pop_front();
+    if (!questions_.empty()) {
+      Question question = std::move(questions_.front());
+      questions_.pop_front();
       lock.unlock();
-      answer(std::move(lookup));
+      question(Status());
       lock.lock();
       continue;
     }
@@ -179,28 +195,33 @@ void Registrar::run() {
     const bool later = view_.state == RegistryState::kRegistered && !changes_.empty();
     changed_.wait_until(lock, later ? std::min(next_beat_, next_announcement_) : next_beat_);
   }
-  std::deque<Lookup> left = std::move(lookups_);
+  std::deque<Question> left = std::move(questions_);
   lock.unlock();
-  for (Lookup& lookup : left) lookup.handler(Status(Code::kUnavailable, "the agent is closed"));
+  for (Question& question : left) question(Status(Code::kUnavailable, "the agent is closed"));
 }
 
-void Registrar::answer(Lookup lookup) {
-  auto found = client_->get_peer(options_.self.scope, lookup.name);
+Result<DirectoryEntry> Registrar::find(const std::string& name) {
+  auto found = client_->get_peer(options_.self.scope, name);
   if (!found) {
     Status status = std::move(found).error();
-    if (status.code() == Code::kNotFound) {
-      directory_.forget(lookup.name, 0);
-      status = Status(Code::kNotFound, str("no peer named \"", lookup.name, "\" is registered in scope \"",
-                                           options_.self.scope, "\" of ", options_.url));
-    } else {
-      status = std::move(status).with_context(str("look up \"", lookup.name, "\""));
-    }
-    lookup.handler(std::move(status));
-    return;
+    if (status.code() != Code::kNotFound)
+      return std::move(status).with_context(str("look up \"", name, "\""));
+    directory_.forget(name, 0);
+    return Status(Code::kNotFound, str("no peer named \"", name, "\" is registered in scope \"",
+                                       options_.self.scope, "\" of ", options_.url));
   }
   DirectoryEntry entry{found->address, found->instance, found->incarnation};
-  directory_.remember(lookup.name, entry);
-  lookup.handler(std::move(entry));
+  directory_.remember(name, entry);
+  return entry;
+}
+
+Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
+  auto found = client_->list_services({.scope = options_.self.scope, .name = service});
+  if (!found) return std::move(found).error();
+  // Who calls one of them need not ask where it is.
+  for (const ctrl::ServiceEntry& entry : found->services)
+    directory_.remember(entry.peer, {entry.address, entry.instance, entry.incarnation});
+  return found;
 }
 
 void Registrar::took_lease(const ctrl::Lease& lease) {
@@ -256,6 +277,7 @@ Status Registrar::register_again() {
   if (!lease) return std::move(lease).error();
   // Other names may have moved while we heard nothing.
   directory_.clear();
+  on_news_(false);
   took_lease(*lease);
   enter(RegistryState::kRegistered, {});
   return {};
@@ -268,6 +290,7 @@ void Registrar::apply(const ctrl::Changes& changes) {
     if (event.instance != options_.self.instance) on_event_(event);
   }
   if (changes.more) next_beat_ = steady_clock().now();
+  if (changes.resync || !changes.more) on_news_(!changes.resync);
   const std::lock_guard lock(mutex_);
   view_.revision = changes.revision;
   view_.server_epoch = changes.server_epoch;

@@ -54,10 +54,15 @@ class Registrar {
   // Called on the registrar's thread.
   using EventHandler = std::function<void(const ctrl::Event&)>;
   using LookupHandler = UniqueFunction<void(Result<DirectoryEntry>)>;
+  using ServiceHandler = UniqueFunction<void(Result<ctrl::ServiceList>)>;
+  // What this agent may still believe, called on the registrar's thread: `complete`: every change up to now
+  // has been told as an event; else some may have been missed.
+  using NewsHandler = UniqueFunction<void(bool complete)>;
 
   // Registers, and waits for it: kUnavailable when nanoctrl cannot be reached, kAlreadyExists when the name
   // is taken.
-  static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event);
+  static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event,
+                                                  NewsHandler on_news);
   ~Registrar();  // close() without the goodbye
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
@@ -65,6 +70,8 @@ class Registrar {
   [[nodiscard]] const Directory& directory() const { return directory_; }
   // Asks the registry; `handler` runs on the registrar's thread, or here when there are too many.
   void look_up(const std::string& name, LookupHandler handler);
+  // The same for who serves a service.
+  void look_up_service(const std::string& service, ServiceHandler handler);
 
   // What the registry is to show; announced as soon as it can be, and again whenever it forgot. The returned
   // number is for wait_announced().
@@ -79,10 +86,8 @@ class Registrar {
   [[nodiscard]] RegistryView view() const;
 
  private:
-  struct Lookup {
-    std::string name;
-    LookupHandler handler;
-  };
+  // Asks the registry and tells who wants to know; with an error it only tells that.
+  using Question = UniqueFunction<void(Status refused)>;
   // What was changed and not announced: by name, what it is now; nothing: it is gone.
   struct Changes {
     std::map<std::string, std::optional<ctrl::RegionInfo>> regions;
@@ -90,9 +95,12 @@ class Registrar {
     [[nodiscard]] bool empty() const { return regions.empty() && services.empty(); }
   };
 
-  Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event);
+  Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
+            NewsHandler on_news);
   void run();
-  void answer(Lookup lookup);
+  void ask(Question question);
+  Result<DirectoryEntry> find(const std::string& name);
+  Result<ctrl::ServiceList> find_service(const std::string& service);
   void beat();
   void announce();
   Status send_changes(const Changes& changes);
@@ -108,12 +116,13 @@ class Registrar {
   const RegistrarOptions options_;
   const std::unique_ptr<ctrl::Client> client_;
   const EventHandler on_event_;
+  NewsHandler on_news_;
   Directory directory_;
 
   mutable std::mutex mutex_;  // guards what follows, up to the thread's own
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::deque<Lookup> lookups_;
+  std::deque<Question> questions_;
   std::map<std::string, ctrl::RegionInfo> regions_;
   std::map<std::string, ctrl::ServiceInfo> services_;
   Changes changes_;

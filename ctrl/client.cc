@@ -259,13 +259,16 @@ Result<PeerList> Client::list_peers(const PeerFilter& filter) {
   return out;
 }
 
-Result<std::vector<ServiceEntry>> Client::list_services(std::string_view scope, std::string_view kind) {
-  std::vector<ServiceEntry> out;
+Result<ServiceList> Client::list_services(const ServiceFilter& filter) {
+  ServiceList out;
   const Result<wire::PageHead> head = read_pages(
-      str("/v1/services", scope_query(scope), filter_query("kind", kind)),
+      str("/v1/services", scope_query(filter.scope), filter_query("kind", filter.kind),
+          filter_query("name", filter.name)),
       [this](std::string target) { return impl_->call("GET", std::move(target)); },
-      [&out](const std::string& body) { return wire::decode_service_page(body, out); });
+      [&out](const std::string& body) { return wire::decode_service_page(body, out.services); });
   if (!head) return head.error();
+  out.server_epoch = head->server_epoch;
+  out.revision = head->revision;
   return out;
 }
 

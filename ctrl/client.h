@@ -47,6 +47,19 @@ struct RegionEntry {
   RegionInfo region;
 };
 
+struct ServiceFilter {
+  std::string scope = "default";
+  std::string kind = {};  // empty: all
+  std::string name = {};  // empty: all
+};
+
+// As of one moment for each page of it.
+struct ServiceList {
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;
+  std::vector<ServiceEntry> services;
+};
+
 struct ServerStatus {
   std::string version;
   std::uint64_t server_epoch = 0;
@@ -92,8 +105,8 @@ class Client {
   // kNotFound when the name is not registered.
   Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
   Result<PeerList> list_peers(const PeerFilter& filter = {});
-  // `kind` of the service; empty: all.
-  Result<std::vector<ServiceEntry>> list_services(std::string_view scope, std::string_view kind = {});
+  // In the order of the peers' names. One of a name: who serves it.
+  Result<ServiceList> list_services(const ServiceFilter& filter = {});
   // `peer` empty: all.
   Result<std::vector<RegionEntry>> list_regions(std::string_view scope, std::string_view peer = {});
   // Waits up to `wait` (at most 30 s) for a change after `since`; no events when there was none.

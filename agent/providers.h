@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/service_proxy.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "ctrl/client.h"
+
+namespace slime::agent {
+
+// A process that serves a service. Its name and instance stay; the rest is the Providers' that it is of.
+struct Provider {
+  const std::string name;
+  const InstanceId instance;
+  std::uint64_t incarnation = 0;
+  std::string address{};
+  std::vector<std::string> methods{};  // sorted; empty: it does not say
+  std::size_t in_flight = 0;           // calls of this agent
+  TimePoint avoided_until{};
+  Status failure{};        // why it is avoided
+  TimePoint kept_until{};  // the registry does not list it
+};
+
+// Whom a proxy without a key sticks to.
+struct Favorite {
+  std::string name;
+};
+
+// Who serves one service, as far as this agent knows, and which of them is next: the state of all proxies of
+// that service, without I/O, clock or thread. What the registry said is counted: an answer has the number
+// of the question that it is for, so whoever needs one as of now waits for that number. Thread: any.
+class Providers {
+ public:
+  using List = std::vector<std::shared_ptr<Provider>>;
+
+  Providers(std::string service, std::uint64_t seed);
+
+  [[nodiscard]] const std::string& service() const { return service_; }
+
+  // ---- choosing
+  struct Wish {
+    Balance policy = Balance::kRoundRobin;
+    std::string_view key{};
+    Favorite* favorite = nullptr;     // of kSticky without a key; guarded by this object
+    const List* tried = nullptr;      // not these
+    std::string_view must_have = {};  // only who says that it has this method; empty: anybody
+  };
+  // Counts a call for it; null: there is none. One that is avoided only if there is no other.
+  std::shared_ptr<Provider> pick(const Wish& wish, TimePoint now);
+  // The call that pick() counted has ended.
+  void release(Provider& provider);
+  void avoid(Provider& provider, const Status& failure, TimePoint until);
+  enum class Says { kYes, kNo, kNothing };
+  // Whether it says that it has the method.
+  [[nodiscard]] Says says(const Provider& provider, std::string_view method) const;
+
+  // ---- knowing
+  struct Question {
+    std::uint64_t number = 0;
+    bool to_send = false;  // else one is under way, and the next one goes out when that is answered
+  };
+  // An answer as of now is wanted.
+  Question want();
+  // Answered up to here.
+  [[nodiscard]] std::uint64_t answered() const;
+  // The answer to the question that is under way; an error leaves everything as it was known. True: somebody
+  // wants another one, to be sent now.
+  bool answer(Result<ctrl::ServiceList> list, TimePoint now);
+  // What is known may have changed, or is not confirmed any more: ask, beside the calls. Not often.
+  [[nodiscard]] bool due(TimePoint now) const;
+  // So long unconfirmed, if ever, that a call waits for an answer.
+  [[nodiscard]] bool old(TimePoint now) const;
+  // News of the registry: an event, or none for a while, which confirms what is known.
+  void on_event(const ctrl::Event& event);
+  void on_news(bool complete, TimePoint now);
+  void note_change();
+
+  // Half of it to all of it.
+  Nanos jittered(Nanos span);
+  // "lists 2: a, b", "lists none", "did not answer: ...": what the registry last said.
+  [[nodiscard]] std::string knowledge() const;
+  [[nodiscard]] std::vector<Provider> view() const;
+
+ private:
+  using Lock = std::lock_guard<std::mutex>;
+  template <class Admit>
+  std::shared_ptr<Provider> choose(const Wish& wish, const Admit& admit);
+  template <class Admit>
+  std::shared_ptr<Provider> by_key(std::string_view key, const Admit& admit) const;
+  void replace(const ctrl::ServiceList& list, TimePoint now);
+  [[nodiscard]] TimePoint known_at() const { return std::max(confirmed_at_, answered_at_); }
+
+  const std::string service_;
+  mutable std::mutex mutex_;
+  Rng rng_;
+  List list_;  // by name
+  std::size_t next_ = 0;
+  std::uint64_t asked_ = 0;
+  std::uint64_t sent_ = 0;
+  std::uint64_t answered_ = 0;
+  bool known_ = false;  // there was an answer, if only an error
+  bool changed_ = false;
+  TimePoint answered_at_{};
+  TimePoint confirmed_at_{};
+  std::uint64_t epoch_ = 0;
+  Status error_;  // of the last answer
+};
+
+}  // namespace slime::agent

@@ -1,0 +1,226 @@
+#include "agent/proxy_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/limits.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, ByteVector arguments,
+                     Nanos deadline)
+    : agent_(std::move(agent)),
+      target_(std::move(target)),
+      arguments_(std::move(arguments)),
+      deadline_(deadline_after(steady_clock().now(), deadline)),
+      promise_(agent_->driver()) {}
+
+Future<Payload> ProxyCall::start() {
+  Future<Payload> future = promise_.future();
+  promise_.on_cancel([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->cancel();
+  });
+  const TimePoint now = steady_clock().now();
+  Discovery& discovery = agent_->discovery();
+  if (target_.providers->old(now)) {
+    answer_ = discovery.ask(target_.providers);
+    wait(answer_, deadline_);
+  } else {
+    discovery.ask_if_due(target_.providers, now);
+    try_next();
+  }
+  return future;
+}
+
+void ProxyCall::cancel() {
+  if (agent_->forked()) return;
+  Future<Payload> under_way;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    under_way = under_way_;
+  }
+  under_way.cancel();
+  agent_->loop().dispatch([self = shared_from_this()] { self->agent_->discovery().wake(*self); });
+}
+
+bool ProxyCall::cancelled() const {
+  const std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+void ProxyCall::finish(Result<Payload> outcome) {
+  if (!outcome && executions_ > 0) outcome = std::move(outcome).error().with_maybe_executed(true);
+  promise_.complete(std::move(outcome));
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// attempts
+
+void ProxyCall::go_on() noexcept {
+  if (std::exchange(waits_again_, false) && !over()) {
+    answer_ = agent_->discovery().ask(target_.providers);
+    wait(answer_, deadline_);
+    return;
+  }
+  try_next();
+}
+
+void ProxyCall::try_next() {
+  if (const Status refused = agent_->refusal(); !refused.ok()) return finish(refused);
+  if (cancelled()) return finish(Status(Code::kCancelled, "the call was cancelled"));
+  if (over()) {
+    const Status why = last_.ok() ? no_provider() : last_;
+    return finish(Status(Code::kDeadlineExceeded,
+                         str(target_.providers->service(), ".", target_.method,
+                             ": the deadline passed before a provider took it; the last: ", why.text())));
+  }
+  const ProxyOptions& options = *target_.options;
+  Providers::Wish wish{.policy = options.policy,
+                       .key = options.key,
+                       .favorite = target_.favorite.get(),
+                       .tried = tried_.empty() ? nullptr : &tried_};
+  if (must_have_) wish.must_have = target_.method;
+  auto provider = target_.providers->pick(wish, steady_clock().now());
+  if (provider) return attempt(std::move(provider));
+  none_left();
+}
+
+void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
+  const ProxyOptions& options = *target_.options;
+  Nanos left = deadline_ == kNever ? Nanos::max() : deadline_ - steady_clock().now();
+  if (options.idempotent && options.retry.attempt_timeout > Nanos::zero())
+    left = std::min(left, options.retry.attempt_timeout);
+  current_ = std::move(provider);
+  auto future = agent_->submit(
+      current_->name,
+      std::make_shared<CallOperation>(agent_->driver(), target_.service, target_.method, arguments_),
+      std::max(left, Nanos(1)), false);
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_ = future;
+    cancelled = cancelled_;
+  }
+  if (cancelled) future.cancel();
+  std::move(future).then(
+      [self = shared_from_this()](Result<Payload> outcome) { self->on_outcome(std::move(outcome)); });
+}
+
+void ProxyCall::on_outcome(Result<Payload> outcome) {
+  const std::shared_ptr<Provider> provider = current_;
+  target_.providers->release(*provider);
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_ = {};
+  }
+  if (outcome) return finish(std::move(outcome));
+  Status status = std::move(outcome).error();
+  const Verdict verdict = judge(status);
+  if (verdict == Verdict::kEnd) return finish(std::move(status));
+  tried_.push_back(provider);
+  last_ = std::move(status);
+  // In another turn: this may be deep inside of the provider's link.
+  if (verdict == Verdict::kNext) {
+    agent_->loop().post([self = shared_from_this()] { self->try_next(); });
+    return;
+  }
+  answer_ = 0;
+  const RetryPolicy& retry = target_.options->retry;
+  pause_ = std::min(executions_ == 1 ? retry.backoff : 2 * pause_, retry.backoff_max);
+  wait(0, deadline_after(steady_clock().now(), target_.providers->jittered(pause_)));
+}
+
+ProxyCall::Verdict ProxyCall::judge(const Status& status) {
+  if (cancelled() || status.code() == Code::kCancelled || !agent_->refusal().ok()) return Verdict::kEnd;
+  if (!status.maybe_executed()) return judge_not_executed(status);
+  ++executions_;
+  const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
+  if (lost) {
+    const TimePoint now = steady_clock().now();
+    target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidProvider));
+    target_.providers->note_change();
+  }
+  const ProxyOptions& options = *target_.options;
+  const bool passes = lost || status.code() == Code::kResourceExhausted ||
+                      (status.code() == Code::kDeadlineExceeded && !over());
+  if (!options.idempotent || !passes || executions_ >= options.retry.attempts) return Verdict::kEnd;
+  return Verdict::kAgain;
+}
+
+ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
+  const TimePoint now = steady_clock().now();
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+      return Verdict::kEnd;
+    case Code::kDeadlineExceeded:
+      if (over()) return Verdict::kEnd;
+      break;
+    case Code::kResourceExhausted:
+      target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyProvider));
+      return Verdict::kNext;
+    case Code::kNotFound:
+      // There is no such method, so only those are asked that say they have it; or the provider is gone, or
+      // serves no more.
+      if (has_no_method()) {
+        must_have_ = true;
+        return Verdict::kNext;
+      }
+      break;
+    default:
+      break;
+  }
+  target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidProvider));
+  target_.providers->note_change();
+  return Verdict::kNext;
+}
+
+bool ProxyCall::has_no_method() const {
+  const Providers::Says says = target_.providers->says(*current_, target_.method);
+  if (says != Providers::Says::kNothing) return says == Providers::Says::kNo;
+  return agent_->discovery().knows(current_->name);
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// no provider
+// provider
+
+void ProxyCall::none_left() {
+  if (must_have_) return finish(last_);
+  Discovery& discovery = agent_->discovery();
+  if (answer_ == 0) {
+    // What was known may be old: whoever came since then is worth a try.
+    answer_ = discovery.ask(target_.providers);
+    return wait(answer_, deadline_);
+  }
+  if (executions_ > rounds_) {
+    // A call that is repeated may go to the same provider again, if there is no other.
+    rounds_ = executions_;
+    tried_.clear();
+    return try_next();
+  }
+  if (!target_.options->wait_for_ready) return finish(no_provider());
+  tried_.clear();
+  pause_ = std::clamp(2 * pause_, limits::kProviderWaitMin, limits::kProviderWaitMax);
+  waits_again_ = true;
+  wait(0, deadline_after(steady_clock().now(), target_.providers->jittered(pause_)));
+}
+
+void ProxyCall::wait(std::uint64_t answer, TimePoint until) {
+  agent_->loop().dispatch([self = shared_from_this(), answer, until = std::min(until, deadline_)]() mutable {
+    Discovery& discovery = self->agent_->discovery();
+    if (self->cancelled()) until = self->agent_->loop().now();
+    const auto providers = self->target_.providers;
+    discovery.wait(std::move(self), providers, answer, until);
+  });
+}
+
+Status ProxyCall::no_provider() const {
+  const std::string text =
+      str("service \"", target_.providers->service(), "\" has no live provider in scope \"",
+          agent_->options().scope, "\": ", agent_->options().ctrl_url, " ", target_.providers->knowledge());
+  return Status(Code::kUnavailable, last_.ok() ? text : str(text, "; the last one tried: ", last_.text()));
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,123 @@
+#include "agent/service_proxy.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "agent/agent_impl.h"
+#include "agent/proxy_call.h"
+#include "base/str.h"
+#include "ctrl/types.h"
+
+namespace slime {
+
+Status RetryPolicy::validate() const {
+  if (attempts < 1) return {Code::kInvalidArgument, "retry.attempts must be at least 1"};
+  if (backoff < Nanos::zero() || backoff_max < backoff)
+    return {Code::kInvalidArgument, "retry.backoff must be from 0 to retry.backoff_max"};
+  if (attempt_timeout < Nanos::zero())
+    return {Code::kInvalidArgument, "retry.attempt_timeout must not be negative"};
+  return {};
+}
+
+Status ProxyOptions::validate() const {
+  if (!key.empty() && policy != Balance::kSticky)
+    return {Code::kInvalidArgument, "a key has a meaning for Balance::kSticky only"};
+  if (deadline < Nanos::zero()) return {Code::kInvalidArgument, "deadline must not be negative"};
+  return retry.validate();
+}
+
+ServiceProxy::ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::Providers> providers,
+                           std::string service, ProxyOptions options)
+    : agent_(std::move(agent)),
+      providers_(std::move(providers)),
+      favorite_(std::make_shared<agent::Favorite>()),
+      options_(std::make_shared<const ProxyOptions>(std::move(options))),
+      service_(std::move(service)) {}
+
+Future<rpc::Payload> ServiceProxy::start(std::string_view service, std::string_view method,
+                                         ByteVector arguments, Nanos deadline) const {
+  if (!agent_)
+    return Future<rpc::Payload>::ready(
+        Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
+  if (Status refused = agent_->refusal(); !refused.ok()) return Future<rpc::Payload>::ready(refused);
+  Status valid = ctrl::check_name("service", service_);
+  if (valid.ok()) valid = options_->validate();
+  if (valid.ok() && !agent_->discovery().usable())
+    valid = Status(Code::kInvalidArgument,
+                   str("service \"", service_,
+                       "\": this agent has no registry to find providers in: set ctrl_url, "
+                       "or call a peer"));
+  if (!valid.ok()) return Future<rpc::Payload>::ready(std::move(valid));
+  Nanos span = deadline == Nanos::zero() ? options_->deadline : deadline;
+  if (span == Nanos::zero()) span = agent_->options().deadline;
+  return std::make_shared<agent::ProxyCall>(
+             agent_,
+             agent::ProxyCall::Target{providers_, favorite_, options_, std::string(service),
+                                      std::string(method)},
+             std::move(arguments), span)
+      ->start();
+}
+
+Future<rpc::Payload> ServiceProxy::call_raw(std::string_view method, ByteVector arguments,
+                                            Nanos deadline) const {
+  return start(service_, method, std::move(arguments), deadline);
+}
+
+Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos deadline) const {
+  return rpc::decode_future<rpc::ServiceInfo>(
+      start(rpc::kReflectionService, "service", rpc::encode_arguments(service_), deadline));
+}
+
+ServiceProxy ServiceProxy::with(ProxyOptions options) const {
+  ServiceProxy out = *this;
+  out.options_ = std::make_shared<const ProxyOptions>(std::move(options));
+  return out;
+}
+
+ServiceProxy ServiceProxy::with_deadline(Nanos deadline) const {
+  ProxyOptions options = options_ ? *options_ : ProxyOptions();
+  options.deadline = deadline;
+  return with(std::move(options));
+}
+
+ServiceProxy ServiceProxy::wait_for_ready() const {
+  ProxyOptions options = options_ ? *options_ : ProxyOptions();
+  options.wait_for_ready = true;
+  return with(std::move(options));
+}
+
+ServiceProxy ServiceProxy::idempotent(RetryPolicy retry) const {
+  ProxyOptions options = options_ ? *options_ : ProxyOptions();
+  options.idempotent = true;
+  options.retry = retry;
+  return with(std::move(options));
+}
+
+ServiceProxy ServiceProxy::with_key(std::string key) const {
+  ProxyOptions options = options_ ? *options_ : ProxyOptions();
+  options.key = std::move(key);
+  return with(std::move(options));
+}
+
+std::string ServiceProxy::info() const {
+  nlohmann::ordered_json out;
+  out["service"] = service_;
+  out["providers"] = nlohmann::ordered_json::array();
+  if (agent_ && !agent_->forked()) {
+    const TimePoint now = steady_clock().now();
+    for (const agent::Provider& provider : providers_->view()) {
+      nlohmann::ordered_json each;
+      each["name"] = provider.name;
+      each["address"] = provider.address;
+      each["instance"] = provider.instance.to_string();
+      each["calls_in_flight"] = provider.in_flight;
+      const bool avoided = provider.avoided_until > now;
+      each["avoided"] = avoided ? nlohmann::ordered_json(provider.failure.to_string()) : nullptr;
+      out["providers"].push_back(std::move(each));
+    }
+  }
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace slime

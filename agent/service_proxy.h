@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "rpc/codec.h"
+#include "rpc/payload.h"
+#include "rpc/reflection.h"
+
+namespace slime {
+
+class PeerAgentImpl;
+namespace agent {
+class Providers;
+struct Favorite;
+}  // namespace agent
+
+// Which of the peers that serve a service a call goes to.
+enum class Balance : std::uint8_t {
+  kRoundRobin,     // one after the other
+  kLeastInFlight,  // who has the fewest calls of this agent under way
+  kSticky,         // the same one until it fails; with a key the one that the key's hash says
+};
+
+// How often and when a call may be repeated that may have been executed.
+struct RetryPolicy {
+  int attempts = 3;  // that may have been executed, the first one included
+  // Before the second one; doubled up to the maximum, each cut by up to half at random.
+  Nanos backoff = std::chrono::milliseconds(20);
+  Nanos backoff_max = std::chrono::seconds(1);
+  Nanos attempt_timeout{};  // of one attempt; zero: what is left of the call's deadline
+  [[nodiscard]] Status validate() const;
+};
+
+struct ProxyOptions {
+  Balance policy = Balance::kRoundRobin;
+  // For kSticky: calls with one key go to one provider, from whichever caller, as long as that is there. One
+  // that comes or goes moves only the keys that are or were its own. Empty: to one of the proxy's own choice.
+  std::string key{};
+  // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise a call
+  // that may have been executed is never repeated.
+  bool idempotent = false;
+  RetryPolicy retry{};
+  Nanos deadline{};             // of calls that name none; zero: the agent's
+  bool wait_for_ready = false;  // calls wait for a provider, up to their deadline, instead of failing fast
+  [[nodiscard]] Status validate() const;
+};
+
+// A service of whoever serves it in the agent's scope. Each call goes to a live provider; one that was
+// certainly not executed goes to the next provider, within the call's deadline. Who the providers are is
+// known from nanoctrl: asked on first use, then kept up in the background. A provider that failed is avoided
+// for a short while. A cheap value, whose copies share what they know. Thread: any.
+//
+// Besides what calls of a Peer answer: kUnavailable when no provider is left (nothing was executed),
+// kInvalidArgument for an agent without ctrl_url.
+class ServiceProxy {
+ public:
+  ServiceProxy() = default;
+
+  // As Peer::call: call<int>("add", 1, 2).
+  template <class R, class... A>
+  Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... args) const {
+    return rpc::decode_future<R>(call_raw(method, rpc::encode_arguments(args...)));
+  }
+  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const;
+  // What a live provider says of the service (rpc/reflection.h).
+  [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
+
+  // This proxy with other options.
+  [[nodiscard]] ServiceProxy with_deadline(Nanos deadline) const;
+  [[nodiscard]] ServiceProxy wait_for_ready() const;
+  [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
+  [[nodiscard]] ServiceProxy with_key(std::string key) const;
+
+  [[nodiscard]] const std::string& service() const { return service_; }
+  // JSON: the service, and of each provider that is known: name, address, calls in flight, whether it is
+  // avoided and why.
+  [[nodiscard]] std::string info() const;
+
+ private:
+  friend class PeerAgentImpl;
+  ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::Providers> providers,
+               std::string service, ProxyOptions options);
+  [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
+  [[nodiscard]] Future<rpc::Payload> start(std::string_view service, std::string_view method,
+                                           ByteVector arguments, Nanos deadline) const;
+
+  std::shared_ptr<PeerAgentImpl> agent_;
+  std::shared_ptr<agent::Providers> providers_;
+  std::shared_ptr<agent::Favorite> favorite_;
+  std::shared_ptr<const ProxyOptions> options_;
+  std::string service_;
+};
+
+}  // namespace slime

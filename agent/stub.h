@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "agent/peer_agent.h"
+#include "agent/service_proxy.h"
+
+namespace slime {
+
+// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live provider.
+// A cheap value. Thread: any.
+class Stub {
+ public:
+  Stub(std::string service, Peer peer) : service_(std::move(service)), at_(std::move(peer)) {}
+  explicit Stub(ServiceProxy proxy) : service_(proxy.service()), at_(std::move(proxy)) {}
+
+  template <class R, class... A>
+  Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... arguments) {
+    return rpc::decode_future<R>(call_raw(method, arguments...));
+  }
+  // The result as it is on the wire.
+  template <class... A>
+  Future<Payload> call_raw(std::string_view method, const A&... arguments) {
+    ByteVector body = rpc::encode_arguments(arguments...);
+    if (auto* const peer = std::get_if<Peer>(&at_)) return peer->call_raw(service_, method, std::move(body));
+    return std::get<ServiceProxy>(at_).call_raw(method, std::move(body));
+  }
+
+ private:
+  std::string service_;
+  std::variant<Peer, ServiceProxy> at_;
+};
+
+}  // namespace slime
