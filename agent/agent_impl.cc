@@ -332,10 +332,19 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   if (!pass || forked()) return refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
-  // More than the registry shows of one service; it still is served whole.
-  if (shown.methods.size() > ctrl::limits::kMethodsPerService) shown.methods.clear();
+  // More than the registry shows of one service, or names that it has no room for; it still is served whole.
+  const bool unfit = shown.methods.size() > ctrl::limits::kMethodsPerService ||
+                     std::any_of(shown.methods.begin(), shown.methods.end(), [](const std::string& method) {
+                       return !ctrl::check_name("method", method).ok();
+                     });
+  if (unfit) shown.methods.clear();
   SLIME_TRY(server_->add(service));
   if (!registrar_) return {};
+  if (const Status fit = ctrl::check_name("service", shown.name); !fit.ok()) {
+    SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", options_.ctrl_url,
+              " does not show it: ", fit.text());
+    return {};
+  }
   const std::uint64_t change = registrar_->put_service(std::move(shown));
   pass.leave();  // a close need not wait for this
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);

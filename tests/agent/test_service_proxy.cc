@@ -258,6 +258,24 @@ TEST_CASE("sticky proxies stay with one provider until it is gone") {
   }
 }
 
+TEST_CASE(
+    "names that the registry has no room for hide no other service, and methods with such names are found") {
+  Registry registry;
+  auto worker = test::start(options_for(registry, "worker"));
+  rpc::Service no_name("größe");
+  REQUIRE(no_name.add("x", [] { return 1; }).ok());
+  REQUIRE(worker->serve(no_name).ok());
+  rpc::Service odd("odd");
+  REQUIRE(odd.add("in m²", [] { return 2; }).ok());
+  REQUIRE(worker->serve(odd).ok());
+  rpc::Service service = calculator();
+  REQUIRE(worker->serve(service).ok());
+  auto caller = test::start(options_for(registry, "caller"));
+  CHECK(take(caller->proxy("odd").call<int>("in m²").wait(kSoon)) == 2);
+  CHECK(take(caller->proxy("calc").call<int>("add", 1, 2).wait(kSoon)) == 3);
+  CHECK(code_of(caller->proxy("odd").call<int>("missing").wait(kSoon)) == Code::kNotFound);
+}
+
 TEST_CASE("an agent calls itself where it is the provider") {
   Registry registry;
   auto caller = test::start(options_for(registry, "caller"));
