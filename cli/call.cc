@@ -23,13 +23,17 @@ int report(OnePeer& peer, const Status& status, std::string_view service, std::s
 }  // namespace
 
 int call(const CallOptions& options) {
-  // The last dot parts them: names of services have dots of their own.
-  const std::size_t dot = options.method.rfind('.');
-  if (dot == std::string::npos || dot == 0 || dot + 1 == options.method.size()) {
-    return fail(kCommand, {Code::kInvalidArgument, str("'", options.method, "' is not SERVICE.METHOD")});
+  std::string service = options.at.service;
+  std::string method = options.method;
+  if (service.empty()) {
+    // The last dot parts them: names of services have dots of their own.
+    const std::size_t dot = options.method.rfind('.');
+    if (dot == std::string::npos || dot == 0 || dot + 1 == options.method.size()) {
+      return fail(kCommand, {Code::kInvalidArgument, str("'", options.method, "' is not SERVICE.METHOD")});
+    }
+    service = options.method.substr(0, dot);
+    method = options.method.substr(dot + 1);
   }
-  const std::string service = options.method.substr(0, dot);
-  const std::string method = options.method.substr(dot + 1);
   auto arguments = encode_json_arguments(options.arguments);
   if (!arguments) return fail(kCommand, arguments.error());
   auto peer = OnePeer::open(options.at);

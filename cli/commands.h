@@ -35,9 +35,10 @@ struct PeersOptions {
 };
 int peers(const PeersOptions& options);
 
-// The peer that a command is about, and how it is reached.
+// The peer that a command is about, or a service of any live provider, and how it is reached.
 struct PeerOptions {
-  std::string peer;  // a name, or "host:port"
+  std::string peer;     // a name, or "host:port"
+  std::string service;  // instead of a peer, or the only one of the peer's that matters
   std::string ctrl_url;
   std::string scope = "default";
   std::string token;
@@ -47,7 +48,7 @@ struct PeerOptions {
 
 struct CallOptions {
   PeerOptions at;
-  std::string method;                  // "service.method"
+  std::string method;                  // "service.method"; without a peer the method alone
   std::vector<std::string> arguments;  // JSON values
 };
 int call(const CallOptions& options);
@@ -58,5 +59,15 @@ struct ServicesOptions {
   bool json = false;
 };
 int services(const ServicesOptions& options);
+// Those of the whole scope, with their providers.
+int all_services(const ServicesOptions& options);
+
+struct StubsOptions {
+  PeerOptions at;
+  std::string language = "python";  // or "cpp"
+  std::string name_space = "stubs";
+  std::string out;  // a file; empty: stdout
+};
+int stubs(const StubsOptions& options);
 
 }  // namespace slime::cli

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "agent/dump.h"
 #include "agent/peer_agent.h"
@@ -38,8 +39,9 @@ void add_peers(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = peers(*options); });
 }
 
-void add_peer(CLI::App& command, PeerOptions& options) {
-  command.add_option("peer", options.peer, "a registered name, or HOST:PORT")->required();
+void add_peer(CLI::App& command, PeerOptions& options, const char* service_help) {
+  command.add_option("peer", options.peer, "a registered name, or HOST:PORT");
+  command.add_option("--service", options.service, service_help);
   command.add_option("--ctrl", options.ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL");
   command.add_option("--scope", options.scope, "whose names")->capture_default_str();
   command.add_option("--token", options.token, "the secret that the peers share; better in SLIME_TOKEN")
@@ -52,29 +54,79 @@ void add_peer(CLI::App& command, PeerOptions& options) {
       ->capture_default_str();
 }
 
+// With --service there is no PEER: all words are one further to the left than they were taken for.
+void shift_call(CallOptions& options) {
+  const bool any_provider = !options.at.service.empty();
+  if (options.at.peer.empty()) throw CLI::RequiredError(any_provider ? "METHOD" : "PEER");
+  if (!any_provider) {
+    if (options.method.empty()) throw CLI::RequiredError("SERVICE.METHOD");
+    return;
+  }
+  if (!options.method.empty()) options.arguments.insert(options.arguments.begin(), options.method);
+  options.method = std::exchange(options.at.peer, {});
+}
+
 void add_call(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CallOptions>();
   auto* command = app.add_subcommand("call", "Call a method of a peer, print the result as JSON");
   command->footer(
-      "Examples:\n  slime call worker:0 calc.add 1 2 --ctrl http://127.0.0.1:4479\n"
+      "Forms:\n  slime call [OPTIONS] PEER SERVICE.METHOD [ARGUMENTS...]\n"
+      "  slime call [OPTIONS] --service SERVICE METHOD [ARGUMENTS...]\n"
+      "\nExamples:\n  slime call worker:0 calc.add 1 2 --ctrl http://127.0.0.1:4479\n"
+      "  slime call --service calc add 1 2 --ctrl http://127.0.0.1:4479\n"
       "  slime call 127.0.0.1:40112 store.put '\"key\"' '{\"$bytes\": \"00ff\"}'\n"
       "`slime services PEER` says what there is to call.");
-  add_peer(*command, options->at);
-  command->add_option("method", options->method, "SERVICE.METHOD")->required();
+  add_peer(*command, options->at, "of any live provider, instead of PEER: then METHOD comes first");
+  command->add_option("method", options->method, "SERVICE.METHOD");
   command->add_option("arguments", options->arguments, "JSON values; {\"$bytes\": \"00ff\"} for binary");
-  command->callback([options, &exit_code] { exit_code = call(*options); });
+  command->callback([options, &exit_code] {
+    shift_call(*options);
+    exit_code = call(*options);
+  });
 }
 
 void add_services(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ServicesOptions>();
-  auto* command = app.add_subcommand("services", "What a peer serves: methods, parameters, results");
+  auto* command =
+      app.add_subcommand("services", "What a peer serves: methods, parameters, results; or who serves what");
   command->footer(
-      "Examples:\n  slime services worker:0 --ctrl http://127.0.0.1:4479\n"
+      "Forms:\n  slime services [OPTIONS] PEER [SERVICE]\n  slime services [OPTIONS] --service SERVICE\n"
+      "  slime services [OPTIONS]            all services of the scope, with their providers\n"
+      "\nExamples:\n  slime services --ctrl http://127.0.0.1:4479\n"
+      "  slime services worker:0 --ctrl http://127.0.0.1:4479\n"
       "  slime services 127.0.0.1:40112 calc --json");
-  add_peer(*command, options->at);
-  command->add_option("service", options->service, "only this one");
+  add_peer(*command, options->at, "what any live provider says of it, instead of PEER");
+  command->add_option("name", options->service, "only this service");
   command->add_flag("--json", options->json, "one JSON object");
-  command->callback([options, &exit_code] { exit_code = services(*options); });
+  command->callback([options, &exit_code] {
+    const bool any_provider = !options->at.service.empty();
+    if (any_provider && !options->at.peer.empty()) throw CLI::ExcludesError("PEER", "--service");
+    const bool all = !any_provider && options->at.peer.empty();
+    if (all && options->at.ctrl_url.empty()) throw CLI::RequiredError("PEER, or --ctrl");
+    exit_code = all ? all_services(*options) : services(*options);
+  });
+}
+
+void add_stubs(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<StubsOptions>();
+  auto* command = app.add_subcommand("stubs", "Code that calls services with their own names and types");
+  command->footer(
+      "Forms:\n  slime stubs [OPTIONS] PEER               of all services of a peer, or the one of "
+      "--service\n"
+      "  slime stubs [OPTIONS] --service SERVICE  as any live provider describes it\n"
+      "\nExamples:\n  slime stubs worker:0 --ctrl http://127.0.0.1:4479 --out calc_stubs.py\n"
+      "  slime stubs --service calc --language cpp --ctrl http://127.0.0.1:4479 --out calc_stubs.h");
+  add_peer(*command, options->at, "only this one; without PEER that of any live provider");
+  command->add_option("--language", options->language, "python or cpp")
+      ->check(CLI::IsMember({"python", "cpp"}))
+      ->capture_default_str();
+  command->add_option("--namespace", options->name_space, "of C++")->capture_default_str();
+  command->add_option("--out", options->out, "the file to write; without it stdout");
+  command->callback([options, &exit_code] {
+    if (options->at.peer.empty() && options->at.service.empty())
+      throw CLI::RequiredError("PEER, or --service");
+    exit_code = stubs(*options);
+  });
 }
 
 int run(int argc, char** argv) {
@@ -91,6 +143,7 @@ int run(int argc, char** argv) {
   add_peers(app, exit_code);
   add_call(app, exit_code);
   add_services(app, exit_code);
+  add_stubs(app, exit_code);
   bench::add_commands(app, exit_code);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::printf("slime %s\n", SLIME_VERSION);

@@ -22,7 +22,8 @@ constexpr Nanos kSuggestWithin = std::chrono::seconds(2);
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 
-Result<Payload> wait_or_cancel(Future<Payload> reply) {
+template <class T>
+Result<T> wait_or_cancel(Future<T> reply) {
   while (!reply.wait_done(kLookInterval)) {
     if (g_interrupted) {
       reply.cancel();
@@ -58,8 +59,15 @@ Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
   out.provider = options.provider;
   auto agent = PeerAgent::start(std::move(out));
   if (!agent) return agent.error();
-  Peer peer = (*agent)->peer(options.peer);
-  return std::unique_ptr<OnePeer>(new OnePeer(*std::move(agent), std::move(peer), deadline));
+  return std::unique_ptr<OnePeer>(new OnePeer(*std::move(agent), options, deadline));
+}
+
+OnePeer::OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos deadline)
+    : agent_(std::move(agent)), deadline_(deadline) {
+  if (options.peer.empty())
+    proxy_ = agent_->proxy(options.service);
+  else
+    peer_ = agent_->peer(options.peer);
 }
 
 // The answer is there: what closing says changes nothing for the caller.
@@ -69,6 +77,7 @@ bool OnePeer::interrupted() { return g_interrupted; }
 
 Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method, ByteVector arguments,
                                      Nanos deadline) {
+  if (proxy_) return wait_or_cancel(proxy_->call_raw(method, std::move(arguments), deadline));
   return wait_or_cancel(peer_.call_raw(service, method, std::move(arguments), deadline));
 }
 
@@ -76,11 +85,18 @@ Result<Payload> OnePeer::call(std::string_view service, std::string_view method,
   return call_within(service, method, std::move(arguments), deadline_);
 }
 
-Result<std::vector<rpc::ServiceInfo>> OnePeer::services() {
-  return decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(), deadline_));
+Result<std::vector<rpc::ServiceInfo>> OnePeer::services_within(Nanos deadline) {
+  if (!proxy_)
+    return decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(), deadline));
+  auto one = wait_or_cancel(proxy_->describe(deadline));
+  if (!one) return one.error();
+  return std::vector<rpc::ServiceInfo>{*std::move(one)};
 }
 
+Result<std::vector<rpc::ServiceInfo>> OnePeer::services() { return services_within(deadline_); }
+
 Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
+  if (proxy_) return services();
   const auto reply = call_within(rpc::kReflectionService, "service", rpc::encode_arguments(name), deadline_);
   if (!reply) return reply.error();
   auto one = rpc::decode_value<rpc::ServiceInfo>(reply->bytes());
@@ -90,8 +106,7 @@ Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
 
 void OnePeer::suggest(std::string_view service, std::string_view method) {
   if (interrupted()) return;
-  const auto list = decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(),
-                                            std::min(deadline_, kSuggestWithin)));
+  const auto list = services_within(std::min(deadline_, kSuggestWithin));
   if (list) std::fprintf(stderr, "  %s\n", suggestion(*list, service, method).c_str());
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,11 +12,13 @@
 
 namespace slime::cli {
 
-// The peer that a command is about, seen from an agent that lives as long as the command. From open() on
+// The peer that a command is about, or whoever serves the service that it is about, seen from an agent that
+// lives as long as the command. From open() on
 // Ctrl-C ends its waits. Owns the agent. Thread: one.
 class OnePeer {
  public:
-  // kInvalidArgument for a deadline that is none; errors of PeerAgent::start().
+  // A peer if one is named, else any live provider of the service. kInvalidArgument for a deadline that is
+  // none; errors of PeerAgent::start().
   static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
   ~OnePeer();
   OnePeer(const OnePeer&) = delete;
@@ -23,7 +26,7 @@ class OnePeer {
 
   // Ctrl-C cancels it, so that the peer's handler is told.
   Result<Payload> call(std::string_view service, std::string_view method, ByteVector arguments);
-  // What it serves: all, or the one that is named.
+  // What it serves: all, or the one that is named. Of any provider it is the service that open() named.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
   // Says on stderr what there is, after a call for which something was missing. Nothing if the peer does not
@@ -34,13 +37,14 @@ class OnePeer {
   static bool interrupted();
 
  private:
-  OnePeer(std::unique_ptr<PeerAgent> agent, Peer peer, Nanos deadline)
-      : agent_(std::move(agent)), peer_(std::move(peer)), deadline_(deadline) {}
+  OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos deadline);
   Result<Payload> call_within(std::string_view service, std::string_view method, ByteVector arguments,
                               Nanos deadline);
+  Result<std::vector<rpc::ServiceInfo>> services_within(Nanos deadline);
 
   std::unique_ptr<PeerAgent> agent_;
   Peer peer_;
+  std::optional<ServiceProxy> proxy_;  // instead of the peer
   Nanos deadline_;
 };
 

@@ -31,7 +31,7 @@ nlohmann::ordered_json to_json(const rpc::MethodInfo& method) {
 
 void print_json(const std::string& peer, const std::vector<rpc::ServiceInfo>& services) {
   nlohmann::ordered_json out;
-  out["peer"] = peer;
+  if (!peer.empty()) out["peer"] = peer;
   out["services"] = nlohmann::ordered_json::array();
   for (const rpc::ServiceInfo& service : services) {
     nlohmann::ordered_json each;

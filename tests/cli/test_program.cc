@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "ctrl/server.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
 
@@ -59,9 +60,10 @@ bool contains(const std::string& text, const std::string& what) {
 // An agent of this process with a service that the program can call.
 class Served {
  public:
-  Served() {
+  explicit Served(const std::string& ctrl_url = "", const std::string& name = "served") {
     slime::PeerAgentOptions options;
-    options.name = "served";
+    options.name = name;
+    options.ctrl_url = ctrl_url;
     options.provider = slime::test::provider();
     auto agent = slime::PeerAgent::start(std::move(options));
     REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
@@ -109,7 +111,7 @@ class Served {
 TEST_CASE("every command explains itself") {
   const Outcome all = run({"--help"});
   CHECK(all.exit_code == 0);
-  for (const char* command : {"doctor", "peers", "call", "services", "bench", "version"}) {
+  for (const char* command : {"doctor", "peers", "call", "services", "stubs", "bench", "version"}) {
     CHECK(contains(all.text, command));
     const Outcome one = run({command, "--help"});
     CHECK(one.exit_code == 0);
@@ -128,7 +130,14 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
                                              {"call", "127.0.0.1:1", "a.b", "not json"},
                                              {"call", "127.0.0.1:1", "a.b", "--deadline", "0"},
                                              {"call", "127.0.0.1:1", "a.b", "--provider", "pigeons"},
+                                             {"call", "--service", "calc"},
+                                             {"call", "--service", "calc", "add"},  // no registry
+                                             {"call", "--service", "calc", "add", "not json"},
                                              {"services"},
+                                             {"services", "127.0.0.1:1", "--service", "calc"},
+                                             {"stubs"},
+                                             {"stubs", "127.0.0.1:1", "--language", "cobol"},
+                                             {"stubs", "127.0.0.1:1", "--namespace", "a b"},
                                              {"services", "127.0.0.1:1", "--deadline", "0"},
                                              {"services", "127.0.0.1:1", "--provider", "pigeons"},
                                              {"bench", "rpc", "--size", "0"},
@@ -296,6 +305,77 @@ TEST_CASE("services says which services there are when one is missing, and that 
   const Outcome nobody = run({"services", "127.0.0.1:1", "--deadline", "5"});
   CHECK(nobody.exit_code == 1);
   CHECK(contains(nobody.text, "slime services: unavailable: "));
+}
+
+// nanoctrl in this process.
+class Registry {
+ public:
+  Registry() {
+    slime::ctrl::ServerOptions options;
+    options.port = 0;
+    options.threads = 8;
+    options.api.watchers_max = 2;
+    auto bound = slime::ctrl::Server::bind(options);
+    REQUIRE_MESSAGE(bound.has_value(), bound.status().to_string());
+    server_ = *std::move(bound);
+    server_->start();
+  }
+  [[nodiscard]] std::string url() const { return server_->url(); }
+
+ private:
+  std::unique_ptr<slime::ctrl::Server> server_;
+};
+
+TEST_CASE("call, services and stubs find any live provider of a service") {
+  const Registry registry;
+  const Served one(registry.url(), "one");
+  const Served two(registry.url(), "two");
+  const std::vector<std::string> ctrl{"SLIME_CTRL_URL=" + registry.url()};
+  const Outcome sum = run({"call", "--service", "test.calc", "add", "40", "2"}, ctrl);
+  CHECK(sum.text == "42\n");
+  CHECK(sum.exit_code == 0);
+  const Outcome missing = run({"call", "--service", "test.calc", "divide"}, ctrl);
+  CHECK(missing.exit_code == 1);
+  CHECK(contains(missing.text, "slime call: not_found: "));
+  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse()\n"));
+  const Outcome none = run({"call", "--service", "nothing", "add", "--deadline", "5"}, ctrl);
+  CHECK(none.exit_code == 1);
+  CHECK(contains(none.text,
+                 "slime call: unavailable: service \"nothing\" has no live provider in scope \"default\""));
+  const Outcome described = run({"services", "--service", "test.calc"}, ctrl);
+  CHECK(described.exit_code == 0);
+  CHECK(contains(described.text, "test.calc  add     (a: int, b: int)  int     The sum.\n"));
+  const Outcome stubs =
+      run({"stubs", "--service", "test.calc", "--language", "cpp", "--namespace", "a::b"}, ctrl);
+  CHECK(stubs.exit_code == 0);
+  CHECK(contains(stubs.text, "namespace a::b {\n"));
+  CHECK(contains(stubs.text, "slime::Future<std::int64_t> add(std::int64_t a, std::int64_t b)"));
+  CHECK_FALSE(contains(stubs.text, "slime_Health"));
+}
+
+TEST_CASE("services without a peer shows who serves what in the scope") {
+  const Registry registry;
+  const Served one(registry.url(), "one");
+  const Served two(registry.url(), "two");
+  const Outcome table = run({"services", "--ctrl", registry.url()});
+  CHECK(table.exit_code == 0);
+  CHECK(table.text ==
+        "SERVICE    PROVIDERS  METHODS\n"
+        "test.calc  one,two    add,hang,refuse\n");
+  const Outcome machine = run({"services", "--ctrl", registry.url(), "--json"});
+  const json parsed = json::parse(machine.text, nullptr, false);
+  REQUIRE(parsed.is_object());
+  CHECK(parsed["scope"] == "default");
+  REQUIRE(parsed["services"].size() == 1);
+  CHECK(parsed["services"][0]["name"] == "test.calc");
+  const json& providers = parsed["services"][0]["providers"];
+  REQUIRE(providers.size() == 2);
+  CHECK(providers[0]["peer"] == "one");
+  CHECK(providers[1]["address"] == two.address());
+  CHECK(providers[1]["methods"] == json::array({"add", "hang", "refuse"}));
+  const Outcome empty = run({"services", "--ctrl", registry.url(), "--scope", "other"});
+  CHECK(empty.text == "no services in scope other\n");
+  CHECK(run({"services", "--ctrl", "http://127.0.0.1:1"}).exit_code == 1);
 }
 
 TEST_CASE("call to a port where nobody listens says so") {

@@ -1,0 +1,81 @@
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "ctrl/client.h"
+
+namespace slime::cli {
+namespace {
+
+constexpr std::string_view kCommand = "services";
+
+using ByName = std::map<std::string, std::vector<ctrl::ServiceEntry>>;
+
+void print_json(const std::string& scope, std::uint64_t revision, const ByName& services) {
+  nlohmann::ordered_json out;
+  out["scope"] = scope;
+  out["revision"] = revision;
+  out["services"] = nlohmann::ordered_json::array();
+  for (const auto& [name, providers] : services) {
+    nlohmann::ordered_json each;
+    each["name"] = name;
+    each["providers"] = nlohmann::ordered_json::array();
+    for (const ctrl::ServiceEntry& provider : providers) {
+      each["providers"].push_back({{"peer", provider.peer},
+                                   {"address", provider.address},
+                                   {"instance", provider.instance.to_string()},
+                                   {"kind", provider.service.kind},
+                                   {"methods", provider.service.methods}});
+    }
+    out["services"].push_back(std::move(each));
+  }
+  std::printf("%s\n", print(out, 2).c_str());
+}
+
+template <class Names>
+std::string joined(const Names& names) {
+  std::string out;
+  for (const std::string& name : names) out.append(out.empty() ? "" : ",").append(name);
+  return out.empty() ? "-" : out;
+}
+
+void print_text(const ByName& services) {
+  std::vector<std::vector<std::string>> rows{{"SERVICE", "PROVIDERS", "METHODS"}};
+  for (const auto& [name, providers] : services) {
+    std::vector<std::string> peers;
+    std::set<std::string> methods;
+    for (const ctrl::ServiceEntry& provider : providers) {
+      peers.push_back(provider.peer);
+      methods.insert(provider.service.methods.begin(), provider.service.methods.end());
+    }
+    rows.push_back({name, joined(peers), joined(methods)});
+  }
+  print_table(rows);
+}
+
+}  // namespace
+
+int all_services(const ServicesOptions& options) {
+  ctrl::ClientOptions client_options;
+  client_options.url = options.at.ctrl_url;
+  auto client = ctrl::Client::create(std::move(client_options));
+  if (!client) return fail(kCommand, client.error());
+  const auto list = (*client)->list_services({.scope = options.at.scope});
+  if (!list) return fail(kCommand, list.error());
+  ByName services;
+  for (const ctrl::ServiceEntry& entry : list->services) services[entry.service.name].push_back(entry);
+  if (options.json) {
+    print_json(options.at.scope, list->revision, services);
+  } else if (services.empty()) {
+    std::printf("no services in scope %s\n", options.at.scope.c_str());
+  } else {
+    print_text(services);
+  }
+  return kExitOk;
+}
+
+}  // namespace slime::cli

@@ -1,0 +1,178 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "base/str.h"
+#include "cli/stub_text.h"
+#include "cli/wire_types.h"
+
+namespace slime::cli {
+namespace {
+
+constexpr std::string_view kHead = R"(// Made by `slime stubs`. Make it again rather than change it.
+//
+//   Calc calc(agent->peer("worker:0"));  // one peer's, or of any live provider: Calc calc(agent->proxy("Calc"));
+//   auto sum = calc.add(1, 2).wait();
+//
+// What has no type on the wire ("any") is taken as it is and given as msgpack: rpc/codec.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "agent/stub.h"
+)";
+
+constexpr std::array kKeywords{
+    "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",         "bitand",
+    "bitor",       "bool",     "break",      "case",      "catch",     "char",         "char16_t",
+    "char32_t",    "char8_t",  "class",      "co_await",  "co_return", "co_yield",     "compl",
+    "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",    "continue",
+    "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast", "else",
+    "enum",        "explicit", "export",     "extern",    "false",     "float",        "for",
+    "friend",      "goto",     "if",         "inline",    "int",       "long",         "mutable",
+    "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",      "operator",
+    "or",          "or_eq",    "private",    "protected", "public",    "register",     "reinterpret_cast",
+    "requires",    "return",   "short",      "signed",    "sizeof",    "static",       "static_assert",
+    "static_cast", "struct",   "switch",     "template",  "this",      "thread_local", "throw",
+    "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
+    "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
+    "xor_eq"};
+// What the generated code itself uses, and common macros.
+constexpr std::array kUsed{"slime", "std",  "stub_", "at",   "errno", "assert",
+                           "linux", "unix", "EOF",   "NULL", "major", "minor"};
+
+std::set<std::string, std::less<>> reserved() {
+  std::set<std::string, std::less<>> out(kKeywords.begin(), kKeywords.end());
+  out.insert(kUsed.begin(), kUsed.end());
+  return out;
+}
+
+std::string literal(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\' || c == '?') {  // no trigraphs
+      out.append({'\\', c});
+    } else if (byte >= 0x20 && byte < 0x7f) {
+      out.push_back(c);
+    } else {
+      for (const int shift : {6, 3, 0}) {
+        if (shift == 6) out.push_back('\\');
+        out.push_back(static_cast<char>('0' + ((byte >> shift) & 7)));
+      }
+    }
+  }
+  return out + "\"";
+}
+
+// Of types without "any".
+std::string type_name(const WireType& type) {
+  if (type.name == "bool") return "bool";
+  if (type.name == "int") return "std::int64_t";
+  if (type.name == "float") return "double";
+  if (type.name == "str") return "std::string";
+  if (type.name == "bytes") return "slime::ByteVector";
+  if (type.name == "none") return "std::optional<bool>";  // nothing, inside of something
+  std::string parts;
+  for (const WireType& part : type.of) parts.append(parts.empty() ? "" : ", ").append(type_name(part));
+  if (type.name == "list") return "std::vector<" + parts + ">";
+  if (type.name == "map") return "std::map<" + parts + ">";
+  if (type.name == "optional") return "std::optional<" + parts + ">";
+  return "std::tuple<" + parts + ">";
+}
+
+std::string parameter_type(const WireType& type) {
+  if (type.has_any()) return "const auto&";
+  const bool small = type.name == "bool" || type.name == "int" || type.name == "float";
+  return small ? type_name(type) : "const " + type_name(type) + "&";
+}
+
+// Lines behind each other would be one comment if one ended with a backslash.
+std::string comment(const std::string& doc, const std::string& indent) {
+  std::string out;
+  for (std::string line : lines_of(doc)) {
+    while (!line.empty() && line.back() == '\\') line.pop_back();
+    std::replace(line.begin(), line.end(), '?', '.');  // "??/" is a backslash
+    out.append(indent).append(line.empty() ? "//" : "// ").append(line).append("\n");
+  }
+  return out;
+}
+
+struct Parameter {
+  std::string name;
+  WireType type;
+  bool rest = false;
+};
+
+// One overload, with the first `count` parameters.
+std::string overload(const rpc::MethodInfo& info, const std::string& name,
+                     const std::vector<Parameter>& parameters, std::size_t count) {
+  std::string taken;
+  std::string passed;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Parameter& each = parameters[i];
+    taken.append(i == 0 ? "" : ", ");
+    taken.append(each.rest ? "const auto&... " : parameter_type(each.type) + " ").append(each.name);
+    passed.append(", ").append(each.name).append(each.rest ? "..." : "");
+  }
+  const WireType result = parse_wire_type(info.result);
+  const std::string value = result.name == "none" ? "void" : type_name(result);
+  const std::string future = result.name == "none" ? "slime::None" : value;
+  if (result.has_any())
+    return str("  slime::Future<slime::Payload> ", name, "(", taken, ") {\n    return stub_.call_raw(",
+               literal(info.name), passed, ");\n  }\n");
+  return str("  slime::Future<", future, "> ", name, "(", taken, ") {\n    return stub_.call<", value, ">(",
+             literal(info.name), passed, ");\n  }\n");
+}
+
+std::string method(const rpc::MethodInfo& info, const std::string& name) {
+  Names names(reserved());
+  std::vector<Parameter> parameters;
+  std::size_t needed = 0;
+  bool omits = false;
+  for (const rpc::ParameterInfo& each : info.parameters) {
+    const std::string_view said = !each.name.empty() ? each.name : each.rest ? "arguments" : "argument";
+    parameters.push_back({names.take(said), parse_wire_type(each.type), each.rest});
+    omits = omits || each.optional;
+    if (!omits) needed = parameters.size();
+    if (each.rest) {
+      // Together with all before it; without it they have overloads of their own.
+      needed = omits ? needed : parameters.size();
+      break;
+    }
+  }
+  std::string out = "\n" + comment(info.doc, "  ");
+  for (std::size_t count = needed; count <= parameters.size(); ++count)
+    out.append(overload(info, name, parameters, count));
+  return out;
+}
+
+}  // namespace
+
+std::string cpp_stubs(const std::vector<rpc::ServiceInfo>& services, const StubOptions& options) {
+  std::string out(kHead);
+  out.append("\nnamespace ").append(options.name_space).append(" {\n");
+  Names classes(reserved());
+  for (const rpc::ServiceInfo& each : services) {
+    const std::string name = classes.take(each.name);
+    const std::string service = literal(each.name);
+    out.append(str("\nstruct ", name, " {\n  explicit ", name, "(slime::Peer at) : stub_(", service,
+                   ", std::move(at)) {}\n  explicit ", name,
+                   "(slime::ServiceProxy at) : stub_(std::move(at)) {}\n"));
+    auto used = reserved();
+    used.insert(name);
+    Names methods(std::move(used));
+    for (const rpc::MethodInfo& one : each.methods) out.append(method(one, methods.take(one.name)));
+    out.append("\n private:\n  slime::Stub stub_;\n};\n");
+  }
+  out.append("\n}  // namespace ").append(options.name_space).append("\n");
+  return out;
+}
+
+}  // namespace slime::cli

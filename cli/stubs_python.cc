@@ -1,0 +1,138 @@
+#include <array>
+
+#include "base/str.h"
+#include "cli/stub_text.h"
+#include "cli/values.h"
+#include "cli/wire_types.h"
+
+namespace slime::cli {
+namespace {
+
+constexpr std::string_view kHead = R"(# Made by `slime stubs`. Make it again rather than change it.
+# ruff: noqa
+"""Typed clients of services.
+
+    calc = Calc(agent.peer("worker:0"))         # one peer's, or with a PeerAgent that of any live provider:
+    calc = Calc(agent, balance="round-robin")   # options are those of peer.proxy() and agent.proxy()
+    calc.add(1, 2)
+    await AsyncCalc(agent).add(1, 2)
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import slime
+
+_OMITTED: Any = object()
+
+
+def _given(*arguments: Any) -> builtins.tuple:
+    """Arguments travel by position: what is left out is left out from the end."""
+    count = len(arguments)
+    while count and arguments[count - 1] is _OMITTED:
+        count -= 1
+    if any(argument is _OMITTED for argument in arguments[:count]):
+        raise TypeError("an argument was left out before one that was given")
+    return arguments[:count]
+)";
+
+constexpr std::array kKeywords{"False",  "None",   "True",    "and",      "as",       "assert", "async",
+                               "await",  "break",  "class",   "continue", "def",      "del",    "elif",
+                               "else",   "except", "finally", "for",      "from",     "global", "if",
+                               "import", "in",     "is",      "lambda",   "nonlocal", "not",    "or",
+                               "pass",   "raise",  "return",  "try",      "while",    "with",   "yield"};
+// What the generated code itself uses.
+constexpr std::array kUsed{"self", "slime", "builtins", "Any", "Dict", "List", "Optional", "Tuple", "Union"};
+
+std::set<std::string, std::less<>> reserved() {
+  std::set<std::string, std::less<>> out(kKeywords.begin(), kKeywords.end());
+  out.insert(kUsed.begin(), kUsed.end());
+  return out;
+}
+
+// A text as a literal: those of JSON mean the same.
+std::string literal(std::string_view text) { return print(nlohmann::json(text), -1); }
+
+// What arrives: a tuple has become a list.
+std::string type_name(const WireType& type, bool result) {
+  if (type.name == "none") return "None";
+  if (type.name == "any") return "Any";
+  if (type.name == "list") return "List[" + type_name(type.of[0], result) + "]";
+  if (type.name == "optional") return "Optional[" + type_name(type.of[0], result) + "]";
+  if (type.name == "map")
+    return "Dict[" + type_name(type.of[0], result) + ", " + type_name(type.of[1], result) + "]";
+  if (type.name == "tuple") {
+    if (result) return "List[Any]";
+    std::string parts;
+    for (const WireType& part : type.of)
+      parts.append(parts.empty() ? "" : ", ").append(type_name(part, result));
+    return "Tuple[" + (parts.empty() ? "()" : parts) + "]";
+  }
+  return "builtins." + type.name;  // a method may have the name of a type
+}
+
+std::string docstring(const std::string& doc, const std::string& indent) {
+  const std::vector<std::string> lines = lines_of(doc);
+  if (lines.empty()) return "";
+  std::string text;
+  for (const std::string& line : lines) {
+    if (!text.empty()) text.append(line.empty() ? "\n" : "\n" + indent);
+    for (const char c : line) {
+      if (c == '"' || c == '\\') text.push_back('\\');
+      text.push_back(c);
+    }
+  }
+  return indent + "\"\"\"" + text + (lines.size() > 1 ? "\n" + indent : "") + "\"\"\"\n";
+}
+
+std::string method(const rpc::MethodInfo& info, const std::string& name, bool async) {
+  Names names(reserved());
+  std::string parameters;
+  std::string passed;
+  bool omits = false;
+  for (const rpc::ParameterInfo& each : info.parameters) {
+    const std::string parameter = names.take(!each.name.empty() ? each.name
+                                             : each.rest        ? "arguments"
+                                                                : "argument");
+    omits = omits || (each.optional && !each.rest);
+    parameters.append(each.rest ? ", *" : ", ").append(parameter);
+    parameters.append(": " + type_name(parse_wire_type(each.type), false));
+    // Behind what may be left out everything may be.
+    if (omits && !each.rest) parameters.append(" = _OMITTED");
+    passed.append(passed.empty() ? "" : ", ").append(each.rest ? "*" : "").append(parameter);
+    if (each.rest) break;
+  }
+  const std::string result = type_name(parse_wire_type(info.result), true);
+  const std::string arguments = omits ? "*_given(" + passed + ")" : passed;
+  return str("\n    ", async ? "async def " : "def ", name, "(self", parameters, ") -> ", result, ":\n",
+             docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
+             literal(info.name), "](", arguments, ")\n");
+}
+
+std::string service(const rpc::ServiceInfo& info, const std::string& name, bool async) {
+  std::string out =
+      str("\n\nclass ", name, ":\n", docstring("The service " + info.name + ".", "    "), "\n",
+          "    def __init__(self, at: Union[slime.Peer, slime.PeerAgent], **options: Any) -> None:\n",
+          "        self._proxy: Any = at.", async ? "async_proxy" : "proxy", "(", literal(info.name),
+          ", **options)\n");
+  Names names(reserved());
+  for (const rpc::MethodInfo& each : info.methods) out.append(method(each, names.take(each.name), async));
+  return out;
+}
+
+}  // namespace
+
+std::string python_stubs(const std::vector<rpc::ServiceInfo>& services) {
+  std::string out(kHead);
+  Names names(reserved());
+  for (const rpc::ServiceInfo& each : services) {
+    const std::string name = names.take(each.name);
+    out.append(service(each, name, false));
+    out.append(service(each, names.take("Async" + name), true));
+  }
+  return out;
+}
+
+}  // namespace slime::cli
