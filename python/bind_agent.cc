@@ -246,6 +246,7 @@ void bind_agent(nb::module_& m) {
       "serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
       nb::arg("service"));
   bind_peer(m);
+  bind_proxy(m);
   m.def(
       "dump", [] { return dump(); }, nb::call_guard<nb::gil_scoped_release>(),
       "What every agent of this process is doing, in lines for people.");

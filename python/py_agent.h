@@ -73,5 +73,6 @@ class PyPeer {
 };
 
 void bind_peer(nb::module_& m);
+void bind_proxy(nb::module_& m);
 
 }  // namespace slime::python

@@ -30,6 +30,7 @@ from slime._errors import (
 )
 from slime._memory import region_of
 from slime._peer import AsyncProxy, Peer, Proxy
+from slime._proxy import Retry
 from slime._service import Call, current_call, method
 from slime._slime import (
     Code,
@@ -88,6 +89,7 @@ __all__ = [
     "Proxy",
     "RemoteRegion",
     "ResourceExhausted",
+    "Retry",
     "Rights",
     "Unauthenticated",
     "Unavailable",

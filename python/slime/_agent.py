@@ -8,11 +8,12 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterable, Optional, Union
 
 from slime import _completion, _memory, _slime
 from slime._errors import DeadlineExceeded
-from slime._peer import Peer
+from slime._peer import AsyncProxy, Peer, Proxy
+from slime._proxy import Providers, Retry
 from slime._service import AsyncRunner, Server
 
 _log = logging.getLogger("slime")
@@ -132,6 +133,63 @@ class PeerAgent(_slime.PeerAgent):
             self._servers.append(server)
             server.start()
             _busy.add(self)
+
+    def proxy(
+        self,
+        service: str,
+        timeout: Optional[float] = None,
+        *,
+        balance: str = "round-robin",
+        key: str = "",
+        idempotent: Union[bool, Iterable[str]] = False,
+        retry: Optional[Retry] = None,
+        wait_for_ready: bool = False,
+    ) -> Proxy:
+        """`agent.proxy("Calc").add(1, 2)` calls a live provider of the service, found by nanoctrl, and waits.
+
+        A call that was certainly not executed goes to the next provider, within `timeout` seconds (None: the
+        agent's). A provider that failed is avoided for a short while. Unavailable when none is left.
+
+        balance: "round-robin"; "least-in-flight": who has the fewest calls of this agent; "sticky": the same one
+            until it fails, or with a `key` the one that the key's hash says, the same for every caller.
+        idempotent: True, or the names of methods that may be executed twice without harm: their calls are repeated
+            as `retry` says when they may have been executed. Others never are.
+        wait_for_ready: calls wait for a provider instead of failing fast.
+        """
+        return Proxy(self._providers(service, balance, key, idempotent, retry, wait_for_ready), service, timeout)
+
+    def async_proxy(
+        self,
+        service: str,
+        timeout: Optional[float] = None,
+        *,
+        balance: str = "round-robin",
+        key: str = "",
+        idempotent: Union[bool, Iterable[str]] = False,
+        retry: Optional[Retry] = None,
+        wait_for_ready: bool = False,
+    ) -> AsyncProxy:
+        """As proxy(): `await agent.async_proxy("Calc").add(1, 2)`."""
+        return AsyncProxy(self._providers(service, balance, key, idempotent, retry, wait_for_ready), service, timeout)
+
+    def _providers(
+        self,
+        service: str,
+        balance: str,
+        key: str,
+        idempotent: Union[bool, Iterable[str]],
+        retry: Optional[Retry],
+        wait_for_ready: bool,
+    ) -> Providers:
+        return Providers(
+            self,
+            service,
+            balance=balance,
+            key=key,
+            idempotent=idempotent,
+            retry=retry,
+            wait_for_ready=wait_for_ready,
+        )
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
         """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from slime import _codec, _slime
+from slime._proxy import Providers
 
 
 class Peer(_slime.Peer):
@@ -53,9 +54,10 @@ class Peer(_slime.Peer):
 
 
 class Proxy:
-    """A service of a peer; its methods are attributes."""
+    """A service of a peer, or of any live provider; its methods are attributes. Those whose names are no
+    attributes are items: `proxy["other.name"](1)`."""
 
-    def __init__(self, peer: Peer, service: str, timeout: Optional[float]) -> None:
+    def __init__(self, peer: Union[Peer, Providers], service: str, timeout: Optional[float]) -> None:
         self._peer = peer
         self._service = service
         self._timeout = timeout
@@ -63,6 +65,9 @@ class Proxy:
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
             raise AttributeError(method)
+        return _Method(self, method)
+
+    def __getitem__(self, method: str) -> _Method:
         return _Method(self, method)
 
     def __repr__(self) -> str:

@@ -375,6 +375,18 @@ class Peer:
         """
         A call whose answer nobody wants, with an encoded msgpack array; done once it has left.
         """
+class ServiceProxy:
+    """
+    A service of whoever serves it in the agent's scope. See PeerAgent.proxy().
+    """
+
+    def __init__(self, agent: PeerAgent, service: str, balance: str = "round-robin", key: str = "", deadline: float | None = None, wait_for_ready: bool = False) -> None: ...
+
+    def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
+        """This proxy, whose calls are repeated when they may have been executed."""
+
+    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
+        """As Peer.call_raw."""
 
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""

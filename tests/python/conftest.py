@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import select
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -96,6 +97,21 @@ def start():
             return program
 
         yield run
+
+
+def program(name, folder):
+    """A program beside this Python, or in that folder of the build."""
+    folders = [os.path.dirname(sys.executable), BUILD / folder, os.environ["PATH"]]
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
+    if found is None:
+        pytest.skip(f"{name} is not built")
+    return found
+
+
+@pytest.fixture
+def nanoctrl(start):
+    """The URL of a registry of this test's own."""
+    return start(program("nanoctrl", "ctrl"), "server", "--port", "0", "--log-level", "error").line().rpartition(" ")[2]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The examples as people run them: both roles, in both languages, and each language with the other."""
 
 import os
-import shutil
 import sys
 
 import pytest
@@ -52,15 +51,6 @@ def test_a_cache(start, client):
     ]
     serving.say()  # Enter
     assert serving.finish() == (0, "")
-
-
-@pytest.fixture
-def nanoctrl(start):
-    """The URL of a registry of this test's own."""
-    program = shutil.which("nanoctrl", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
-    if program is None:
-        pytest.skip("nanoctrl is not installed")
-    return start(program, "server", "--port", "0", "--log-level", "error").line().rpartition(" ")[2]
 
 
 @pytest.mark.parametrize("client", LANGUAGES)

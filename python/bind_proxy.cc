@@ -1,0 +1,103 @@
+#include "python/py_agent.h"
+#include "python/py_future.h"
+#include "python/py_memory.h"
+#include "python/py_rpc.h"
+
+namespace slime::python {
+namespace {
+
+// _slime.ServiceProxy. Keeps its agent alive. Thread: holds the GIL.
+class PyServiceProxy {
+ public:
+  PyServiceProxy(ServiceProxy proxy, nb::object agent)
+      : proxy_(std::make_shared<ServiceProxy>(std::move(proxy))), agent_(std::move(agent)) {}
+  PyServiceProxy(PyServiceProxy&&) = default;
+
+  [[nodiscard]] const ServiceProxy& proxy() const { return *proxy_; }
+  [[nodiscard]] const nb::object& agent() const { return agent_; }
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PyServiceProxy>(self)->agent_.ptr());
+    return 0;
+  }
+  static int clear(PyObject* self) {
+    nb::inst_ptr<PyServiceProxy>(self)->agent_.reset();
+    return 0;
+  }
+
+ private:
+  ForkGuarded<ServiceProxy> proxy_;
+  nb::object agent_;
+};
+
+PyType_Slot kProxySlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyServiceProxy::traverse)},
+                             {Py_tp_clear, reinterpret_cast<void*>(&PyServiceProxy::clear)},
+                             {0, nullptr}};
+
+Balance balance_from(std::string_view name) {
+  if (name == "round-robin") return Balance::kRoundRobin;
+  if (name == "least-in-flight") return Balance::kLeastInFlight;
+  if (name == "sticky") return Balance::kSticky;
+  raise(Code::kInvalidArgument,
+        "balance is \"round-robin\", \"least-in-flight\" or \"sticky\", not \"" + std::string(name) + "\"");
+}
+
+nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
+                    std::optional<double> deadline, nb::handle decode) {
+  const PinnedMemory memory = PinnedMemory::of(arguments);
+  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  return make_future(
+      self.proxy().call_raw(method, std::move(body), deadline_from(deadline)), self.agent(),
+      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
+        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
+        return nb::cast(PyPayload(kept));
+      },
+      decode.is_none() ? nb::object() : nb::borrow(decode));
+}
+
+PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backoff, double backoff_max,
+                          std::optional<double> attempt_timeout) {
+  RetryPolicy retry;
+  retry.attempts = attempts;
+  if (!(backoff >= 0) || !(backoff_max >= backoff))
+    raise(Code::kInvalidArgument, "backoff is from 0 to backoff_max");
+  retry.backoff = timeout_from(backoff);
+  retry.backoff_max = timeout_from(backoff_max);
+  retry.attempt_timeout = deadline_from(attempt_timeout);
+  check(retry.validate());
+  return {self.proxy().idempotent(retry), self.agent()};
+}
+
+}  // namespace
+
+void bind_proxy(nb::module_& m) {
+  nb::class_<PyServiceProxy>(m, "ServiceProxy", nb::type_slots(kProxySlots),
+                             "A service of whoever serves it in the agent's scope. See PeerAgent.proxy().")
+      .def(
+          "__init__",
+          [](PyServiceProxy* self, nb::handle agent, std::string_view service, std::string_view balance,
+             std::string key, std::optional<double> deadline, bool wait_for_ready) {
+            ProxyOptions options;
+            options.policy = balance_from(balance);
+            options.key = std::move(key);
+            options.deadline = deadline_from(deadline);
+            options.wait_for_ready = wait_for_ready;
+            check(options.validate());
+            new (self) PyServiceProxy(nb::cast<PyAgent&>(agent).agent().proxy(service, std::move(options)),
+                                      nb::borrow(agent));
+          },
+          nb::arg("agent"), nb::arg("service"), nb::arg("balance") = "round-robin", nb::arg("key") = "",
+          nb::arg("deadline") = nb::none(), nb::arg("wait_for_ready") = false,
+          nb::sig("def __init__(self, agent: PeerAgent, service: str, balance: str = \"round-robin\", "
+                  "key: str = \"\", deadline: float | None = None, wait_for_ready: bool = False) -> None"))
+      .def("idempotent", &idempotent, nb::arg("attempts"), nb::arg("backoff"), nb::arg("backoff_max"),
+           nb::arg("attempt_timeout") = nb::none(),
+           "This proxy, whose calls are repeated when they may have been executed.")
+      .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::sig("def call_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
+           "As Peer.call_raw.");
+}
+
+}  // namespace slime::python

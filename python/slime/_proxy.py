@@ -1,0 +1,56 @@
+"""Proxies of a service of whoever serves it."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, NamedTuple, Optional, Union
+
+from slime import _codec, _slime
+from slime._errors import InvalidArgument
+
+
+class Retry(NamedTuple):
+    """How often and when a call may be repeated that may have been executed.
+
+    attempts: that may have been executed, the first one included. backoff: seconds before the second one; doubled up
+    to backoff_max, each cut by up to half at random. attempt_timeout: seconds for one attempt; None: what is left of
+    the call's.
+    """
+
+    attempts: int = 3
+    backoff: float = 0.02
+    backoff_max: float = 1.0
+    attempt_timeout: Optional[float] = None
+
+
+class Providers:
+    """Those who serve a service, with the face of a peer that has only this one. Any thread."""
+
+    def __init__(
+        self,
+        agent: _slime.PeerAgent,
+        service: str,
+        *,
+        balance: str,
+        key: str,
+        idempotent: Union[bool, Iterable[str]],
+        retry: Optional[Retry],
+        wait_for_ready: bool,
+    ) -> None:
+        self.name = "any provider"
+        self._once = _slime.ServiceProxy(agent, service, balance, key, None, wait_for_ready)
+        self._again = self._once
+        # None: all methods are; else those.
+        self._idempotent: Optional[frozenset] = None
+        if isinstance(idempotent, str):
+            raise InvalidArgument("idempotent is True, False, or the names of methods")
+        if idempotent is not True:
+            self._idempotent = frozenset(idempotent or ())
+        if self._idempotent is None or self._idempotent:
+            self._again = self._once.idempotent(*(retry or Retry()))
+        elif retry is not None:
+            raise InvalidArgument("retry has a meaning for idempotent methods only")
+
+    def call(self, _: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+        again = self._idempotent is None or method in self._idempotent
+        proxy = self._again if again else self._once
+        return proxy.call_raw(method, _codec.pack(arguments), deadline, _codec.unpack_reply)
