@@ -217,10 +217,16 @@ void ProxyCall::wait(std::uint64_t answer, TimePoint until) {
 }
 
 Status ProxyCall::no_provider() const {
-  const std::string text =
-      str("service \"", target_.providers->service(), "\" has no live provider in scope \"",
-          agent_->options().scope, "\": ", agent_->options().ctrl_url, " ", target_.providers->knowledge());
-  return Status(Code::kUnavailable, last_.ok() ? text : str(text, "; the last one tried: ", last_.text()));
+  const std::string knows = str(" in scope \"", agent_->options().scope, "\": ", agent_->options().ctrl_url,
+                                " ", target_.providers->knowledge());
+  const std::string service = str("service \"", target_.providers->service(), "\"");
+  if (last_.ok()) return Status(Code::kUnavailable, str(service, " has no live provider", knows));
+  // There are some, and what the caller does next is what the last one said: back off, get rights.
+  const bool alive = last_.code() == Code::kResourceExhausted || last_.code() == Code::kPermissionDenied ||
+                     last_.code() == Code::kUnauthenticated || last_.code() == Code::kUnimplemented;
+  return Status(alive ? last_.code() : Code::kUnavailable,
+                str(service, alive ? " has no provider that takes the call" : " has no live provider", knows,
+                    "; the last one tried: ", last_.text()));
 }
 
 }  // namespace slime::agent

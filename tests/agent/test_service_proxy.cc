@@ -26,14 +26,13 @@ class Worker {
   void serve() {
     rpc::Service service("who");
     REQUIRE(service.add("name", [this] { return ++calls, name_; }, {.doc = "Who answers."}).ok());
-    REQUIRE(service
-                .add_raw("hold",
-                         [this](rpc::Request request) {
-                           const std::lock_guard lock(mutex_);
-                           held_.push_back(std::move(request));
-                           ++calls;
-                         })
-                .ok());
+    const auto hold = [this](rpc::Request request) {
+      const std::lock_guard lock(mutex_);
+      held_.push_back(std::move(request));
+      ++calls;
+    };
+    REQUIRE(service.add_raw("hold", hold).ok());
+    REQUIRE(service.add_raw("hold_one", hold, {.run = rpc::Run::kInline, .max_running = 1}).ok());
     REQUIRE(service
                 .add("fail",
                      [this]() -> Result<int> {
@@ -236,6 +235,24 @@ TEST_CASE("least in flight spares a provider that is busy") {
   CHECK(take(held.wait(kSoon)) == busy);
 }
 
+TEST_CASE("a provider that is full is passed over; when all are, the error says so") {
+  Registry registry;
+  Worker a(options_for(registry, "a"));
+  Worker b(options_for(registry, "b"));
+  auto caller = test::start(options_for(registry, "caller"));
+  const ServiceProxy proxy = caller->proxy("who", {.policy = Balance::kSticky});
+  auto first = proxy.call<std::string>("hold_one");
+  REQUIRE(eventually([&] { return a.calls + b.calls == 1; }));
+  auto second = proxy.call<std::string>("hold_one");
+  REQUIRE(eventually([&] { return a.calls == 1 && b.calls == 1; }));
+  const auto third = proxy.call<std::string>("hold_one").wait(kSoon);
+  CHECK(code_of(third) == Code::kResourceExhausted);
+  CHECK_FALSE(third.status().maybe_executed());
+  a.release();
+  b.release();
+  CHECK(take(first.wait(kSoon)) != take(second.wait(kSoon)));
+}
+
 TEST_CASE("sticky proxies stay with one provider until it is gone") {
   Registry registry;
   std::map<std::string, std::unique_ptr<Worker>> workers;
@@ -291,8 +308,8 @@ TEST_CASE("a live provider describes the service") {
   auto caller = test::start(options_for(registry, "caller"));
   const auto info = take(caller->proxy("who").describe().wait(kSoon));
   CHECK(info.name == "who");
-  REQUIRE(info.methods.size() == 3);
-  CHECK(info.methods[2].doc == "Who answers.");
+  REQUIRE(info.methods.size() == 4);
+  CHECK(info.methods[3].doc == "Who answers.");
 }
 
 TEST_CASE("a cancelled call ends, whether a provider has it or none is there") {
