@@ -137,7 +137,7 @@ std::string method(const rpc::MethodInfo& info, const std::string& name) {
   std::size_t needed = 0;
   bool omits = false;
   for (const rpc::ParameterInfo& each : info.parameters) {
-    const std::string_view said = !each.name.empty() ? each.name : each.rest ? "arguments" : "argument";
+    const std::string said = !each.name.empty() ? each.name : each.rest ? "arguments" : "argument";
     parameters.push_back({names.take(said), parse_wire_type(each.type), each.rest});
     omits = omits || each.optional;
     if (!omits) needed = parameters.size();
