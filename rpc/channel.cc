@@ -64,6 +64,11 @@ ChannelImpl::~ChannelImpl() {
 
 Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
                          TimePoint deadline, CallHandler handler) {
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr);
+}
+
+Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method, ByteVector&& body,
+                               TimePoint deadline, CallHandler&& handler, const CallContext* context) {
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
@@ -76,8 +81,9 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   frame.deadline = deadline;
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
+  if (context != nullptr) status = put_context(frame, *context);
   Handle lent;
-  status = put_body(frame, std::move(body), lent);
+  if (status.ok()) status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), deadline);
   pending->lent = lent;
