@@ -335,6 +335,11 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   return {};
 }
 
+void PeerAgentImpl::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor) {
+  const agent::Gate::Pass pass(gate_);
+  if (pass && !forked()) server_->add_interceptor(std::move(interceptor));
+}
+
 Status PeerAgentImpl::drain(Nanos bound) {
   SLIME_TRY(check_may_wait());
   agent::Gate::Pass pass(gate_);
