@@ -177,7 +177,10 @@ void Interception::run(Request&& request, RawHandler& handler, const Clock& cloc
   extras->started = clock.now();
   std::size_t passed = 0;
   Status refusal = ask(request, *extras, passed);
-  request.responder_ = std::make_shared<Interception>(request.info(), std::move(request.responder_), passed);
+  if (passed > 0 || extras->timed) {
+    request.responder_ =
+        std::make_shared<Interception>(request.info(), std::move(request.responder_), passed);
+  }
   if (!refusal.ok()) return request.refuse(std::move(refusal));
   if (!extras->trace) return handler(std::move(request));
   const TraceScope scope(*extras->trace);
