@@ -445,7 +445,7 @@ void Server::handle(Request&& request, Found& found) noexcept {
     return;
   }
   request.tracker_ = impl_;
-  const std::shared_ptr<Service::Method> method = std::move(*admitted);
+  const std::shared_ptr<Service::Method>& method = *admitted;
   const bool pooled = method->run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
   // may do that. Else calls that wait for each other across two peers could starve their own replies.
