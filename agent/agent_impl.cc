@@ -358,6 +358,11 @@ ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
   return ServiceProxy(shared_from_this(), std::move(providers), std::move(service), std::move(options));
 }
 
+void PeerAgentImpl::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor) {
+  const agent::Gate::Pass pass(gate_);
+  if (pass && !forked()) server_->add_interceptor(std::move(interceptor));
+}
+
 Status PeerAgentImpl::drain(Nanos bound) {
   SLIME_TRY(check_may_wait());
   agent::Gate::Pass pass(gate_);

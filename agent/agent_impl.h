@@ -71,6 +71,15 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   ServiceProxy proxy(std::string service, ProxyOptions options);
   [[nodiscard]] agent::Discovery& discovery() const { return *discovery_; }
   [[nodiscard]] transport::Loop& loop() const { return *loop_; }
+  void add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor);
+  void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
+    interceptors_.add(std::move(interceptor));
+  }
+  // Of calls that this agent makes.
+  [[nodiscard]] bool intercepts() const { return interceptors_.any(); }
+  [[nodiscard]] std::vector<std::shared_ptr<rpc::ClientInterceptor>> interceptors() const {
+    return interceptors_.all();
+  }
   Status drain(Nanos bound);
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
   void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
@@ -117,6 +126,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   // On the loop.
   std::function<void(Peer, std::uint32_t)> imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
+
+  rpc::ClientInterceptors interceptors_;
 
   std::mutex events_mutex_;
   std::deque<ctrl::Event> events_;  // of the registry, that the loop has not seen

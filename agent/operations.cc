@@ -83,10 +83,24 @@ void RegionOperation::cancel_started(Session& session) { session.channel().cance
 
 void CallOperation::start(Session& session) {
   set_running(&session);
-  ticket_ =
-      session.channel().call(service_, method_, std::move(arguments_), deadline,
-                             [self = std::static_pointer_cast<CallOperation>(shared_from_this())](
-                                 Result<Payload> reply) { self->conclude(detached(std::move(reply))); });
+  rpc::CallHandler handler = [self = std::static_pointer_cast<CallOperation>(shared_from_this())](
+                                 Result<Payload> reply) { self->end(detached(std::move(reply))); };
+  rpc::Channel& channel = session.channel();
+  if (intercepted_) {
+    ticket_ = channel.call_with(intercepted_->context(), service_, method_, std::move(arguments_), deadline,
+                                std::move(handler));
+  } else {
+    ticket_ = channel.call(service_, method_, std::move(arguments_), deadline, std::move(handler));
+  }
+}
+
+void CallOperation::end(Result<Payload> reply) {
+  if (intercepted_) {
+    if (!reply) reply = outcome(std::move(reply).error());
+    Status status = intercepted_->end(reply.status(), steady_clock().now());
+    if (!status.ok()) reply = std::move(status);
+  }
+  conclude(std::move(reply));
 }
 
 void CallOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }

@@ -16,6 +16,7 @@
 #include "agent/region.h"
 #include "base/future.h"
 #include "rpc/channel.h"
+#include "rpc/interceptor.h"
 #include "transport/loop.h"
 #include "transport/operation.h"
 
@@ -120,13 +121,18 @@ class CallOperation final : public ResultOperation<Payload> {
         method_(std::move(method)),
         arguments_(std::move(arguments)) {}
   void start(Session& session) override;
+  void fail(Status reason) override { end(std::move(reason)); }
   [[nodiscard]] std::string describe() const override;
+  // Somebody sees the call, or it has more than arguments. Before it is submitted.
+  void watch(std::unique_ptr<rpc::InterceptedCall> intercepted) { intercepted_ = std::move(intercepted); }
 
  private:
   void cancel_started(Session& session) override;
+  void end(Result<Payload> reply);
   const std::string service_;
   const std::string method_;
   ByteVector arguments_;
+  std::unique_ptr<rpc::InterceptedCall> intercepted_;
   rpc::Ticket ticket_;
 };
 

@@ -80,10 +80,19 @@ Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                                Nanos deadline) {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->submit(name_,
-                        std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
-                                                               std::string(method), std::move(arguments)),
-                        span(deadline), wait_for_ready_);
+  auto operation = std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
+                                                          std::string(method), std::move(arguments));
+  if (settings_ || agent_->intercepts()) {
+    auto intercepted = std::make_unique<rpc::InterceptedCall>(name_, service, method, settings_.get(),
+                                                              agent_->interceptors());
+    Status refusal = intercepted->begin();
+    operation->watch(std::move(intercepted));
+    if (!refusal.ok()) {
+      operation->fail(std::move(refusal).with_maybe_executed(false));
+      return operation->future();
+    }
+  }
+  return agent_->submit(name_, std::move(operation), span(deadline), wait_for_ready_);
 }
 
 Future<None> Peer::one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
@@ -98,6 +107,35 @@ Future<None> Peer::one_way_raw(std::string_view service, std::string_view method
 Peer Peer::with_deadline(Nanos deadline) const {
   Peer out = *this;
   out.deadline_ = deadline;
+  return out;
+}
+
+std::shared_ptr<rpc::CallSettings> Peer::copy_settings() const {
+  return settings_ ? std::make_shared<rpc::CallSettings>(*settings_) : std::make_shared<rpc::CallSettings>();
+}
+
+Peer Peer::with_metadata(std::string_view key, std::string_view value, rpc::Need need) const {
+  const auto settings = copy_settings();
+  Status status = settings->metadata.set(key, value, need);
+  if (settings->problem.ok()) settings->problem = std::move(status);
+  Peer out = *this;
+  out.settings_ = settings;
+  return out;
+}
+
+Peer Peer::with_timing(std::shared_ptr<rpc::CallTiming> into) const {
+  const auto settings = copy_settings();
+  settings->timing = std::move(into);
+  Peer out = *this;
+  out.settings_ = settings;
+  return out;
+}
+
+Peer Peer::with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const {
+  const auto settings = copy_settings();
+  settings->interceptors.push_back(std::move(interceptor));
+  Peer out = *this;
+  out.settings_ = settings;
   return out;
 }
 
@@ -155,6 +193,13 @@ Status PeerAgent::unpublish(std::string_view name) { return impl_->unpublish(nam
 Status PeerAgent::serve(rpc::Service& service) { return impl_->serve(service); }
 ServiceProxy PeerAgent::proxy(std::string_view service, ProxyOptions options) {
   return impl_->proxy(std::string(service), std::move(options));
+}
+
+void PeerAgent::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor) {
+  impl_->add_interceptor(std::move(interceptor));
+}
+void PeerAgent::add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
+  impl_->add_interceptor(std::move(interceptor));
 }
 Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
 void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "rpc/codec.h"
+#include "rpc/interceptor.h"
 #include "rpc/payload.h"
 #include "rpc/reflection.h"
 #include "rpc/server.h"
@@ -156,6 +157,16 @@ class Peer {
   }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
+  // This peer, whose calls carry a text by this key besides what they carried (rpc/metadata.h):
+  // "traceparent", a token. What is no metadata, or too much, ends every call with kInvalidArgument or
+  // kResourceExhausted; a peer that takes none ends it with kUnimplemented, unless it is optional.
+  [[nodiscard]] Peer with_metadata(std::string_view key, std::string_view value,
+                                   rpc::Need need = rpc::Need::kRequired) const;
+  // This peer, each of whose calls puts into `into` where its time went, before its future is done, whatever
+  // became of it. One call at a time.
+  [[nodiscard]] Peer with_timing(std::shared_ptr<rpc::CallTiming> into) const;
+  // This peer, whose calls pass this one behind those of the agent.
+  [[nodiscard]] Peer with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
   // Calls wait for a peer that is not there yet, up to their deadline, instead of failing fast.
   [[nodiscard]] Peer wait_for_ready() const;
 
@@ -170,12 +181,14 @@ class Peer {
   friend class PeerAgentImpl;
   Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
+  [[nodiscard]] std::shared_ptr<rpc::CallSettings> copy_settings() const;
   [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
 
   std::shared_ptr<PeerAgentImpl> agent_;
   std::string name_;
   Nanos deadline_{};
   bool wait_for_ready_ = false;
+  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
 };
 
 // One process's presence among its peers: listens, registers with nanoctrl and keeps the lease, connects on
@@ -215,6 +228,10 @@ class PeerAgent {
   Status serve(rpc::Service& service);
   // A service of whoever serves it in this agent's scope; see ServiceProxy. Cannot fail: the first call does.
   ServiceProxy proxy(std::string_view service, ProxyOptions options = {});
+  // Sees the requests that this agent serves, or the calls that it makes, from the next one on: behind those
+  // that were added before.
+  void add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor);
+  void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor);
   // Refuses new requests, but for those of slime.Health, and waits for those that run.
   Status drain(Nanos bound);
   // Called on the loop for each notification: be short. Replaces the earlier one.

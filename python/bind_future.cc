@@ -122,6 +122,12 @@ nb::object PyFuture::wait(std::optional<double> timeout) {
   return value;
 }
 
+nb::object PyFuture::timing() const {
+  if (!timing_ || !done()) return nb::none();
+  return nb::make_tuple(timing_->queue.count(), timing_->handler.count(), timing_->network.count(),
+                        timing_->total.count(), timing_->split);
+}
+
 int PyFuture::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -151,6 +157,9 @@ void bind_future(nb::module_& m) {
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)
+      .def("timing_parts", &PyFuture::timing,
+           nb::sig("def timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
+           "What slime.timing_of() makes a Timing of.")
       .def("cancel", &PyFuture::cancel,
            "Asks for an early end. The future still completes: Cancelled, or what happened before.")
       .def(

@@ -1,9 +1,11 @@
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <system_error>
 
@@ -16,31 +18,35 @@ namespace {
 // A request that a worker has taken. Thread: holds the GIL.
 class PyRequest {
  public:
-  PyRequest(std::shared_ptr<rpc::Request> request, std::shared_ptr<CancelFeed> feed)
-      : request_(std::move(request)), feed_(std::move(feed)) {}
-  [[nodiscard]] const rpc::CallInfo& info() const { return request_->info(); }
-  [[nodiscard]] bool cancelled() const { return request_->cancelled(); }
+  PyRequest(std::shared_ptr<RequestQueue::Taken> taken, std::shared_ptr<CancelFeed> feed)
+      : taken_(std::move(taken)), feed_(std::move(feed)) {}
+  [[nodiscard]] const rpc::CallInfo& info() const { return taken_->request.info(); }
+  [[nodiscard]] bool cancelled() const { return taken_->request.cancelled(); }
+  [[nodiscard]] std::int64_t queue_ns() const { return taken_->queue_ns.count(); }
   // The number that the feed tells when it is cancelled.
   std::uint64_t watch_cancel() {
     static std::atomic<std::uint64_t> last{0};
     const std::uint64_t id = ++last;
-    rpc::Request& request = *request_;
+    rpc::Request& request = taken_->request;
     const nb::gil_scoped_release unlocked;
     request.on_cancel([feed = feed_, id] { feed->push(id); });
     return id;
   }
-  PyPayload take_payload() { return PyPayload(std::make_shared<Payload>(std::move(request_->payload()))); }
+  PyPayload take_payload() {
+    return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
+  }
   void reply(nb::handle body) {
     answer();
     const PinnedMemory memory = PinnedMemory::of(body);
-    rpc::Request& request = *request_;
+    rpc::Request& request = taken_->request;
     const nb::gil_scoped_release unlocked;
     request.reply(ByteVector(memory.bytes().begin(), memory.bytes().end()));
+    taken_->leave();
   }
   // `executed`: the handler ran, so that the caller may retry only what is idempotent.
   void fail(Code code, std::string text, bool executed) {
     answer();
-    rpc::Request& request = *request_;
+    rpc::Request& request = taken_->request;
     Status status(code == Code::kOk ? Code::kInternal : code, std::move(text));
     const nb::gil_scoped_release unlocked;
     if (executed) {
@@ -48,13 +54,14 @@ class PyRequest {
     } else {
       request.refuse(std::move(status));
     }
+    taken_->leave();
   }
 
  private:
   void answer() {
     if (std::exchange(answered_, true)) raise(Code::kInvalidArgument, "the request was answered before");
   }
-  ForkGuarded<rpc::Request> request_;
+  ForkGuarded<RequestQueue::Taken> taken_;
   const std::shared_ptr<CancelFeed> feed_;
   bool answered_ = false;
 };
@@ -103,60 +110,103 @@ std::vector<std::uint64_t> CancelFeed::take() {
   return std::exchange(ids_, {});
 }
 
-void RequestQueue::push(rpc::Request request) {
-  Status refusal;
+Status RequestQueue::refusal(const MethodLoad& load) const {
+  if (closed_) return Status(Code::kUnavailable, "the service has ended");
+  if (count_ >= limit_) return Status(Code::kResourceExhausted, "the service's queue is full");
+  // A method that is at its limit leaves half of the queue to others.
+  if (load.max_running > 0 && load.running >= load.max_running &&
+      load.waiting >= std::max<std::size_t>(1, limit_ / 2))
+    return Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
+  return {};
+}
+
+void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>& load) {
+  Status refused;
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) {
-      refusal = Status(Code::kUnavailable, "the service has ended");
-    } else if (requests_.size() >= limit_) {
-      refusal = Status(Code::kResourceExhausted, "the service's queue is full");
-    } else {
-      requests_.push_back(std::move(request));
+    refused = refusal(*load);
+    if (refused.ok()) {
+      waiting_[static_cast<std::size_t>(load->priority)].push_back(
+          {std::move(request), load, steady_clock().now()});
+      ++load->waiting;
+      ++count_;
     }
   }
-  if (refusal.ok()) {
+  if (refused.ok()) {
     changed_.notify_one();
   } else {
-    request.refuse(std::move(refusal));
+    request.refuse(std::move(refused));
   }
 }
 
-std::shared_ptr<rpc::Request> RequestQueue::take() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return closed_ || !requests_.empty(); });
-    if (requests_.empty()) return nullptr;
-    auto request = std::make_shared<rpc::Request>(std::move(requests_.front()));
-    requests_.pop_front();
-    lock.unlock();
-    if (!request->cancelled()) return request;
-    request->refuse(request->info().deadline <= steady_clock().now()
-                        ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
-                        : Status(Code::kCancelled, "cancelled before a worker was free"));
+std::optional<std::pair<RequestQueue::List*, RequestQueue::List::iterator>> RequestQueue::next() {
+  for (List& list : waiting_) {
+    for (auto at = list.begin(); at != list.end(); ++at) {
+      if (at->load->max_running == 0 || at->load->running < at->load->max_running) return {{&list, at}};
+    }
   }
+  return std::nullopt;
+}
+
+std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
+  while (true) {
+    List one;
+    {
+      std::unique_lock lock(mutex_);
+      auto found = next();
+      while (!closed_ && !found) {
+        changed_.wait(lock);
+        found = next();
+      }
+      if (!found) return nullptr;
+      one.splice(one.begin(), *found->first, found->second);
+      ++one.front().load->running;
+      --one.front().load->waiting;
+      --count_;
+    }
+    Waiting& taken = one.front();
+    auto out = std::make_shared<Taken>(std::move(taken.request), shared_from_this(), std::move(taken.load),
+                                       steady_clock().now() - taken.since);
+    rpc::Request& request = out->request;
+    request.mark_started();
+    if (!request.cancelled()) return out;
+    request.refuse(request.info().deadline <= steady_clock().now()
+                       ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
+                       : Status(Code::kCancelled, "cancelled before a worker was free"));
+  }
+}
+
+void RequestQueue::leave(MethodLoad& load) {
+  {
+    const std::lock_guard lock(mutex_);
+    --load.running;
+  }
+  if (load.max_running > 0) changed_.notify_one();
 }
 
 void RequestQueue::close() {
-  std::deque<rpc::Request> left;
+  List left;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    left.swap(requests_);
+    for (List& list : waiting_) left.splice(left.end(), list);
+    count_ = 0;
   }
   changed_.notify_all();
-  for (rpc::Request& request : left) request.refuse(Status(Code::kUnavailable, "the service has ended"));
+  for (Waiting& each : left) each.request.refuse(Status(Code::kUnavailable, "the service has ended"));
 }
 
 PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit)
     : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
-  for (const auto& [method, parameters, result, doc] : methods) {
+  for (const auto& [method, parameters, result, doc, max_running, priority] : methods) {
     rpc::MethodInfo info{.result = result, .doc = doc};
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
+    const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
     // Inline: it only queues. The workers are Python's.
     check(service_.add_raw(
-        method, [queue = queue_.shared()](rpc::Request request) { queue->push(std::move(request)); },
+        method,
+        [queue = queue_.shared(), load](rpc::Request request) { queue->push(std::move(request), load); },
         rpc::Run::kInline, std::move(info)));
   }
 }
@@ -175,6 +225,11 @@ void bind_rpc(nb::module_& m) {
       "Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).")
       .def("__len__", [](const PyPayload& self) { return self.bytes().size(); });
 
+  nb::enum_<rpc::Priority>(m, "Priority", "Which of the requests that wait for a worker is next.")
+      .value("HIGH", rpc::Priority::kHigh)
+      .value("NORMAL", rpc::Priority::kNormal)
+      .value("LOW", rpc::Priority::kLow);
+
   nb::class_<PyRequest>(m, "Request", "A request that waits for its answer.")
       .def_prop_ro(
           "peer", [](const PyRequest& self) { return self.info().peer; }, "The caller's name.")
@@ -183,6 +238,16 @@ void bind_rpc(nb::module_& m) {
       .def(
           "seconds_left", [](const PyRequest& self) { return seconds_left(self.info()); },
           "Until the caller's deadline; None for no deadline.")
+      .def_prop_ro("queue_ns", &PyRequest::queue_ns, "How long it waited for a worker, in nanoseconds.")
+      .def(
+          "metadata",
+          [](const PyRequest& self) {
+            nb::dict out;
+            for (const auto& entry : self.info().metadata().entries())
+              out[nb::cast(entry.key)] = nb::cast(entry.value);
+            return out;
+          },
+          nb::sig("def metadata(self) -> dict[str, str]"), "What the caller sent along.")
       .def("cancelled", &PyRequest::cancelled, "Whether nobody waits for the answer any more.")
       .def("watch_cancel", &PyRequest::watch_cancel,
            "Its number among those that Service.take_cancelled() tells when nobody waits any more.")
@@ -198,13 +263,13 @@ void bind_rpc(nb::module_& m) {
           "take",
           [](const PyService& self) -> nb::object {
             RequestQueue& queue = self.queue();
-            std::shared_ptr<rpc::Request> request;
+            std::shared_ptr<RequestQueue::Taken> taken;
             {
               const nb::gil_scoped_release unlocked;
-              request = queue.take();
+              taken = queue.take();
             }
-            if (!request) return nb::none();
-            return nb::cast(PyRequest(std::move(request), queue.feed()));
+            if (!taken) return nb::none();
+            return nb::cast(PyRequest(std::move(taken), queue.feed()));
           },
           nb::sig("def take(self) -> Request | None"), "Waits for a request. None once closed.")
       .def(

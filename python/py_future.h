@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python/binding.h"
+#include "rpc/metadata.h"
 
 namespace slime::python {
 
@@ -51,8 +52,13 @@ class FutureOf final : public AnyFuture {
 class PyFuture {
  public:
   // `agent` is whose progress completes it; `decode`, if valid, makes the value of what came.
-  PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode)
-      : future_(std::move(future)), agent_(std::move(agent)), decode_(std::move(decode)) {}
+  // `timing` is where that of a call goes, before it is done; null: nobody asked.
+  PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode,
+           std::shared_ptr<rpc::CallTiming> timing)
+      : future_(std::move(future)),
+        agent_(std::move(agent)),
+        decode_(std::move(decode)),
+        timing_(std::move(timing)) {}
 
   nb::object wait(std::optional<double> timeout);
   bool wait_done(std::optional<double> timeout) const;
@@ -60,6 +66,8 @@ class PyFuture {
   void cancel() const { future_->cancel(); }
   [[nodiscard]] AnyFuture& any() const { return *future_; }
   [[nodiscard]] const nb::object& agent() const { return agent_; }
+  // None until it is done, and if nobody asked.
+  [[nodiscard]] nb::object timing() const;
 
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear(PyObject* self);
@@ -69,12 +77,14 @@ class PyFuture {
   nb::object agent_;
   nb::object decode_;
   nb::object value_;
+  std::shared_ptr<rpc::CallTiming> timing_;
 };
 
 template <class T, class Convert>
-nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::object decode = {}) {
+nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::object decode = {},
+                       std::shared_ptr<rpc::CallTiming> timing = nullptr) {
   return nb::cast(PyFuture(std::make_shared<FutureOf<T, Convert>>(std::move(future), std::move(convert)),
-                           std::move(agent), std::move(decode)));
+                           std::move(agent), std::move(decode), std::move(timing)));
 }
 inline nb::object make_future(Future<None> future, nb::object agent) {
   return make_future(std::move(future), std::move(agent), [](None&) { return nb::none(); });

@@ -1,8 +1,12 @@
 #pragma once
 
-#include <deque>
+#include <array>
+#include <list>
+#include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "agent/peer_agent.h"
@@ -38,31 +42,71 @@ class CancelFeed {
   std::vector<std::uint64_t> ids_;
 };
 
+// How many requests of a method run at once, and which are taken first.
+struct MethodLoad {
+  std::size_t max_running = 0;  // 0: any number
+  rpc::Priority priority = rpc::Priority::kNormal;
+  std::size_t running = 0;  // taken and not answered; these two under the lock of their queue
+  std::size_t waiting = 0;
+};
+
 // Requests that wait for a Python worker: the loop pushes, workers take.
-class RequestQueue {
+class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
  public:
   explicit RequestQueue(std::size_t limit) : limit_(limit) {}
+  // A request that a worker has; counts among those of its method until it is answered.
+  class Taken {
+   public:
+    Taken(rpc::Request r, std::shared_ptr<RequestQueue> queue, std::shared_ptr<MethodLoad> load, Nanos waited)
+        : request(std::move(r)), queue_ns(waited), queue_(std::move(queue)), load_(std::move(load)) {}
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+    ~Taken() { leave(); }
+    void leave() {
+      if (load_) queue_->leave(*std::exchange(load_, nullptr));
+    }
+    rpc::Request request;
+    const Nanos queue_ns;
+
+   private:
+    const std::shared_ptr<RequestQueue> queue_;
+    std::shared_ptr<MethodLoad> load_;
+  };
   // Answers by itself what it refuses. Thread: the loop.
-  void push(rpc::Request request);
-  // Waits for a request that somebody still waits for; nothing when closed. Thread: any, without the GIL.
-  std::shared_ptr<rpc::Request> take();
+  void push(rpc::Request request, const std::shared_ptr<MethodLoad>& load);
+  // Waits for a request that may run and that somebody still waits for; nothing when closed. Thread: any,
+  // without the GIL.
+  std::shared_ptr<Taken> take();
   // Answers what waits with kUnavailable; refuses the rest.
   void close();
   [[nodiscard]] const std::shared_ptr<CancelFeed>& feed() const { return feed_; }
 
  private:
+  struct Waiting {
+    rpc::Request request;
+    std::shared_ptr<MethodLoad> load;
+    TimePoint since;
+  };
+  using List = std::list<Waiting>;
+  [[nodiscard]] Status refusal(const MethodLoad& load) const;
+  // The first that may run, by priority; nothing: none.
+  std::optional<std::pair<List*, List::iterator>> next();
+  void leave(MethodLoad& load);
+
   const std::shared_ptr<CancelFeed> feed_ = std::make_shared<CancelFeed>();
   const std::size_t limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<rpc::Request> requests_;
+  std::array<List, rpc::kPriorities> waiting_;
+  std::size_t count_ = 0;  // of waiting_
   bool closed_ = false;
 };
 
-// What reflection says of a method, as Python hands it over: name, parameters (name, type, optional, rest),
-// result, doc.
+// What there is to say of a method, as Python hands it over: name, parameters (name, type, optional, rest),
+// result, doc, max_running, priority.
 using PyParameter = std::tuple<std::string, std::string, bool, bool>;
-using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string>;
+using PyMethod =
+    std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t, rpc::Priority>;
 
 // A service whose methods queue their requests for Python. Thread: holds the GIL.
 class PyService {

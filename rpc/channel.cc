@@ -64,7 +64,7 @@ ChannelImpl::~ChannelImpl() {
 
 template <class H>
 Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method, ByteVector&& body,
-                               TimePoint deadline, H&& handler, bool one_way) {
+                               TimePoint deadline, H&& handler, const CallContext* context, bool one_way) {
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
@@ -78,8 +78,9 @@ Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method
   frame.one_way = one_way;
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
+  if (context != nullptr) status = put_context(frame, *context);
   Handle lent;
-  status = put_body(frame, std::move(body), lent);
+  if (status.ok()) status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), deadline);
   pending->lent = lent;
@@ -89,13 +90,16 @@ Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method
 
 Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
                          TimePoint deadline, CallHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), false);
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, false);
 }
 
 Ticket ChannelImpl::call_one_way(std::string_view service, std::string_view method, ByteVector body,
                                  TimePoint deadline, DoneHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), true);
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, true);
 }
+
+template Ticket ChannelImpl::begin_call(std::string_view, std::string_view, ByteVector&&, TimePoint,
+                                        CallHandler&&, const CallContext*, bool);
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
 Status ChannelImpl::find_method(std::string_view service, std::string_view method, std::uint32_t*& id) {

@@ -91,6 +91,12 @@ class Channel {
   // connection can lose it. Failures are told to the owner.
   virtual Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body,
                               TimePoint deadline, DoneHandler handler) = 0;
+  // The same with metadata, or timed; `context` is read and written until the handler is called. To a peer
+  // that takes no metadata kUnimplemented, and nothing is sent, if an entry is required; else it is called
+  // without, and its times are not told.
+  virtual Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service,
+                           std::string_view method, ByteVector body, TimePoint deadline,
+                           CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
   // The next message with this tag, in order of arrival.

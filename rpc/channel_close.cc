@@ -115,6 +115,7 @@ void ChannelImpl::sweep(const Status& reason) {
   std::vector<Handle> served;
   served_.for_each([&](Handle handle, Served&) { served.push_back(handle); });
   for (const Handle handle : served) served_.take(handle);
+  timed_.clear();
   std::vector<std::uint64_t> tags;
   for (auto& [tag, state] : tags_) {
     for (const InboxEntry& entry : state.messages) {

@@ -32,6 +32,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
               CallHandler handler) override;
   Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
                       DoneHandler handler) override;
+  Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service, std::string_view method,
+                   ByteVector body, TimePoint deadline, CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
@@ -120,6 +122,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::uint64_t call = 0;
     std::uint32_t method = 0;  // the id that the answer tells the peer; 0: none
     bool one_way = false;      // answered only if it fails
+    bool timed = false;        // its caller asks where the time went: in timed_
   };
 
   // Memory that the peer may read. Back when the peer releases it or the endpoint is closed, never by a
@@ -179,7 +182,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel.cc: what we ask for, how it ends
   template <class H>
   Ticket begin_call(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
-                    H&& handler, bool one_way);
+                    H&& handler, const CallContext* context, bool one_way);
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
@@ -221,7 +224,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
   void unqueue(Queue::iterator frame);
   void release_lent(Handle lent);
+  void finish_reply(OutFrame&& frame, const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply);
+  void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
 
   // channel_receive.cc
   void on_message(transport::Message message) noexcept override;
@@ -253,6 +258,15 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void post_pulls();
   void on_pulled(Pull& pull, Status status);
   void end_pull(std::list<Pull>::iterator pull, Status status);
+
+  // channel_context.cc: metadata and timing
+  [[nodiscard]] Status no_metadata() const;
+  Status put_context(OutFrame& frame, const CallContext& context) const;
+  void withdraw_contexts();
+  void extend(CallInfo& info, const wire::Frame& frame, Handle served);
+  Status take_times(const wire::Frame& frame);
+  void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
+  void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
 
   // channel_inbox.cc
   [[nodiscard]] Status admit_message(const Tag& tag, std::uint64_t bytes) const;
@@ -311,6 +325,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::size_t methods_known_ = 0;
   std::map<std::pair<std::string, std::string>, std::uint32_t, std::less<>> served_ids_;
   std::deque<ServedMethod> served_methods_;  // by id - 1
+
+  // Of calls that have one, by ticket; of requests whose caller asks where the time went, by handle.
+  std::unordered_map<std::uint64_t, std::shared_ptr<CallContext>> contexts_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<CallExtras>> timed_;
 
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;

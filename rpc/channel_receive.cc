@@ -91,6 +91,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   }
   peer_ = *hello;
   ready_ = true;
+  if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
   flush();
   return {};
 }
@@ -119,7 +120,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
       if (!offer) return std::move(offer).error();
       answer(FrameType::kRelease, offer->lease.packed());
     }
-    send_reply(served, std::move(refusal));
+    refuse_request(frame, served, std::move(refusal));
     return {};
   }
   CallInfo info((*method)->names);
@@ -131,6 +132,8 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   const Handle handle = *served_.insert(served);
   const std::size_t place = Handle::unpack(served.call).index;
   if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
+  if ((frame.header.flags & wire::kFlagMetadata) != 0) [[unlikely]]
+    extend(info, frame, handle);
   if (!offered) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
     return {};
@@ -143,6 +146,8 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
                   send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
                 } else {
                   Server::Found nothing;
+                  // It is whole only now.
+                  if (info.names->extras) info.names->extras->received = loop_.clock().now();
                   serve(std::move(info), nothing, std::move(*body), handle, one_way);
                 }
               });
@@ -219,7 +224,7 @@ Result<ChannelImpl::Pending*> ChannelImpl::expected(const wire::FrameHeader& hea
 
 // The error in an answer, as the caller gets it.
 Status ChannelImpl::peer_error(const Frame& frame) const {
-  Status status(error_code_from_wire(frame.header.code), std::string(as_text(frame.text)));
+  Status status(error_code_from_wire(frame.header.code), std::string(wire::error_text_of(frame)));
   return std::move(status).with_maybe_executed((frame.header.flags & wire::kFlagMaybeExecuted) != 0);
 }
 
@@ -236,6 +241,8 @@ Status ChannelImpl::on_reply(const Frame& frame) {
     answer(FrameType::kRelease, offer->lease.packed());
     return {};
   }
+  if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
+    SLIME_TRY(take_times(frame));
   const Handle handle = Handle::unpack(frame.header.id);
   if (pending->method_id != nullptr && frame.header.method != 0) *pending->method_id = frame.header.method;
   if (frame.header.code != 0) {

@@ -33,8 +33,9 @@ Status ChannelImpl::put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
 
 Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   if (!fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
-    return Status(Code::kInvalidArgument, str("the names of the method do not fit into a message of ",
-                                              endpoint_->max_message_bytes(), " bytes"));
+    return Status(Code::kInvalidArgument,
+                  str("the names of the method and the metadata do not fit into a message of ",
+                      endpoint_->max_message_bytes(), " bytes"));
   }
   const std::uint64_t limit = ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
   if (body.size() > limit) {
@@ -166,7 +167,7 @@ void ChannelImpl::unqueue(Queue::iterator frame) {
 void ChannelImpl::put_status(OutFrame& frame, const Status& status) const {
   frame.header.code = static_cast<std::uint8_t>(status.code());
   if (status.maybe_executed()) frame.header.flags |= wire::kFlagMaybeExecuted;
-  const std::size_t room = endpoint_->max_message_bytes() - sizeof frame.header;
+  const std::size_t room = endpoint_->max_message_bytes() - sizeof frame.header - frame.text.size();
   const auto text = cut_text(status.text(), std::min(limits::kErrorTextBytes, room));
   ByteWriter(frame.text).append(as_bytes(text));
 }
@@ -184,15 +185,16 @@ void ChannelImpl::answer(wire::FrameType type, std::uint64_t id, const Status& s
   submit(std::move(frame));
 }
 
-void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
-  OutFrame frame;
+// The rest of a reply, whose text may have begun.
+[[gnu::always_inline]] inline void ChannelImpl::finish_reply(OutFrame&& frame, const Served& served,
+                                                             Result<ByteVector>&& reply) {
   frame.header.type = wire::FrameType::kReply;
   frame.header.id = served.call;
   frame.header.method = served.method;
   if (served.one_way) {
     // Whoever takes no answers gets fewer reports, instead of a reset.
     if (reply || queued_answers_ >= options_.max_calls) return;
-    frame.header.flags = wire::kFlagOneWay;
+    frame.header.flags |= wire::kFlagOneWay;
   }
   if (reply) {
     Handle lent;
@@ -203,6 +205,18 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
     put_status(frame, reply.error());
   }
   submit(std::move(frame));
+}
+
+void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply) {
+  finish_reply({}, served, std::move(reply));
+}
+
+void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply,
+                             const wire::ServerTimes& times) {
+  OutFrame frame;
+  frame.header.flags = wire::kFlagTiming;
+  ByteWriter(frame.text).write(times);
+  finish_reply(std::move(frame), served, std::move(reply));
 }
 
 // --------------------------------------------------------------------------------------- answers of handlers
@@ -219,6 +233,7 @@ void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
   served_.erase(handle);
   if (box_->forget(handle.packed()))
     reply = Status(Code::kCancelled, "its caller does not wait any more").with_maybe_executed(true);
+  if (served.timed) return send_timed(handle, served, std::move(reply));
   send_reply(served, std::move(reply));
 }
 

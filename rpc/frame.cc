@@ -9,22 +9,23 @@ namespace slime::rpc::wire {
 namespace {
 
 enum Field : unsigned {
-  kHasCode = 1,        // may have a code; then it has a text and no body
-  kHasMethod = 2,      // may have a method id
-  kHasId = 4,          // must have an id
-  kHasValue = 8,       // may have a value
-  kHasName = 16,       // the text is a name
-  kHasBody = 32,       // may have a body of any length
-  kMayRendezvous = 64  // the body may be an offer
+  kHasCode = 1,         // may have a code; then it has a text and no body
+  kHasMethod = 2,       // may have a method id
+  kHasId = 4,           // must have an id
+  kHasValue = 8,        // may have a value
+  kHasName = 16,        // the text is a name
+  kHasBody = 32,        // may have a body of any length
+  kMayRendezvous = 64,  // the body may be an offer
+  kMayExtend = 256      // may have metadata, or tell times
 };
 
 // The fields of each type; everything else must be zero.
 constexpr unsigned kNoType = 128;
-constexpr std::array<std::uint8_t, 14> kFields{
+constexpr std::array<std::uint16_t, 14> kFields{
     kNoType,
     /* kHello */ kHasBody,
-    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous,
-    /* kReply */ kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous,
+    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous | kMayExtend,
+    /* kReply */ kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous | kMayExtend,
     /* kUserMessage */ kHasId | kHasValue | kHasBody | kMayRendezvous,
     /* kUserAck */ kHasCode | kHasId,
     /* kRelease */ kHasId,
@@ -37,22 +38,64 @@ constexpr std::array<std::uint8_t, 14> kFields{
     /* kClosing */ 0,
 };
 
+// The flags that a frame of each type may have: without a code, and with one.
+constexpr auto kFlags = [] {
+  std::array<std::array<std::uint8_t, 2>, kFields.size()> out{};
+  for (std::size_t type = 1; type < kFields.size(); ++type) {
+    for (const bool failed : {false, true}) {
+      unsigned flags = 0;
+      if ((kFields[type] & kMayExtend) != 0) flags |= kFlagMetadata;  // or kFlagTiming
+      if ((kFields[type] & kMayRendezvous) != 0 && !failed) flags |= kFlagRendezvous;
+      if ((kFields[type] & kHasCode) != 0 && failed) flags |= kFlagMaybeExecuted;
+      const FrameType one_way = failed ? FrameType::kReply : FrameType::kRequest;
+      if (type == static_cast<std::size_t>(one_way)) flags |= kFlagOneWay;
+      out[type][failed ? 1 : 0] = static_cast<std::uint8_t>(flags);
+    }
+  }
+  return out;
+}();
+
 Status corrupt(const FrameHeader& header, std::string_view what) {
   return Status(Code::kCorrupt, str("frame type ", static_cast<int>(header.type), ": ", what));
 }
 
-// A request that names its method has two texts; others have none.
-Status parse_names(Frame& frame) {
-  if (frame.header.method != 0) {
-    return frame.text.empty() ? Status() : corrupt(frame.header, "a method id and names");
-  }
-  ByteReader in(frame.text);
+Status parse_names(Frame& frame, ByteReader& in) {
   const auto name = [&in] { return as_text(in.take(in.read<std::uint16_t>())); };
   frame.service = name();
   frame.method = name();
   const auto good = [](std::string_view text) { return !text.empty() && text.size() <= limits::kNameBytes; };
-  if (!in.complete() || !good(frame.service) || !good(frame.method))
+  if (in.failed() || !good(frame.service) || !good(frame.method))
     return corrupt(frame.header, "the names of the method");
+  return {};
+}
+
+// A request that names its method has two texts, and behind them what it has besides its arguments. Most have
+// neither.
+[[gnu::noinline]] Status parse_request_text(Frame& frame) {
+  ByteReader in(frame.text);
+  if (frame.header.method == 0) {
+    if ((frame.header.flags & kFlagOneWay) != 0) return corrupt(frame.header, "one-way, by name");
+    SLIME_TRY(parse_names(frame, in));
+  }
+  if ((frame.header.flags & kFlagMetadata) != 0) SLIME_TRY(decode_extras(in, nullptr));
+  if (!in.complete()) return corrupt(frame.header, "more text than there should be");
+  return {};
+}
+
+// With the server's times: these, then the text of the error, if it is one.
+Status check_timed_text(const Frame& frame) {
+  const std::size_t most = sizeof(ServerTimes) + (frame.header.code != 0 ? limits::kErrorTextBytes : 0);
+  if (frame.text.size() < sizeof(ServerTimes) || frame.text.size() > most)
+    return corrupt(frame.header, "a text of a wrong length");
+  return {};
+}
+
+// Of what has no name: that of an error, times, or none.
+[[gnu::noinline]] Status check_rare_text(const Frame& frame) {
+  if ((frame.header.flags & kFlagTiming) != 0) return check_timed_text(frame);
+  if (frame.header.code == 0) return corrupt(frame.header, "an unexpected text");
+  if (frame.text.size() > limits::kErrorTextBytes)
+    return corrupt(frame.header, "an error text that is too long");
   return {};
 }
 
@@ -60,34 +103,31 @@ Status check_text(const Frame& frame, unsigned fields) {
   const std::size_t size = frame.text.size();
   if ((fields & kHasName) != 0) {
     if (size == 0 || size > limits::kNameBytes) return corrupt(frame.header, "a name of a wrong length");
-  } else if (frame.header.code != 0) {
-    if (size > limits::kErrorTextBytes) return corrupt(frame.header, "an error text that is too long");
-  } else if (size != 0) {
-    return corrupt(frame.header, "an unexpected text");
+    return {};
   }
-  return {};
+  const bool bare = (size | frame.header.code | (frame.header.flags & kFlagTiming)) == 0;
+  return bare ? Status() : check_rare_text(frame);
 }
 
-unsigned allowed_flags(const FrameHeader& h, unsigned fields) {
-  unsigned flags = 0;
-  if ((fields & kMayRendezvous) != 0 && h.code == 0) flags |= kFlagRendezvous;
-  if ((fields & kHasCode) != 0 && h.code != 0) flags |= kFlagMaybeExecuted;
-  if (h.type == FrameType::kRequest ? h.method != 0 : h.type == FrameType::kReply && h.code != 0)
-    flags |= kFlagOneWay;
-  return flags;
+// Most frames have none of these.
+[[gnu::noinline]] Status check_marks(const Frame& frame, unsigned fields) {
+  const FrameHeader& h = frame.header;
+  const unsigned flags = kFlags[static_cast<std::size_t>(h.type)][h.code != 0 ? 1 : 0];
+  if ((h.flags & ~flags) != 0) return corrupt(h, "unexpected flags");
+  if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
+  if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
+  if (h.code != 0 && !frame.body.empty()) return corrupt(h, "an unexpected body");
+  return {};
 }
 
 Status check_fields(const Frame& frame, unsigned fields) {
   const FrameHeader& h = frame.header;
-  if (h.flags != 0 && (h.flags & ~allowed_flags(h, fields)) != 0) return corrupt(h, "unexpected flags");
-  if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
-  if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
+  if ((h.flags | h.code | h.reserved) != 0) SLIME_TRY(check_marks(frame, fields));
   if (h.method != 0 && (fields & kHasMethod) == 0) return corrupt(h, "an unexpected method");
   if (h.value != 0 && (fields & kHasValue) == 0) return corrupt(h, "an unexpected value");
   const bool has_id = Handle::unpack(h.id).generation != 0;
   if ((fields & kHasId) != 0 ? !has_id : h.id != 0) return corrupt(h, "a wrong id");
-  const bool may_have_body = (fields & kHasBody) != 0 && h.code == 0;
-  if (!frame.body.empty() && !may_have_body) return corrupt(h, "an unexpected body");
+  if (!frame.body.empty() && (fields & kHasBody) == 0) return corrupt(h, "an unexpected body");
   return {};
 }
 
@@ -108,7 +148,9 @@ Status decode_frame(Bytes message, Frame& frame) {
   const unsigned fields = type < kFields.size() ? kFields[type] : kNoType;
   if (fields == kNoType) return corrupt(header, "unknown");
   SLIME_TRY(check_fields(frame, fields));
-  return header.type == FrameType::kRequest ? parse_names(frame) : check_text(frame, fields);
+  if (header.type != FrameType::kRequest) return check_text(frame, fields);
+  const bool plain = header.method != 0 && frame.text.empty() && (header.flags & kFlagMetadata) == 0;
+  return plain ? Status() : parse_request_text(frame);
 }
 
 Result<Hello> decode_hello(Bytes body) {
@@ -147,6 +189,22 @@ Result<transport::RegionDescriptor> decode_region(Bytes body) {
   const auto region = transport::RegionDescriptor::decode(in);
   if (!region || !in.complete()) return Status(Code::kCorrupt, "a malformed region descriptor");
   return *region;
+}
+
+Extras extras_of(const Frame& frame) {
+  Extras out;
+  ByteReader in(frame.text);
+  if (frame.header.method == 0)
+    in.take(2 * sizeof(std::uint16_t) + frame.service.size() + frame.method.size());
+  decode_extras(in, &out).ignore();  // it was looked at before
+  return out;
+}
+
+ServerTimes times_of(const Frame& frame) { return ByteReader(frame.text).read<ServerTimes>(); }
+
+std::string_view error_text_of(const Frame& frame) {
+  const bool timed = frame.header.type == FrameType::kReply && (frame.header.flags & kFlagTiming) != 0;
+  return as_text(frame.text.subspan(timed ? sizeof(ServerTimes) : 0));
 }
 
 ByteVector encode_names(std::string_view service, std::string_view method) {

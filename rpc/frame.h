@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "rpc/limits.h"
+#include "rpc/metadata.h"
 #include "transport/memory.h"
 
 // The bytes of the mailbox protocol: docs/wire-format.md, section "RPC". One message of the endpoint is one
@@ -17,11 +18,12 @@ namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
-inline constexpr std::uint64_t kFeatureCancel = 1;  // kCancel
-inline constexpr std::uint64_t kFeatureOneWay = 2;  // kFlagOneWay
+inline constexpr std::uint64_t kFeatureCancel = 1;     // kCancel
+inline constexpr std::uint64_t kFeatureOneWay = 2;     // kFlagOneWay
+inline constexpr std::uint64_t kFeatureMetadata = 32;  // kFlagMetadata and kFlagTiming
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureMetadata;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -44,6 +46,8 @@ inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
 // Of a request by number: it is answered only if it fails. And of that answer.
 inline constexpr std::uint8_t kFlagOneWay = 16;
+inline constexpr std::uint8_t kFlagMetadata = 32;  // kRequest: Extras follow the names
+inline constexpr std::uint8_t kFlagTiming = 32;    // kReply: ServerTimes precede the text
 
 struct FrameHeader {
   FrameType type{};
@@ -106,6 +110,13 @@ inline Result<Frame> decode_frame(Bytes message) {
 Result<Hello> decode_hello(Bytes body);
 Result<Offer> decode_offer(Bytes body);
 Result<transport::RegionDescriptor> decode_region(Bytes body);
+
+// Of a request with kFlagMetadata that was decoded.
+Extras extras_of(const Frame& frame);
+// Of a reply with kFlagTiming.
+ServerTimes times_of(const Frame& frame);
+// Of a failed answer, without what precedes it.
+std::string_view error_text_of(const Frame& frame);
 
 // The text of a request that names its method.
 ByteVector encode_names(std::string_view service, std::string_view method);

@@ -27,6 +27,13 @@ inline constexpr std::size_t kAnswersPerRequest = 4;
 // Method names that one channel knows by number; calls of more methods carry their names.
 inline constexpr std::size_t kMaxMethods = 4096;
 
+// Metadata of one request: entries, and bytes of keys and values together. A token or two and a trace, in a
+// message that has to hold the names, too.
+inline constexpr std::size_t kMetadataEntries = 32;
+inline constexpr std::size_t kMetadataBytes = 4096;
+// W3C's own bound of a tracestate.
+inline constexpr std::size_t kTracestateBytes = 512;
+
 // A pull reads this much at a time: each read has its own deadline, so that a payload of any size may take
 // its time while a stuck one is noticed.
 inline constexpr std::uint64_t kPullBytes = 16 << 20;

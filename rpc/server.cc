@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "rpc/interceptor.h"
 #include "rpc/job_queue.h"
 #include "rpc/reflection.h"
 
@@ -78,8 +79,9 @@ class Server::Impl final : public Request::Tracker,
     const std::lock_guard lock(mutex_);
     return services_.find(service) != services_.end();
   }
-  bool draining() const override { return draining_.load(); }
-  Result<std::shared_ptr<Service::Method>> admit(const CallInfo& info, Found& found);
+  bool draining() const override { return (unusual_.load() & kDraining) != 0; }
+  void add_interceptor(std::shared_ptr<ServerInterceptor> interceptor);
+  Result<std::shared_ptr<Service::Method>> admit(Request& request, Found& found);
   void run(Request&& request, Service::Method& method) noexcept;
   void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
   void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
@@ -102,7 +104,7 @@ class Server::Impl final : public Request::Tracker,
   }
   [[nodiscard]] bool quiet() const { return unanswered_.load() == 0 && executing_.load() == 0; }
   void tell_if_quiet() noexcept {
-    if (!draining_.load() || !quiet()) return;
+    if (!draining() || !quiet()) return;
     const std::lock_guard lock(mutex_);
     quiet_.notify_all();
   }
@@ -120,6 +122,7 @@ class Server::Impl final : public Request::Tracker,
     const auto load = loads_.find(&method);
     return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
   }
+  void intercept(Request& request);
   void enter(Request& request, const std::shared_ptr<Service::Method>& method);
   void leave(const Service::Method& method) noexcept;
   void worker() noexcept;
@@ -145,7 +148,10 @@ class Server::Impl final : public Request::Tracker,
   std::atomic<std::uint64_t> refused_{0};
   std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
   std::atomic<std::size_t> executing_{0};   // inside a handler
-  std::atomic<bool> draining_{false};
+  static constexpr unsigned kDraining = 1;
+  static constexpr unsigned kIntercepts = 2;
+  std::atomic<unsigned> unusual_{0};  // what requests have to look out for
+  std::shared_ptr<const ServerInterceptors> interceptors_ = std::make_shared<ServerInterceptors>();
   std::size_t idle_workers_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> workers_;  // last: they touch everything above
@@ -195,20 +201,42 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info
   return method->second;
 }
 
-Result<std::shared_ptr<Service::Method>> Server::Impl::admit(const CallInfo& info, Found& found) {
+Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, Found& found) {
   requests_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Service::Method> method;
   if (found.version == version_.load()) method = found.method.lock();
   if (method == nullptr) {
-    auto searched = find(info, found);
+    auto searched = find(request.info(), found);
     if (!searched) return searched;
     method = std::move(*searched);
   }
   unanswered_.fetch_add(1);
-  if (!draining_.load() || method->while_draining) return method;
+  const unsigned unusual = unusual_.load();
+  if (unusual == 0) return method;
+  if ((unusual & kDraining) == 0 || method->while_draining) {
+    if ((unusual & kIntercepts) != 0) intercept(request);
+    return method;
+  }
   refused_.fetch_add(1, std::memory_order_relaxed);
   answered();
   return Status(Code::kUnavailable, "the server is draining: it takes no new requests");
+}
+
+void Server::Impl::add_interceptor(std::shared_ptr<ServerInterceptor> interceptor) {
+  const std::lock_guard lock(mutex_);
+  auto more = std::make_shared<ServerInterceptors>(*interceptors_);
+  more->push_back(std::move(interceptor));
+  interceptors_ = std::move(more);
+  unusual_.fetch_or(kIntercepts);
+}
+
+void Server::Impl::intercept(Request& request) {
+  std::shared_ptr<const ServerInterceptors> interceptors;
+  {
+    const std::lock_guard lock(mutex_);
+    interceptors = interceptors_;
+  }
+  Interception::add(request, std::move(interceptors), clock_);
 }
 
 void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
@@ -216,7 +244,11 @@ void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
   // Typed handlers catch what user code throws and answer with its text. A raw one owns its request: when it
   // throws, the request is dropped on the way, which answers kInternal.
   try {
-    method.handler(std::move(request));
+    if (request.info().names->extras == nullptr) [[likely]] {
+      method.handler(std::move(request));
+    } else {
+      Interception::run(std::move(request), method.handler, clock_);
+    }
   } catch (...) {
   }
   executing_.fetch_sub(1);
@@ -337,7 +369,7 @@ void Server::Impl::worker() noexcept {
 
 Status Server::Impl::drain(Nanos bound) {
   std::unique_lock lock(mutex_);
-  draining_ = true;
+  unusual_.fetch_or(kDraining);
   const auto done = [this] { return quiet(); };
   const TimePoint deadline = deadline_after(steady_clock().now(), bound);
   if (deadline == kNever) {
@@ -354,7 +386,7 @@ void Server::Impl::stop() {
   std::vector<std::thread> workers;
   {
     const std::lock_guard lock(mutex_);
-    draining_ = true;
+    unusual_.fetch_or(kDraining);
     stopping_ = true;
     left = queue_.take_all();
     services.swap(services_);
@@ -408,16 +440,19 @@ bool Server::serves(std::string_view service, std::string_view method) const {
   return impl_->serves(service, method);
 }
 Status Server::drain(Nanos bound) { return impl_->drain(bound); }
+void Server::add_interceptor(std::shared_ptr<ServerInterceptor> interceptor) {
+  impl_->add_interceptor(std::move(interceptor));
+}
 ServerCounters Server::counters() const { return impl_->counters(); }
 
 void Server::handle(Request&& request, Found& found) noexcept {
-  auto admitted = impl_->admit(request.info(), found);
+  auto admitted = impl_->admit(request, found);
   if (!admitted) {
     request.refuse(std::move(admitted).error());
     return;
   }
   request.tracker_ = impl_;
-  const std::shared_ptr<Service::Method> method = std::move(*admitted);
+  const std::shared_ptr<Service::Method>& method = *admitted;
   const bool pooled = method->run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
   // may do that. Else calls that wait for each other across two peers could starve their own replies.

@@ -39,6 +39,9 @@ class Server {
   Status add(Service& service);
   // Removes a service: new calls answer kNotFound, running handlers finish.
   Status remove(std::string_view service);
+  // From the next request on, behind those that were added before (rpc/interceptor.h). slime.Reflection and
+  // slime.Health are services like others: their calls are seen, too.
+  void add_interceptor(std::shared_ptr<ServerInterceptor> interceptor);
   // Refuses new requests, but for those of slime.Health, with kUnavailable; waits up to `bound` for those it
   // has; kDeadlineExceeded if some are left.
   Status drain(Nanos bound);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,10 @@
 #include "base/result.h"
 #include "rpc/codec.h"
 #include "rpc/limits.h"
+#include "rpc/metadata.h"
 #include "rpc/payload.h"
+#include "rpc/text.h"
+#include "rpc/tracing.h"
 
 namespace slime::rpc {
 
@@ -56,11 +60,29 @@ struct MethodInfo {
 // Services whose names begin so are the server's own: rpc/reflection.h.
 inline constexpr std::string_view kReservedPrefix = "slime.";
 
-// The texts of a CallInfo, which all calls of one method by one caller share.
+class ServerInterceptor;
+using ServerInterceptors = std::vector<std::shared_ptr<ServerInterceptor>>;
+
+// What few requests have: metadata, a caller who wants to know where the time went, interceptors on their
+// way. Thread: whoever has the request.
+struct CallExtras {
+  Metadata metadata{};
+  bool timed = false;
+  TimePoint received{};
+  TimePoint started{};           // zero: its handler has not begun
+  TimePoint ended{};             // zero: not answered by its handler
+  const Clock* clock = nullptr;  // the server's
+  std::shared_ptr<const ServerInterceptors> interceptors{};
+  std::optional<TraceContext> trace{};
+  [[nodiscard]] CallTiming times(TimePoint now) const;  // queue and handler
+};
+
+// The texts of a CallInfo, which all calls of one method by one caller share, but for those with extras.
 struct CallNames {
   std::string peer;
   std::string service;
   std::string method;
+  std::shared_ptr<CallExtras> extras{};
 };
 
 // Who calls what, until when. A copy keeps its texts.
@@ -68,6 +90,13 @@ struct CallInfo {
   CallInfo() = default;
   explicit CallInfo(std::shared_ptr<const CallNames> of)
       : peer(of->peer), service(of->service), method(of->method), names(std::move(of)) {}
+  // What its caller sent along, and what interceptors added.
+  [[nodiscard]] const Metadata& metadata() const;
+  [[nodiscard]] std::optional<std::string_view> metadata(std::string_view key) const {
+    return metadata().get(key);
+  }
+  // The same texts somewhere else.
+  void lie_in(std::shared_ptr<const CallNames> other);
 
   std::string_view peer;  // the caller's name
   std::string_view service;
@@ -116,12 +145,16 @@ class Request {
   // Runs `task` once when the caller cancels or its connection goes, at once if it has; never for a deadline,
   // and never once it is answered. On the loop: short, no lock that is held while a call is made, no wait.
   void on_cancel(Task task);
+  // Its work begins now: for handlers that let requests wait in a queue of their own, so that the wait does
+  // not count as work (CallTiming).
+  void mark_started();
   void reply(ByteVector body);  // msgpack: the value
   void fail(Status status);     // the code and text travel; the caller learns that it was executed
   void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
 
  private:
-  friend class Server;  // sets the tracker
+  friend class Server;        // sets the tracker
+  friend class Interception;  // and who answers
   void answer(Result<ByteVector>&& reply);
 
   CallInfo info_;
@@ -132,9 +165,6 @@ class Request {
 };
 
 using RawHandler = UniqueFunction<void(Request)>;
-
-// A name of a service or method: 1 to kNameBytes bytes of UTF-8 without control characters.
-Status validate_name(std::string_view what, std::string_view name);
 
 // Named methods. Filled once, then given to Server::add; methods cannot be added after that. Handlers may run
 // several at once on the pool.

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable, Optional, Union
 
 from slime import _completion, _memory, _slime
 from slime._errors import DeadlineExceeded
+from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
 from slime._proxy import Providers, Retry
 from slime._service import AsyncRunner, Server
@@ -78,6 +79,8 @@ class PeerAgent(_slime.PeerAgent):
         self._runner: Optional[AsyncRunner] = None
         self._driver: Optional[_completion.Driver] = None
         self._published: dict[str, _slime.MemoryRegion] = {}
+        self.client_interceptors: list[Interceptor] = []
+        self._server_interceptors: list[Interceptor] = []
         self._imm_handler: Optional[Callable[[Peer, int], Any]] = None
         self._imm_thread: Optional[threading.Thread] = None
         _agents.add(self)
@@ -128,6 +131,7 @@ class PeerAgent(_slime.PeerAgent):
         as Internal, with the traceback if `tracebacks`.
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
+        server.interceptors = self._server_interceptors
         with self._lock:
             self.serve_raw(server.service)
             self._servers.append(server)
@@ -190,6 +194,15 @@ class PeerAgent(_slime.PeerAgent):
             retry=retry,
             wait_for_ready=wait_for_ready,
         )
+
+    def add_server_interceptor(self, interceptor: Interceptor) -> None:
+        """Sees the calls of what this agent serves in Python, from the next one on, behind those added before. Not
+        those of slime.Reflection and slime.Health, which no Python runs for."""
+        self._server_interceptors.append(interceptor)
+
+    def add_client_interceptor(self, interceptor: Interceptor) -> None:
+        """Sees the calls that this agent makes, from the next one on, behind those added before."""
+        self.client_interceptors.append(interceptor)
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
         """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.

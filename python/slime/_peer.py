@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional, Union
+from typing import Any, Dict, FrozenSet, Mapping, Optional, Union
 
-from slime import _codec, _slime
+from slime import _codec, _interceptors, _slime
 from slime._proxy import Providers
 
 
@@ -15,9 +15,31 @@ class Peer(_slime.Peer):
     Cheap; any thread. Deadlines are in seconds; None is the agent's default.
     """
 
-    def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
-        """Calls `service`.`method`; the future's value is the result."""
-        return self.call_raw(service, method, _codec.pack(arguments), deadline, _codec.unpack_reply)
+    _metadata: Dict[str, str] = {}
+    _optional: FrozenSet[str] = frozenset()
+    _timing = False
+
+    def call(
+        self,
+        service: str,
+        method: str,
+        *arguments: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timing: bool = False,
+    ) -> _slime.Future:
+        """Calls `service`.`method`; the future's value is the result. `metadata` travels along, besides that of
+        with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
+        body = _codec.pack(arguments)
+        timing = timing or self._timing
+        if not timing and not metadata and not self._metadata and not self.agent.client_interceptors:
+            return self.call_raw(service, method, body, deadline, _codec.unpack_reply)
+        texts = {**self._metadata, **(metadata or {})}
+        optional = set(self._optional.difference(metadata or ()))
+        names = (service, method)
+        return _interceptors.start_call(
+            self, names, body, deadline, _codec.unpack_reply, texts, optional, timing
+        )
 
     def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         """A call whose answer nobody wants: the future is done once it has left. If the peer refuses it, or its
@@ -39,11 +61,36 @@ class Peer(_slime.Peer):
 
     def with_deadline(self, seconds: float) -> Peer:
         """This peer with another default deadline."""
-        return Peer(super().with_deadline(seconds))
+        return self._like(super().with_deadline(seconds))
 
     def wait_for_ready(self) -> Peer:
         """This peer, whose operations wait for one that is not there yet instead of failing fast."""
-        return Peer(super().wait_for_ready())
+        return self._like(super().wait_for_ready())
+
+    def with_metadata(self, key: str, value: str, optional: bool = False) -> Peer:
+        """This peer, whose calls carry a text by this key besides what they carried. A peer that is too old to take
+        metadata ends them with Unimplemented, unless it is `optional`."""
+        out = self._like(self)
+        out._metadata = {**self._metadata, key: value}
+        out._optional = self._optional | {key} if optional else self._optional - {key}
+        return out
+
+    def with_timing(self) -> Peer:
+        """This peer, of whose calls slime.timing_of(future) tells where the time went."""
+        out = self._like(self)
+        out._timing = True
+        return out
+
+    def health(self, service: str = "", deadline: Optional[float] = None) -> str:
+        """ "serving", "draining", or "unknown": of a service, or of the peer as a whole. Asks it, and waits."""
+        return self.call("slime.Health", "check", service, deadline=deadline).wait()
+
+    def _like(self, peer: _slime.Peer) -> Peer:
+        out = Peer(peer)
+        out._metadata = self._metadata
+        out._optional = self._optional
+        out._timing = self._timing
+        return out
 
     def info(self) -> dict:
         """name, address, instance, provider and why, state, error, counters."""

@@ -6,21 +6,36 @@ import asyncio
 import contextvars
 import inspect
 import threading
+import time
 import traceback
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from slime import _codec, _describe, _slime
-from slime._errors import Code, Error, InvalidArgument
+from slime._errors import Code, Error, InvalidArgument, from_status
+from slime._interceptors import Interceptor, Passed, Timing
 
 # An error text travels up to this many bytes; the start of it says most.
 _TEXT_LIMIT = 1000
 
 
-def method(function: Optional[Callable] = None, *, name: Optional[str] = None) -> Any:
-    """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`."""
+def method(
+    function: Optional[Callable] = None,
+    *,
+    name: Optional[str] = None,
+    max_running: int = 0,
+    priority: _slime.Priority = _slime.Priority.NORMAL,
+) -> Any:
+    """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`.
+
+    max_running: calls of it that run at once; more wait, and keep no worker from others. 0: no limit.
+    priority: which of the calls that wait for a worker is next. Strict: while there are some of a higher one, those
+        of a lower one wait."""
 
     def mark(target: Callable) -> Callable:
+        if max_running < 0:
+            raise InvalidArgument("max_running is below 0")
         target.__slime_method__ = name or target.__name__  # type: ignore[attr-defined]
+        target.__slime_limits__ = (max_running, priority)  # type: ignore[attr-defined]
         return target
 
     return mark if function is None else mark(function)
@@ -34,6 +49,14 @@ class Call:
         self.peer = request.peer
         self.service = request.service
         self.method = request.method
+        self._metadata: Optional[Dict[str, str]] = None
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """What the caller sent along, and what interceptors added."""
+        if self._metadata is None:
+            self._metadata = self._request.metadata()
+        return self._metadata
 
     def seconds_left(self) -> Optional[float]:
         """Until the caller stops waiting; None for no deadline."""
@@ -61,6 +84,7 @@ class _Method:
 
     def __init__(self, function: Callable, label: str) -> None:
         self.function = function
+        self.limits = getattr(function, "__slime_limits__", (0, _slime.Priority.NORMAL))
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = inspect.signature(function)
         self.least = 0
@@ -125,6 +149,46 @@ class AsyncRunner:
                 self._thread.join(bound)
 
 
+class _Watched:
+    """A request whose answer interceptors see."""
+
+    def __init__(self, request: _slime.Request, interceptors: List[Interceptor]) -> None:
+        self._request = request
+        self._passed = Passed(list(interceptors), "a server interceptor")
+        self._call: Optional[Call] = None
+        self._began = time.monotonic_ns()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def let_in(self, call: Call) -> bool:
+        """False: it is refused, and answered."""
+        self._call = call
+        try:
+            self._passed.before(call)
+        except Error as error:
+            self.fail(error.code, error.text, False)
+            return False
+        return True
+
+    def reply(self, body: Any) -> None:
+        error = self._after(None)
+        if error is None:
+            self._request.reply(body)
+        else:
+            self._request.fail(error.code, error.text, error.maybe_executed)
+
+    def fail(self, code: Code, text: str, executed: bool) -> None:
+        error = self._after(from_status(int(code), text, executed))
+        assert error is not None
+        self._request.fail(error.code, error.text, error.maybe_executed)
+
+    def _after(self, error: Optional[Error]) -> Optional[Error]:
+        queue = self._request.queue_ns
+        handler = time.monotonic_ns() - self._began
+        return self._passed.after(self._call, error, Timing(queue, handler, 0, queue + handler, True))
+
+
 class Server:
     """One served object and its worker threads."""
 
@@ -141,8 +205,11 @@ class Server:
             raise InvalidArgument("workers and queue_limit are at least 1")
         self.name = name
         self._methods = methods_of(target, name)
-        described = [(method, *_describe.describe(m.function, m.signature)) for method, m in self._methods.items()]
+        described = [
+            (method, *_describe.describe(m.function, m.signature), *m.limits) for method, m in self._methods.items()
+        ]
         self.service = _slime.Service(name, described, queue_limit)
+        self.interceptors: List[Interceptor] = []
         self._tracebacks = tracebacks
         self._runner = runner
         self._tasks: dict[int, asyncio.Task] = {}  # the asyncio loop's
@@ -167,11 +234,18 @@ class Server:
             request = self.service.take()
             if request is None:
                 return
-            self._handle(request)
+            if self.interceptors:
+                # What interceptors make current (a trace) is this call's alone.
+                contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
+            else:
+                self._handle(request)
             del request  # what it holds goes before the next wait
 
-    def _handle(self, request: _slime.Request) -> None:
+    def _handle(self, request: Any) -> None:
         handler = self._methods[request.method]
+        call = Call(request)
+        if isinstance(request, _Watched) and not request.let_in(call):
+            return
         try:
             arguments = _codec.unpack(request.take_payload())
             handler.check(arguments)
@@ -179,7 +253,7 @@ class Server:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
             request.fail(Code.INVALID_ARGUMENT, text, False)
             return
-        token = _current_call.set(Call(request))
+        token = _current_call.set(call)
         try:
             if handler.is_async:
                 self._start_async(request, handler, arguments)
@@ -190,7 +264,7 @@ class Server:
         finally:
             _current_call.reset(token)
 
-    def _start_async(self, request: _slime.Request, handler: _Method, arguments: list) -> None:
+    def _start_async(self, request: Any, handler: _Method, arguments: list) -> None:
         if not self._async_slots.acquire(blocking=False):
             request.fail(Code.RESOURCE_EXHAUSTED, f"too many calls of {self.name} are under way", False)
             return
@@ -208,7 +282,7 @@ class Server:
             if task is not None:
                 task.cancel()
 
-    async def _run_async(self, request: _slime.Request, handler: _Method, arguments: list) -> None:
+    async def _run_async(self, request: Any, handler: _Method, arguments: list) -> None:
         if not self._watching:
             asyncio.get_running_loop().add_reader(self.service.cancel_fd(), self._on_cancelled)
             self._watching = True
@@ -234,7 +308,7 @@ class Server:
         finally:
             del self._tasks[number]
 
-    def _answer(self, request: _slime.Request, value: Any) -> None:
+    def _answer(self, request: Any, value: Any) -> None:
         try:
             body = _codec.pack(value)
         except InvalidArgument as error:
@@ -243,7 +317,7 @@ class Server:
             return
         request.reply(body)
 
-    def _fail(self, request: _slime.Request, error: BaseException) -> None:
+    def _fail(self, request: Any, error: BaseException) -> None:
         if isinstance(error, Error):
             request.fail(error.code, error.text, True)
             return

@@ -98,6 +98,9 @@ class Future:
 
     def done(self) -> bool: ...
 
+    def timing_parts(self) -> tuple[int, int, int, int, bool] | None:
+        """What slime.timing_of() makes a Timing of."""
+
     def cancel(self) -> None:
         """
         Asks for an early end. The future still completes: Cancelled, or what happened before.
@@ -366,9 +369,11 @@ class Peer:
     def recv(self, tag: int, deadline: float | None = None) -> Future:
         """The next message with this tag, as bytes."""
 
-    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
+    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """
         Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
+        `metadata` has keys, values, and whether the call may be made without; with `timing` the future tells
+        where the time went.
         """
 
     def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None) -> Future:
@@ -403,6 +408,15 @@ class Payload:
 
     def __len__(self) -> int: ...
 
+class Priority(enum.Enum):
+    """Which of the requests that wait for a worker is next."""
+
+    HIGH = 0
+
+    NORMAL = 1
+
+    LOW = 2
+
 class Request:
     """A request that waits for its answer."""
 
@@ -418,6 +432,13 @@ class Request:
 
     def seconds_left(self) -> float | None:
         """Until the caller's deadline; None for no deadline."""
+
+    @property
+    def queue_ns(self) -> int:
+        """How long it waited for a worker, in nanoseconds."""
+
+    def metadata(self) -> dict[str, str]:
+        """What the caller sent along."""
 
     def cancelled(self) -> bool:
         """Whether nobody waits for the answer any more."""
@@ -437,7 +458,7 @@ class Request:
 class Service:
     """Named methods whose requests wait for Python workers."""
 
-    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str]], queue_limit: int) -> None: ...
+    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority]], queue_limit: int) -> None: ...
 
     def take(self) -> Request | None:
         """Waits for a request. None once closed."""

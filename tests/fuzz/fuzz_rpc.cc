@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
+#include "rpc/interceptor.h"
 #include "transport/sim/sim.h"
 
 namespace slime::rpc {
@@ -36,6 +37,22 @@ class Owner final : public ChannelOwner {
     closed = true;
   }
   bool closed = false;
+};
+
+// Lets in what has no token, or a good one; counts that each that was let in ends.
+class Guard final : public ServerInterceptor {
+ public:
+  Status before(ServerCall& call) override {
+    if (call.info.metadata("token").value_or("x") != "x") return Status(Code::kUnauthenticated, "no");
+    SLIME_CHECK(call.metadata.entries().size() <= limits::kMetadataEntries);
+    ++inside;
+    return {};
+  }
+  void after(const CallInfo&, const Status&, const CallTiming& times) override {
+    SLIME_CHECK(times.queue + times.handler == times.total);
+    --inside;
+  }
+  int inside = 0;
 };
 
 class SendOnce final : public transport::Operation {
@@ -112,6 +129,9 @@ void run(Bytes input) {
       service.add_raw("h", [&](Request request) { held.push_back(std::move(request)); }, {Run::kInline})
           .ok());
   SLIME_CHECK(server.add(service).ok());
+  const auto guard = std::make_shared<Guard>();
+  server.add_interceptor(guard);
+  server.add_interceptor(server_tracing());
   Owner owner;
   auto channel = Channel::create(fabric.loop(), (*victim)->device(), std::move(pair->b), &server, owner,
                                  {.peer_name = "fuzz",
@@ -123,7 +143,13 @@ void run(Bytes input) {
   int asked = 0;
   int ended = 0;
   const auto end = [&](const auto&) { ++ended; };
-  for (int i = 0; i < 2; ++i, asked += 5) {
+  std::vector<std::shared_ptr<CallContext>> contexts;
+  for (int i = 0; i < 2; ++i, asked += 6) {
+    // Whose answers may tell times.
+    contexts.push_back(std::make_shared<CallContext>());
+    contexts.back()->timed = i == 0;
+    SLIME_CHECK(contexts.back()->metadata.set("k", "v").ok());
+    channel->call_with(contexts.back(), "x", "z", ByteVector(10), deadline, end);
     channel->call("x", "y", ByteVector(i == 0 ? 10 : 2000), deadline, end);
     channel->send(1, ByteVector(i == 0 ? 10 : 2000), deadline, end);
     channel->recv(static_cast<std::uint64_t>(i), deadline, end);
@@ -146,6 +172,12 @@ void run(Bytes input) {
   held.clear();
   fabric.run_until_idle(std::chrono::seconds(5));
   SLIME_CHECK(ended == asked);
+  SLIME_CHECK(guard->inside == 0);
+  for (const auto& context : contexts) {
+    const CallTiming& timing = context->timing;
+    SLIME_CHECK(timing.queue + timing.handler + timing.network == timing.total);
+    SLIME_CHECK(!timing.split || context->timed);
+  }
   channel->close(std::chrono::seconds(1));
   fabric.run_until_idle(std::chrono::seconds(5));
   SLIME_CHECK(owner.closed);

@@ -86,6 +86,20 @@ std::vector<Golden> golden_frames() {
       "02010000 01000000 0700000001000000 ffffffffffffffff 00000000 32000000"
       "0100000002000000 0010000000000000"
       "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
+  Metadata metadata;
+  REQUIRE(metadata.set("k", "v").ok());
+  request.flags = kFlagMetadata;
+  ByteVector extras;
+  encode_extras(metadata, false, extras);
+  add("request with metadata, by number", request, extras, arguments,
+      "02200000 01000000 0700000001000000 ffffffffffffffff 0a000000 03000000"
+      "0800 00 01 0100 6b 0100 76 920203");
+  request.method = 0;
+  ByteVector names = encode_names("calc", "add");
+  encode_extras({}, true, names);
+  add("timed request, by name", request, names, arguments,
+      "02200000 00000000 0700000001000000 ffffffffffffffff 0f000000 03000000"
+      "0400 63616c63 0300 616464 0200 01 00 920203");
   FrameHeader reply = header_of(FrameType::kReply, id);
   reply.method = 1;
   add("reply", reply, {}, unhex("05"),
@@ -103,6 +117,15 @@ std::vector<Golden> golden_frames() {
   reply.flags = kFlagOneWay | kFlagMaybeExecuted;
   add("failed one-way request", reply, as_bytes("boom"), {},
       "03120d00 01000000 0700000001000000 0000000000000000 04000000 00000000 626f6f6d");
+  reply.flags = kFlagMaybeExecuted | kFlagTiming;
+  add("failed reply with times", reply, unhex("0100000000000000 0002000000000000 626f6f6d"), {},
+      "03220d00 01000000 0700000001000000 0000000000000000 14000000 00000000"
+      "0100000000000000 0002000000000000 626f6f6d");
+  reply.flags = kFlagTiming;
+  reply.code = 0;
+  add("reply with times", reply, unhex("0100000000000000 0002000000000000"), unhex("05"),
+      "03200000 01000000 0700000001000000 0000000000000000 10000000 01000000"
+      "0100000000000000 0002000000000000 05");
   FrameHeader message = header_of(FrameType::kUserMessage, id);
   message.value = 99;
   add("user message", message, {}, as_bytes("hi"),
@@ -219,6 +242,45 @@ TEST_CASE("a field that a type does not have must be zero") {
   CHECK(refused(request, std::string_view("\1\0s\1\0m", 6)));
   CHECK(refused(header_of(FrameType::kRegionLookup, id)));
   CHECK(refused(header_of(FrameType::kRegionRevoked), std::string(256, 'n')));
+}
+
+TEST_CASE("metadata and times that are malformed are refused") {
+  const std::uint64_t id = Handle{7, 1}.packed();
+  FrameHeader request = header_of(FrameType::kRequest, id);
+  request.method = 1;
+  request.flags = kFlagMetadata;
+  const auto refused = [](const FrameHeader& header, const std::string& hex) {
+    return decode_frame(bytes_of(header, unhex(hex), {})).status().code() == Code::kCorrupt;
+  };
+  CHECK_FALSE(refused(request, "0800 00 01 0100 6b 0100 76"));
+  CHECK_FALSE(refused(request, "0700 01 01 0100 6b 0000"));
+  CHECK(refused(request, ""));
+  CHECK(refused(request, "0200 00 00"));                                  // flagged for nothing
+  CHECK(refused(request, "0200 02 00"));                                  // a wish that is unknown
+  CHECK(refused(request, "0800 00 02 0100 6b 0100 76"));                  // fewer than it says
+  CHECK(refused(request, "0800 00 00 0100 6b 0100 76"));                  // more
+  CHECK(refused(request, "0900 00 01 0100 6b 0100 76"));                  // a block that ends behind the text
+  CHECK(refused(request, "0800 00 01 0100 6b 0100 76 00"));               // something behind it
+  CHECK(refused(request, "0700 00 01 0000 0100 76"));                     // no key
+  CHECK(refused(request, "0800 00 01 0100 0a 0100 76"));                  // a key with a control character
+  CHECK(refused(request, "0800 00 01 0100 6b 0100 ff"));                  // a value that is no text
+  CHECK(refused(request, "0e00 00 02 0100 6b 0100 76 0100 6b 0100 76"));  // a key twice
+  std::string many = "c600 00 21";                                        // 33 entries
+  for (int i = 0; i < 33; ++i) many += "0200" + to_hex(as_bytes(std::to_string(10 + i))) + "0000";
+  CHECK(refused(request, many));
+  std::string large = "0910 00 01 0100 6b 0010";  // a value of 4,096 bytes, and its key
+  for (int i = 0; i < 4096; ++i) large += "78";
+  CHECK(refused(request, large));
+
+  FrameHeader reply = header_of(FrameType::kReply, id);
+  reply.flags = kFlagTiming;
+  CHECK_FALSE(refused(reply, "0100000000000000 0002000000000000"));
+  CHECK(refused(reply, ""));
+  CHECK(refused(reply, "0100000000000000 00020000000000"));
+  CHECK(refused(reply, "0100000000000000 0002000000000000 00"));
+  FrameHeader ack = header_of(FrameType::kUserAck, id);
+  ack.flags = kFlagTiming;
+  CHECK(refused(ack, "0100000000000000 0002000000000000"));
 }
 
 TEST_CASE("an offer must be readable and large enough") {

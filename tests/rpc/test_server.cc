@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str.h"
+#include "rpc/interceptor.h"
 #include "rpc/server.h"
 #include "tests/rpc/server_caller.h"
 
@@ -297,4 +298,39 @@ TEST_CASE("the pool runs handlers at once, up to its size") {
   CHECK(server.counters().running == 3);
   gate.open();
   for (Caller& caller : callers) CHECK(caller.wait().has_value());
+}
+
+TEST_CASE("what a request waits for a thread is its queue time, what its handler takes is not") {
+  class Times final : public ServerInterceptor {
+   public:
+    void after(const CallInfo& info, const Status&, const CallTiming& times) override {
+      if (info.method == "second") seen = times;
+    }
+    CallTiming seen;
+  };
+  ManualClock clock;
+  const auto times = std::make_shared<Times>();
+  Gate first;
+  Gate second;
+  Server server({.workers = 1}, clock);
+  server.add_interceptor(times);
+  Service service("s");
+  REQUIRE(service.add("first", [&] { first.pass(); }).ok());
+  REQUIRE(service.add("second", [&] { second.pass(); }).ok());
+  REQUIRE(server.add(service).ok());
+  Caller one;
+  Caller two;
+  server.handle(one.request("s", "first", encode_arguments()));
+  first.wait_inside(1);
+  server.handle(two.request("s", "second", encode_arguments()));
+  clock.advance(7ms);
+  first.open();
+  second.wait_inside(1);
+  clock.advance(2ms);
+  second.open();
+  CHECK(two.wait().has_value());
+  CHECK(times->seen.queue == 7ms);
+  CHECK(times->seen.handler == 2ms);
+  CHECK(times->seen.network == Nanos::zero());
+  CHECK(times->seen.total == 9ms);
 }

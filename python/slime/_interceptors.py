@@ -1,0 +1,240 @@
+"""Who sees calls on their way: interceptors of both sides, W3C traces, log lines, and where the time of a call went."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import secrets
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from slime import _slime
+from slime._errors import Error, Internal, InvalidArgument
+
+_log = logging.getLogger("slime.rpc")
+
+
+class Timing(NamedTuple):
+    """Where the time of a call went, in nanoseconds. `queue` and `handler` are the server's, by its own clock;
+    `network` is the rest; `split` is False where the server told nothing."""
+
+    queue: int
+    handler: int
+    network: int
+    total: int
+    split: bool
+
+
+def timing_of(future: _slime.Future) -> Optional[Timing]:
+    """Of a call made with timing=True, once it is done, also with an error; else None."""
+    parts = future.timing_parts()
+    return None if parts is None else Timing(*parts)
+
+
+class Interceptor:
+    """Sees calls: those of a server after agent.add_server_interceptor(), or of a client after
+    agent.add_client_interceptor().
+
+    What `before` raises refuses the call: a slime.Error as it is, anything else as Internal; nothing was executed then.
+    `after` is told once for each call that it let pass, in the reverse order."""
+
+    def before(self, call: Any) -> None:
+        """Server: a slime.Call, on the worker's thread, before the handler. Client: a slime.ClientCall, in the caller's
+        thread. Its `metadata` may be changed."""
+
+    def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
+        """Server: before the answer leaves, where it is given. Client: on the thread that runs callbacks, once the future
+        is done."""
+
+
+class ClientCall:
+    """A call before it leaves."""
+
+    def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str]) -> None:
+        self.peer = peer
+        self.service = service
+        self.method = method
+        self.metadata = metadata
+        self.optional: set = set()  # keys that a peer which takes no metadata is called without
+
+
+def as_error(error: BaseException, what: str) -> Error:
+    """A slime.Error as it is, anything else as Internal."""
+    if isinstance(error, Error):
+        return error
+    return Internal(f"{what}: {type(error).__name__}: {error}")
+
+
+class Passed:
+    """The interceptors that let one call pass."""
+
+    def __init__(self, interceptors: List[Interceptor], what: str) -> None:
+        self._all = interceptors
+        self._passed: List[Interceptor] = []
+        self._what = what
+
+    def before(self, call: Any) -> None:
+        for each in self._all:
+            try:
+                each.before(call)
+            except (Exception, SystemExit) as error:
+                raise as_error(error, self._what) from error
+            self._passed.append(each)
+
+    def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
+        """The error that the call ends with."""
+        while self._passed:
+            try:
+                self._passed.pop().after(call, error, timing)
+            except (Exception, SystemExit) as failure:
+                executed = error is None or error.maybe_executed
+                text = as_error(failure, self._what).text
+                error = Internal(text, executed)
+        return error
+
+
+def start_call(
+    peer: Any,
+    names: tuple,
+    body: bytes,
+    deadline: Optional[float],
+    decode: Callable,
+    metadata: Dict[str, str],
+    optional: set,
+    timing: bool,
+) -> _slime.Future:
+    """A call that has more than arguments."""
+    call = ClientCall(peer.name, names[0], names[1], dict(metadata))
+    call.optional |= optional
+    passed = Passed(peer.agent.client_interceptors, "a client interceptor")
+    began = time.monotonic_ns()
+
+    def ended(error: Optional[Error], parts: Optional[Timing]) -> Optional[Error]:
+        if parts is None:
+            total = time.monotonic_ns() - began
+            parts = Timing(0, 0, total, total, False)
+        return passed.after(call, error, parts)
+
+    try:
+        passed.before(call)
+        for key, value in call.metadata.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidArgument(f"metadata is texts by texts, got {key!r}: {value!r}")
+        entries = [(key, value, key in call.optional) for key, value in call.metadata.items()]
+        future = peer.call_raw(names[0], names[1], body, deadline, decode, entries or None, timing)
+    except Error as error:
+        raise ended(error, None) or error
+    if passed._passed:
+
+        def done(future: _slime.Future) -> None:
+            try:
+                future.wait(0)
+                error = None
+            except Error as failure:
+                error = failure
+            after = ended(error, timing_of(future))
+            if after is not error:
+                _log.error("after a call of %s.%s: %s", names[0], names[1], after)
+
+        future.add_done_callback(done)
+    return future
+
+
+# ---------------------------------------------------------------------------------------------------- traces
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII | re.DOTALL)
+_TRACESTATE = re.compile(r"[ -~\t]{0,512}", re.ASCII)
+
+
+class TraceContext(NamedTuple):
+    """Where in a trace something happens: W3C Trace Context, version 00."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+    tracestate: str = ""
+
+    @staticmethod
+    def create() -> TraceContext:
+        """A new trace, with random ids."""
+        return TraceContext(secrets.token_hex(16), secrets.token_hex(8))
+
+    @staticmethod
+    def parse(traceparent: str, tracestate: str = "") -> Optional[TraceContext]:
+        """None for a text that is no traceparent. A tracestate that cannot be one is left out."""
+        found = _TRACEPARENT.fullmatch(traceparent)
+        if found is None:
+            return None
+        version, trace, span, flags, rest = found.groups()
+        if version == "ff" or (version == "00" and rest is not None) or not int(trace, 16) or not int(span, 16):
+            return None
+        state = tracestate if _TRACESTATE.fullmatch(tracestate) else ""
+        return TraceContext(trace, span, bool(int(flags, 16) & 1), state)
+
+    def child(self) -> TraceContext:
+        """The same trace, with a span of its own."""
+        return self._replace(span_id=secrets.token_hex(8))
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+
+
+_current: contextvars.ContextVar[Optional[TraceContext]] = contextvars.ContextVar("slime_trace", default=None)
+
+
+def current_trace() -> Optional[TraceContext]:
+    """Of what runs here: inside a handler behind a ServerTracing, or after use_trace(); None: none."""
+    return _current.get()
+
+
+def use_trace(context: Optional[TraceContext]) -> contextvars.Token:
+    """Makes it the current one of this context (thread, task)."""
+    return _current.set(context)
+
+
+def _trace_in(metadata: Dict[str, str]) -> Optional[TraceContext]:
+    return TraceContext.parse(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
+
+
+def _put_trace(metadata: Dict[str, str], trace: TraceContext) -> None:
+    metadata["traceparent"] = trace.traceparent
+    if trace.tracestate:
+        metadata["tracestate"] = trace.tracestate
+    else:
+        metadata.pop("tracestate", None)
+
+
+class ServerTracing(Interceptor):
+    """Continues the trace of the caller, or begins one, with a span for each call: the handler's `current_trace()`."""
+
+    def before(self, call: Any) -> None:
+        parent = _trace_in(call.metadata)
+        trace = parent.child() if parent else TraceContext.create()
+        _put_trace(call.metadata, trace)
+        use_trace(trace)
+
+
+class ClientTracing(Interceptor):
+    """Puts a span of the current trace, or of a new one, into calls that have no valid traceparent."""
+
+    def before(self, call: ClientCall) -> None:
+        if _trace_in(call.metadata):
+            return
+        parent = current_trace()
+        _put_trace(call.metadata, parent.child() if parent else TraceContext.create())
+        call.optional |= {"traceparent", "tracestate"}
+
+
+# ------------------------------------------------------------------------------------------------- log lines
+
+
+class Logging(Interceptor):
+    """A line for each call, to the logger "slime.rpc": info, or warning if it failed. For both sides."""
+
+    def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
+        side = "call of" if isinstance(call, ClientCall) else "called by"
+        micros = timing.total // 1000 if timing else 0
+        level = logging.INFO if error is None else logging.WARNING
+        _log.log(level, "%s.%s %s %s: %s, %d us", call.service, call.method, side, call.peer, error or "ok", micros)
