@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_streams.h"
 
 // What this side asks for, and how it ends. The protocol is described in docs/wire-format.md, its invariants
 // in rpc/README.md.
@@ -62,8 +63,10 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
-                         TimePoint deadline, CallHandler handler) {
+// Into each of its two callers, so that plain calls pay nothing for the other one.
+[[gnu::always_inline]] inline Ticket ChannelImpl::ask_call(std::string_view service, std::string_view method,
+                                                           ByteVector&& body, TimePoint deadline,
+                                                           CallHandler&& handler, std::uint8_t flags) {
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
@@ -73,6 +76,7 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
 
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
+  frame.header.flags = flags;
   frame.deadline = deadline;
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
@@ -83,6 +87,16 @@ Ticket ChannelImpl::call(std::string_view service, std::string_view method, Byte
   pending->lent = lent;
   pending->method_id = id;
   return ask(handle, std::move(frame));
+}
+
+Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
+                         TimePoint deadline, CallHandler handler) {
+  return ask_call(service, method, std::move(body), deadline, std::move(handler), 0);
+}
+
+Ticket ChannelImpl::ask_stream(std::string_view service, std::string_view method, ByteVector&& body,
+                               TimePoint deadline, CallHandler&& handler) {
+  return ask_call(service, method, std::move(body), deadline, std::move(handler), wire::kFlagStream);
 }
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
@@ -386,7 +400,7 @@ void ChannelImpl::expire() {
 
 bool ChannelImpl::idle() const {
   return pending_.empty() && served_.empty() && lent_.empty() && pulls_.empty() && queue_.empty() &&
-         inbox_messages_ == 0;
+         inbox_messages_ == 0 && (streams_ == nullptr || streams_->all.empty());
 }
 
 ChannelCounters ChannelImpl::counters() const {
@@ -394,6 +408,7 @@ ChannelCounters ChannelImpl::counters() const {
   out.calls_in_flight = asked_;
   out.queued_frames = queue_.size();
   out.lent_buffers = lent_.size();
+  if (streams_ != nullptr) out.streams = streams_->all.size();
   return out;
 }
 

@@ -9,21 +9,23 @@ namespace slime::rpc::wire {
 namespace {
 
 enum Field : unsigned {
-  kHasCode = 1,        // may have a code; then it has a text and no body
-  kHasMethod = 2,      // may have a method id
-  kHasId = 4,          // must have an id
-  kHasValue = 8,       // may have a value
-  kHasName = 16,       // the text is a name
-  kHasBody = 32,       // may have a body of any length
-  kMayRendezvous = 64  // the body may be an offer
+  kHasCode = 1,          // may have a code; then it has a text and no body
+  kHasMethod = 2,        // may have a method id
+  kHasId = 4,            // must have an id
+  kHasValue = 8,         // may have a value
+  kHasName = 16,         // the text is a name
+  kHasBody = 32,         // may have a body of any length
+  kMayRendezvous = 64,   // the body may be an offer
+  kMayOpenStream = 128,  // may have kFlagStream
+  kOfStream = 256,       // may have kFlagFromHandler
+  kNoType = 512
 };
 
 // The fields of each type; everything else must be zero.
-constexpr unsigned kNoType = 128;
-constexpr std::array<std::uint8_t, 14> kFields{
+constexpr std::array<std::uint16_t, 17> kFields{
     kNoType,
     /* kHello */ kHasBody,
-    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous,
+    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous | kMayOpenStream,
     /* kReply */ kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous,
     /* kUserMessage */ kHasId | kHasValue | kHasBody | kMayRendezvous,
     /* kUserAck */ kHasCode | kHasId,
@@ -35,6 +37,9 @@ constexpr std::array<std::uint8_t, 14> kFields{
     /* kPong */ kHasId,
     /* kCancel */ kHasId,
     /* kClosing */ 0,
+    /* kData */ kHasId | kHasBody | kMayRendezvous | kOfStream,
+    /* kCredit */ kHasId | kHasValue | kOfStream,
+    /* kEnd */ kHasId | kOfStream,
 };
 
 Status corrupt(const FrameHeader& header, std::string_view what) {
@@ -68,12 +73,19 @@ Status check_text(const Frame& frame, unsigned fields) {
   return {};
 }
 
-Status check_fields(const Frame& frame, unsigned fields) {
-  const FrameHeader& h = frame.header;
+// The flags that it may have.
+unsigned flags_of(const FrameHeader& h, unsigned fields) {
   unsigned flags = 0;
   if ((fields & kMayRendezvous) != 0 && h.code == 0) flags |= kFlagRendezvous;
   if ((fields & kHasCode) != 0 && h.code != 0) flags |= kFlagMaybeExecuted;
-  if ((h.flags & ~flags) != 0) return corrupt(h, "unexpected flags");
+  if ((fields & kMayOpenStream) != 0) flags |= kFlagStream;
+  if ((fields & kOfStream) != 0) flags |= kFlagFromHandler;
+  return flags;
+}
+
+Status check_fields(const Frame& frame, unsigned fields) {
+  const FrameHeader& h = frame.header;
+  if (h.flags != 0 && (h.flags & ~flags_of(h, fields)) != 0) return corrupt(h, "unexpected flags");
   if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
   if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
   if (h.method != 0 && (fields & kHasMethod) == 0) return corrupt(h, "an unexpected method");
@@ -99,7 +111,7 @@ Status decode_frame(Bytes message, Frame& frame) {
   frame.text = message.subspan(sizeof header, header.text_bytes);
   frame.body = message.subspan(sizeof header + header.text_bytes);
   const auto type = static_cast<std::size_t>(header.type);
-  const unsigned fields = type < kFields.size() ? kFields[type] : kNoType;
+  const unsigned fields = type < kFields.size() ? kFields[type] : static_cast<unsigned>(kNoType);
   if (fields == kNoType) return corrupt(header, "unknown");
   SLIME_TRY(check_fields(frame, fields));
   return header.type == FrameType::kRequest ? parse_names(frame) : check_text(frame, fields);

@@ -14,6 +14,7 @@
 #include "rpc/codec.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
+#include "rpc/stream_end.h"
 
 namespace slime::rpc {
 
@@ -50,7 +51,10 @@ struct MethodInfo {
   std::vector<ParameterInfo> parameters{};
   std::string result = "any";
   std::string doc{};
-  MSGPACK_DEFINE_MAP(name, parameters, result, doc)
+  // Of a method that streams: the types of the messages that it reads and writes; empty: none.
+  std::string reads{};
+  std::string writes{};
+  MSGPACK_DEFINE_MAP(name, parameters, result, doc, reads, writes)
 };
 
 // Services whose names begin so are the server's own: rpc/reflection.h.
@@ -94,6 +98,8 @@ class Request {
     [[nodiscard]] virtual bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept = 0;
     // Runs `task` when the caller does not wait any more, or now if it does not.
     virtual void on_cancel(std::uint64_t ticket, Task task) = 0;
+    // The handler's end of the stream that the request opened; null if it opened none.
+    [[nodiscard]] virtual std::shared_ptr<StreamEnd> stream(std::uint64_t) const { return nullptr; }
   };
   // Who counts what is under way.
   class Tracker {
@@ -116,6 +122,8 @@ class Request {
   // Runs `task` once when the caller cancels or its connection goes, at once if it has; never for a deadline,
   // and never once it is answered. On the loop: short, no lock that is held while a call is made, no wait.
   void on_cancel(Task task);
+  // The stream that it opened, which its answer ends; null if it is a plain call, or is over.
+  [[nodiscard]] std::shared_ptr<StreamEnd> stream() const;
   void reply(ByteVector body);  // msgpack: the value
   void fail(Status status);     // the code and text travel; the caller learns that it was executed
   void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
@@ -145,7 +153,8 @@ class Service {
   // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
   // as std::vector<std::byte>-like, containers, structs with MSGPACK_DEFINE), by value or const reference.
   // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call, `const
-  // Request&` what also tells whether somebody waits for it still. kInvalidArgument for a bad name, or when
+  // Request&` what also tells whether somebody waits for it still. With a first parameter `ServerStream<In,
+  // Out>&`, or by value, it streams (rpc/stream.h). kInvalidArgument for a bad name, or when
   // not all parameters are named; kAlreadyExists for a name that is taken.
   template <class F>
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
@@ -188,4 +197,7 @@ class Service {
 
 }  // namespace slime::rpc
 
+#include "rpc/stream_handler.h"
 #include "rpc/typed_handler.h"
+// Behind them, whoever is included first: what handlers that stream get.
+#include "rpc/stream.h"
