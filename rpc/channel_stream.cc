@@ -45,10 +45,7 @@ Ticket ChannelImpl::stream(std::string_view service, std::string_view method, By
       if (streams_->find(key) != nullptr && streams_->find(key)->end == stream) {
         end_asked(key, reply.status());
       } else {  // it never began
-        std::vector<Task> done;
-        stream->stop_writing(reply.status(), done);
-        stream->stop_reading(reply.status(), done);
-        run_later(std::move(done));
+        stream->stop(reply.status());
       }
     }
     handler(std::move(reply));

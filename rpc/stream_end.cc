@@ -96,6 +96,13 @@ void StreamEnd::close_writing() {
   wake();
 }
 
+void StreamEnd::stop(const Status& reason) {
+  Done done;
+  stop_writing(reason, done);
+  stop_reading(reason, done);
+  for (Task& task : done) task();
+}
+
 void StreamEnd::start_reading() {
   {
     const std::lock_guard lock(mutex_);

@@ -42,6 +42,8 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
   Future<Message> read();
   // Nothing follows what was written.
   void close_writing();
+  // Ends a stream that has no channel yet.
+  void stop(const Status& reason);
   // Takes messages from now on, if it did not.
   void start_reading();
   // What comes is dropped from now on: the peer need not wait for a reader.
