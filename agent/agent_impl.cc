@@ -55,6 +55,7 @@ Status PeerAgentOptions::validate() const {
   if (deadline <= Nanos::zero()) return Status(Code::kInvalidArgument, "deadline must be positive");
   if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
   if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
+  if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");
   if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
   return {};
 }
@@ -98,6 +99,7 @@ Status PeerAgentImpl::listen() {
   board.handshake.self = {options_.name, instance_};
   board.handshake.token = options_.token;
   board.max_connections = options_.max_connections;
+  board.streams = options_.streams;
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };

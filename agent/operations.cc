@@ -59,6 +59,7 @@ Result<None> none_or(Status status) {
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string CallOperation::describe() const { return str("call ", service_, ".", method_); }
 std::string OneWayOperation::describe() const { return str("one-way call ", service_, ".", method_); }
+std::string StreamOperation::describe() const { return str("stream ", service_, ".", method_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
 std::string RecvOperation::describe() const { return str("recv with tag ", tag_); }
 
@@ -114,6 +115,22 @@ void OneWayOperation::start(Session& session) {
 }
 
 void OneWayOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
+void StreamOperation::start(Session& session) {
+  set_running(&session);
+  ticket_ =
+      session.channel().stream(service_, method_, std::move(arguments_), deadline, end_,
+                               [self = std::static_pointer_cast<StreamOperation>(shared_from_this())](
+                                   Result<Payload> reply) { self->conclude(detached(std::move(reply))); });
+}
+
+// It has not begun: the channel ends those that have.
+void StreamOperation::fail(Status reason) {
+  end_->stop(reason);
+  ResultOperation::fail(std::move(reason));
+}
+
+void StreamOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
 void SendOperation::start(Session& session) {
   set_running(&session);

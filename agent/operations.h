@@ -156,6 +156,29 @@ class OneWayOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
+class StreamOperation final : public ResultOperation<Payload> {
+ public:
+  StreamOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
+                  ByteVector arguments, std::shared_ptr<rpc::StreamEnd> end)
+      : ResultOperation(std::move(driver)),
+        service_(std::move(service)),
+        method_(std::move(method)),
+        arguments_(std::move(arguments)),
+        end_(std::move(end)) {}
+  void start(Session& session) override;
+  void fail(Status reason) override;
+  [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] std::size_t weight() const override { return 0; }  // it may go on for ever
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::string service_;
+  const std::string method_;
+  ByteVector arguments_;
+  const std::shared_ptr<rpc::StreamEnd> end_;
+  rpc::Ticket ticket_;
+};
+
 class SendOperation final : public ResultOperation<None> {
  public:
   SendOperation(std::shared_ptr<Driver> driver, std::uint64_t tag, ByteVector body)

@@ -104,6 +104,24 @@ Future<None> Peer::one_way_raw(std::string_view service, std::string_view method
                         span(deadline), wait_for_ready_);
 }
 
+std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_raw(std::string_view service,
+                                                                             std::string_view method,
+                                                                             ByteVector arguments, bool reads,
+                                                                             Nanos deadline) {
+  if (!agent_) {
+    auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
+    end->stop(no_agent());
+    return {std::move(end), Future<Payload>::ready(no_agent())};
+  }
+  auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
+  auto result =
+      agent_->submit(name_,
+                     std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
+                                                              std::string(method), std::move(arguments), end),
+                     span(deadline), wait_for_ready_);
+  return {std::move(end), std::move(result)};
+}
+
 Peer Peer::with_deadline(Nanos deadline) const {
   Peer out = *this;
   out.deadline_ = deadline;

@@ -20,6 +20,7 @@
 #include "rpc/reflection.h"
 #include "rpc/server.h"
 #include "rpc/service.h"
+#include "rpc/stream.h"
 #include "transport/memory.h"
 
 namespace slime {
@@ -52,6 +53,7 @@ struct PeerAgentOptions {
   std::string kind{};               // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
   rpc::ServerOptions server{};
+  rpc::StreamOptions streams{};        // of each stream, of both sides
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
   [[nodiscard]] Status validate() const;
 };
@@ -150,6 +152,20 @@ class Peer {
   }
   Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {});
+  // Calls a method that streams (rpc/stream.h): it reads messages of type `In` and writes some of type `Out`,
+  // None for none; R is its result. The deadline is that of the whole stream.
+  template <class In, class Out, class R = None, class... A>
+  rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
+    auto [end, result] =
+        stream_raw(service, method, rpc::encode_arguments(args...), rpc::detail::kStreams<Out>);
+    return {std::move(end), std::move(result)};
+  }
+  // The same with encoded bytes: this side of the stream, and the method's result. `reads`: messages come.
+  // Whoever takes them calls discard() before it lets go of a stream that may have some left.
+  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view service,
+                                                                         std::string_view method,
+                                                                         ByteVector arguments, bool reads,
+                                                                         Nanos deadline = {});
   // What the peer serves, by name: methods with their parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
     return with_deadline(span(deadline))

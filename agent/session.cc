@@ -40,6 +40,7 @@ void Session::open() {
   });
   rpc::ChannelOptions options;
   options.peer_name = peer_.name;
+  options.streams = context_.streams;
   channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
                                   &context_.server, *this, std::move(options));
 }

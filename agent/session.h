@@ -44,6 +44,7 @@ struct SessionContext {
   rpc::Server& server;
   const RegionTable& regions;
   SessionOwner& owner;
+  rpc::StreamOptions streams{};
 };
 
 // One finished handshake with one peer: the endpoint, from open() on the channel over it, and what is known

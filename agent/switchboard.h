@@ -68,6 +68,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
     transport::HandshakeOptions handshake;
     std::size_t max_connections = 1024;
     bool has_registry = false;
+    rpc::StreamOptions streams{};
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);

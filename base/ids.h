@@ -76,6 +76,11 @@ class SlotMap {
     return slot.value && slot.generation == handle.generation ? &*slot.value : nullptr;
   }
   const T* find(Handle handle) const { return const_cast<SlotMap*>(this)->find(handle); }
+  // Whether it was ever given out. Of handles that lie 2^31 uses of their place apart it cannot tell.
+  [[nodiscard]] bool knew(Handle handle) const {
+    return handle.index < slots_.size() &&
+           static_cast<std::int32_t>(slots_[handle.index].generation - handle.generation) >= 0;
+  }
   // The handle of the value at `index` now, for those that carry only part of a handle.
   [[nodiscard]] std::optional<Handle> handle_at(std::uint32_t index) const {
     if (index >= slots_.size() || !slots_[index].value) return std::nullopt;

@@ -26,6 +26,8 @@ nlohmann::ordered_json to_json(const rpc::MethodInfo& method) {
   }
   out["result"] = method.result;
   out["doc"] = method.doc;
+  if (!method.reads.empty()) out["reads"] = method.reads;
+  if (!method.writes.empty()) out["writes"] = method.writes;
   return out;
 }
 
@@ -50,7 +52,7 @@ void print_text(const std::vector<rpc::ServiceInfo>& services) {
       // The first line says what it does.
       const std::string_view doc(method.doc);
       rows.push_back({printable(service.name), printable(method.name), parameters_text(method),
-                      printable(method.result), printable(doc.substr(0, doc.find('\n')))});
+                      result_text(method), printable(doc.substr(0, doc.find('\n')))});
     }
   }
   print_table(rows);

@@ -35,6 +35,13 @@ std::string parameters_text(const rpc::MethodInfo& method) {
   return "(" + out + ")";
 }
 
+std::string result_text(const rpc::MethodInfo& method) {
+  std::string out = printable(method.result);
+  if (!method.reads.empty()) out += ", reads " + printable(method.reads);
+  if (!method.writes.empty()) out += ", writes " + printable(method.writes);
+  return out;
+}
+
 std::string printable(std::string_view text) {
   std::string out(text);
   for (char& c : out) {
@@ -59,7 +66,7 @@ std::string suggestion(const std::vector<rpc::ServiceInfo>& services, std::strin
                }));
   }
   return str("it is ", printable(service), ".", printable(method), parameters_text(*known), " -> ",
-             printable(known->result));
+             result_text(*known));
 }
 
 }  // namespace slime::cli

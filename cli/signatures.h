@@ -12,6 +12,9 @@ namespace slime::cli {
 // "(count: int, name?: str, *rest: any)". An argument that may be left out has a "?"; "(...)" takes anything.
 std::string parameters_text(const rpc::MethodInfo& method);
 
+// "int", or of a method that streams "int, reads str, writes bytes".
+std::string result_text(const rpc::MethodInfo& method);
+
 // A peer's text as it can go to a terminal: control characters, which might steer it, become "?".
 std::string printable(std::string_view text);
 

@@ -13,10 +13,49 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   answers_.push_back({served, std::move(reply)});
-  if (answers_.size() > 1) return;  // somebody is about to look
+  if (answers_.size() + attended_.size() == 1) call_channel();  // else somebody is about to look
+}
+
+void AnswerBox::call_channel() {
   loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
+}
+
+void AnswerBox::attend(std::uint64_t key) {
+  if (at_once_ != nullptr && at_once_->box_ == this) {
+    if (channel_ != nullptr) channel_->attend_stream(key);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  attended_.push_back(key);
+  if (answers_.size() + attended_.size() == 1) call_channel();
+}
+
+std::shared_ptr<StreamEnd> AnswerBox::stream(std::uint64_t ticket) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(ticket);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+void AnswerBox::add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.emplace(ticket, std::move(stream));
+}
+
+void AnswerBox::remove_stream(std::uint64_t ticket) {
+  std::shared_ptr<StreamEnd> gone;
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(ticket);
+  if (found == streams_.end()) return;
+  gone = std::move(found->second);  // goes after the lock
+  streams_.erase(found);
+}
+
+std::vector<std::uint64_t> AnswerBox::take_streams() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(attended_, {});
 }
 
 bool AnswerBox::cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept {
@@ -71,12 +110,15 @@ bool AnswerBox::forget_fate(std::uint64_t ticket) {
 void AnswerBox::close() {
   std::vector<Answer> dropped;
   std::unordered_map<std::uint64_t, Fate> fates;
+  std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams;
   closed_.store(true, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;
     channel_ = nullptr;
     dropped.swap(answers_);
+    attended_.clear();
+    streams.swap(streams_);
     fates.swap(fates_);
     any_fates_.store(false, std::memory_order_relaxed);
   }

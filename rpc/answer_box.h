@@ -16,14 +16,15 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "rpc/service.h"
+#include "rpc/stream_end.h"
 #include "transport/loop.h"
 
 namespace slime::rpc {
 
 class ChannelImpl;
 
-// Where answers of handlers wait for the loop, and where handlers learn that nobody waits for theirs any
-// more. Outlives the channel as long as a request is unanswered.
+// Where answers of handlers, and streams that want something, wait for the loop, and where handlers learn
+// that nobody waits for theirs any more. Outlives the channel as long as a request is unanswered.
 class AnswerBox final : public Request::Responder, public std::enable_shared_from_this<AnswerBox> {
  public:
   struct Answer {
@@ -52,8 +53,15 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
+  [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
+  // The stream of that key wants something of the channel.
+  void attend(std::uint64_t key);
 
   // ---- the loop
+  // Who handles that request finds its stream here, until it is answered.
+  void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
+  void remove_stream(std::uint64_t ticket);
+  std::vector<std::uint64_t> take_streams();
   std::vector<Answer> take();
   // The caller does not wait any more: whoever wants to hear it does, now.
   void cancel(std::uint64_t ticket);
@@ -71,11 +79,14 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
     std::vector<Task> told;
   };
   bool forget_fate(std::uint64_t ticket);
+  void call_channel();
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
   mutable std::mutex mutex_;
   transport::Loop* loop_;  // null: closed
   std::vector<Answer> answers_;
+  std::vector<std::uint64_t> attended_;  // keys of streams
+  std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
   std::unordered_map<std::uint64_t, Fate> fates_;
   std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it
   std::atomic<bool> closed_{false};

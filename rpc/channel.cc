@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_streams.h"
 
 // What this side asks for, and how it ends. The protocol is described in docs/wire-format.md, its invariants
 // in rpc/README.md.
@@ -62,9 +63,12 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
+// Into each of its callers, so that plain calls pay nothing for the others.
 template <class H>
-Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method, ByteVector&& body,
-                               TimePoint deadline, H&& handler, const CallContext* context, bool one_way) {
+[[gnu::always_inline]] inline Ticket ChannelImpl::begin_call(std::string_view service,
+                                                             std::string_view method, ByteVector&& body,
+                                                             TimePoint deadline, H&& handler,
+                                                             const CallContext* context, std::uint8_t flags) {
   const Scope scope(*this, false);
   ++counters_.calls;
   Status status = admission(Kind::kCall);
@@ -74,8 +78,9 @@ Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method
 
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
+  frame.header.flags = flags & wire::kFlagStream;
   frame.deadline = deadline;
-  frame.one_way = one_way;
+  frame.one_way = flags == wire::kFlagOneWay;
   if (id != nullptr) frame.header.method = *id;
   if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
   if (context != nullptr) status = put_context(frame, *context);
@@ -90,16 +95,25 @@ Ticket ChannelImpl::begin_call(std::string_view service, std::string_view method
 
 Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
                          TimePoint deadline, CallHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, false);
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, 0);
 }
 
 Ticket ChannelImpl::call_one_way(std::string_view service, std::string_view method, ByteVector body,
                                  TimePoint deadline, DoneHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, true);
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr,
+                    wire::kFlagOneWay);
 }
 
-template Ticket ChannelImpl::begin_call(std::string_view, std::string_view, ByteVector&&, TimePoint,
-                                        CallHandler&&, const CallContext*, bool);
+Ticket ChannelImpl::ask_stream(std::string_view service, std::string_view method, ByteVector&& body,
+                               TimePoint deadline, CallHandler&& handler) {
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr,
+                    wire::kFlagStream);
+}
+
+Ticket ChannelImpl::ask_extended(std::string_view service, std::string_view method, ByteVector&& body,
+                                 TimePoint deadline, CallHandler&& handler, const CallContext& context) {
+  return begin_call(service, method, std::move(body), deadline, std::move(handler), &context, 0);
+}
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
 Status ChannelImpl::find_method(std::string_view service, std::string_view method, std::uint32_t*& id) {
@@ -402,7 +416,7 @@ void ChannelImpl::expire() {
 
 bool ChannelImpl::idle() const {
   return pending_.empty() && served_.empty() && lent_.empty() && pulls_.empty() && queue_.empty() &&
-         inbox_messages_ == 0;
+         inbox_messages_ == 0 && (streams_ == nullptr || streams_->all.empty());
 }
 
 ChannelCounters ChannelImpl::counters() const {
@@ -410,6 +424,7 @@ ChannelCounters ChannelImpl::counters() const {
   out.calls_in_flight = asked_;
   out.queued_frames = queue_.size();
   out.lent_buffers = lent_.size();
+  if (streams_ != nullptr) out.streams = streams_->all.size();
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
+#include "rpc/stream_end.h"
 #include "transport/endpoint.h"
 #include "transport/provider.h"
 
@@ -24,6 +25,7 @@ struct ChannelOptions {
   std::size_t inbox_messages = limits::kInboxMessages;  // user messages that nobody has taken yet
   std::size_t inbox_bytes = limits::kInboxBytes;
   std::uint64_t max_payload_bytes = limits::kMaxPayloadBytes;
+  StreamOptions streams{};  // of each
 };
 
 struct ChannelCounters {
@@ -36,6 +38,7 @@ struct ChannelCounters {
   std::size_t calls_in_flight = 0;
   std::size_t queued_frames = 0;
   std::size_t lent_buffers = 0;
+  std::size_t streams = 0;  // both ways, until their messages have come here too
 };
 
 // What a channel asks and tells its owner, on the loop. May not destroy the channel.
@@ -97,6 +100,11 @@ class Channel {
   virtual Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service,
                            std::string_view method, ByteVector body, TimePoint deadline,
                            CallHandler handler) = 0;
+  // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
+  // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no
+  // streams.
+  virtual Ticket stream(std::string_view service, std::string_view method, ByteVector body,
+                        TimePoint deadline, std::shared_ptr<StreamEnd> stream, CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
   // The next message with this tag, in order of arrival.

@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_streams.h"
 
 // Ending a channel. A graceful close is symmetric: each side says kClosing, after which it asks for nothing
 // more, answers what the other asked before, and closes once both have said it and everything is answered. So
@@ -58,6 +59,7 @@ void ChannelImpl::check_drained() {
   if (!closing_ || !peer_closing_ || closed_ || endpoint_closing_) return;
   if (pulls_.empty()) end_receives();
   if (asked_ > 0 || !served_.empty() || !pulls_.empty() || !lent_.empty() || !queue_.empty()) return;
+  if (streams_ != nullptr && !streams_->all.empty()) return;  // large messages have not been read out yet
   const TimePoint now = loop_.now();
   close_endpoint(close_deadline_ == kNever ? limits::kCloseBound
                                            : std::max(Nanos::zero(), Nanos(close_deadline_ - now)));
@@ -101,6 +103,7 @@ void ChannelImpl::sweep(const Status& reason) {
   std::vector<Handle> handles;
   pending_.for_each([&](Handle handle, Pending&) { handles.push_back(handle); });
   for (const Handle handle : handles) fail(handle, closing_status());
+  if (streams_ != nullptr) sweep_streams();
   loop_.cancel_timer(deadline_timer_);
   queue_.clear();
   queued_bytes_ = 0;

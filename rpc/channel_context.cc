@@ -28,8 +28,7 @@ Ticket ChannelImpl::call_with(std::shared_ptr<CallContext> context, std::string_
     handler(std::move(reply));
   };
   const CallContext& asked = *context;
-  const Ticket ticket =
-      begin_call(service, method, std::move(body), deadline, std::move(watched), &asked, false);
+  const Ticket ticket = ask_extended(service, method, std::move(body), deadline, std::move(watched), asked);
   context->ticket = ticket.value;
   if (ticket.value != 0) contexts_.emplace(ticket.value, std::move(context));
   return ticket;

@@ -34,6 +34,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
                       DoneHandler handler) override;
   Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service, std::string_view method,
                    ByteVector body, TimePoint deadline, CallHandler handler) override;
+  Ticket stream(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
+                std::shared_ptr<StreamEnd> stream, CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
@@ -51,6 +53,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // ---- for AnswerBox
   void take_answers();
   void send_answer(Handle served, Result<ByteVector>&& reply);
+  void attend_stream(std::uint64_t key);
 
  private:
   // Who is told how something ended: one of them is there.
@@ -129,7 +132,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // timer.
   struct Lent {
     ByteVector bytes;
-    transport::MemoryRegion region;  // after the bytes, so closed before they go
+    transport::MemoryRegion region;       // after the bytes, so closed before they go
+    std::shared_ptr<StreamEnd> stream{};  // of which it is a message
   };
 
   struct SendOperation final : transport::Operation {
@@ -182,7 +186,11 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel.cc: what we ask for, how it ends
   template <class H>
   Ticket begin_call(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
-                    H&& handler, const CallContext* context, bool one_way);
+                    H&& handler, const CallContext* context, std::uint8_t flags);
+  Ticket ask_stream(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
+                    CallHandler&& handler);
+  Ticket ask_extended(std::string_view service, std::string_view method, ByteVector&& body,
+                      TimePoint deadline, CallHandler&& handler, const CallContext& context);
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
@@ -268,6 +276,39 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
   void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
 
+  // channel_stream.cc, channel_stream_messages.cc; their types are in rpc/channel_streams.h
+  struct Streams;
+  struct Stream;
+  struct Arriving;
+  Streams& streams();
+  Stream& add_stream(std::shared_ptr<StreamEnd> end, std::uint64_t id, bool from_handler);
+  void refuse_streams();
+  Status note_stream(std::uint64_t id);
+  Status take_stream(Handle served, std::uint64_t id, TimePoint deadline);
+  void cancel_stream(std::uint64_t id);
+  bool hold_answer(Handle handle, const Served& served, Result<ByteVector>& reply);
+  void note_replied(Handle handle);
+  void end_asked(std::uint64_t key, const Status& reason);
+  void end_served(Stream& stream, const Status& reason);
+  void break_stream(Stream& stream, Status reason);
+  void drop_arriving(Stream& stream);
+  void drop_leaving(Stream& stream);
+  void erase_stream(Stream& stream);
+  void expire_streams();
+  void sweep_streams();
+  [[nodiscard]] std::size_t stream_answers() const;
+  Status on_stream(const wire::Frame& frame);
+  Result<Stream*> stream_of(const wire::FrameHeader& header);
+  Status on_data(Stream& stream, const wire::Frame& frame);
+  void advance(Stream& stream);
+  bool pull_next(Stream& stream);
+  void pump(Stream& stream);
+  bool send_next(Stream& stream);
+  void stall(Stream& stream);
+  void pump_stalled();
+  void message_released(StreamEnd& stream, std::uint64_t bytes);
+  void run_later(std::vector<Task>&& tasks);
+
   // channel_inbox.cc
   [[nodiscard]] Status admit_message(const Tag& tag, std::uint64_t bytes) const;
   void match(std::uint64_t tag);
@@ -334,6 +375,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::deque<Pull*> waiting_pulls_;
   std::size_t active_pulls_ = 0;
   std::uint64_t pulled_bytes_ = 0;  // of all pulls, announced
+
+  std::unique_ptr<Streams> streams_;  // null: there was none yet
 
   std::unordered_map<std::uint64_t, Tag> tags_;
   std::size_t inbox_messages_ = 0;

@@ -73,6 +73,10 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
       return on_peer_closing();
     case FrameType::kCancel:
       return on_cancel(frame);
+    case FrameType::kData:
+    case FrameType::kCredit:
+    case FrameType::kEnd:
+      return on_stream(frame);
   }
   return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
 }
@@ -92,6 +96,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   peer_ = *hello;
   ready_ = true;
   if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
+  if (streams_ != nullptr && (peer_.optional_features & wire::kFeatureStreams) == 0) refuse_streams();
   flush();
   return {};
 }
@@ -121,7 +126,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
       answer(FrameType::kRelease, offer->lease.packed());
     }
     refuse_request(frame, served, std::move(refusal));
-    return {};
+    return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
   }
   CallInfo info((*method)->names);
   info.connection = endpoint_->id();
@@ -134,6 +139,8 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
   if ((frame.header.flags & wire::kFlagMetadata) != 0) [[unlikely]]
     extend(info, frame, handle);
+  if ((frame.header.flags & wire::kFlagStream) != 0)
+    SLIME_TRY(take_stream(handle, served.call, info.deadline));
   if (!offered) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
     return {};
@@ -163,6 +170,7 @@ bool ChannelImpl::make_place(std::size_t index) {
 
 // It may have been answered meanwhile, and the answer may be on its way.
 Status ChannelImpl::on_cancel(const Frame& frame) {
+  if (streams_ != nullptr) cancel_stream(frame.header.id);
   const std::size_t index = Handle::unpack(frame.header.id).index;
   if (index >= served_by_call_.size()) return {};
   const Handle handle = served_by_call_[index];
@@ -246,6 +254,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   const Handle handle = Handle::unpack(frame.header.id);
   if (pending->method_id != nullptr && frame.header.method != 0) *pending->method_id = frame.header.method;
   if (frame.header.code != 0) {
+    if (streams_ != nullptr) note_replied(handle);
     finish(handle, {peer_error(frame), {}, {}});
     return {};
   }

@@ -64,7 +64,9 @@ Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
 void ChannelImpl::release_lent(Handle lent) {
   auto record = lent_.take(lent);
   // The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
-  if (record) record->region.close(Nanos::zero()).ignore();
+  if (!record) return;
+  record->region.close(Nanos::zero()).ignore();
+  if (record->stream != nullptr) message_released(*record->stream, record->bytes.size());
 }
 
 void ChannelImpl::SendOperation::complete(Status status) noexcept {
@@ -128,7 +130,7 @@ bool ChannelImpl::submit(OutFrame&& frame) {
   }
   if (frame.answer()) {
     // The peer lets us answer and takes no answers: it is broken, or wants our memory.
-    if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls) {
+    if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls + stream_answers()) {
       endpoint_closing_ = true;
       endpoint_->reset(Status(Code::kResourceExhausted, str(options_.peer_name, " takes no answers")));
       return false;
@@ -152,6 +154,7 @@ void ChannelImpl::flush() {
     if (!try_send(*first)) return;
     unqueue(first);
   }
+  if (streams_ != nullptr) pump_stalled();
 }
 
 void ChannelImpl::unqueue(Queue::iterator frame) {
@@ -223,6 +226,7 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply,
 
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
+  for (const std::uint64_t key : box_->take_streams()) attend_stream(key);
   for (AnswerBox::Answer& answer : box_->take()) send_answer(answer.served, std::move(answer.reply));
 }
 
@@ -230,6 +234,7 @@ void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
   const Served* found = served_.find(handle);
   if (found == nullptr) return;
   const Served served = *found;
+  if (streams_ != nullptr && hold_answer(handle, served, reply)) return;
   served_.erase(handle);
   if (box_->forget(handle.packed()))
     reply = Status(Code::kCancelled, "its caller does not wait any more").with_maybe_executed(true);

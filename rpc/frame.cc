@@ -9,22 +9,24 @@ namespace slime::rpc::wire {
 namespace {
 
 enum Field : unsigned {
-  kHasCode = 1,         // may have a code; then it has a text and no body
-  kHasMethod = 2,       // may have a method id
-  kHasId = 4,           // must have an id
-  kHasValue = 8,        // may have a value
-  kHasName = 16,        // the text is a name
-  kHasBody = 32,        // may have a body of any length
-  kMayRendezvous = 64,  // the body may be an offer
-  kMayExtend = 256      // may have metadata, or tell times
+  kHasCode = 1,          // may have a code; then it has a text and no body
+  kHasMethod = 2,        // may have a method id
+  kHasId = 4,            // must have an id
+  kHasValue = 8,         // may have a value
+  kHasName = 16,         // the text is a name
+  kHasBody = 32,         // may have a body of any length
+  kMayRendezvous = 64,   // the body may be an offer
+  kMayOpenStream = 128,  // may have kFlagStream
+  kOfStream = 256,       // may have kFlagFromHandler
+  kNoType = 512,
+  kMayExtend = 1024  // may have metadata, or tell times
 };
 
 // The fields of each type; everything else must be zero.
-constexpr unsigned kNoType = 128;
-constexpr std::array<std::uint16_t, 14> kFields{
+constexpr std::array<std::uint16_t, 17> kFields{
     kNoType,
     /* kHello */ kHasBody,
-    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous | kMayExtend,
+    /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous | kMayOpenStream | kMayExtend,
     /* kReply */ kHasCode | kHasMethod | kHasId | kHasBody | kMayRendezvous | kMayExtend,
     /* kUserMessage */ kHasId | kHasValue | kHasBody | kMayRendezvous,
     /* kUserAck */ kHasCode | kHasId,
@@ -36,6 +38,9 @@ constexpr std::array<std::uint16_t, 14> kFields{
     /* kPong */ kHasId,
     /* kCancel */ kHasId,
     /* kClosing */ 0,
+    /* kData */ kHasId | kHasBody | kMayRendezvous | kOfStream,
+    /* kCredit */ kHasId | kHasValue | kOfStream,
+    /* kEnd */ kHasId | kOfStream,
 };
 
 // The flags that a frame of each type may have: without a code, and with one.
@@ -47,6 +52,8 @@ constexpr auto kFlags = [] {
       if ((kFields[type] & kMayExtend) != 0) flags |= kFlagMetadata;  // or kFlagTiming
       if ((kFields[type] & kMayRendezvous) != 0 && !failed) flags |= kFlagRendezvous;
       if ((kFields[type] & kHasCode) != 0 && failed) flags |= kFlagMaybeExecuted;
+      if ((kFields[type] & kMayOpenStream) != 0) flags |= kFlagStream;
+      if ((kFields[type] & kOfStream) != 0) flags |= kFlagFromHandler;
       const FrameType one_way = failed ? FrameType::kReply : FrameType::kRequest;
       if (type == static_cast<std::size_t>(one_way)) flags |= kFlagOneWay;
       out[type][failed ? 1 : 0] = static_cast<std::uint8_t>(flags);
@@ -113,7 +120,8 @@ Status check_text(const Frame& frame, unsigned fields) {
 [[gnu::noinline]] Status check_marks(const Frame& frame, unsigned fields) {
   const FrameHeader& h = frame.header;
   const unsigned flags = kFlags[static_cast<std::size_t>(h.type)][h.code != 0 ? 1 : 0];
-  if ((h.flags & ~flags) != 0) return corrupt(h, "unexpected flags");
+  constexpr unsigned kNotBoth = kFlagOneWay | kFlagStream;
+  if ((h.flags & ~flags) != 0 || (h.flags & kNotBoth) == kNotBoth) return corrupt(h, "unexpected flags");
   if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
   if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
   if (h.code != 0 && !frame.body.empty()) return corrupt(h, "an unexpected body");
@@ -145,7 +153,7 @@ Status decode_frame(Bytes message, Frame& frame) {
   frame.text = message.subspan(sizeof header, header.text_bytes);
   frame.body = message.subspan(sizeof header + header.text_bytes);
   const auto type = static_cast<std::size_t>(header.type);
-  const unsigned fields = type < kFields.size() ? kFields[type] : kNoType;
+  const unsigned fields = type < kFields.size() ? kFields[type] : static_cast<unsigned>(kNoType);
   if (fields == kNoType) return corrupt(header, "unknown");
   SLIME_TRY(check_fields(frame, fields));
   if (header.type != FrameType::kRequest) return check_text(frame, fields);

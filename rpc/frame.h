@@ -20,10 +20,12 @@ inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
 inline constexpr std::uint64_t kFeatureCancel = 1;     // kCancel
 inline constexpr std::uint64_t kFeatureOneWay = 2;     // kFlagOneWay
+inline constexpr std::uint64_t kFeatureStreams = 16;   // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;  // kFlagMetadata and kFlagTiming
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureMetadata;
+inline constexpr std::uint64_t kOptionalFeatures =
+    kFeatureCancel | kFeatureOneWay | kFeatureStreams | kFeatureMetadata;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -40,14 +42,19 @@ enum class FrameType : std::uint8_t {
   kPong = 11,
   kCancel = 12,   // nobody waits for the answer of that request any more; it is answered all the same
   kClosing = 13,  // the last frame that asks for anything: only answers follow
+  kData = 14,     // one message of a stream
+  kCredit = 15,   // how many messages of a stream its receiver takes, from the first one on
+  kEnd = 16,      // its sender writes no more messages to that stream
 };
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
 // Of a request by number: it is answered only if it fails. And of that answer.
 inline constexpr std::uint8_t kFlagOneWay = 16;
-inline constexpr std::uint8_t kFlagMetadata = 32;  // kRequest: Extras follow the names
-inline constexpr std::uint8_t kFlagTiming = 32;    // kReply: ServerTimes precede the text
+inline constexpr std::uint8_t kFlagMetadata = 32;     // kRequest: Extras follow the names
+inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes precede the text
+inline constexpr std::uint8_t kFlagStream = 8;        // of kRequest: it opens a stream, which its reply ends
+inline constexpr std::uint8_t kFlagFromHandler = 64;  // of a stream: sent by the side that was asked
 
 struct FrameHeader {
   FrameType type{};
@@ -57,7 +64,7 @@ struct FrameHeader {
   std::uint32_t method =
       0;                    // kRequest: the method's id, 0: the text names it; kReply: the id to use, 0: none
   std::uint64_t id = 0;     // of what is asked or answered: a Handle of the side that asked
-  std::uint64_t value = 0;  // kRequest: nanoseconds to the deadline; kUserMessage: the tag
+  std::uint64_t value = 0;  // kRequest: nanoseconds to the deadline; kUserMessage: the tag; kCredit: messages
   std::uint32_t text_bytes = 0;
   std::uint32_t body_bytes = 0;
 };

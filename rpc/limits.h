@@ -40,6 +40,13 @@ inline constexpr std::uint64_t kPullBytes = 16 << 20;
 // Reads of one channel under way. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not worth this.
 inline constexpr std::size_t kMaxActivePulls = 8;
 
+// Messages that one end of a stream takes before its user has read any, and the bytes of them that it reads
+// out of the peer's memory, or keeps in its own for the peer; a larger one goes alone.
+inline constexpr std::size_t kStreamWindow = 64;
+inline constexpr std::uint64_t kStreamBytes = 64 << 20;
+// Writes of one stream that wait for credits, and reads that wait for messages.
+inline constexpr std::size_t kStreamWaiting = 1024;
+
 // Handler threads: two cores are common, and handlers wait.
 inline constexpr std::size_t kServerWorkers = 4;
 inline constexpr std::size_t kServerQueue = 1024;

@@ -50,6 +50,10 @@ void Request::on_cancel(Task task) {
   if (responder_ != nullptr) responder_->on_cancel(ticket_, std::move(task));
 }
 
+std::shared_ptr<StreamEnd> Request::stream() const {
+  return responder_ != nullptr ? responder_->stream(ticket_) : nullptr;
+}
+
 void Request::reply(ByteVector body) { answer(std::move(body)); }
 void Request::fail(Status status) {
   SLIME_CHECK(!status.ok());

@@ -16,6 +16,7 @@
 #include "rpc/limits.h"
 #include "rpc/metadata.h"
 #include "rpc/payload.h"
+#include "rpc/stream_end.h"
 #include "rpc/text.h"
 #include "rpc/tracing.h"
 
@@ -54,7 +55,10 @@ struct MethodInfo {
   std::vector<ParameterInfo> parameters{};
   std::string result = "any";
   std::string doc{};
-  MSGPACK_DEFINE_MAP(name, parameters, result, doc)
+  // Of a method that streams: the types of the messages that it reads and writes; empty: none.
+  std::string reads{};
+  std::string writes{};
+  MSGPACK_DEFINE_MAP(name, parameters, result, doc, reads, writes)
 };
 
 // Services whose names begin so are the server's own: rpc/reflection.h.
@@ -123,6 +127,8 @@ class Request {
     [[nodiscard]] virtual bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept = 0;
     // Runs `task` when the caller does not wait any more, or now if it does not.
     virtual void on_cancel(std::uint64_t ticket, Task task) = 0;
+    // The handler's end of the stream that the request opened; null if it opened none.
+    [[nodiscard]] virtual std::shared_ptr<StreamEnd> stream(std::uint64_t) const { return nullptr; }
   };
   // Who counts what is under way.
   class Tracker {
@@ -148,6 +154,8 @@ class Request {
   // Its work begins now: for handlers that let requests wait in a queue of their own, so that the wait does
   // not count as work (CallTiming).
   void mark_started();
+  // The stream that it opened, which its answer ends; null if it is a plain call, or is over.
+  [[nodiscard]] std::shared_ptr<StreamEnd> stream() const;
   void reply(ByteVector body);  // msgpack: the value
   void fail(Status status);     // the code and text travel; the caller learns that it was executed
   void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
@@ -175,7 +183,8 @@ class Service {
   // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
   // as std::vector<std::byte>-like, containers, structs with MSGPACK_DEFINE), by value or const reference.
   // The result is T, Result<T>, Status or void. A first parameter `const CallInfo&` gets the call, `const
-  // Request&` what also tells whether somebody waits for it still. kInvalidArgument for a bad name, or when
+  // Request&` what also tells whether somebody waits for it still. With a first parameter `ServerStream<In,
+  // Out>&`, or by value, it streams (rpc/stream.h). kInvalidArgument for a bad name, or when
   // not all parameters are named; kAlreadyExists for a name that is taken.
   template <class F>
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
@@ -218,4 +227,7 @@ class Service {
 
 }  // namespace slime::rpc
 
+#include "rpc/stream_handler.h"
 #include "rpc/typed_handler.h"
+// Behind them, whoever is included first: what handlers that stream get.
+#include "rpc/stream.h"

@@ -66,6 +66,18 @@ Result<ByteVector> encode_outcome(Call&& call) {
   }
 }
 
+// User code may throw; what it threw is an answer.
+template <class Call>
+Result<ByteVector> catch_thrown(const CallInfo& info, Call&& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, str(info.service, ".", info.method, " threw: ", error.what()));
+  } catch (...) {
+    return Status(Code::kInternal, str(info.service, ".", info.method, " threw"));
+  }
+}
+
 // What a leading parameter may ask for, which is no argument.
 enum class Lead : std::uint8_t { kNone, kInfo, kRequest };
 
@@ -109,10 +121,9 @@ class TypedHandler {
     if (auto values = flat_arguments<std::remove_cvref_t<A>...>(body)) return std::move(*values);
     return decode_arguments<std::remove_cvref_t<A>...>(body, str(info.service, ".", info.method));
   }
-  // User code may throw; what it threw is an answer.
   Result<ByteVector> invoke(const Request& request, Values& values) {
     const CallInfo& info = request.info();
-    try {
+    return catch_thrown(info, [&] {
       return std::apply(
           [&](auto&... each) {
             return encode_outcome<Return>([&]() -> Return {
@@ -126,11 +137,7 @@ class TypedHandler {
             });
           },
           values);
-    } catch (const std::exception& error) {
-      return Status(Code::kInternal, str(info.service, ".", info.method, " threw: ", error.what()));
-    } catch (...) {
-      return Status(Code::kInternal, str(info.service, ".", info.method, " threw"));
-    }
+    });
   }
   // By value: moved in. By const reference: lent.
   template <class Arg>

@@ -295,6 +295,24 @@ TEST_CASE("services shows the same as one JSON object") {
   CHECK(json::parse(one.text, nullptr, false)["services"] == json::array({calc}));
 }
 
+TEST_CASE("services says what a method that streams reads and writes") {
+  slime::PeerAgentOptions options;
+  options.provider = slime::test::provider();
+  auto agent = slime::PeerAgent::start(std::move(options));
+  REQUIRE(agent.has_value());
+  slime::rpc::Service service("streams");
+  REQUIRE(service.add("both", [](slime::rpc::ServerStream<int, std::string>&, bool) { return 1.5; }).ok());
+  REQUIRE((*agent)->serve(service).ok());
+  CHECK(run({"services", (*agent)->address(), "streams"}).text ==
+        "SERVICE  METHOD  PARAMETERS  RESULT                        DOC\n"
+        "streams  both    (bool)      float, reads int, writes str\n");
+  const json parsed =
+      json::parse(run({"services", (*agent)->address(), "streams", "--json"}).text, nullptr, false);
+  const json& method = parsed["services"][0]["methods"][0];
+  CHECK(method["reads"] == "int");
+  CHECK(method["writes"] == "str");
+}
+
 TEST_CASE("services says which services there are when one is missing, and that nobody answers") {
   const Served served;
   const Outcome missing = run({"services", served.address(), "test.calculator"});

@@ -1,7 +1,7 @@
-// A peer that sends any frames to a channel with a server, calls and messages under way. The first byte: bit
-// 0, begin with a good hello. Then records: a length (u16), that many bytes of one message. An offer whose
-// lease is odd gets a region that is really there. Every handler is called once, and nothing is left in the
-// end.
+// A peer that sends any frames to a channel with a server, calls, messages and streams under way. The first
+// byte: bit 0, begin with a good hello. Then records: a length (u16), that many bytes of one message. An
+// offer whose lease is odd gets a region that is really there. Every handler is called once, and nothing is
+// left in the end.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -11,6 +11,7 @@
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "rpc/interceptor.h"
+#include "rpc/stream.h"
 #include "transport/sim/sim.h"
 
 namespace slime::rpc {
@@ -70,6 +71,7 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     header.body_bytes = sizeof(wire::Hello);
     wire::Hello hello;
     hello.max_requests = 100;
+    hello.optional_features = wire::kFeatureCancel | wire::kFeatureStreams;
     hello.max_payload_bytes = 1 << 20;
     ByteWriter writer(out.emplace_back());
     writer.append(std::as_bytes(std::span(&header, 1)));
@@ -128,6 +130,20 @@ void run(Bytes input) {
   SLIME_CHECK(
       service.add_raw("h", [&](Request request) { held.push_back(std::move(request)); }, {Run::kInline})
           .ok());
+  std::vector<std::unique_ptr<ServerStream<int, int>>> streams;
+  int reads = 0;
+  int reads_ended = 0;
+  SLIME_CHECK(service
+                  .add("t",
+                       [&](ServerStream<int, int> stream) {
+                         for (int i = 0; i < 3; ++i, ++reads) {
+                           stream.read().on_done([&] { ++reads_ended; });
+                           static_cast<void>(stream.write(i));
+                         }
+                         streams.push_back(std::make_unique<ServerStream<int, int>>(std::move(stream)));
+                       },
+                       {.run = Run::kInline})
+                  .ok());
   SLIME_CHECK(server.add(service).ok());
   const auto guard = std::make_shared<Guard>();
   server.add_interceptor(guard);
@@ -138,7 +154,8 @@ void run(Bytes input) {
                                   .max_calls = 20,
                                   .inbox_messages = 10,
                                   .inbox_bytes = 4000,
-                                  .max_payload_bytes = 1 << 16});
+                                  .max_payload_bytes = 1 << 16,
+                                  .streams = {.window = 2, .window_bytes = 1000}});
   const TimePoint deadline = fabric.clock().now() + std::chrono::seconds(2);
   int asked = 0;
   int ended = 0;
@@ -156,6 +173,14 @@ void run(Bytes input) {
     channel->lookup_region("r", deadline, end);
     channel->ping(deadline, end);
   }
+  // The first one: index 10 of the table, behind what is asked above.
+  const auto asked_stream = std::make_shared<StreamEnd>(nullptr, true);
+  channel->stream("x", "t", ByteVector(4), deadline, asked_stream, end);
+  ++asked;
+  for (std::size_t i = 0; i < 3; ++i, ++reads) {
+    asked_stream->read().on_done([&] { ++reads_ended; });
+    static_cast<void>(asked_stream->write(ByteVector(i == 1 ? 2000 : 5)));
+  }
 
   std::vector<std::unique_ptr<SendOnce>> operations;
   for (const ByteVector& message : messages(input, region->describe())) {
@@ -170,6 +195,8 @@ void run(Bytes input) {
   fabric.run_until_idle(std::chrono::seconds(1));
   for (Request& request : held) request.reply(ByteVector(2000));
   held.clear();
+  for (auto& stream : streams) stream->finish(None{});
+  streams.clear();
   fabric.run_until_idle(std::chrono::seconds(5));
   SLIME_CHECK(ended == asked);
   SLIME_CHECK(guard->inside == 0);
@@ -178,14 +205,17 @@ void run(Bytes input) {
     SLIME_CHECK(timing.queue + timing.handler + timing.network == timing.total);
     SLIME_CHECK(!timing.split || context->timed);
   }
+  asked_stream->discard();
   channel->close(std::chrono::seconds(1));
   fabric.run_until_idle(std::chrono::seconds(5));
   SLIME_CHECK(owner.closed);
   SLIME_CHECK(channel->counters().lent_buffers == 0);
   SLIME_CHECK(channel->counters().calls_in_flight == 0);
+  SLIME_CHECK(channel->counters().streams == 0);
   channel.reset();
   pair->a.reset();
   fabric.run_until_idle(std::chrono::seconds(1));
+  SLIME_CHECK(reads_ended == reads);
   SLIME_CHECK((*victim)->port().free_slots() == 64);
 }
 

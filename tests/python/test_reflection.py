@@ -52,6 +52,8 @@ def test_a_peer_says_what_it_serves(typed):
     services = {service["name"]: service["methods"] for service in peer.services()}
     assert set(services) == {"Typed", "slime.Health", "slime.Reflection"}
     methods = {method.pop("name"): method for method in services["Typed"]}
+    for method in methods.values():  # none of them streams
+        assert (method.pop("reads"), method.pop("writes")) == ("", "")
     assert methods == {
         "scale": {
             "parameters": [parameter("x", "float"), parameter("factor", "int", optional=True)],

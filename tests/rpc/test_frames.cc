@@ -152,6 +152,25 @@ std::vector<Golden> golden_frames() {
       "0b000000 00000000 0700000001000000 0000000000000000 00000000 00000000");
   add("closing", header_of(FrameType::kClosing), {}, {},
       "0d000000 00000000 0000000000000000 0000000000000000 00000000 00000000");
+  request.flags = kFlagStream;
+  request.value = 1'000'000'000;
+  add("a request that opens a stream", request, {}, unhex("91cd03e8"),
+      "02080000 01000000 0700000001000000 00ca9a3b00000000 00000000 04000000 91cd03e8");
+  FrameHeader credit = header_of(FrameType::kCredit, id);
+  credit.value = 64;
+  add("credit of the caller", credit, {}, {},
+      "0f000000 00000000 0700000001000000 4000000000000000 00000000 00000000");
+  FrameHeader data = header_of(FrameType::kData, id);
+  data.flags = kFlagFromHandler;
+  add("data of the handler", data, {}, unhex("05"),
+      "0e400000 00000000 0700000001000000 0000000000000000 00000000 01000000 05");
+  data.flags = kFlagFromHandler | kFlagRendezvous;
+  add("data by rendezvous", data, {}, sample_offer().encode(),
+      "0e410000 00000000 0700000001000000 0000000000000000 00000000 32000000"
+      "0100000002000000 0010000000000000"
+      "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
+  add("end of the caller", header_of(FrameType::kEnd, id), {}, {},
+      "10000000 00000000 0700000001000000 0000000000000000 00000000 00000000");
   return out;
 }
 
@@ -219,7 +238,7 @@ TEST_CASE("a field that a type does not have must be zero") {
     CHECK(refused(changed));
   }
   CHECK(refused(header_of(static_cast<FrameType>(0), id)));
-  CHECK(refused(header_of(static_cast<FrameType>(14), id)));
+  CHECK(refused(header_of(static_cast<FrameType>(17), id)));
   CHECK(refused(header_of(static_cast<FrameType>(255), id)));
   // A failed reply has a text and no body, a good one the other way round.
   FrameHeader reply = header_of(FrameType::kReply, id);
@@ -231,6 +250,14 @@ TEST_CASE("a field that a type does not have must be zero") {
   CHECK(refused(reply, "text", "body"));
   CHECK(refused(reply, std::string(rpc::limits::kErrorTextBytes + 1, 'x')));
   reply.flags = kFlagRendezvous;
+  CHECK(refused(reply, "text"));
+  // Flags of streams.
+  FrameHeader end = header_of(FrameType::kEnd, id);
+  end.flags = kFlagFromHandler;
+  CHECK(!refused(end));
+  end.flags = kFlagStream;
+  CHECK(refused(end));
+  reply.flags = kFlagStream;
   CHECK(refused(reply, "text"));
   // Names.
   FrameHeader request = header_of(FrameType::kRequest, id);

@@ -206,13 +206,13 @@ TEST_CASE("what reflection sends are maps with the documented keys") {
   const Answer reply = call(server, "slime.Reflection", "service", "c");
   REQUIRE(reply.has_value());
   // {"name": "c", "methods": [{"name": "m", "parameters": [{"name": "a", "type": "int", "optional": false,
-  //  "rest": false}], "result": "none", "doc": "d"}]}
+  //  "rest": false}], "result": "none", "doc": "d", "reads": "", "writes": ""}]}
   CHECK(as_text(*reply) ==
         "\x82\xa4name\xa1"
-        "c\xa7methods\x91\x84\xa4name\xa1m\xaaparameters\x91\x84\xa4name\xa1"
+        "c\xa7methods\x91\x86\xa4name\xa1m\xaaparameters\x91\x84\xa4name\xa1"
         "a\xa4type\xa3int\xa8optional\xc2\xa4rest\xc2\xa6result\xa4none\xa3"
         "doc\xa1"
-        "d");
+        "d\xa5reads\xa0\xa6writes\xa0");
 }
 
 TEST_CASE("names that begin with slime. are the server's own") {

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/function.h"
+#include "base/future.h"
+#include "base/result.h"
+#include "rpc/limits.h"
+#include "rpc/payload.h"
+
+namespace slime::rpc {
+
+class AnswerBox;
+
+struct StreamOptions {
+  std::size_t window = limits::kStreamWindow;  // messages that come before the first one is read, at least 1
+  std::uint64_t window_bytes =
+      limits::kStreamBytes;  // of large ones: read ahead here, kept there; one always
+};
+
+// One end of a stream: what its user and the channel share. Messages are bytes here; rpc/stream.h has types.
+// Once the stream is over, for whatever reason, everything completes with the reason.
+class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
+ public:
+  // nullopt: the other side writes no more
+  using Message = std::optional<Payload>;
+
+  // `driver` makes progress in who waits. `reads`: it takes messages, so the peer gets credits.
+  StreamEnd(std::shared_ptr<Driver> driver, bool reads) : driver_(std::move(driver)), reading_(reads) {}
+
+  // ---- the user; any thread
+  // Done once the message is accepted, which takes a credit of the peer's: who waits for it is as fast as the
+  // reader, and no more than the window lies between them. In order.
+  Future<None> write(ByteVector message);
+  // The next message, in order; buffered ones also after the peer has ended the stream.
+  Future<Message> read();
+  // Nothing follows what was written.
+  void close_writing();
+  // Ends a stream that has no channel yet.
+  void stop(const Status& reason);
+  // Takes messages from now on, if it did not.
+  void start_reading();
+  // What comes is dropped from now on: the peer need not wait for a reader.
+  void discard();
+
+  // ---- the channel; the loop. What completes is left in `done`, to be run outside of it.
+  using Done = std::vector<Task>;
+  struct Terms {
+    StreamOptions options;
+    std::uint64_t max_message_bytes = 0;  // that the peer takes
+  };
+  [[nodiscard]] std::uint64_t key() const { return key_; }  // once it is bound
+  void bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Terms& terms);
+  // What the user wants of the channel; it has been told, and will be again.
+  struct Wants {
+    std::uint64_t credit = 0;  // to be given, in all; 0: nothing new
+    bool end = false;          // nothing follows what was written
+  };
+  Wants attend();
+  // The next accepted message. Its bytes count as held until freed().
+  std::optional<ByteVector> next();
+  [[nodiscard]] bool all_sent() const;  // neither accepted nor waiting ones are left
+  void sent();
+  void freed(std::uint64_t bytes, Done& done);
+  // False: the number is not higher than the last one.
+  bool credit(std::uint64_t messages, Done& done);
+  void deliver(Payload&& message, Done& done);
+  [[nodiscard]] bool discarding() const;
+  // The peer writes no more.
+  void peer_closed(Done& done);
+  // Bytes that the user has not read; `hungry`: tell when they get fewer.
+  std::uint64_t unread_bytes(bool hungry);
+  // No message is accepted any more. Of what was, only the channel knows.
+  void stop_writing(const Status& reason, Done& done);
+  // Nothing is read any more; what was not, goes. The first reason counts.
+  void stop_reading(const Status& reason, Done& done);
+  // Reads end so when what has been delivered is read.
+  void finish_reading(const Status& reason, Done& done);
+
+ private:
+  struct Write {
+    ByteVector message;
+    Promise<None> promise;
+  };
+  [[nodiscard]] bool accepts(std::size_t bytes) const;
+  [[nodiscard]] Status check_size(std::size_t bytes) const;
+  void accept(ByteVector&& message);
+  void accept_waiting(Done& done);
+  bool credit_due() const;
+  // Both with the lock held; the one who called wakes the channel when it is true, without it.
+  bool want();
+  void wake();
+
+  const std::shared_ptr<Driver> driver_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<AnswerBox> box_;  // null: no channel yet
+  std::uint64_t key_ = 0;
+  Terms terms_;
+  bool wanted_ = false;  // the channel was told and has not looked
+
+  std::deque<ByteVector> accepted_;
+  std::deque<Write> waiting_;
+  std::uint64_t accepted_count_ = 0;
+  std::uint64_t sent_count_ = 0;
+  std::uint64_t credit_ = 0;
+  std::uint64_t held_bytes_ = 0;
+  bool write_closed_ = false;
+  std::optional<Status> write_ended_;
+
+  std::deque<Payload> ready_;
+  std::deque<Promise<Message>> readers_;
+  std::uint64_t ready_bytes_ = 0;
+  std::uint64_t taken_ = 0;    // messages that are done with
+  std::uint64_t granted_ = 0;  // messages that the peer was told it may send
+  bool reading_;
+  bool hungry_ = false;
+  bool discarding_ = false;
+  bool peer_closed_ = false;
+  std::optional<Status> read_ended_;  // once ready_ is empty
+};
+
+}  // namespace slime::rpc
