@@ -227,7 +227,6 @@ class Service {
 
 }  // namespace slime::rpc
 
-#include "rpc/stream_handler.h"
 #include "rpc/typed_handler.h"
 // Behind them, whoever is included first: what handlers that stream get.
 #include "rpc/stream.h"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "base/bytes.h"
@@ -13,6 +14,14 @@
 #include "base/result.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
+
+namespace slime::rpc::detail {
+
+// Whether messages of that type go.
+template <class T>
+inline constexpr bool kStreams = !std::is_same_v<T, None>;
+
+}  // namespace slime::rpc::detail
 
 namespace slime::rpc {
 

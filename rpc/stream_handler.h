@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by rpc/service.h: handlers that stream.
+// Included by rpc/typed_handler.h: handlers that stream.
 
 #include <memory>
 #include <string_view>
@@ -18,10 +18,6 @@ class ServerStream;
 }  // namespace slime::rpc
 
 namespace slime::rpc::detail {
-
-// Whether messages of that type go.
-template <class T>
-inline constexpr bool kStreams = !std::is_same_v<T, None>;
 
 template <class F, class Return, bool kOwns, class In, class Out, class R, class... A>
 class StreamHandler {

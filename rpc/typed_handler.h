@@ -179,3 +179,5 @@ MethodInfo Service::typed_info() {
 }
 
 }  // namespace slime::rpc
+
+#include "rpc/stream_handler.h"
