@@ -102,7 +102,7 @@ void streams_work(Pair& pair) {
 
 // A coroutine that counts what it reads.
 struct Counting {
-  struct promise_type {
+  struct promise_type {  // NOLINT(readability-identifier-naming): the language says so
     Counting get_return_object() { return {}; }
     std::suspend_never initial_suspend() { return {}; }
     std::suspend_never final_suspend() noexcept { return {}; }
@@ -136,6 +136,7 @@ TEST_CASE("streams from many threads at once, beside calls") {
   Pair pair;
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       Peer peer = pair.peer;

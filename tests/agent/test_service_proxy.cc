@@ -356,6 +356,7 @@ TEST_CASE("many threads share one proxy") {
   const ServiceProxy proxy = caller->proxy("who");
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < 100; ++k) right += proxy.call<std::string>("name").wait(kSoon).has_value() ? 1 : 0;

@@ -172,6 +172,7 @@ TEST_CASE("a handler that drops its stream answers that, and a result ends write
   CHECK(internal.status().maybe_executed());
   auto stream = link.open<Ints>("ints");
   std::vector<Future<None>> writes;
+  writes.reserve(5);
   for (int i = 0; i < 5; ++i) writes.push_back(stream.write(i));
   link.taken().finish(1);
   CHECK(link.get(stream.finish()) == 1);
@@ -185,6 +186,7 @@ TEST_CASE("the result waits for messages that the reader has no room for; a canc
   auto stream = link.open<Ints>("ints");
   auto& served = link.taken();
   std::vector<Future<None>> writes;
+  writes.reserve(10);
   for (int i = 0; i < 10; ++i) writes.push_back(served.write(i));
   served.finish(1);
   auto result = stream.finish();

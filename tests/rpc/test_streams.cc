@@ -159,6 +159,7 @@ TEST_CASE("reads may wait before anything is written, and get it in order") {
   auto stream = link.open<Ints>("ints");
   auto& served = link.taken();
   std::vector<Future<std::optional<int>>> reads;
+  reads.reserve(50);
   for (int i = 0; i < 50; ++i) reads.push_back(stream.read());
   for (int i = 0; i < 40; ++i) CHECK(link.wait(served.write(i)).has_value());
   served.finish(3);
@@ -219,6 +220,7 @@ TEST_CASE("a message that is larger than the window's bytes goes alone; small on
   auto& served = link.taken_blobs();
   const std::vector<std::size_t> sizes{10, 3 << 20, 20, 30, 1 << 20, 2 << 20, 5};
   std::vector<Future<None>> writes;
+  writes.reserve(sizes.size());
   for (const std::size_t size : sizes) writes.push_back(stream.write(pattern(size)));
   for (const std::size_t size : sizes) {
     const auto value = link.get(served.read());
