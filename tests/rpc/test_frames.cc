@@ -153,6 +153,7 @@ std::vector<Golden> golden_frames() {
   add("closing", header_of(FrameType::kClosing), {}, {},
       "0d000000 00000000 0000000000000000 0000000000000000 00000000 00000000");
   request.flags = kFlagStream;
+  request.method = 1;
   request.value = 1'000'000'000;
   add("a request that opens a stream", request, {}, unhex("91cd03e8"),
       "02080000 01000000 0700000001000000 00ca9a3b00000000 00000000 04000000 91cd03e8");
