@@ -39,6 +39,8 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"requests", c.requests},
           {"stale_replies", c.stale_replies},
           {"rendezvous", c.rendezvous},
+          {"pulled_bytes", c.pulled_bytes},
+          {"copied_bytes", c.copied_bytes},
           {"calls_in_flight", c.calls_in_flight},
           {"queued_frames", c.queued_frames},
           {"lent_buffers", c.lent_buffers}};

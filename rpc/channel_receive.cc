@@ -14,10 +14,7 @@ void ChannelImpl::on_message(transport::Message message) noexcept {
   Frame frame;
   Status status = wire::decode_frame(message.bytes(), frame);
   if (status.ok()) status = dispatch(frame, std::move(message));
-  if (status.ok()) return;
-  endpoint_closing_ = true;
-  closing_ = true;
-  endpoint_->reset(std::move(status));
+  if (!status.ok()) break_by(std::move(status));
 }
 
 void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
@@ -91,6 +88,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   }
   peer_ = *hello;
   ready_ = true;
+  refuse_attached();
   flush();
   return {};
 }
@@ -111,13 +109,9 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     refusal =
         Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
   }
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (!refusal.ok()) {
-    if (offered) {
-      auto offer = wire::decode_offer(frame.body);
-      if (!offer) return std::move(offer).error();
-      answer(FrameType::kRelease, offer->lease.packed());
-    }
+    if (lent) SLIME_TRY(give_back(frame));
     send_reply(served, std::move(refusal));
     return {};
   }
@@ -130,11 +124,11 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   const Handle handle = *served_.insert(served);
   const std::size_t place = Handle::unpack(served.call).index;
   if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
-  if (!offered) {
+  if (!lent) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle);
     return {};
   }
-  return pull(frame.body, [this, handle, info = std::move(info)](Result<Payload> body) mutable {
+  return pull(frame, {}, handle, [this, handle, info = std::move(info)](Result<Payload> body) mutable {
     if (!body) {
       send_answer(handle, std::move(body).error().with_context("reading the request"));
     } else if (box_->cancelled(handle.packed(), kNever)) {
@@ -160,7 +154,9 @@ Status ChannelImpl::on_cancel(const Frame& frame) {
   if (index >= served_by_call_.size()) return {};
   const Handle handle = served_by_call_[index];
   const Served* const served = served_.find(handle);
-  if (served != nullptr && served->call == frame.header.id) box_->cancel(handle.packed());
+  if (served == nullptr || served->call != frame.header.id) return {};
+  box_->cancel(handle.packed());
+  abort_request(handle);
   return {};
 }
 
@@ -224,27 +220,21 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   auto expectation = expected(frame.header, Kind::kCall);
   if (!expectation) return std::move(expectation).error();
   Pending* pending = *expectation;
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
-  if (pending == nullptr) {
-    if (!offered) return {};
-    auto offer = wire::decode_offer(frame.body);
-    if (!offer) return std::move(offer).error();
-    answer(FrameType::kRelease, offer->lease.packed());
-    return {};
-  }
+  const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
+  if (pending == nullptr) return lent ? give_back(frame) : Status();
   const Handle handle = Handle::unpack(frame.header.id);
   if (pending->method_id != nullptr && frame.header.method != 0) *pending->method_id = frame.header.method;
   if (frame.header.code != 0) {
     finish(handle, {peer_error(frame), {}, {}});
     return {};
   }
-  if (!offered) {
+  if (!lent) {
     // A copy: whoever keeps replies for later must not hold the credits that further replies need.
     finish_call(handle, *pending, Payload(frame.body));
     return {};
   }
   pending->pulling = true;
-  return pull(frame.body, [this, handle](Result<Payload> body) {
+  return pull(frame, handle, {}, [this, handle](Result<Payload> body) {
     if (pending_.find(handle) == nullptr) {
       ++counters_.stale_replies;
     } else if (body) {

@@ -68,12 +68,18 @@ Status check_text(const Frame& frame, unsigned fields) {
   return {};
 }
 
+// Looked at only where there are flags that nothing else explains.
+bool attaches(const FrameHeader& h, unsigned others) {
+  return (h.flags & ~(others | kFlagAttachments)) == 0 && h.code == 0 &&
+         (h.type == FrameType::kRequest || h.type == FrameType::kReply);
+}
+
 Status check_fields(const Frame& frame, unsigned fields) {
   const FrameHeader& h = frame.header;
   unsigned flags = 0;
   if ((fields & kMayRendezvous) != 0 && h.code == 0) flags |= kFlagRendezvous;
   if ((fields & kHasCode) != 0 && h.code != 0) flags |= kFlagMaybeExecuted;
-  if ((h.flags & ~flags) != 0) return corrupt(h, "unexpected flags");
+  if ((h.flags & ~flags) != 0 && !attaches(h, flags)) return corrupt(h, "unexpected flags");
   if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
   if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
   if (h.method != 0 && (fields & kHasMethod) == 0) return corrupt(h, "an unexpected method");

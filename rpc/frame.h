@@ -17,10 +17,11 @@ namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
-inline constexpr std::uint64_t kFeatureCancel = 1;  // kCancel
+inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
+inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureAttachments;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -41,6 +42,7 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
+inline constexpr std::uint8_t kFlagAttachments = 4;    // the body begins with a table: rpc/attachments.h
 
 struct FrameHeader {
   FrameType type{};

@@ -78,6 +78,10 @@ void Request::on_cancel(Task task) {
   if (responder_ != nullptr) responder_->on_cancel(ticket_, std::move(task));
 }
 
+void Request::attach(Attachments attachments) {
+  if (responder_ != nullptr && !attachments.empty()) responder_->attach(ticket_, std::move(attachments));
+}
+
 void Request::reply(ByteVector body) { answer(std::move(body)); }
 void Request::fail(Status status) {
   SLIME_CHECK(!status.ok());

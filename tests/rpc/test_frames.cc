@@ -69,7 +69,7 @@ std::vector<Golden> golden_frames() {
   hello.max_payload_bytes = std::uint64_t{64} << 30;
   add("hello", header_of(FrameType::kHello), {}, std::as_bytes(std::span(&hello, 1)),
       "01000000 00000000 0000000000000000 0000000000000000 00000000 20000000"
-      "01000000 00000100 0000000000000000 0100000000000000 0000000010000000");
+      "01000000 00000100 0000000000000000 0900000000000000 0000000010000000");
   const ByteVector arguments = unhex("920203");
   FrameHeader request = header_of(FrameType::kRequest, id);
   request.value = 1'000'000'000;
