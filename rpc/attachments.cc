@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "rpc/codec.h"
 #include "rpc/limits.h"
+#include "rpc/payload.h"
 
 namespace slime::rpc {
 namespace wire {
@@ -98,7 +99,8 @@ ByteVector encode_attachment_value(std::uint32_t index, const ArrayType* array) 
   ByteWriter out(data);
   out.write(index);
   if (array == nullptr) return data;
-  SLIME_CHECK(array->dtype.size() <= limits::kDtypeBytes && array->shape.size() <= limits::kArrayDimensions);
+  SLIME_CHECK(!array->dtype.empty() && array->dtype.size() <= limits::kDtypeBytes &&
+              array->shape.size() <= limits::kArrayDimensions);
   out.text(array->dtype);
   out.write(static_cast<std::uint8_t>(array->shape.size()));
   for (const std::uint64_t extent : array->shape) out.write(extent);
@@ -122,6 +124,8 @@ Result<AttachmentValue> decode_attachment_value(Bytes data) {
 }
 
 }  // namespace wire
+
+void Attached::release() noexcept { delete this; }
 
 namespace {
 

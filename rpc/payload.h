@@ -36,7 +36,7 @@ class Buffer {
 
 // What a payload with attachments holds on to instead of a receive slot.
 struct Attached final : transport::Message::Slot {
-  void release() noexcept override { delete this; }
+  void release() noexcept override;  // destroys it; elsewhere, so that payloads without one stay small
   Buffer memory;
   Bytes body;  // inside
   Attachments attachments;
