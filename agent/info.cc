@@ -40,6 +40,8 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"stale_replies", c.stale_replies},
           {"one_way_failed", c.one_way_failed},
           {"rendezvous", c.rendezvous},
+          {"pulled_bytes", c.pulled_bytes},
+          {"copied_bytes", c.copied_bytes},
           {"calls_in_flight", c.calls_in_flight},
           {"queued_frames", c.queued_frames},
           {"lent_buffers", c.lent_buffers}};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/agent_impl.h"
+#include "agent/attached_call.h"
 #include "base/str.h"
 
 namespace slime {
@@ -120,6 +121,17 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_raw(std
                                                               std::string(method), std::move(arguments), end),
                      span(deadline), wait_for_ready_);
   return {std::move(end), std::move(result)};
+}
+
+Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
+                                    rpc::AttachedBody request, Nanos deadline) {
+  if (request.attachments.empty() && request.into.empty())
+    return call_raw(service, method, std::move(request.body), deadline);
+  if (!agent_) return Future<Payload>::ready(no_agent());
+  return agent_->submit(name_,
+                        std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
+                                                              std::string(method), std::move(request)),
+                        span(deadline), wait_for_ready_);
 }
 
 Peer Peer::with_deadline(Nanos deadline) const {

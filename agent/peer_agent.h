@@ -25,6 +25,8 @@
 
 namespace slime {
 
+using rpc::Attachment;
+using rpc::Destination;
 using rpc::Payload;
 using transport::MemoryKind;
 using transport::Pages;
@@ -95,6 +97,25 @@ struct Copy {
   std::uint64_t length_bytes = 0;
 };
 
+inline constexpr std::uint64_t kToTheEnd = ~std::uint64_t{0};
+// A range of a region as it is, for an argument or a result; the region needs Rights::kRemoteRead. Its memory
+// must not change until the peer has read it: it has once the call ended well, else it may read until its
+// connection is over or the region is closed. The peer is told the region as a whole, as one that looks it up
+// by name. kInvalidArgument for what is not inside.
+Result<Attachment> attach(const MemoryRegion& region, std::uint64_t offset = 0,
+                          std::uint64_t length_bytes = kToTheEnd);
+// A range of a region, whatever its rights, to read an attachment of a reply into.
+Result<Destination> into(const MemoryRegion& region, std::uint64_t offset = 0,
+                         std::uint64_t length_bytes = kToTheEnd);
+
+struct CallOptions {
+  Nanos deadline{};  // zero: the Peer's
+  // Where the attachments of the reply go, in their order; those beyond get memory of their own. It is not
+  // written any more once the future is done; to that end, a call that times out or is cancelled while its
+  // reply is read ends with the piece (16 MiB) that is under way. One that does not fit is kInvalidArgument.
+  rpc::Destinations into{};
+};
+
 class PeerAgentImpl;
 
 // A peer by name or address. A cheap value; connects on first use and again on next use after a break.
@@ -138,11 +159,25 @@ class Peer {
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view service, std::string_view method,
                                                       const A&... args) {
-    return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)));
+    if constexpr (rpc::kMayAttach<A...>) {
+      return call<R>(CallOptions{}, service, method, args...);
+    } else {
+      return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)));
+    }
+  }
+  template <class R, class... A>
+  Future<typename rpc::detail::ValueOf<R>::Type> call(CallOptions options, std::string_view service,
+                                                      std::string_view method, const A&... args) {
+    rpc::AttachedBody request = rpc::encode_attached_arguments(args...);
+    request.into = std::move(options.into);
+    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.deadline));
   }
   // The same with encoded bytes: an array of the arguments in, the value out.
   Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {});
+  // And with what goes beside them, which the extension values in them name.
+  Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
+                                Nanos deadline = {});
   // A call whose answer nobody wants: done once it has left, after which only the end of the connection can
   // lose it, within its deadline. If the peer refuses it or its handler fails, that is counted and logged
   // here.

@@ -96,15 +96,22 @@ void AnswerBox::cancel(std::uint64_t ticket) {
   for (Task& task : told) task();
 }
 
-bool AnswerBox::forget_fate(std::uint64_t ticket) {
-  Fate fate;
+void AnswerBox::attach(std::uint64_t ticket, Attachments attachments) {
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  fates_[ticket].attachments = std::move(attachments);
+  any_fates_.store(true, std::memory_order_relaxed);
+}
+
+AnswerBox::Fate AnswerBox::forget(std::uint64_t ticket) {
+  Fate fate;  // its tasks go after the lock
   const std::lock_guard lock(mutex_);
   const auto found = fates_.find(ticket);
-  if (found == fates_.end()) return false;
-  fate = std::move(found->second);  // its tasks go after the lock
+  if (found == fates_.end()) return fate;
+  fate = std::move(found->second);
   fates_.erase(found);
   any_fates_.store(!fates_.empty(), std::memory_order_relaxed);
-  return fate.cancelled;
+  return fate;
 }
 
 void AnswerBox::close() {

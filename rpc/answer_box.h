@@ -51,6 +51,7 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
 
   // ---- any thread; `ticket` is a packed Handle of what the channel serves
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
+  void attach(std::uint64_t ticket, Attachments attachments) override;
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
@@ -65,20 +66,19 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   std::vector<Answer> take();
   // The caller does not wait any more: whoever wants to hear it does, now.
   void cancel(std::uint64_t ticket);
-  // It is answered. True: nobody waited for that.
-  bool forget(std::uint64_t ticket) {
-    return any_fates_.load(std::memory_order_relaxed) && forget_fate(ticket);
-  }
+  // Of a request that was cancelled, or whose handler wants to hear of that, or has attached something.
+  struct Fate {
+    bool cancelled = false;
+    std::vector<Task> told;
+    Attachments attachments;  // of its answer
+  };
+  // It is answered. Most have none of this.
+  [[nodiscard]] bool any_fates() const { return any_fates_.load(std::memory_order_relaxed); }
+  Fate forget(std::uint64_t ticket);
   // The channel goes: what comes from now on is dropped, and whatever is unanswered is cancelled.
   void close();
 
  private:
-  // Of a request that was cancelled, or whose handler wants to hear of that.
-  struct Fate {
-    bool cancelled = false;
-    std::vector<Task> told;
-  };
-  bool forget_fate(std::uint64_t ticket);
   void call_channel();
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
@@ -100,6 +100,7 @@ class OneWayBox final : public Request::Responder {
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override {
     box_->respond(ticket, std::move(reply));
   }
+  void attach(std::uint64_t, Attachments) override {}  // nobody reads them
   [[nodiscard]] bool cancelled(std::uint64_t, TimePoint deadline) const noexcept override {
     return deadline != kNever && deadline <= clock_.now();
   }

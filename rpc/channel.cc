@@ -56,9 +56,11 @@ ChannelImpl::~ChannelImpl() {
   if (!closed_) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
   loop_.cancel_timer(deadline_timer_);
   loop_.cancel_timer(close_timer_);
+  // Completes what is posted, while the operations are still there, and before calls that named memory hear
+  // of their end.
+  endpoint_.reset();
   run_done();
-  endpoint_.reset();  // completes what is posted, while the operations are still there
-  lent_.for_each([](Handle, Lent& lent) { lent.region.close(Nanos(0)).ignore(); });
+  lent_.for_each([](Handle, Lent& lent) { lent.close(); });
 }
 
 // ---------------------------------------------------------------------------------------------------- asking
@@ -306,6 +308,7 @@ void ChannelImpl::finish_call(Handle handle, Pending& pending, Payload&& reply) 
 void ChannelImpl::fail(Handle handle, Status status) {
   const Pending* pending = pending_.find(handle);
   if (pending == nullptr) return;
+  if (pending->pulling && !closed_ && abort_reply(handle, status)) return;
   const bool sent = pending->sent;
   finish(handle, {std::move(status).with_maybe_executed(sent), {}, {}});
 }

@@ -35,6 +35,8 @@ struct ChannelCounters {
   std::uint64_t stale_replies = 0;
   std::uint64_t one_way_failed = 0;  // one-way calls that the peer refused, or whose handler failed
   std::uint64_t rendezvous = 0;
+  std::uint64_t pulled_bytes = 0;  // read from memory that the peer lent
+  std::uint64_t copied_bytes = 0;  // of attachments that travelled inline, into the frame or out of it
   std::size_t calls_in_flight = 0;
   std::size_t queued_frames = 0;
   std::size_t lent_buffers = 0;
@@ -105,6 +107,12 @@ class Channel {
   // streams.
   virtual Ticket stream(std::string_view service, std::string_view method, ByteVector body,
                         TimePoint deadline, std::shared_ptr<StreamEnd> stream, CallHandler handler) = 0;
+  // The same with attachments beside the body, and memory that those of the reply are read into: that is not
+  // touched any more once the handler is called, for which a call that has timed out or was cancelled waits
+  // while a read into it is under way. kUnimplemented when the peer knows no attachments; kInvalidArgument
+  // when one of the reply's does not fit where it should go.
+  virtual Ticket call_attached(std::string_view service, std::string_view method, AttachedBody request,
+                               TimePoint deadline, CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
   // The next message with this tag, in order of arrival.

@@ -106,11 +106,14 @@ void ChannelImpl::refuse_request(const wire::Frame& frame, const Served& served,
   send_reply(served, std::move(refusal));
 }
 
-void ChannelImpl::send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply) {
-  const auto extras = timed_.extract(handle.packed());
+wire::ServerTimes ChannelImpl::take_timed(Handle served) {
+  const auto extras = timed_.extract(served.packed());
   const CallTiming times = extras.mapped()->times(loop_.clock().now());
-  const wire::ServerTimes told{count_of(times.queue), count_of(times.handler)};
-  send_reply(served, std::move(reply), told);
+  return {count_of(times.queue), count_of(times.handler)};
+}
+
+void ChannelImpl::send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply) {
+  send_reply(served, std::move(reply), take_timed(handle));
 }
 
 }  // namespace slime::rpc

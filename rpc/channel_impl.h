@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "rpc/answer_box.h"
+#include "rpc/attachments.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "transport/queue.h"
@@ -36,6 +37,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
                    ByteVector body, TimePoint deadline, CallHandler handler) override;
   Ticket stream(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
                 std::shared_ptr<StreamEnd> stream, CallHandler handler) override;
+  Ticket call_attached(std::string_view service, std::string_view method, AttachedBody request,
+                       TimePoint deadline, CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
@@ -103,7 +106,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     bool pulling = false;  // the reply has come and is being read
     std::optional<Queue::iterator> queued;
     Handle lent;                         // the body, when it goes by rendezvous
-    std::uint64_t tag = 0;               // of a receive
+    std::uint64_t tag = 0;               // of a receive; of a call: its number in into_, 0: none
     std::uint32_t* method_id = nullptr;  // of a call: where the peer's id for the method goes
   };
 
@@ -132,8 +135,12 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // timer.
   struct Lent {
     ByteVector bytes;
-    transport::MemoryRegion region;       // after the bytes, so closed before they go
-    std::shared_ptr<StreamEnd> stream{};  // of which it is a message
+    Attachments attachments;
+    // Closed before they go:
+    transport::MemoryRegion region;                // of the bytes
+    std::vector<transport::MemoryRegion> regions;  // of those attachments that had none
+    std::shared_ptr<StreamEnd> stream{};           // of which it is a message
+    void close();
   };
 
   struct SendOperation final : transport::Operation {
@@ -142,18 +149,39 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     ChannelImpl& channel;
   };
 
-  // Reads an offered payload, in pieces.
+  // Reads what the peer lent for one body, in pieces: the body, its attachments, or first the one and then
+  // the others.
   using PullHandler = UniqueFunction<void(Result<Payload>)>;
   struct Pull final : transport::Operation {
     explicit Pull(ChannelImpl& c) : channel(c) {}
     void complete(Status status) noexcept override;
+    // The next piece, in `copies`.
+    void prepare();
+    [[nodiscard]] bool complete_parts() const { return part == parts.size(); }
+    struct Part {
+      const transport::MemoryRegion* local = nullptr;
+      std::uint64_t local_offset = 0;
+      transport::RemoteRegion remote;
+      std::uint64_t remote_offset = 0;
+      std::uint64_t length_bytes = 0;
+    };
     ChannelImpl& channel;
     std::list<Pull>::iterator self;
-    std::uint64_t lease = 0;
-    Buffer buffer;
-    transport::MemoryRegion local;  // after the buffer
-    transport::RemoteRegion remote;
-    transport::Copy copy;
+    Handle lease;                                // generation 0: nothing is lent
+    std::uint64_t announced = 0;                 // of all of it
+    Buffer body;                                 // one that is lent
+    bool attached = false;                       // it begins with a table
+    std::unique_ptr<Attached> result;            // once the table was read
+    std::list<transport::MemoryRegion> regions;  // registered for this; after the memory
+    std::vector<Part> parts;
+    std::size_t part = 0;  // the first that is not read whole, and how much of it is
+    std::uint64_t done = 0;
+    std::size_t next_part = 0;  // the same once the piece under way has come
+    std::uint64_t next_done = 0;
+    std::vector<transport::Copy> copies;
+    Handle call;     // of ours, whose reply it is
+    Handle served;   // of the peer's, whose request it is
+    Status aborted;  // nobody wants it any more
     PullHandler handler;
   };
 
@@ -236,6 +264,22 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
 
+  // channel_attachments.cc
+  Status put_attached(OutFrame& frame, AttachedBody&& body, Handle& lent);
+  Status check_attached(const AttachedBody& body) const;
+  Status lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry);
+  [[nodiscard]] Status no_attachments() const;
+  void refuse_attached();
+  void send_known_answer(Handle handle, const Served& served, Result<ByteVector>&& reply);
+  CallHandler keep_destinations(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
+  Status read_table(Pull& pull, Bytes bytes, Status& refusal);
+  Status place_attachments(Pull& pull, const wire::AttachmentTable& table);
+  [[nodiscard]] const Destination* destination(const Pull& pull, std::size_t index) const;
+  Status make_room(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
+  Status register_room(Pull& pull, Pull::Part& part, const Destination* to, MutableBytes room);
+  bool abort_reply(Handle call, const Status& reason);
+  void abort_request(Handle served);
+
   // channel_receive.cc
   void on_message(transport::Message message) noexcept override;
   void on_imm(std::uint32_t imm) noexcept override;
@@ -262,10 +306,17 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status peer_error(const wire::Frame& frame) const;
 
   // channel_pull.cc
-  Status pull(Bytes offer, PullHandler handler);
+  // Reads the body of a frame, and its attachments, as far as the peer lent them.
+  Status pull(const wire::Frame& frame, Handle call, Handle served, PullHandler handler);
+  Status pull_body(Pull& pull, Bytes offer, Status& refusal);
+  Status admit_bytes(Pull& pull, std::uint64_t bytes);
+  Status register_part(Pull& pull, Pull::Part& part, MutableBytes to);
+  void erase_pull(std::list<Pull>::iterator pull);
+  Status give_back(const wire::Frame& frame);
   void post_pulls();
   void on_pulled(Pull& pull, Status status);
   void end_pull(std::list<Pull>::iterator pull, Status status);
+  void break_by(Status reason);
 
   // channel_context.cc: metadata and timing
   [[nodiscard]] Status no_metadata() const;
@@ -274,6 +325,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void extend(CallInfo& info, const wire::Frame& frame, Handle served);
   Status take_times(const wire::Frame& frame);
   void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
+  wire::ServerTimes take_timed(Handle served);
   void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
 
   // channel_stream.cc, channel_stream_messages.cc; their types are in rpc/channel_streams.h
@@ -374,7 +426,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;
   std::size_t active_pulls_ = 0;
-  std::uint64_t pulled_bytes_ = 0;  // of all pulls, announced
+  std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced
+  std::unordered_map<std::uint64_t, Destinations> into_;  // of calls that named some
+  std::uint64_t into_numbers_ = 0;
 
   std::unique_ptr<Streams> streams_;  // null: there was none yet
 

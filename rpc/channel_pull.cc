@@ -4,58 +4,103 @@
 #include "base/str.h"
 #include "rpc/channel_impl.h"
 
-// Rendezvous, the receiving half: the peer offered memory, we read it with one-sided reads, then release it.
-// A pull cannot be cancelled: the caller may be gone when it ends, the buffer is the pull's own.
+// The receiving half of what a peer lends: we read it with one-sided reads, then release it, all of one body
+// at once. The caller may be gone when that ends: the buffers are the pull's own, but for those that a call
+// named, which waits for it (abort_reply).
 namespace slime::rpc {
 
-// kCorrupt when the offer is no offer. Whatever else goes wrong, the peer gets its memory back and `handler`
-// is called, also from inside this, unless the channel closes.
-Status ChannelImpl::pull(Bytes bytes, PullHandler handler) {
+// An error when the peer broke the protocol. Whatever else goes wrong, the peer gets its memory back and
+// `handler` is called, also from inside this, unless the channel closes.
+Status ChannelImpl::pull(const wire::Frame& frame, Handle call, Handle served, PullHandler handler) {
+  const auto self = pulls_.emplace(pulls_.end(), *this);
+  self->self = self;
+  self->call = call;
+  self->served = served;
+  self->attached = (frame.header.flags & wire::kFlagAttachments) != 0;
+  self->handler = std::move(handler);
+  Status refusal;
+  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  Status status = offered ? pull_body(*self, frame.body, refusal) : read_table(*self, frame.body, refusal);
+  if (!status.ok()) {
+    erase_pull(self);
+  } else if (!refusal.ok() || self->complete_parts()) {
+    end_pull(self, std::move(refusal));
+  } else {
+    waiting_pulls_.push_back(&*self);
+    post_pulls();
+  }
+  return status;
+}
+
+Status ChannelImpl::pull_body(Pull& pull, Bytes bytes, Status& refusal) {
   auto offer = wire::decode_offer(bytes);
   if (!offer) return std::move(offer).error();
   auto remote = endpoint_->import_region(offer->region);
   if (!remote) return std::move(remote).error();
-  const auto refuse = [&](Status status) {
-    answer(wire::FrameType::kRelease, offer->lease.packed());
-    handler(std::move(status));
-    return Status();
-  };
+  pull.lease = offer->lease;
   const std::uint64_t length = offer->length_bytes;
-  // All pulls together may announce no more than one payload may have; memory is touched as bytes arrive.
-  if (length > options_.max_payload_bytes || pulled_bytes_ > options_.max_payload_bytes - length) {
-    return refuse(
-        Status(Code::kResourceExhausted, str("a payload of ", length, " bytes, while ", pulled_bytes_,
-                                             " are being read, is more than ", options_.max_payload_bytes)));
+  refusal = admit_bytes(pull, length);
+  if (!refusal.ok()) return {};
+  pull.body = Buffer(length);
+  if (pull.body.data() == nullptr) {
+    refusal = Status(Code::kResourceExhausted, str("no memory for a payload of ", length, " bytes"));
+    return {};
   }
-  Buffer buffer(length);
-  if (buffer.data() == nullptr)
-    return refuse(Status(Code::kResourceExhausted, str("no memory for a payload of ", length, " bytes")));
-  auto local = device_.register_memory(buffer.data(), buffer.size(), transport::Rights::kLocal);
-  if (!local) return refuse(std::move(local).error());
-
-  const auto self = pulls_.emplace(pulls_.end(), *this);
-  self->self = self;
-  self->lease = offer->lease.packed();
-  self->buffer = std::move(buffer);
-  self->local = std::move(*local);
-  self->remote = *remote;
-  self->copy = {&self->local, 0, &self->remote, 0, 0};
-  self->handler = std::move(handler);
-  pulled_bytes_ += length;
-  waiting_pulls_.push_back(&*self);
-  post_pulls();
+  pull.parts.push_back({.remote = *remote, .length_bytes = length});
+  refusal = register_part(pull, pull.parts.back(), {pull.body.data(), pull.body.size()});
   return {};
+}
+
+// All pulls together may announce no more than one payload may have; memory is touched as bytes arrive.
+Status ChannelImpl::admit_bytes(Pull& pull, std::uint64_t bytes) {
+  const std::uint64_t limit = options_.max_payload_bytes;
+  if (bytes > limit || pulled_bytes_ > limit - bytes) {
+    return Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes, while ", pulled_bytes_,
+                                                " are being read, is more than ", limit));
+  }
+  pull.announced += bytes;
+  pulled_bytes_ += bytes;
+  return {};
+}
+
+Status ChannelImpl::register_part(Pull& pull, Pull::Part& part, MutableBytes to) {
+  auto local = device_.register_memory(to.data(), to.size(), transport::Rights::kLocal);
+  if (!local) return std::move(local).error();
+  pull.regions.push_back(std::move(*local));
+  part.local = &pull.regions.back();
+  return {};
+}
+
+void ChannelImpl::Pull::prepare() {
+  copies.clear();
+  std::uint64_t room = limits::kPullBytes;
+  next_part = part;
+  next_done = done;
+  while (next_part < parts.size() && room > 0 && copies.size() < limits::kPullBlocks) {
+    const Part& from = parts[next_part];
+    const std::uint64_t length = std::min(from.length_bytes - next_done, room);
+    copies.push_back(
+        {from.local, from.local_offset + next_done, &from.remote, from.remote_offset + next_done, length});
+    room -= length;
+    next_done += length;
+    if (next_done < from.length_bytes) continue;
+    ++next_part;
+    next_done = 0;
+  }
 }
 
 void ChannelImpl::post_pulls() {
   while (!waiting_pulls_.empty() && active_pulls_ < limits::kMaxActivePulls && !endpoint_closing_) {
     Pull& pull = *waiting_pulls_.front();
-    const std::uint64_t left = pull.buffer.size() - pull.copy.local_offset;
-    pull.copy.length_bytes = std::min(left, limits::kPullBytes);
-    pull.deadline = kNever;
     waiting_pulls_.pop_front();
+    if (!pull.aborted.ok()) {
+      end_pull(pull.self, pull.aborted);
+      continue;
+    }
+    pull.prepare();
+    pull.deadline = kNever;
     ++active_pulls_;
-    const Status status = endpoint_->read(std::span(&pull.copy, 1), pull);
+    const Status status = endpoint_->read(pull.copies, pull);
     if (status.ok()) continue;
     --active_pulls_;
     if (status.code() == Code::kResourceExhausted) {
@@ -76,30 +121,64 @@ void ChannelImpl::on_pulled(Pull& pull, Status status) {
   // A broken endpoint ends everything in on_closed, which follows.
   if (closed_ || endpoint_closing_ || (!status.ok() && !endpoint_->error().ok())) return;
   if (status.ok()) {
-    pull.copy.local_offset += pull.copy.length_bytes;
-    pull.copy.remote_offset += pull.copy.length_bytes;
-    if (pull.copy.local_offset < pull.buffer.size()) {
+    for (const transport::Copy& copy : pull.copies) counters_.pulled_bytes += copy.length_bytes;
+    pull.part = pull.next_part;
+    pull.done = pull.next_done;
+    if (pull.complete_parts() && pull.aborted.ok() && pull.attached && pull.result == nullptr) {
+      Status corrupt = read_table(pull, {pull.body.data(), pull.body.size()}, status);
+      if (!corrupt.ok()) return break_by(std::move(corrupt));
+    }
+    if (status.ok() && pull.aborted.ok() && !pull.complete_parts()) {
       waiting_pulls_.push_back(&pull);
-      post_pulls();
-      return;
+      return post_pulls();
     }
   }
-  end_pull(pull.self, std::move(status));
+  end_pull(pull.self, pull.aborted.ok() ? std::move(status) : pull.aborted);
   post_pulls();
 }
 
+void ChannelImpl::break_by(Status reason) {
+  endpoint_closing_ = true;
+  closing_ = true;
+  endpoint_->reset(std::move(reason));
+}
+
 void ChannelImpl::end_pull(std::list<Pull>::iterator pull, Status status) {
-  answer(wire::FrameType::kRelease, pull->lease);
-  pulled_bytes_ -= pull->buffer.size();
-  pull->local.close(Nanos::zero()).ignore();
+  if (pull->lease.generation != 0) answer(wire::FrameType::kRelease, pull->lease.packed());
   PullHandler handler = std::move(pull->handler);
-  Buffer buffer = std::move(pull->buffer);
-  pulls_.erase(pull);
-  if (status.ok()) {
-    handler(Payload(std::move(buffer)));
-  } else {
+  Buffer body = std::move(pull->body);
+  std::unique_ptr<Attached> attached = std::move(pull->result);
+  erase_pull(pull);
+  if (!status.ok()) {
+    attached.reset();  // what a call named is its own again when it ends
     handler(std::move(status));
+  } else if (attached != nullptr) {
+    handler(Payload(std::move(attached)));
+  } else {
+    handler(Payload(std::move(body)));
   }
+}
+
+void ChannelImpl::erase_pull(std::list<Pull>::iterator pull) {
+  pulled_bytes_ -= pull->announced;
+  for (transport::MemoryRegion& region : pull->regions) region.close(Nanos::zero()).ignore();
+  pulls_.erase(pull);
+}
+
+// What the peer lent for a frame that is not wanted.
+Status ChannelImpl::give_back(const wire::Frame& frame) {
+  Handle lease;
+  if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
+    auto offer = wire::decode_offer(frame.body);
+    if (!offer) return std::move(offer).error();
+    lease = offer->lease;
+  } else {
+    auto table = wire::decode_attachments(frame.body);
+    if (!table) return std::move(table).error();
+    lease = table->lease;
+  }
+  if (lease.generation != 0) answer(wire::FrameType::kRelease, lease.packed());
+  return {};
 }
 
 }  // namespace slime::rpc

@@ -14,10 +14,7 @@ void ChannelImpl::on_message(transport::Message message) noexcept {
   Frame frame;
   Status status = wire::decode_frame(message.bytes(), frame);
   if (status.ok()) status = dispatch(frame, std::move(message));
-  if (status.ok()) return;
-  endpoint_closing_ = true;
-  closing_ = true;
-  endpoint_->reset(std::move(status));
+  if (!status.ok()) break_by(std::move(status));
 }
 
 void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
@@ -97,6 +94,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   ready_ = true;
   if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
   if (streams_ != nullptr && (peer_.optional_features & wire::kFeatureStreams) == 0) refuse_streams();
+  refuse_attached();
   flush();
   return {};
 }
@@ -118,13 +116,9 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     refusal =
         Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
   }
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (!refusal.ok()) {
-    if (offered) {
-      auto offer = wire::decode_offer(frame.body);
-      if (!offer) return std::move(offer).error();
-      answer(FrameType::kRelease, offer->lease.packed());
-    }
+    if (lent) SLIME_TRY(give_back(frame));
     refuse_request(frame, served, std::move(refusal));
     return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
   }
@@ -141,11 +135,11 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     extend(info, frame, handle);
   if ((frame.header.flags & wire::kFlagStream) != 0)
     SLIME_TRY(take_stream(handle, served.call, info.deadline));
-  if (!offered) {
+  if (!lent) {
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
     return {};
   }
-  return pull(frame.body,
+  return pull(frame, {}, handle,
               [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
                 if (!body) {
                   send_answer(handle, std::move(body).error().with_context("reading the request"));
@@ -175,7 +169,9 @@ Status ChannelImpl::on_cancel(const Frame& frame) {
   if (index >= served_by_call_.size()) return {};
   const Handle handle = served_by_call_[index];
   const Served* const served = served_.find(handle);
-  if (served != nullptr && served->call == frame.header.id) box_->cancel(handle.packed());
+  if (served == nullptr || served->call != frame.header.id) return {};
+  box_->cancel(handle.packed());
+  abort_request(handle);
   return {};
 }
 
@@ -240,14 +236,10 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   auto expectation = expected(frame.header, Kind::kCall);
   if (!expectation) return std::move(expectation).error();
   Pending* pending = *expectation;
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (pending == nullptr) {
     if ((frame.header.flags & wire::kFlagOneWay) != 0) one_way_failed(peer_error(frame));
-    if (!offered) return {};
-    auto offer = wire::decode_offer(frame.body);
-    if (!offer) return std::move(offer).error();
-    answer(FrameType::kRelease, offer->lease.packed());
-    return {};
+    return lent ? give_back(frame) : Status();
   }
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
     SLIME_TRY(take_times(frame));
@@ -258,13 +250,13 @@ Status ChannelImpl::on_reply(const Frame& frame) {
     finish(handle, {peer_error(frame), {}, {}});
     return {};
   }
-  if (!offered) {
+  if (!lent) {
     // A copy: whoever keeps replies for later must not hold the credits that further replies need.
     finish_call(handle, *pending, Payload(frame.body));
     return {};
   }
   pending->pulling = true;
-  return pull(frame.body, [this, handle](Result<Payload> body) {
+  return pull(frame, handle, {}, [this, handle](Result<Payload> body) {
     if (pending_.find(handle) == nullptr) {
       ++counters_.stale_replies;
     } else if (body) {

@@ -31,6 +31,7 @@ Status ChannelImpl::put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
   return {};
 }
 
+// Under the lease that the frame has, or under a new one.
 Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   if (!fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
     return Status(Code::kInvalidArgument,
@@ -42,30 +43,37 @@ Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
     return Status(Code::kInvalidArgument, str("a payload of ", body.size(), " bytes: ", options_.peer_name,
                                               " takes at most ", limit));
   }
-  Lent record;
-  record.bytes = std::move(body);
-  auto region =
-      device_.register_memory(record.bytes.data(), record.bytes.size(), transport::Rights::kRemoteRead,
-                              transport::MemoryKind::kHost, transport::Use::kOnce);
+  auto region = device_.register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
+                                        transport::MemoryKind::kHost, transport::Use::kOnce);
   if (!region) return std::move(region).error().with_context("lending a payload");
+  if (lent.generation == 0) {
+    const auto handle = lent_.insert(Lent());
+    if (!handle) return Status(Code::kResourceExhausted, "too many payloads are lent to the peer");
+    lent = *handle;
+  }
+  Lent& record = *lent_.find(lent);
+  record.bytes = std::move(body);
   record.region = std::move(*region);
   wire::Offer offer;
+  offer.lease = lent;
   offer.length_bytes = record.bytes.size();
   offer.region = record.region.describe();
-  const auto handle = lent_.insert(std::move(record));
-  if (!handle) return Status(Code::kResourceExhausted, "too many payloads are lent to the peer");
-  lent = offer.lease = *handle;
   frame.header.flags |= wire::kFlagRendezvous;
   frame.body = offer.encode();
   ++counters_.rendezvous;
   return {};
 }
 
+// The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
+void ChannelImpl::Lent::close() {
+  region.close(Nanos::zero()).ignore();
+  for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
+}
+
 void ChannelImpl::release_lent(Handle lent) {
   auto record = lent_.take(lent);
-  // The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
   if (!record) return;
-  record->region.close(Nanos::zero()).ignore();
+  record->close();
   if (record->stream != nullptr) message_released(*record->stream, record->bytes.size());
 }
 
@@ -236,8 +244,7 @@ void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
   const Served served = *found;
   if (streams_ != nullptr && hold_answer(handle, served, reply)) return;
   served_.erase(handle);
-  if (box_->forget(handle.packed()))
-    reply = Status(Code::kCancelled, "its caller does not wait any more").with_maybe_executed(true);
+  if (box_->any_fates()) return send_known_answer(handle, served, std::move(reply));
   if (served.timed) return send_timed(handle, served, std::move(reply));
   send_reply(served, std::move(reply));
 }

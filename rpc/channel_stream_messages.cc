@@ -149,7 +149,10 @@ bool ChannelImpl::pull_next(Stream& stream) {
   if (ahead != 0 && ahead + next->length_bytes > options_.streams.window_bytes) return false;
   stream.pulling = true;
   const ByteVector offer = std::exchange(next->offer, {});
-  Status status = pull(offer, [this, key = stream.key, next](Result<Payload> body) {
+  wire::Frame frame;
+  frame.header.flags = wire::kFlagRendezvous;
+  frame.body = offer;
+  Status status = pull(frame, {}, {}, [this, key = stream.key, next](Result<Payload> body) {
     Stream* const found = streams_->find(key);
     if (found == nullptr) return;  // it has ended
     next->complete = true;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <msgpack.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -16,13 +17,15 @@
 #include "base/future.h"
 #include "base/result.h"
 #include "base/str.h"
+#include "rpc/attachment.h"
 #include "rpc/body_pool.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
 // Bodies are msgpack: a request is an array of the arguments, a reply is one value. What converts: numbers,
 // bool, std::string, bytes as ByteVector or Bytes (bin), containers, std::tuple, std::optional (nil), structs
-// with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps, what Python sees as dict).
+// with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps, what Python sees as dict), and Attachment, which
+// is an extension value that names bytes beside the body.
 namespace slime::rpc {
 
 // Checks a peer's bytes without allocating: exactly one object, nothing after it, nesting and number of
@@ -76,11 +79,47 @@ std::string_view type_name() {
   return kText.substr(kStart, kEnd - kStart);
 }
 
+// The type of the extension value of an attachment.
+inline constexpr std::int8_t kAttachmentExtension = 1;
+
+// Where the attachments of the body that this thread packs go, or those come from that it unpacks, while it
+// lives. The innermost one counts.
+class AttachmentScope {
+ public:
+  explicit AttachmentScope(Attachments& packed) : AttachmentScope(&packed, {}) {}
+  explicit AttachmentScope(std::span<const Attachment> unpacked) : AttachmentScope(nullptr, unpacked) {}
+  AttachmentScope(const AttachmentScope&) = delete;
+  AttachmentScope& operator=(const AttachmentScope&) = delete;
+  ~AttachmentScope();
+
+ private:
+  friend ByteVector pack_attachment(const Attachment& attachment);
+  friend bool unpack_attachment(const msgpack::object& object, Attachment& out);
+  AttachmentScope(Attachments* packed, std::span<const Attachment> unpacked);
+  Attachments* const packed_;
+  const std::span<const Attachment> unpacked_;
+  AttachmentScope* const outer_;
+};
+// The data of its extension value.
+ByteVector pack_attachment(const Attachment& attachment);
+// False for what is no attachment of this body.
+bool unpack_attachment(const msgpack::object& object, Attachment& out);
+
+// Bytes may come as an attachment, too: it is for the caller to say what is large.
+template <class T>
+T from_object(const msgpack::object& object) {
+  if constexpr (std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>) {
+    Attachment attachment;
+    if (unpack_attachment(object, attachment)) return T(attachment.bytes().begin(), attachment.bytes().end());
+  }
+  return object.as<T>();
+}
+
 // Notes in `at` which element it is about to convert.
 template <class T>
 T convert_at(const msgpack::object* elements, std::size_t index, std::size_t& at) {
   at = index;
-  return elements[index].as<T>();
+  return from_object<T>(elements[index]);
 }
 
 template <class R>
@@ -93,6 +132,40 @@ struct ValueOf<void> {
 };
 
 }  // namespace detail
+}  // namespace slime::rpc
+
+namespace msgpack {
+MSGPACK_API_VERSION_NAMESPACE(MSGPACK_DEFAULT_API_NS) {
+  namespace adaptor {
+
+  template <>
+  struct pack<slime::rpc::Attachment> {
+    template <class Stream>
+    packer<Stream>& operator()(packer<Stream>& out, const slime::rpc::Attachment& attachment) const {
+      const slime::ByteVector data = slime::rpc::detail::pack_attachment(attachment);
+      out.pack_ext(data.size(), slime::rpc::detail::kAttachmentExtension);
+      out.pack_ext_body(reinterpret_cast<const char*>(data.data()), static_cast<std::uint32_t>(data.size()));
+      return out;
+    }
+  };
+
+  template <>
+  struct convert<slime::rpc::Attachment> {
+    const msgpack::object& operator()(const msgpack::object& object, slime::rpc::Attachment& out) const {
+      if (object.type == msgpack::type::BIN) {  // its sender found it too small to be one
+        out = slime::rpc::Attachment(object.as<slime::ByteVector>());
+      } else if (!slime::rpc::detail::unpack_attachment(object, out)) {
+        throw msgpack::type_error();
+      }
+      return object;
+    }
+  };
+
+  }  // namespace adaptor
+}
+}  // namespace msgpack
+
+namespace slime::rpc {
 
 // The msgpack array of the arguments.
 template <class... A>
@@ -192,9 +265,32 @@ ByteVector encode_value(const T& value) {
   return out;
 }
 
+// Whether there may be attachments in values of these types: numbers, texts and bytes have none.
+template <class... T>
+inline constexpr bool kMayAttach = ((!detail::FlatReader::kReads<T> && !std::is_arithmetic_v<T> &&
+                                     !std::is_enum_v<T> && !std::is_same_v<T, None> &&
+                                     !std::is_convertible_v<const T&, std::string_view>) ||
+                                    ...);
+
+// The same as encode_arguments() and encode_value(), of values that may have attachments.
+template <class... A>
+AttachedBody encode_attached_arguments(const A&... arguments) {
+  AttachedBody out;
+  const detail::AttachmentScope scope(out.attachments);
+  out.body = encode_arguments(arguments...);
+  return out;
+}
+template <class T>
+AttachedBody encode_attached_value(const T& value) {
+  AttachedBody out;
+  const detail::AttachmentScope scope(out.attachments);
+  out.body = encode_value(value);
+  return out;
+}
+
 // kInvalidArgument when the bytes are not msgpack or do not convert to R. None takes any value, and drops it.
 template <class R>
-Result<R> decode_value(Bytes bytes) {
+Result<R> decode_value(Bytes bytes, std::span<const Attachment> attachments = {}) {
   if constexpr (detail::FlatReader::kReads<R>) {
     R flat{};
     detail::FlatReader reader(bytes);
@@ -202,11 +298,12 @@ Result<R> decode_value(Bytes bytes) {
   }
   auto handle = detail::unpack(bytes);
   if (!handle) return handle.error();
+  const detail::AttachmentScope scope(attachments);
   if constexpr (std::is_same_v<R, None>) {
     return None{};
   } else {
     try {
-      return handle->get().template as<R>();
+      return detail::from_object<R>(handle->get());
     } catch (const std::exception&) {
       return Status(Code::kInvalidArgument,
                     str("cannot convert ", detail::describe(handle->get()), " to ", detail::type_name<R>()));
@@ -217,7 +314,8 @@ Result<R> decode_value(Bytes bytes) {
 // The arguments of a request as a tuple of values. `where` ("calc.add") is for the text of the error, which
 // is kInvalidArgument and says what was expected. Views among the arguments point into `bytes`.
 template <class... T>
-Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where) {
+Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where,
+                                          std::span<const Attachment> attachments = {}) {
   const auto bad = [where](const auto&... what) {
     return Status(Code::kInvalidArgument, str("bad arguments for ", where, ": ", what...));
   };
@@ -232,6 +330,7 @@ Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where) {
   }
   [[maybe_unused]] const msgpack::object* const elements = root.via.array.ptr;
   std::size_t at = 0;
+  const detail::AttachmentScope scope(attachments);
   try {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       return std::tuple<T...>{detail::convert_at<T>(elements, I, at)...};
@@ -259,7 +358,7 @@ Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply) {
       return;
     }
     promise.complete_with([payload = std::move(*payload)]() -> Result<Value> {
-      auto value = decode_value<Value>(payload.bytes());
+      auto value = decode_value<Value>(payload.bytes(), payload.attachments());
       if (value) return value;
       return Status(Code::kInternal, str("bad reply: ", value.error().text())).with_maybe_executed(true);
     });

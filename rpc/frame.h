@@ -18,14 +18,15 @@ namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
-inline constexpr std::uint64_t kFeatureCancel = 1;     // kCancel
-inline constexpr std::uint64_t kFeatureOneWay = 2;     // kFlagOneWay
-inline constexpr std::uint64_t kFeatureStreams = 16;   // kFlagStream, kData, kCredit, kEnd
-inline constexpr std::uint64_t kFeatureMetadata = 32;  // kFlagMetadata and kFlagTiming
+inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
+inline constexpr std::uint64_t kFeatureOneWay = 2;       // kFlagOneWay
+inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
+inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
+inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
 inline constexpr std::uint64_t kOptionalFeatures =
-    kFeatureCancel | kFeatureOneWay | kFeatureStreams | kFeatureMetadata;
+    kFeatureCancel | kFeatureOneWay | kFeatureAttachments | kFeatureStreams | kFeatureMetadata;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -55,6 +56,7 @@ inline constexpr std::uint8_t kFlagMetadata = 32;     // kRequest: Extras follow
 inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes precede the text
 inline constexpr std::uint8_t kFlagStream = 8;        // of kRequest: it opens a stream, which its reply ends
 inline constexpr std::uint8_t kFlagFromHandler = 64;  // of a stream: sent by the side that was asked
+inline constexpr std::uint8_t kFlagAttachments = 4;   // the body begins with a table: rpc/attachments.h
 
 struct FrameHeader {
   FrameType type{};

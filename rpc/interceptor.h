@@ -134,6 +134,9 @@ class Interception final : public Request::Responder {
     return inner_->cancelled(ticket, deadline);
   }
   void on_cancel(std::uint64_t ticket, Task task) override { inner_->on_cancel(ticket, std::move(task)); }
+  void attach(std::uint64_t ticket, Attachments attachments) override {
+    inner_->attach(ticket, std::move(attachments));
+  }
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override {
     return inner_->stream(ticket);
   }

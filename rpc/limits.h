@@ -47,6 +47,17 @@ inline constexpr std::uint64_t kStreamBytes = 64 << 20;
 // Writes of one stream that wait for credits, and reads that wait for messages.
 inline constexpr std::size_t kStreamWaiting = 1024;
 
+// Attachments of one body. Each one that is not inline costs its receiver a registration.
+inline constexpr std::size_t kMaxAttachments = 1024;
+// Where all of a body does not fit into one message, those up to this travel inside of it all the same: for
+// so few bytes a registration and a read cost more than two copies.
+inline constexpr std::size_t kInlineAttachmentBytes = 512;
+// Blocks of one read: a pull of many small attachments goes on a piece at a time, too.
+inline constexpr std::size_t kPullBlocks = 256;
+// Of an attachment that is an array.
+inline constexpr std::size_t kDtypeBytes = 64;
+inline constexpr std::size_t kArrayDimensions = 64;
+
 // Handler threads: two cores are common, and handlers wait.
 inline constexpr std::size_t kServerWorkers = 4;
 inline constexpr std::size_t kServerQueue = 1024;

@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "rpc/attachment.h"
 #include "transport/endpoint.h"
 
 namespace slime::rpc {
@@ -32,6 +34,14 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+// What a payload with attachments holds on to instead of a receive slot.
+struct Attached final : transport::Message::Slot {
+  void release() noexcept override;  // destroys it; elsewhere, so that payloads without one stay small
+  Buffer memory;
+  Bytes body;  // inside
+  Attachments attachments;
+};
+
 // The bytes of a request, a reply or a user message as they came in: a receive slot (held until this is
 // destroyed or detached), else memory of its own, which short ones need no allocation for. Movable, which may
 // move the bytes. Thread: any, one at a time.
@@ -44,6 +54,10 @@ class Payload {
   // A copy.
   explicit Payload(Bytes bytes) { copy(bytes); }
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
+  explicit Payload(std::unique_ptr<Attached> attached)
+      : message_({}, attached.get()), bytes_(attached->body) {
+    static_cast<void>(attached.release());
+  }
   // `bytes` lie inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
   Payload(Payload&& other) noexcept { take(other); }
@@ -56,6 +70,11 @@ class Payload {
   }
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
+  // What came beside the bytes. A message that is received has bytes: a slot without any is an Attached.
+  [[nodiscard]] std::span<const Attachment> attachments() const {
+    if (message_.slot() == nullptr || !message_.bytes().empty()) return {};
+    return static_cast<const Attached*>(message_.slot())->attachments;
+  }
   // Copies out of the slot, if it is in one, and gives the slot back.
   void detach() {
     if (message_.bytes().empty()) return;

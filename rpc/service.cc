@@ -54,6 +54,10 @@ std::shared_ptr<StreamEnd> Request::stream() const {
   return responder_ != nullptr ? responder_->stream(ticket_) : nullptr;
 }
 
+void Request::attach(Attachments attachments) {
+  if (responder_ != nullptr && !attachments.empty()) responder_->attach(ticket_, std::move(attachments));
+}
+
 void Request::reply(ByteVector body) { answer(std::move(body)); }
 void Request::fail(Status status) {
   SLIME_CHECK(!status.ok());

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,8 @@ class Request {
     // Once for each request, which `ticket` names; any thread. An error's maybe_executed() tells the caller
     // whether the handler ran.
     virtual void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept = 0;
+    // What goes beside the answer, which follows.
+    virtual void attach(std::uint64_t ticket, Attachments attachments) = 0;
     // Whether nobody waits for that answer any more, or its deadline has passed; any thread.
     [[nodiscard]] virtual bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept = 0;
     // Runs `task` when the caller does not wait any more, or now if it does not.
@@ -145,6 +148,7 @@ class Request {
   [[nodiscard]] const CallInfo& info() const { return info_; }
   [[nodiscard]] Bytes body() const { return body_.bytes(); }  // msgpack: an array of the arguments
   [[nodiscard]] Payload& payload() { return body_; }
+  [[nodiscard]] std::span<const Attachment> attachments() const { return body_.attachments(); }
   // The caller has cancelled, its connection is gone, or its deadline has passed: a long handler looks now
   // and then, and stops. Whatever it answers is dropped.
   [[nodiscard]] bool cancelled() const;
@@ -157,8 +161,14 @@ class Request {
   // The stream that it opened, which its answer ends; null if it is a plain call, or is over.
   [[nodiscard]] std::shared_ptr<StreamEnd> stream() const;
   void reply(ByteVector body);  // msgpack: the value
-  void fail(Status status);     // the code and text travel; the caller learns that it was executed
-  void refuse(Status status);   // as fail(), but nothing was executed: the caller may retry
+  // What goes beside the reply, whose extension values name it; before reply().
+  void attach(Attachments attachments);
+  void reply(AttachedBody reply) {
+    attach(std::move(reply.attachments));
+    this->reply(std::move(reply.body));
+  }
+  void fail(Status status);    // the code and text travel; the caller learns that it was executed
+  void refuse(Status status);  // as fail(), but nothing was executed: the caller may retry
 
  private:
   friend class Server;        // sets the tracker

@@ -55,8 +55,8 @@ class StreamHandler {
                                    str(info.service, ".", info.method, " streams: call it as a stream")));
       return;
     }
-    auto arguments =
-        decode_arguments<std::remove_cvref_t<A>...>(request.body(), str(info.service, ".", info.method));
+    auto arguments = decode_arguments<std::remove_cvref_t<A>...>(
+        request.body(), str(info.service, ".", info.method), request.attachments());
     if (!arguments) {
       request.refuse(std::move(arguments).error());
       return;
@@ -72,8 +72,10 @@ class StreamHandler {
           *arguments);
     } else {
       ServerStream<In, Out, R> stream(std::move(request), std::move(end));
-      Result<ByteVector> outcome = invoke(stream, *arguments);
+      Attachments attachments;
+      Result<ByteVector> outcome = invoke(stream, *arguments, &attachments);
       if (outcome) {
+        stream.request().attach(std::move(attachments));
         stream.request().reply(std::move(*outcome));
       } else {
         stream.request().fail(std::move(outcome).error());
@@ -86,12 +88,12 @@ class StreamHandler {
   using pass = std::conditional_t<std::is_reference_v<Arg>, Arg, std::remove_cv_t<Arg>>;
 
   template <class Values>
-  Result<ByteVector> invoke(ServerStream<In, Out, R>& stream, Values& values) {
+  Result<ByteVector> invoke(ServerStream<In, Out, R>& stream, Values& values, Attachments* attachments) {
     return catch_thrown(stream.info(), [&] {
       return std::apply(
           [&](auto&... each) {
             return encode_outcome<Return>(
-                [&]() -> Return { return handler_(stream, std::forward<pass<A>>(each)...); });
+                [&]() -> Return { return handler_(stream, std::forward<pass<A>>(each)...); }, attachments);
           },
           values);
     });

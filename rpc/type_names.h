@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/status.h"
+#include "rpc/attachment.h"
 
 // What a type of C++ is on the wire, in names that mean something in every language: bool, int, float, str,
 // bytes, none, list[T], map[K, V], optional[T] (T or none), tuple[A, B], and any for structs and the rest.
@@ -98,6 +99,8 @@ std::string wire_type() {
     return "none";
   } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
     return "str";
+  } else if constexpr (std::is_same_v<T, Attachment>) {
+    return "bytes";
   } else if constexpr (detail::Defined<T>) {
     return "any";
   } else {

@@ -47,9 +47,31 @@ struct IsResult<Result<T>> : std::true_type {
   using Value = T;
 };
 
+template <class T>
+struct ReplyOf {
+  using Type = std::remove_cvref_t<T>;
+};
+template <class T>
+struct ReplyOf<Result<T>> : ReplyOf<T> {};
+template <>
+struct ReplyOf<void> : ReplyOf<None> {};
+template <>
+struct ReplyOf<Status> : ReplyOf<None> {};
+
+// What a handler returns, with its attachments, if it may have any.
+template <class T>
+ByteVector encode_result(const T& value, [[maybe_unused]] Attachments* attachments) {
+  if constexpr (kMayAttach<T>) {
+    const AttachmentScope scope(*attachments);
+    return encode_value(value);
+  } else {
+    return encode_value(value);
+  }
+}
+
 // Calls the handler and makes an encoded reply of whatever it returns.
 template <class Return, class Call>
-Result<ByteVector> encode_outcome(Call&& call) {
+Result<ByteVector> encode_outcome(Call&& call, [[maybe_unused]] Attachments* attachments) {
   if constexpr (std::is_void_v<Return>) {
     call();
     return encode_value(None{});
@@ -60,9 +82,9 @@ Result<ByteVector> encode_outcome(Call&& call) {
   } else if constexpr (IsResult<Return>::value) {
     Return result = call();
     if (!result) return std::move(result).error();
-    return encode_value(*result);
+    return encode_result(*result, attachments);
   } else {
-    return encode_value(call());
+    return encode_result(call(), attachments);
   }
 }
 
@@ -101,13 +123,17 @@ class TypedHandler {
 
   void operator()(Request&& request) {
     const CallInfo& info = request.info();
-    auto arguments = decode(request.body(), info);
+    auto arguments = decode(request, info);
     if (!arguments) {
       request.refuse(std::move(arguments).error());
       return;
     }
-    Result<ByteVector> outcome = invoke(request, *arguments);
+    [[maybe_unused]] std::conditional_t<kAttaches, Attachments, None> attachments;
+    Attachments* to = nullptr;
+    if constexpr (kAttaches) to = &attachments;
+    Result<ByteVector> outcome = invoke(request, *arguments, to);
     if (outcome) {
+      if constexpr (kAttaches) request.attach(std::move(attachments));
       request.reply(std::move(*outcome));
     } else {
       request.fail(std::move(outcome).error());
@@ -117,16 +143,19 @@ class TypedHandler {
  private:
   using Values = std::tuple<std::remove_cvref_t<A>...>;
 
-  static Result<Values> decode(Bytes body, const CallInfo& info) {
-    if (auto values = flat_arguments<std::remove_cvref_t<A>...>(body)) return std::move(*values);
-    return decode_arguments<std::remove_cvref_t<A>...>(body, str(info.service, ".", info.method));
+  static constexpr bool kAttaches = kMayAttach<typename ReplyOf<Return>::Type>;
+
+  static Result<Values> decode(const Request& request, const CallInfo& info) {
+    if (auto values = flat_arguments<std::remove_cvref_t<A>...>(request.body())) return std::move(*values);
+    return decode_arguments<std::remove_cvref_t<A>...>(request.body(), str(info.service, ".", info.method),
+                                                       request.attachments());
   }
-  Result<ByteVector> invoke(const Request& request, Values& values) {
+  Result<ByteVector> invoke(const Request& request, Values& values, Attachments* attachments) {
     const CallInfo& info = request.info();
     return catch_thrown(info, [&] {
       return std::apply(
           [&](auto&... each) {
-            return encode_outcome<Return>([&]() -> Return {
+            const auto call = [&]() -> Return {
               if constexpr (kLead == Lead::kInfo) {
                 return handler_(info, std::forward<pass<A>>(each)...);
               } else if constexpr (kLead == Lead::kRequest) {
@@ -134,7 +163,8 @@ class TypedHandler {
               } else {
                 return handler_(std::forward<pass<A>>(each)...);
               }
-            });
+            };
+            return encode_outcome<Return>(call, attachments);
           },
           values);
     });

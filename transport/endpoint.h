@@ -42,6 +42,7 @@ class Message {
   ~Message() { release(); }
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
+  [[nodiscard]] Slot* slot() const { return slot_; }
   void release() {
     bytes_ = {};
     if (slot_ != nullptr) std::exchange(slot_, nullptr)->release();

@@ -52,6 +52,7 @@ class ServiceDriver {
     void respond(std::uint64_t, Result<ByteVector>&& reply) noexcept override {
       out_.emplace(std::move(reply));
     }
+    void attach(std::uint64_t, rpc::Attachments) override {}
     [[nodiscard]] bool cancelled(std::uint64_t, TimePoint) const noexcept override { return false; }
     void on_cancel(std::uint64_t, Task) override {}
 

@@ -1,13 +1,15 @@
 // A peer that sends any frames to a channel with a server, calls, messages and streams under way. The first
 // byte: bit 0, begin with a good hello. Then records: a length (u16), that many bytes of one message. An
-// offer whose lease is odd gets a region that is really there. Every handler is called once, and nothing is
-// left in the end.
+// offer whose lease is odd gets a region that is really there; so does a table of attachments whose first
+// byte is odd. Every handler is called once, and nothing is left in the end.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "base/check.h"
+#include "rpc/attachments.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "rpc/interceptor.h"
@@ -61,6 +63,37 @@ class SendOnce final : public transport::Operation {
   void complete(Status) noexcept override {}
 };
 
+ByteVector message_of(wire::FrameHeader header, Bytes text, Bytes body) {
+  ByteVector out;
+  header.body_bytes = static_cast<std::uint32_t>(body.size());
+  ByteWriter writer(out);
+  writer.append(std::as_bytes(std::span(&header, 1)));
+  writer.append(text);
+  writer.append(body);
+  if (out.size() > 512) out.resize(512);
+  return out;
+}
+
+// A table with a real region, by the first bytes of the input: how many entries there are, how long they are,
+// which are inline.
+ByteVector make_table(Bytes input, const transport::RegionDescriptor& region) {
+  ByteReader in(input);
+  wire::AttachmentTable table;
+  table.entries.resize(1 + in.read<std::uint8_t>() / 2 % 4);
+  for (wire::AttachmentEntry& entry : table.entries) {
+    const auto length = in.read<std::uint16_t>();
+    entry.lent = length % 2 == 1;
+    entry.offset = entry.lent ? in.read<std::uint8_t>() : 0;
+    entry.length_bytes = length % 4000;
+    entry.region = region;
+    if (entry.lent) table.lease = {length, 1};
+    if (!entry.lent) entry.bytes = in.take(entry.length_bytes % 32);
+    if (!entry.lent) entry.length_bytes = entry.bytes.size();
+  }
+  table.body = in.take(in.remaining());
+  return wire::encode_attachments(table);
+}
+
 // The records of the input, with real regions where the input asks for one.
 std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor& region) {
   std::vector<ByteVector> out;
@@ -83,23 +116,20 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
         std::min<std::size_t>(in.read<std::uint16_t>(), std::min<std::size_t>(in.remaining(), 512));
     const Bytes bytes = in.take(size);
     ByteVector& message = out.emplace_back(bytes.begin(), bytes.end());
+    wire::decode_attachments(message).status().ignore();
+    wire::decode_attachment_value(message).status().ignore();
     const auto frame = wire::decode_frame(message);
-    if (!frame || (frame->header.flags & wire::kFlagRendezvous) == 0 || frame->body.size() < 16) continue;
-    if ((std::to_integer<int>(frame->body[0]) & 1) == 0) continue;
-    wire::Offer offer;
-    std::memcpy(&offer.lease, frame->body.data(), 8);
-    std::memcpy(&offer.length_bytes, frame->body.data() + 8, 8);
-    offer.region = region;
-    wire::FrameHeader header = frame->header;
+    if (!frame || frame->body.size() < 16 || (std::to_integer<int>(frame->body[0]) & 1) == 0) continue;
     const ByteVector text(frame->text.begin(), frame->text.end());
-    const ByteVector body = offer.encode();
-    header.body_bytes = static_cast<std::uint32_t>(body.size());
-    message.clear();
-    ByteWriter writer(message);
-    writer.append(std::as_bytes(std::span(&header, 1)));
-    writer.append(text);
-    writer.append(body);
-    if (message.size() > 512) message.resize(512);
+    if ((frame->header.flags & wire::kFlagRendezvous) != 0) {
+      wire::Offer offer;
+      std::memcpy(&offer.lease, frame->body.data(), 8);
+      std::memcpy(&offer.length_bytes, frame->body.data() + 8, 8);
+      offer.region = region;
+      message = message_of(frame->header, text, offer.encode());
+    } else if ((frame->header.flags & wire::kFlagAttachments) != 0) {
+      message = message_of(frame->header, text, make_table(frame->body, region));
+    }
   }
   return out;
 }
@@ -112,6 +142,10 @@ void run(Bytes input) {
   auto victim = fabric.make_host(port);
   SLIME_CHECK(forger && victim);
   ByteVector memory(3000, std::byte{0x91});
+  const ByteVector table =
+      wire::encode_attachments({.entries = {{.length_bytes = 2, .bytes = Bytes(memory).first(2)}},
+                                .body = encode_attached_arguments(Attachment()).body});
+  std::copy(table.begin(), table.end(), memory.begin());  // what an offered body may begin with
   auto region =
       (*forger)->device().register_memory(memory.data(), memory.size(), transport::Rights::kRemoteRead);
   SLIME_CHECK(region.has_value());
@@ -144,6 +178,7 @@ void run(Bytes input) {
                        },
                        {.run = Run::kInline})
                   .ok());
+  SLIME_CHECK(service.add("a", [](Attachment a) { return a; }, {Run::kInline}).ok());
   SLIME_CHECK(server.add(service).ok());
   const auto guard = std::make_shared<Guard>();
   server.add_interceptor(guard);
@@ -181,6 +216,13 @@ void run(Bytes input) {
     asked_stream->read().on_done([&] { ++reads_ended; });
     static_cast<void>(asked_stream->write(ByteVector(i == 1 ? 2000 : 5)));
   }
+  // Behind it: indices 11 and 12.
+  ByteVector guarded(300, std::byte{0xa5});
+  for (int i = 0; i < 2; ++i, ++asked) {
+    AttachedBody body = encode_attached_arguments(Attachment(ByteVector(i == 0 ? 10 : 2000)));
+    body.into.emplace_back(MutableBytes(guarded).subspan(100, 100));
+    channel->call_attached("x", "y", std::move(body), deadline, end);
+  }
 
   std::vector<std::unique_ptr<SendOnce>> operations;
   for (const ByteVector& message : messages(input, region->describe())) {
@@ -206,6 +248,8 @@ void run(Bytes input) {
     SLIME_CHECK(!timing.split || context->timed);
   }
   asked_stream->discard();
+  for (std::size_t i = 0; i < 100; ++i)
+    SLIME_CHECK(guarded[i] == std::byte{0xa5} && guarded[200 + i] == std::byte{0xa5});
   channel->close(std::chrono::seconds(1));
   fabric.run_until_idle(std::chrono::seconds(5));
   SLIME_CHECK(owner.closed);

@@ -9,6 +9,9 @@
 
 namespace slime::rpc::testing {
 
+using wire::FrameHeader;
+using wire::FrameType;
+
 // A channel on side 1, and on side 0 a peer that sends whatever it likes.
 struct Forger {
   explicit Forger(Fixture& f, ChannelOptions options = {.peer_name = "forger"},
@@ -45,7 +48,7 @@ struct Forger {
              endpoint->send(std::span(&part, 1), *operations.back()).ok();
     }));
   }
-  void send(wire::FrameHeader header, Bytes text = {}, Bytes body = {}) {
+  void send(FrameHeader header, Bytes text = {}, Bytes body = {}) {
     header.text_bytes = static_cast<std::uint32_t>(text.size());
     header.body_bytes = static_cast<std::uint32_t>(body.size());
     ByteVector bytes;
@@ -56,18 +59,18 @@ struct Forger {
     send_bytes(bytes);
   }
   void hello(wire::Hello greeting = {.max_requests = 100, .max_payload_bytes = 1 << 20}) {
-    wire::FrameHeader header;
-    header.type = wire::FrameType::kHello;
+    FrameHeader header;
+    header.type = FrameType::kHello;
     send(header, {}, std::as_bytes(std::span(&greeting, 1)));
   }
-  static wire::FrameHeader header(wire::FrameType type, std::uint64_t id) {
-    wire::FrameHeader out;
+  static FrameHeader header(FrameType type, std::uint64_t id) {
+    FrameHeader out;
     out.type = type;
     out.id = id;
     return out;
   }
   // The n-th message that came from the channel.
-  wire::FrameHeader wait(std::size_t n) {
+  FrameHeader wait(std::size_t n) {
     REQUIRE(fixture.until([&] { return received.messages.size() > n; }));
     auto frame = wire::decode_frame(received.messages[n]);
     REQUIRE(frame.has_value());
@@ -87,5 +90,7 @@ struct Forger {
   std::unique_ptr<transport::Endpoint> endpoint;
   std::unique_ptr<Channel> channel;
 };
+
+inline constexpr std::uint64_t kId = std::uint64_t{5} << 32 | 1;
 
 }  // namespace slime::rpc::testing

@@ -37,6 +37,7 @@ class Caller {
       ++caller.answers_;
       caller.answer_.set_value(std::move(reply));
     }
+    void attach(std::uint64_t, Attachments) override {}
     [[nodiscard]] bool cancelled(std::uint64_t, TimePoint) const noexcept override { return false; }
     void on_cancel(std::uint64_t, Task) override {}
     Caller& caller;

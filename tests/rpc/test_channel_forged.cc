@@ -8,14 +8,6 @@ using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
-using wire::FrameHeader;
-using wire::FrameType;
-
-namespace {
-
-constexpr std::uint64_t kId = std::uint64_t{5} << 32 | 1;
-
-}  // namespace
 
 TEST_CASE("the names of a method get a number, which the reply tells, and calls by number work") {
   SimFixture sim(kSeed);

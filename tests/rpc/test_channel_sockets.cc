@@ -220,3 +220,32 @@ TEST_CASE("sockets: an echo of a gibibyte, or of as much as the scale says") {
   CHECK(same);
   REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
 }
+
+TEST_CASE("sockets: a gibibyte goes to the peer and back into memory that is named, and nobody copies it") {
+  SocketFixture sockets = make_sockets();
+  Link link(sockets);
+  Service service("same");
+  REQUIRE(service.add("same", [](Attachment attachment) { return attachment; }).ok());
+  REQUIRE(link.servers[1]->add(service).ok());
+  const int most = kSanitized ? 64 : 1024;
+  const std::size_t size = static_cast<std::size_t>(std::min(most, test::scaled(most))) << 20;
+  const auto sent = std::make_shared<const ByteVector>(large(size));
+  Buffer back(size);
+  REQUIRE(back.data() != nullptr);
+  AttachedBody request = encode_attached_arguments(Attachment(*sent, sent));
+  request.into.emplace_back(MutableBytes(back.data(), size));
+  Reply reply;
+  link.a().call_attached("same", "same", std::move(request), link.in(10 * kSoon), reply.handler());
+  const TimePoint end = sockets.now() + 10 * kSoon;
+  while (!reply.done() && sockets.now() < end) sockets.step();
+  REQUIRE(reply.done());
+  REQUIRE_MESSAGE(reply.value->has_value(), reply.status().to_string());
+  REQUIRE((*reply.value)->attachments().size() == 1);
+  CHECK((*reply.value)->attachments()[0].bytes().data() == back.data());
+  CHECK(std::memcmp(back.data(), sent->data(), size) == 0);
+  for (Channel* channel : {&link.a(), &link.b()}) {
+    CHECK(channel->counters().copied_bytes == 0);
+    CHECK(channel->counters().pulled_bytes == size);
+  }
+  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+}

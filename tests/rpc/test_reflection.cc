@@ -102,6 +102,8 @@ TEST_CASE("types have the names of the wire") {
   CHECK(wire_type<const char*>() == "str");
   CHECK(wire_type<ByteVector>() == "bytes");
   CHECK(wire_type<Bytes>() == "bytes");
+  CHECK(wire_type<Attachment>() == "bytes");
+  CHECK(wire_type<std::vector<Attachment>>() == "list[bytes]");
   CHECK(wire_type<std::vector<char>>() == "bytes");
   CHECK(wire_type<std::vector<std::uint8_t>>() == "bytes");
   CHECK(wire_type<std::array<std::byte, 4>>() == "bytes");

@@ -8,12 +8,9 @@ using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
-using wire::FrameHeader;
-using wire::FrameType;
 
 namespace {
 
-constexpr std::uint64_t kId = std::uint64_t{5} << 32 | 1;
 constexpr std::uint64_t kStreamFeatures = wire::kFeatureCancel | wire::kFeatureStreams;
 
 // A forger to whom "x.ints" is served, which keeps its streams, with a window of 4.
