@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -163,7 +164,8 @@ class Request {
   void reply(ByteVector body);  // msgpack: the value
   // What goes beside the reply, whose extension values name it; before reply().
   void attach(Attachments attachments);
-  void reply(AttachedBody reply) {
+  template <std::same_as<AttachedBody> Body>  // not what braces could mean as well
+  void reply(Body reply) {
     attach(std::move(reply.attachments));
     this->reply(std::move(reply.body));
   }
