@@ -12,11 +12,12 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   }
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
-  answers_.push_back({served, std::move(reply)});
-  if (answers_.size() + attended_.size() == 1) call_channel();  // else somebody is about to look
+  waiting_.answers.push_back({served, std::move(reply)});
+  call_channel_if_first();
 }
 
-void AnswerBox::call_channel() {
+void AnswerBox::call_channel_if_first() {
+  if (waiting_.answers.size() + waiting_.streams.size() > 1) return;  // it is about to look
   loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
@@ -29,8 +30,8 @@ void AnswerBox::attend(std::uint64_t key) {
   }
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
-  attended_.push_back(key);
-  if (answers_.size() + attended_.size() == 1) call_channel();
+  waiting_.streams.push_back(key);
+  call_channel_if_first();
 }
 
 std::shared_ptr<StreamEnd> AnswerBox::stream(std::uint64_t ticket) const {
@@ -51,11 +52,6 @@ void AnswerBox::remove_stream(std::uint64_t ticket) {
   if (found == streams_.end()) return;
   gone = std::move(found->second);  // goes after the lock
   streams_.erase(found);
-}
-
-std::vector<std::uint64_t> AnswerBox::take_streams() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(attended_, {});
 }
 
 bool AnswerBox::cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept {
@@ -79,9 +75,9 @@ void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
   task();  // it has happened already
 }
 
-std::vector<AnswerBox::Answer> AnswerBox::take() {
+AnswerBox::Waiting AnswerBox::take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(answers_, {});
+  return std::exchange(waiting_, {});
 }
 
 void AnswerBox::cancel(std::uint64_t ticket) {
@@ -115,7 +111,7 @@ AnswerBox::Fate AnswerBox::forget(std::uint64_t ticket) {
 }
 
 void AnswerBox::close() {
-  std::vector<Answer> dropped;
+  Waiting dropped;
   std::unordered_map<std::uint64_t, Fate> fates;
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams;
   closed_.store(true, std::memory_order_relaxed);
@@ -123,8 +119,7 @@ void AnswerBox::close() {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;
     channel_ = nullptr;
-    dropped.swap(answers_);
-    attended_.clear();
+    dropped = std::exchange(waiting_, {});
     streams.swap(streams_);
     fates.swap(fates_);
     any_fates_.store(false, std::memory_order_relaxed);

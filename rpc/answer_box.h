@@ -62,8 +62,12 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   // Who handles that request finds its stream here, until it is answered.
   void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
   void remove_stream(std::uint64_t ticket);
-  std::vector<std::uint64_t> take_streams();
-  std::vector<Answer> take();
+  // All that waits, taken at once: whoever puts in the first thing calls the channel, so nothing may be left.
+  struct Waiting {
+    std::vector<std::uint64_t> streams;  // their keys
+    std::vector<Answer> answers;
+  };
+  Waiting take();
   // The caller does not wait any more: whoever wants to hear it does, now.
   void cancel(std::uint64_t ticket);
   // Of a request that was cancelled, or whose handler wants to hear of that, or has attached something.
@@ -79,13 +83,12 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   void close();
 
  private:
-  void call_channel();
+  void call_channel_if_first();  // with the lock held
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
   mutable std::mutex mutex_;
   transport::Loop* loop_;  // null: closed
-  std::vector<Answer> answers_;
-  std::vector<std::uint64_t> attended_;  // keys of streams
+  Waiting waiting_;
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
   std::unordered_map<std::uint64_t, Fate> fates_;
   std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it

@@ -234,8 +234,9 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply,
 
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
-  for (const std::uint64_t key : box_->take_streams()) attend_stream(key);
-  for (AnswerBox::Answer& answer : box_->take()) send_answer(answer.served, std::move(answer.reply));
+  AnswerBox::Waiting waiting = box_->take();
+  for (const std::uint64_t key : waiting.streams) attend_stream(key);
+  for (AnswerBox::Answer& answer : waiting.answers) send_answer(answer.served, std::move(answer.reply));
 }
 
 void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {
