@@ -104,21 +104,20 @@ void Registrar::look_up_service(const std::string& service, ServiceHandler handl
 }
 
 void Registrar::ask(Question question) {
+  std::unique_lock lock(mutex_);
   Status refused;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) {
-      refused = Status(Code::kUnavailable, "the agent is closed");
-    } else if (questions_.size() >= limits::kPendingLookups) {
-      refused = Status(Code::kResourceExhausted,
-                       str(questions_.size(), " names wait for an answer of ", options_.url, " already"));
-    } else {
-      questions_.push_back(std::move(question));
-    }
+  if (stopping_) {
+    refused = Status(Code::kUnavailable, "the agent is closed");
+  } else if (questions_.size() >= limits::kPendingLookups) {
+    refused = Status(Code::kResourceExhausted,
+                     str(questions_.size(), " names wait for an answer of ", options_.url, " already"));
   }
   if (refused.ok()) {
+    questions_.push_back(std::move(question));
+    lock.unlock();
     changed_.notify_all();
   } else {
+    lock.unlock();
     question(std::move(refused));
   }
 }

@@ -121,20 +121,17 @@ Status RequestQueue::refusal(const MethodLoad& load) const {
 }
 
 void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>& load) {
-  Status refused;
-  {
-    const std::lock_guard lock(mutex_);
-    refused = refusal(*load);
-    if (refused.ok()) {
-      waiting_[static_cast<std::size_t>(load->priority)].push_back(
-          {std::move(request), load, steady_clock().now()});
-      ++load->waiting;
-      ++count_;
-    }
-  }
+  std::unique_lock lock(mutex_);
+  Status refused = refusal(*load);
   if (refused.ok()) {
+    waiting_[static_cast<std::size_t>(load->priority)].push_back(
+        {std::move(request), load, steady_clock().now()});
+    ++load->waiting;
+    ++count_;
+    lock.unlock();
     changed_.notify_one();
   } else {
+    lock.unlock();
     request.refuse(std::move(refused));
   }
 }

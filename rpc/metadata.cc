@@ -75,14 +75,14 @@ constexpr std::uint8_t kWantsTiming = 1;
 }  // namespace
 
 Status decode_extras(ByteReader& in, Extras* out) {
-  const Status malformed(Code::kCorrupt, "the metadata of a request is malformed");
+  const auto malformed = [] { return Status(Code::kCorrupt, "the metadata of a request is malformed"); };
   ByteReader block(in.take(in.read<std::uint16_t>()));
   const auto wants = block.read<std::uint8_t>();
   const std::size_t count = block.read<std::uint8_t>();
   // Flagged for nothing, it is none.
   if (in.failed() || (wants & ~kWantsTiming) != 0 || (wants == 0 && count == 0) ||
       count > limits::kMetadataEntries)
-    return malformed;
+    return malformed();
   const auto text = [&block] { return as_text(block.take(block.read<std::uint16_t>())); };
   std::array<std::string_view, limits::kMetadataEntries> keys;
   std::size_t bytes = 0;
@@ -93,10 +93,10 @@ Status decode_extras(ByteReader& in, Extras* out) {
     const auto end = keys.begin() + static_cast<std::ptrdiff_t>(i);
     if (block.failed() || bytes > limits::kMetadataBytes || !check_entry(keys[i], value).ok() ||
         std::find(keys.begin(), end, keys[i]) != end)
-      return malformed;
+      return malformed();
     if (out != nullptr) SLIME_TRY(out->metadata.set(keys[i], value));
   }
-  if (!block.complete()) return malformed;
+  if (!block.complete()) return malformed();
   if (out != nullptr) out->timed = wants != 0;
   return {};
 }

@@ -60,7 +60,7 @@ struct Three {
     rpc::Service calc = calculator();
     REQUIRE(b->serve(calc).ok());
     rpc::Service meta("meta");
-    const auto get = [](const rpc::CallInfo& info, std::string key) {
+    const auto get = [](const rpc::CallInfo& info, const std::string& key) {
       return std::string(info.metadata(key).value_or("-"));
     };
     REQUIRE(meta.add("get", get).ok());

@@ -334,9 +334,13 @@ TEST_CASE("close ends the calls of proxies, and later ones are refused") {
     options.progress = progress;
     auto caller = test::start(options);
     const ServiceProxy proxy = caller->proxy("nothing").wait_for_ready();
+    const int calls = a.calls;
     auto waiting = proxy.call<int>("x");
     auto held = caller->proxy("who").idempotent().call<std::string>("hold");
-    static_cast<void>(waiting.wait_done(milliseconds(20)));
+    REQUIRE(eventually([&] {
+      static_cast<void>(waiting.wait_done(milliseconds(1)));  // which drives a loop that its callers drive
+      return a.calls == calls + 1;
+    }));
     caller->close(milliseconds(50)).ignore();
     CHECK(waiting.done());
     CHECK(code_of(waiting.wait(kSoon)) == Code::kUnavailable);
@@ -356,6 +360,7 @@ TEST_CASE("many threads share one proxy") {
   const ServiceProxy proxy = caller->proxy("who");
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < 100; ++k) right += proxy.call<std::string>("name").wait(kSoon).has_value() ? 1 : 0;

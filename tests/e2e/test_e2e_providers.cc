@@ -24,6 +24,7 @@ std::size_t held_by(PeerAgent& agent, const std::string& name) {
 TEST_CASE("calls that may be repeated all succeed while their providers are killed one after the other") {
   Nanoctrl nanoctrl;
   std::vector<Process> providers;
+  providers.reserve(3);
   for (int i = 0; i < 3; ++i) providers.push_back(start_peer(str("worker:", i), nanoctrl.url(), 4096));
   for (const Progress progress : {Progress::kThread, Progress::kCaller}) {
     const auto agent = start_agent("caller", nanoctrl.url(), progress);

@@ -39,14 +39,14 @@ void add_meta(Link& link) {
   Service service("meta");
   REQUIRE(service
               .add("get",
-                   [](const CallInfo& info, std::string key) {
+                   [](const CallInfo& info, const std::string& key) {
                      return std::string(info.metadata(key).value_or("-"));
                    },
                    {Run::kInline})
               .ok());
   REQUIRE(service
               .add("size",
-                   [](const CallInfo& info, ByteVector bytes) {
+                   [](const CallInfo& info, const ByteVector& bytes) {
                      return bytes.size() + info.metadata("token").value_or("").size();
                    },
                    {Run::kInline})
