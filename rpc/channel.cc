@@ -96,7 +96,7 @@ template <class Body, class H>
   if (!kPlain) pending->tag = into;
   pending->method_id = id;
   if (extended) keep_context(handle, spec.context);
-  return ask(handle, std::move(frame));
+  return ask(handle, spec.deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
@@ -154,7 +154,7 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
   if (!status.ok()) return refuse(Kind::kSend, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kSend, std::move(handler), deadline);
   pending->lent = lent;
-  return ask(handle, std::move(frame));
+  return ask(handle, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
@@ -168,7 +168,7 @@ Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, Reg
   OutFrame frame;
   frame.header.type = wire::FrameType::kRegionLookup;
   ByteWriter(frame.text).append(as_bytes(name));
-  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, std::move(frame));
+  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
@@ -177,7 +177,7 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
   if (!status.ok()) return refuse(Kind::kPing, std::move(handler), std::move(status));
   OutFrame frame;
   frame.header.type = wire::FrameType::kPing;
-  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, std::move(frame));
+  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) {
@@ -249,8 +249,7 @@ std::pair<Handle, ChannelImpl::Pending*> ChannelImpl::add_pending(Kind kind, Han
 }
 
 // What can wait is done once the frame has left.
-Ticket ChannelImpl::ask(Handle handle, OutFrame&& frame) {
-  const TimePoint deadline = pending_.find(handle)->deadline;
+Ticket ChannelImpl::ask(Handle handle, TimePoint deadline, OutFrame&& frame) {
   frame.pending = handle;
   frame.header.id = handle.packed();
   if (deadline != kNever && deadline <= loop_.now()) {

@@ -214,7 +214,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
-  Ticket ask(Handle handle, OutFrame&& frame);
+  Ticket ask(Handle handle, TimePoint deadline, OutFrame&& frame);
   std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
   void finish(Handle handle, Outcome&& outcome);
   void finish_call(Handle handle, Pending& pending, Payload&& reply);
