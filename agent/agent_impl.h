@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/agent_driver.h"
+#include "agent/calls.h"
 #include "agent/devices.h"
 #include "agent/discovery.h"
 #include "agent/fork_guard.h"
@@ -48,6 +49,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   template <class Operation>
   auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
               bool wait_for_ready);
+  // The same with a call of whichever kind, that those see who are to see calls.
+  template <class Call>
+  auto begin(const std::string& peer, std::shared_ptr<Call> call, const rpc::CallSettings* settings,
+             Nanos deadline, bool wait_for_ready);
   // What a closed agent, and one in a forked child, answers.
   [[nodiscard]] Status refusal() const;
   // Where a wait would wait for itself.
@@ -175,6 +180,19 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
     self->switchboard_->submit(peer, std::move(operation));
   });
   return future;
+}
+
+template <class Call>
+auto PeerAgentImpl::begin(const std::string& peer, std::shared_ptr<Call> call,
+                          const rpc::CallSettings* settings, Nanos deadline, bool wait_for_ready) {
+  if (settings != nullptr || intercepts()) {
+    Status refusal = call->show(peer, settings, interceptors());
+    if (!refusal.ok()) {
+      call->fail(std::move(refusal).with_maybe_executed(false));
+      return call->future();
+    }
+  }
+  return submit(peer, std::move(call), deadline, wait_for_ready);
 }
 
 }  // namespace slime

@@ -40,26 +40,7 @@ Status PeerOperation::outcome(Status status) const {
 // -----------------------------------------------------------------------------------------------------------
 // through the channel
 
-namespace {
-
-// What was received goes to the user as bytes of its own: a receive slot is the port's, which ends with the
-// agent, and a user who keeps it would hold up the peer.
-Result<Payload> detached(Result<Payload> payload) {
-  if (payload) payload->detach();
-  return payload;
-}
-
-Result<None> none_or(Status status) {
-  if (!status.ok()) return status;
-  return None{};
-}
-
-}  // namespace
-
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
-std::string CallOperation::describe() const { return str("call ", service_, ".", method_); }
-std::string OneWayOperation::describe() const { return str("one-way call ", service_, ".", method_); }
-std::string StreamOperation::describe() const { return str("stream ", service_, ".", method_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
 std::string RecvOperation::describe() const { return str("recv with tag ", tag_); }
 
@@ -81,56 +62,6 @@ void RegionOperation::start(Session& session) {
 }
 
 void RegionOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
-
-void CallOperation::start(Session& session) {
-  set_running(&session);
-  rpc::CallHandler handler = [self = std::static_pointer_cast<CallOperation>(shared_from_this())](
-                                 Result<Payload> reply) { self->end(detached(std::move(reply))); };
-  rpc::Channel& channel = session.channel();
-  if (intercepted_) {
-    ticket_ = channel.call_with(intercepted_->context(), service_, method_, std::move(arguments_), deadline,
-                                std::move(handler));
-  } else {
-    ticket_ = channel.call(service_, method_, std::move(arguments_), deadline, std::move(handler));
-  }
-}
-
-void CallOperation::end(Result<Payload> reply) {
-  if (intercepted_) {
-    if (!reply) reply = outcome(std::move(reply).error());
-    Status status = intercepted_->end(reply.status(), steady_clock().now());
-    if (!status.ok()) reply = std::move(status);
-  }
-  conclude(std::move(reply));
-}
-
-void CallOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
-
-void OneWayOperation::start(Session& session) {
-  set_running(&session);
-  ticket_ =
-      session.channel().call_one_way(service_, method_, std::move(arguments_), deadline,
-                                     [self = std::static_pointer_cast<OneWayOperation>(shared_from_this())](
-                                         Status status) { self->conclude(none_or(std::move(status))); });
-}
-
-void OneWayOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
-
-void StreamOperation::start(Session& session) {
-  set_running(&session);
-  ticket_ =
-      session.channel().stream(service_, method_, std::move(arguments_), deadline, end_,
-                               [self = std::static_pointer_cast<StreamOperation>(shared_from_this())](
-                                   Result<Payload> reply) { self->conclude(detached(std::move(reply))); });
-}
-
-// It has not begun: the channel ends those that have.
-void StreamOperation::fail(Status reason) {
-  end_->stop(reason);
-  ResultOperation::fail(std::move(reason));
-}
-
-void StreamOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
 void SendOperation::start(Session& session) {
   set_running(&session);

@@ -16,7 +16,6 @@
 #include "agent/region.h"
 #include "base/future.h"
 #include "rpc/channel.h"
-#include "rpc/interceptor.h"
 #include "transport/loop.h"
 #include "transport/operation.h"
 
@@ -93,6 +92,17 @@ class ResultOperation : public PeerOperation {
   Promise<T> promise_;
 };
 
+// What was received goes to the user as bytes of its own: a receive slot is the port's, which ends with the
+// agent, and a user who keeps it would hold up the peer.
+inline Result<Payload> detached(Result<Payload> payload) {
+  if (payload) payload->detach();
+  return payload;
+}
+inline Result<None> none_or(Status status) {
+  if (!status.ok()) return status;
+  return None{};
+}
+
 class ConnectOperation final : public ResultOperation<None> {
  public:
   using ResultOperation::ResultOperation;
@@ -110,72 +120,6 @@ class RegionOperation final : public ResultOperation<RemoteRegion> {
  private:
   void cancel_started(Session& session) override;
   const std::string name_;
-  rpc::Ticket ticket_;
-};
-
-class CallOperation final : public ResultOperation<Payload> {
- public:
-  CallOperation(std::shared_ptr<Driver> driver, std::string service, std::string method, ByteVector arguments)
-      : ResultOperation(std::move(driver)),
-        service_(std::move(service)),
-        method_(std::move(method)),
-        arguments_(std::move(arguments)) {}
-  void start(Session& session) override;
-  void fail(Status reason) override { end(std::move(reason)); }
-  [[nodiscard]] std::string describe() const override;
-  // Somebody sees the call, or it has more than arguments. Before it is submitted.
-  void watch(std::unique_ptr<rpc::InterceptedCall> intercepted) { intercepted_ = std::move(intercepted); }
-
- private:
-  void cancel_started(Session& session) override;
-  void end(Result<Payload> reply);
-  const std::string service_;
-  const std::string method_;
-  ByteVector arguments_;
-  std::unique_ptr<rpc::InterceptedCall> intercepted_;
-  rpc::Ticket ticket_;
-};
-
-// A call whose answer nobody wants: ends when it has left.
-class OneWayOperation final : public ResultOperation<None> {
- public:
-  OneWayOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
-                  ByteVector arguments)
-      : ResultOperation(std::move(driver)),
-        service_(std::move(service)),
-        method_(std::move(method)),
-        arguments_(std::move(arguments)) {}
-  void start(Session& session) override;
-  [[nodiscard]] std::string describe() const override;
-
- private:
-  void cancel_started(Session& session) override;
-  const std::string service_;
-  const std::string method_;
-  ByteVector arguments_;
-  rpc::Ticket ticket_;
-};
-
-class StreamOperation final : public ResultOperation<Payload> {
- public:
-  StreamOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
-                  ByteVector arguments, std::shared_ptr<rpc::StreamEnd> end)
-      : ResultOperation(std::move(driver)),
-        service_(std::move(service)),
-        method_(std::move(method)),
-        arguments_(std::move(arguments)),
-        end_(std::move(end)) {}
-  void start(Session& session) override;
-  void fail(Status reason) override;
-  [[nodiscard]] std::string describe() const override;
-  [[nodiscard]] std::size_t weight() const override { return 0; }  // it may go on for ever
-
- private:
-  void cancel_started(Session& session) override;
-  const std::string service_;
-  const std::string method_;
-  ByteVector arguments_;
-  const std::shared_ptr<rpc::StreamEnd> end_;
   rpc::Ticket ticket_;
 };
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "agent/agent_impl.h"
-#include "agent/attached_call.h"
 #include "base/str.h"
 
 namespace slime {
@@ -81,46 +80,10 @@ Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                                Nanos deadline) {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  auto operation = std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
-                                                          std::string(method), std::move(arguments));
-  if (settings_ || agent_->intercepts()) {
-    auto intercepted = std::make_unique<rpc::InterceptedCall>(name_, service, method, settings_.get(),
-                                                              agent_->interceptors());
-    Status refusal = intercepted->begin();
-    operation->watch(std::move(intercepted));
-    if (!refusal.ok()) {
-      operation->fail(std::move(refusal).with_maybe_executed(false));
-      return operation->future();
-    }
-  }
-  return agent_->submit(name_, std::move(operation), span(deadline), wait_for_ready_);
-}
-
-Future<None> Peer::one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                               Nanos deadline) {
-  if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->submit(name_,
-                        std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
-                                                                 std::string(method), std::move(arguments)),
-                        span(deadline), wait_for_ready_);
-}
-
-std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_raw(std::string_view service,
-                                                                             std::string_view method,
-                                                                             ByteVector arguments, bool reads,
-                                                                             Nanos deadline) {
-  if (!agent_) {
-    auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
-    end->stop(no_agent());
-    return {std::move(end), Future<Payload>::ready(no_agent())};
-  }
-  auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
-  auto result =
-      agent_->submit(name_,
-                     std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
-                                                              std::string(method), std::move(arguments), end),
-                     span(deadline), wait_for_ready_);
-  return {std::move(end), std::move(result)};
+  return agent_->begin(name_,
+                       std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
+                                                              std::string(method), std::move(arguments)),
+                       settings_.get(), span(deadline), wait_for_ready_);
 }
 
 Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
@@ -128,10 +91,38 @@ Future<Payload> Peer::call_attached(std::string_view service, std::string_view m
   if (request.attachments.empty() && request.into.empty())
     return call_raw(service, method, std::move(request.body), deadline);
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->submit(name_,
-                        std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
-                                                              std::string(method), std::move(request)),
-                        span(deadline), wait_for_ready_);
+  return agent_->begin(name_,
+                       std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
+                                                             std::string(method), std::move(request)),
+                       settings_.get(), span(deadline), wait_for_ready_);
+}
+
+Future<None> Peer::one_way_attached(std::string_view service, std::string_view method,
+                                    rpc::AttachedBody request, Nanos deadline) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->begin(name_,
+                       std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
+                                                                std::string(method), std::move(request)),
+                       settings_.get(), span(deadline), wait_for_ready_);
+}
+
+std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attached(std::string_view service,
+                                                                                  std::string_view method,
+                                                                                  rpc::AttachedBody request,
+                                                                                  bool reads,
+                                                                                  Nanos deadline) {
+  if (!agent_) {
+    auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
+    end->stop(no_agent());
+    return {std::move(end), Future<Payload>::ready(no_agent())};
+  }
+  auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
+  auto result =
+      agent_->begin(name_,
+                    std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
+                                                             std::string(method), std::move(request), end),
+                    settings_.get(), span(deadline), wait_for_ready_);
+  return {std::move(end), std::move(result)};
 }
 
 Peer Peer::with_deadline(Nanos deadline) const {
@@ -140,33 +131,22 @@ Peer Peer::with_deadline(Nanos deadline) const {
   return out;
 }
 
-std::shared_ptr<rpc::CallSettings> Peer::copy_settings() const {
-  return settings_ ? std::make_shared<rpc::CallSettings>(*settings_) : std::make_shared<rpc::CallSettings>();
+Peer Peer::with_settings(std::shared_ptr<const rpc::CallSettings> settings) const {
+  Peer out = *this;
+  out.settings_ = std::move(settings);
+  return out;
 }
 
 Peer Peer::with_metadata(std::string_view key, std::string_view value, rpc::Need need) const {
-  const auto settings = copy_settings();
-  Status status = settings->metadata.set(key, value, need);
-  if (settings->problem.ok()) settings->problem = std::move(status);
-  Peer out = *this;
-  out.settings_ = settings;
-  return out;
+  return with_settings(rpc::with_metadata(settings_, key, value, need));
 }
 
 Peer Peer::with_timing(std::shared_ptr<rpc::CallTiming> into) const {
-  const auto settings = copy_settings();
-  settings->timing = std::move(into);
-  Peer out = *this;
-  out.settings_ = settings;
-  return out;
+  return with_settings(rpc::with_timing(settings_, std::move(into)));
 }
 
 Peer Peer::with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const {
-  const auto settings = copy_settings();
-  settings->interceptors.push_back(std::move(interceptor));
-  Peer out = *this;
-  out.settings_ = settings;
-  return out;
+  return with_settings(rpc::with_interceptor(settings_, std::move(interceptor)));
 }
 
 Peer Peer::wait_for_ready() const {

@@ -183,16 +183,20 @@ class Peer {
   // here.
   template <class... A>
   Future<None> one_way(std::string_view service, std::string_view method, const A&... args) {
-    return one_way_raw(service, method, rpc::encode_arguments(args...));
+    return one_way_attached(service, method, rpc::encode_attached_arguments(args...));
   }
   Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                           Nanos deadline = {});
+                           Nanos deadline = {}) {
+    return one_way_attached(service, method, {std::move(arguments)}, deadline);
+  }
+  Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
+                                Nanos deadline = {});
   // Calls a method that streams (rpc/stream.h): it reads messages of type `In` and writes some of type `Out`,
   // None for none; R is its result. The deadline is that of the whole stream.
   template <class In, class Out, class R = None, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
     auto [end, result] =
-        stream_raw(service, method, rpc::encode_arguments(args...), rpc::detail::kStreams<Out>);
+        stream_attached(service, method, rpc::encode_attached_arguments(args...), rpc::detail::kStreams<Out>);
     return {std::move(end), std::move(result)};
   }
   // The same with encoded bytes: this side of the stream, and the method's result. `reads`: messages come.
@@ -200,7 +204,14 @@ class Peer {
   std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view service,
                                                                          std::string_view method,
                                                                          ByteVector arguments, bool reads,
-                                                                         Nanos deadline = {});
+                                                                         Nanos deadline = {}) {
+    return stream_attached(service, method, {std::move(arguments)}, reads, deadline);
+  }
+  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_attached(std::string_view service,
+                                                                              std::string_view method,
+                                                                              rpc::AttachedBody request,
+                                                                              bool reads,
+                                                                              Nanos deadline = {});
   // What the peer serves, by name: methods with their parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
     return with_deadline(span(deadline))
@@ -208,15 +219,16 @@ class Peer {
   }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
-  // This peer, whose calls carry a text by this key besides what they carried (rpc/metadata.h):
+  // This peer, whose calls of every kind carry a text by this key besides what they carried (rpc/metadata.h):
   // "traceparent", a token. What is no metadata, or too much, ends every call with kInvalidArgument or
   // kResourceExhausted; a peer that takes none ends it with kUnimplemented, unless it is optional.
   [[nodiscard]] Peer with_metadata(std::string_view key, std::string_view value,
                                    rpc::Need need = rpc::Need::kRequired) const;
   // This peer, each of whose calls puts into `into` where its time went, before its future is done, whatever
-  // became of it. One call at a time.
+  // became of it; a stream the time of all of it, with its result; a one-way call, that no answer tells of,
+  // the time until it had left. One call at a time.
   [[nodiscard]] Peer with_timing(std::shared_ptr<rpc::CallTiming> into) const;
-  // This peer, whose calls pass this one behind those of the agent.
+  // This peer, whose calls of every kind pass this one behind those of the agent.
   [[nodiscard]] Peer with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
   // Calls wait for a peer that is not there yet, up to their deadline, instead of failing fast.
   [[nodiscard]] Peer wait_for_ready() const;
@@ -232,7 +244,7 @@ class Peer {
   friend class PeerAgentImpl;
   Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
-  [[nodiscard]] std::shared_ptr<rpc::CallSettings> copy_settings() const;
+  [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
   [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
 
   std::shared_ptr<PeerAgentImpl> agent_;

@@ -1,5 +1,7 @@
 #include "agent/providers.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,16 +14,9 @@ namespace {
 // Names that an error text lists; the rest is counted.
 constexpr std::size_t kShownProviders = 5;
 
-// FNV-1a, then the finisher of splitmix64: what matters is that every caller gets the same number.
-std::uint64_t score(std::string_view key, std::string_view name) {
-  std::uint64_t hash = 14695981039346656037ull;
-  const auto add = [&hash](unsigned char byte) { hash = (hash ^ byte) * 1099511628211ull; };
-  for (const char c : key) add(static_cast<unsigned char>(c));
-  add(0);
-  for (const char c : name) add(static_cast<unsigned char>(c));
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ull;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebull;
-  return hash ^ (hash >> 31);
+// What matters is that every caller gets the same number.
+std::uint64_t hash(std::string_view text, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
 bool contains(const Providers::List* list, const Provider& provider) {
@@ -78,9 +73,10 @@ template <class Admit>
 std::shared_ptr<Provider> Providers::by_key(std::string_view key, const Admit& admit) const {
   std::shared_ptr<Provider> out;
   std::uint64_t best = 0;
+  const std::uint64_t seed = hash(key, 0);
   for (const auto& provider : list_) {
     if (!admit(*provider)) continue;
-    const std::uint64_t number = score(key, provider->name);
+    const std::uint64_t number = hash(provider->name, seed);
     if (out && number <= best) continue;
     out = provider;
     best = number;

@@ -1,6 +1,7 @@
 #include "agent/proxy_call.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "agent/limits.h"
@@ -8,16 +9,32 @@
 
 namespace slime::agent {
 
-ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, ByteVector arguments,
-                     Nanos deadline)
+namespace {
+
+constexpr std::string_view kAnyProvider = "any provider";
+
+Result<Payload> to_payload(Result<Payload> outcome) { return outcome; }
+Result<Payload> to_payload(Result<None> outcome) {
+  if (!outcome) return std::move(outcome).error();
+  return Payload(rpc::encode_value(None{}));
+}
+
+}  // namespace
+
+ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, Request request, Nanos deadline)
     : agent_(std::move(agent)),
       target_(std::move(target)),
-      arguments_(std::move(arguments)),
+      request_(std::move(request)),
       deadline_(deadline_after(steady_clock().now(), deadline)),
       promise_(agent_->driver()) {}
 
-Future<Payload> ProxyCall::start() {
+Future<Payload> ProxyCall::start(Status problem) {
   Future<Payload> future = promise_.future();
+  if (Status refusal = show(); problem.ok()) problem = std::move(refusal);
+  if (!problem.ok()) {
+    finish(std::move(problem).with_maybe_executed(false));
+    return future;
+  }
   promise_.on_cancel([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel();
   });
@@ -33,15 +50,24 @@ Future<Payload> ProxyCall::start() {
   return future;
 }
 
+Status ProxyCall::show() {
+  if (request_.settings == nullptr && !agent_->intercepts()) return {};
+  intercepted_ = std::make_unique<rpc::InterceptedCall>(
+      rpc::CallNamed{
+          .peer = kAnyProvider, .service = target_.service, .method = target_.method, .kind = request_.kind},
+      request_.settings.get(), agent_->interceptors());
+  return intercepted_->begin(request_.body.attachments);
+}
+
 void ProxyCall::cancel() {
   if (agent_->forked()) return;
-  Future<Payload> under_way;
+  Task cancel_attempt;
   {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
-    under_way = under_way_;
+    cancel_attempt = std::move(cancel_attempt_);
   }
-  under_way.cancel();
+  if (cancel_attempt) cancel_attempt();
   agent_->loop().dispatch([self = shared_from_this()] { self->agent_->discovery().wake(*self); });
 }
 
@@ -52,6 +78,10 @@ bool ProxyCall::cancelled() const {
 
 void ProxyCall::finish(Result<Payload> outcome) {
   if (!outcome && executions_ > 0) outcome = std::move(outcome).error().with_maybe_executed(true);
+  if (intercepted_) {
+    Status status = intercepted_->end(outcome.status(), steady_clock().now());
+    if (!status.ok()) outcome = std::move(status);
+  }
   promise_.complete(std::move(outcome));
 }
 
@@ -93,27 +123,40 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
   if (options.idempotent && options.retry.attempt_timeout > Nanos::zero())
     left = std::min(left, options.retry.attempt_timeout);
   current_ = std::move(provider);
-  auto future = agent_->submit(
-      current_->name,
-      std::make_shared<CallOperation>(agent_->driver(), target_.service, target_.method, arguments_),
-      std::max(left, Nanos(1)), false);
+  left = std::max(left, Nanos(1));
+  // A copy for each: one that has failed gives nothing back, and the next may follow.
+  const auto& [service, method] = std::tie(target_.service, target_.method);
+  const rpc::AttachedBody& body = request_.body;
+  if (request_.kind == rpc::CallKind::kOneWay)
+    return run(std::make_shared<OneWayOperation>(agent_->driver(), service, method, body), left);
+  if (body.attachments.empty() && body.into.empty())
+    return run(std::make_shared<CallOperation>(agent_->driver(), service, method, body.body), left);
+  run(std::make_shared<AttachedCall>(agent_->driver(), service, method, body), left);
+}
+
+template <class Call>
+void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
+  if (intercepted_) call->watch(std::make_unique<rpc::InterceptedCall>(intercepted_->context()));
+  auto future = agent_->submit(current_->name, std::move(call), deadline, false);
   bool cancelled = false;
   {
     const std::lock_guard lock(mutex_);
-    under_way_ = future;
     cancelled = cancelled_;
+    if (!cancelled) cancel_attempt_ = [future]() mutable { future.cancel(); };
   }
   if (cancelled) future.cancel();
   std::move(future).then(
-      [self = shared_from_this()](Result<Payload> outcome) { self->on_outcome(std::move(outcome)); });
+      [self = shared_from_this()](auto outcome) { self->on_outcome(to_payload(std::move(outcome))); });
 }
 
 void ProxyCall::on_outcome(Result<Payload> outcome) {
   const std::shared_ptr<Provider> provider = current_;
   target_.providers->release(*provider);
+  Task over;
   {
     const std::lock_guard lock(mutex_);
-    under_way_ = {};
+    over = std::move(cancel_attempt_);
+    cancel_attempt_ = {};
   }
   if (outcome) return finish(std::move(outcome));
   Status status = std::move(outcome).error();

@@ -8,7 +8,10 @@
 #include "agent/discovery.h"
 #include "agent/providers.h"
 #include "agent/service_proxy.h"
+#include "base/function.h"
 #include "base/future.h"
+#include "rpc/attachment.h"
+#include "rpc/interceptor.h"
 
 namespace slime::agent {
 
@@ -24,9 +27,16 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
     std::string service;  // what is called of them: theirs, or one that every peer has
     std::string method;
   };
-  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, ByteVector arguments, Nanos deadline);
+  // What is asked of whoever takes it.
+  struct Request {
+    rpc::CallKind kind = rpc::CallKind::kPlain;  // a one-way call has left in the end, and none for its value
+    rpc::AttachedBody body;
+    std::shared_ptr<const rpc::CallSettings> settings{};  // null: none
+  };
+  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, Request request, Nanos deadline);
 
-  Future<Payload> start();
+  // `problem`: why it cannot even begin.
+  Future<Payload> start(Status problem);
 
  private:
   enum class Verdict { kEnd, kNext, kAgain };
@@ -34,6 +44,9 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void go_on() noexcept override;
   void try_next();
   void attempt(std::shared_ptr<Provider> provider);
+  template <class Call>
+  void run(std::shared_ptr<Call> call, Nanos deadline);
+  [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);
@@ -48,21 +61,23 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   const std::shared_ptr<PeerAgentImpl> agent_;
   const Target target_;
-  const ByteVector arguments_;
+  const Request request_;
   const TimePoint deadline_;
   Promise<Payload> promise_;
 
+  std::unique_ptr<rpc::InterceptedCall> intercepted_;  // those who see the call see it once; null: nobody
+
   Providers::List tried_;  // in this round
   std::shared_ptr<Provider> current_;
-  Status last_;                // why the last provider was of no use
-  std::uint64_t answer_ = 0;   // of the registry, that this call has waited for
-  bool must_have_ = false;     // one said that there is no such method
-  bool waits_again_ = false;   // for an answer, after a while
-  int executions_ = 0;         // attempts that may have been executed
-  int rounds_ = 0;             // of them, after which all providers were tried anew
-  Nanos pause_{};              // before the next of them, or before the next round
-  mutable std::mutex mutex_;   // guards what follows
-  Future<Payload> under_way_;  // an attempt
+  Status last_;               // why the last provider was of no use
+  std::uint64_t answer_ = 0;  // of the registry, that this call has waited for
+  bool must_have_ = false;    // one said that there is no such method
+  bool waits_again_ = false;  // for an answer, after a while
+  int executions_ = 0;        // attempts that may have been executed
+  int rounds_ = 0;            // of them, after which all providers were tried anew
+  Nanos pause_{};             // before the next of them, or before the next round
+  mutable std::mutex mutex_;  // guards what follows
+  Task cancel_attempt_;       // that is under way
   bool cancelled_ = false;
 };
 

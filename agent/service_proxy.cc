@@ -35,38 +35,62 @@ ServiceProxy::ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr
       options_(std::make_shared<const ProxyOptions>(std::move(options))),
       service_(std::move(service)) {}
 
-Future<rpc::Payload> ServiceProxy::start(std::string_view service, std::string_view method,
-                                         ByteVector arguments, Nanos deadline) const {
+Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view service,
+                                         std::string_view method, rpc::AttachedBody request,
+                                         Nanos deadline) const {
   if (!agent_)
     return Future<rpc::Payload>::ready(
         Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
-  if (Status refused = agent_->refusal(); !refused.ok()) return Future<rpc::Payload>::ready(refused);
-  Status valid = ctrl::check_name("service", service_);
-  if (valid.ok()) valid = options_->validate();
-  if (valid.ok() && !agent_->discovery().usable())
-    valid = Status(Code::kInvalidArgument,
-                   str("service \"", service_,
-                       "\": this agent has no registry to find providers in: set ctrl_url, "
-                       "or call a peer"));
-  if (!valid.ok()) return Future<rpc::Payload>::ready(std::move(valid));
+  Status problem = agent_->refusal();
+  if (problem.ok()) problem = ctrl::check_name("service", service_);
+  if (problem.ok()) problem = options_->validate();
+  if (problem.ok() && !agent_->discovery().usable())
+    problem = Status(Code::kInvalidArgument,
+                     str("service \"", service_,
+                         "\": this agent has no registry to find providers in: set ctrl_url, "
+                         "or call a peer"));
   Nanos span = deadline == Nanos::zero() ? options_->deadline : deadline;
   if (span == Nanos::zero()) span = agent_->options().deadline;
   return std::make_shared<agent::ProxyCall>(
              agent_,
              agent::ProxyCall::Target{providers_, favorite_, options_, std::string(service),
                                       std::string(method)},
-             std::move(arguments), span)
-      ->start();
+             agent::ProxyCall::Request{kind, std::move(request), settings_}, span)
+      ->start(std::move(problem));
 }
 
-Future<rpc::Payload> ServiceProxy::call_raw(std::string_view method, ByteVector arguments,
+Future<rpc::Payload> ServiceProxy::call_attached(std::string_view method, rpc::AttachedBody request,
+                                                 Nanos deadline) const {
+  return start(rpc::CallKind::kPlain, service_, method, std::move(request), deadline);
+}
+
+Future<None> ServiceProxy::one_way_attached(std::string_view method, rpc::AttachedBody request,
                                             Nanos deadline) const {
-  return start(service_, method, std::move(arguments), deadline);
+  return rpc::decode_future<void>(
+      start(rpc::CallKind::kOneWay, service_, method, std::move(request), deadline));
 }
 
 Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos deadline) const {
-  return rpc::decode_future<rpc::ServiceInfo>(
-      start(rpc::kReflectionService, "service", rpc::encode_arguments(service_), deadline));
+  return rpc::decode_future<rpc::ServiceInfo>(start(rpc::CallKind::kPlain, rpc::kReflectionService, "service",
+                                                    {rpc::encode_arguments(service_)}, deadline));
+}
+
+ServiceProxy ServiceProxy::with_settings(std::shared_ptr<const rpc::CallSettings> settings) const {
+  ServiceProxy out = *this;
+  out.settings_ = std::move(settings);
+  return out;
+}
+
+ServiceProxy ServiceProxy::with_metadata(std::string_view key, std::string_view value, rpc::Need need) const {
+  return with_settings(rpc::with_metadata(settings_, key, value, need));
+}
+
+ServiceProxy ServiceProxy::with_timing(std::shared_ptr<rpc::CallTiming> into) const {
+  return with_settings(rpc::with_timing(settings_, std::move(into)));
+}
+
+ServiceProxy ServiceProxy::with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const {
+  return with_settings(rpc::with_interceptor(settings_, std::move(interceptor)));
 }
 
 ServiceProxy ServiceProxy::with(ProxyOptions options) const {

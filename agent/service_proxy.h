@@ -10,7 +10,9 @@
 #include "base/clock.h"
 #include "base/future.h"
 #include "base/result.h"
+#include "rpc/attachment.h"
 #include "rpc/codec.h"
+#include "rpc/interceptor.h"
 #include "rpc/payload.h"
 #include "rpc/reflection.h"
 
@@ -67,9 +69,20 @@ class ServiceProxy {
   // As Peer::call: call<int>("add", 1, 2).
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... args) const {
-    return rpc::decode_future<R>(call_raw(method, rpc::encode_arguments(args...)));
+    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)));
   }
-  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const;
+  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const {
+    return call_attached(method, {std::move(arguments)}, deadline);
+  }
+  Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
+                                     Nanos deadline = {}) const;
+  // As Peer::one_way: done once it has left to a live provider, and never sent twice.
+  template <class... A>
+  Future<None> one_way(std::string_view method, const A&... args) const {
+    return one_way_attached(method, rpc::encode_attached_arguments(args...));
+  }
+  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request,
+                                Nanos deadline = {}) const;
   // What a live provider says of the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
 
@@ -78,6 +91,12 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
+  // As those of Peer. What a call carries goes to each provider that it is tried with, its times are those of
+  // all attempts together, and interceptors see it once.
+  [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
+                                           rpc::Need need = rpc::Need::kRequired) const;
+  [[nodiscard]] ServiceProxy with_timing(std::shared_ptr<rpc::CallTiming> into) const;
+  [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
   // JSON: the service, and of each provider that is known: name, address, calls in flight, whether it is
@@ -89,13 +108,16 @@ class ServiceProxy {
   ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::Providers> providers,
                std::string service, ProxyOptions options);
   [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
-  [[nodiscard]] Future<rpc::Payload> start(std::string_view service, std::string_view method,
-                                           ByteVector arguments, Nanos deadline) const;
+  [[nodiscard]] ServiceProxy with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
+  [[nodiscard]] Future<rpc::Payload> start(rpc::CallKind kind, std::string_view service,
+                                           std::string_view method, rpc::AttachedBody request,
+                                           Nanos deadline) const;
 
   std::shared_ptr<PeerAgentImpl> agent_;
   std::shared_ptr<agent::Providers> providers_;
   std::shared_ptr<agent::Favorite> favorite_;
   std::shared_ptr<const ProxyOptions> options_;
+  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
   std::string service_;
 };
 

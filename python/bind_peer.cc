@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/py_agent.h"
+#include "python/py_call.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -83,40 +84,31 @@ nb::object recv(const PyPeer& self, nb::handle tag, Seconds deadline) {
       [](Payload& payload) { return nb::bytes(payload.bytes().data(), payload.bytes().size()); });
 }
 
-// Entries of metadata: key, value, and whether the call may be made without.
-using PyMetadata = std::vector<std::tuple<std::string, std::string, bool>>;
-
 nb::object call_raw(const PyPeer& self, std::string_view service, std::string_view method,
                     nb::handle arguments, Seconds deadline, nb::handle decode,
                     const std::optional<PyMetadata>& metadata, bool timing) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
-  std::shared_ptr<rpc::CallTiming> told;
-  Future<Payload> future;
+  const Nanos nanos = deadline_from(deadline);
   if (!metadata && !timing) {
-    future = self.peer().call_raw(service, method, std::move(body), deadline_from(deadline));
-  } else {
-    Peer peer = self.peer();
-    if (timing) peer = peer.with_timing(told = std::make_shared<rpc::CallTiming>());
-    for (const auto& [key, value, optional] : metadata.value_or(PyMetadata()))
-      peer = peer.with_metadata(key, value, optional ? rpc::Need::kOptional : rpc::Need::kRequired);
-    future = peer.call_raw(service, method, std::move(body), deadline_from(deadline));
+    return make_call_future(self.peer().call_raw(service, method, std::move(body), nanos), self.agent(),
+                            decode, nullptr);
   }
-  return make_future(
-      std::move(future), self.agent(),
-      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
-        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-        return nb::cast(PyPayload(kept));
-      },
-      decode.is_none() ? nb::object() : nb::borrow(decode), std::move(told));
+  auto told = times_if(timing);
+  Peer peer = carrying(self.peer(), metadata, told);
+  return make_call_future(peer.call_raw(service, method, std::move(body), nanos), self.agent(), decode,
+                          std::move(told));
 }
 
 nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                       nb::handle arguments, Seconds deadline) {
+                       nb::handle arguments, Seconds deadline, const std::optional<PyMetadata>& metadata,
+                       bool timing) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
-  return make_future(self.peer().one_way_raw(service, method, std::move(body), deadline_from(deadline)),
-                     self.agent());
+  auto told = times_if(timing);
+  Peer peer = carrying(self.peer(), metadata, told);
+  return make_future(peer.one_way_raw(service, method, std::move(body), deadline_from(deadline)),
+                     self.agent(), std::move(told));
 }
 
 void bind_operations(nb::class_<PyPeer>& peer) {
@@ -172,10 +164,14 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
            "tells\nwhere the time went.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(),
+           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
-                   "deadline: float | None = None) -> Future"),
-           "A call whose answer nobody wants, with an encoded msgpack array; done once it has left.");
+                   "deadline: float | None = None, "
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> Future"),
+           "A call whose answer nobody wants, with an encoded msgpack array; done once it has left. "
+           "`metadata` "
+           "and\n`timing` as of call_raw; the time is that until it had left.");
 }
 
 }  // namespace

@@ -1,4 +1,11 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
 #include "python/py_agent.h"
+#include "python/py_call.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -43,16 +50,25 @@ Balance balance_from(std::string_view name) {
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                    std::optional<double> deadline, nb::handle decode) {
+                    std::optional<double> deadline, nb::handle decode,
+                    const std::optional<PyMetadata>& metadata, bool timing) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
-  return make_future(
-      self.proxy().call_raw(method, std::move(body), deadline_from(deadline)), self.agent(),
-      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
-        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-        return nb::cast(PyPayload(kept));
-      },
-      decode.is_none() ? nb::object() : nb::borrow(decode));
+  auto told = times_if(timing);
+  const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
+  return make_call_future(proxy.call_raw(method, std::move(body), deadline_from(deadline)), self.agent(),
+                          decode, std::move(told));
+}
+
+nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
+                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata,
+                       bool timing) {
+  const PinnedMemory memory = PinnedMemory::of(arguments);
+  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  auto told = times_if(timing);
+  const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
+  return make_future(proxy.one_way_attached(method, {std::move(body)}, deadline_from(deadline)), self.agent(),
+                     std::move(told));
 }
 
 PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backoff, double backoff_max,
@@ -94,10 +110,19 @@ void bind_proxy(nb::module_& m) {
            nb::arg("attempt_timeout") = nb::none(),
            "This proxy, whose calls are repeated when they may have been executed.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
+           nb::arg("timing") = false,
            nb::sig("def call_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
-                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
-           "As Peer.call_raw.");
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> Future"),
+           "As Peer.call_raw; the time is that of all attempts together.")
+      .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> Future"),
+           "As Peer.one_way_raw.");
 }
 
 }  // namespace slime::python

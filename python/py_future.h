@@ -86,8 +86,10 @@ nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::
   return nb::cast(PyFuture(std::make_shared<FutureOf<T, Convert>>(std::move(future), std::move(convert)),
                            std::move(agent), std::move(decode), std::move(timing)));
 }
-inline nb::object make_future(Future<None> future, nb::object agent) {
-  return make_future(std::move(future), std::move(agent), [](None&) { return nb::none(); });
+inline nb::object make_future(Future<None> future, nb::object agent,
+                              std::shared_ptr<rpc::CallTiming> timing = nullptr) {
+  const auto nothing = [](None&) { return nb::none(); };
+  return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing));
 }
 
 }  // namespace slime::python

@@ -65,56 +65,56 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-// Into each of its callers, so that plain calls pay nothing for the others.
-template <class H>
-[[gnu::always_inline]] inline Ticket ChannelImpl::begin_call(std::string_view service,
-                                                             std::string_view method, ByteVector&& body,
-                                                             TimePoint deadline, H&& handler,
-                                                             const CallContext* context, std::uint8_t flags) {
+// Into each of its callers, so that plain calls pay nothing for the others: those have only bytes, and no
+// context.
+template <class Body, class H>
+[[gnu::always_inline]] inline Ticket ChannelImpl::begin_call(const CallSpec& spec, Body&& body, H&& handler,
+                                                             std::uint8_t flags, std::uint64_t into) {
   const Scope scope(*this, false);
   ++counters_.calls;
+  constexpr bool kPlain = std::is_same_v<Body, ByteVector>;
+  const bool extended = !kPlain && spec.context != nullptr;
+  if (extended) watch(spec.context, handler);
   Status status = admission(Kind::kCall);
   std::uint32_t* id = nullptr;
-  if (status.ok()) status = find_method(service, method, id);
+  if (status.ok()) status = find_method(spec.service, spec.method, id);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
 
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
   frame.header.flags = flags & wire::kFlagStream;
-  frame.deadline = deadline;
+  frame.deadline = spec.deadline;
   frame.one_way = flags == wire::kFlagOneWay;
   if (id != nullptr) frame.header.method = *id;
-  if (frame.header.method == 0) frame.text = wire::encode_names(service, method);
-  if (context != nullptr) status = put_context(frame, *context);
+  if (frame.header.method == 0) frame.text = wire::encode_names(spec.service, spec.method);
+  if (extended) status = put_context(frame, *spec.context);
   Handle lent;
   if (status.ok()) status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
-  const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), deadline);
+  const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), spec.deadline);
   pending->lent = lent;
+  if (!kPlain) pending->tag = into;
   pending->method_id = id;
-  return ask(handle, std::move(frame));
+  if (extended) keep_context(handle, spec.context);
+  return ask(handle, spec.deadline, std::move(frame));
 }
 
-Ticket ChannelImpl::call(std::string_view service, std::string_view method, ByteVector body,
-                         TimePoint deadline, CallHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr, 0);
+Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
+  if (spec.context != nullptr) [[unlikely]]
+    return ask_attached(spec, {std::move(body)}, std::move(handler), 0);
+  return begin_call(spec, std::move(body), std::move(handler), 0, 0);
 }
 
-Ticket ChannelImpl::call_one_way(std::string_view service, std::string_view method, ByteVector body,
-                                 TimePoint deadline, DoneHandler handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr,
-                    wire::kFlagOneWay);
+Ticket ChannelImpl::call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) {
+  return begin_call(spec, std::move(request), std::move(handler), wire::kFlagOneWay, 0);
 }
 
-Ticket ChannelImpl::ask_stream(std::string_view service, std::string_view method, ByteVector&& body,
-                               TimePoint deadline, CallHandler&& handler) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), nullptr,
-                    wire::kFlagStream);
-}
-
-Ticket ChannelImpl::ask_extended(std::string_view service, std::string_view method, ByteVector&& body,
-                                 TimePoint deadline, CallHandler&& handler, const CallContext& context) {
-  return begin_call(service, method, std::move(body), deadline, std::move(handler), &context, 0);
+// Of any kind that is answered.
+Ticket ChannelImpl::ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
+                                 std::uint8_t flags) {
+  std::uint64_t into = 0;
+  if (!request.into.empty()) handler = keep_destinations(std::move(request.into), std::move(handler), into);
+  return begin_call(spec, std::move(request), std::move(handler), flags, into);
 }
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
@@ -154,7 +154,7 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
   if (!status.ok()) return refuse(Kind::kSend, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kSend, std::move(handler), deadline);
   pending->lent = lent;
-  return ask(handle, std::move(frame));
+  return ask(handle, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
@@ -168,7 +168,7 @@ Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, Reg
   OutFrame frame;
   frame.header.type = wire::FrameType::kRegionLookup;
   ByteWriter(frame.text).append(as_bytes(name));
-  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, std::move(frame));
+  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
@@ -177,7 +177,7 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
   if (!status.ok()) return refuse(Kind::kPing, std::move(handler), std::move(status));
   OutFrame frame;
   frame.header.type = wire::FrameType::kPing;
-  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, std::move(frame));
+  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) {
@@ -249,8 +249,7 @@ std::pair<Handle, ChannelImpl::Pending*> ChannelImpl::add_pending(Kind kind, Han
 }
 
 // What can wait is done once the frame has left.
-Ticket ChannelImpl::ask(Handle handle, OutFrame&& frame) {
-  const TimePoint deadline = pending_.find(handle)->deadline;
+Ticket ChannelImpl::ask(Handle handle, TimePoint deadline, OutFrame&& frame) {
   frame.pending = handle;
   frame.header.id = handle.packed();
   if (deadline != kNever && deadline <= loop_.now()) {

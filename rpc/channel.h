@@ -76,6 +76,17 @@ struct Ticket {
   std::uint64_t value = 0;  // 0: it was refused or is over already; its handler ran or will run by itself
 };
 
+// What every kind of call has besides its body. The names are only read while it is begun.
+struct CallSpec {
+  std::string_view service;
+  std::string_view method;
+  TimePoint deadline = kNever;
+  // Metadata, and the wish to know where the time goes, or null. One for each call, of whatever kind; it is
+  // read and written until the call's handler is called. To a peer that takes no metadata: kUnimplemented,
+  // and nothing is sent, if an entry is required; else the call is made without, and its times are not told.
+  std::shared_ptr<CallContext> context{};
+};
+
 // The mailbox protocol over one endpoint, of which it is the receiver: calls, user messages, region look-up,
 // ping. Both ends call each other on it. Every handler given to it is called exactly once, on the loop, never
 // from inside the call that was given it. Thread: the loop. Lifetime: destroy it on the loop, outside its
@@ -90,29 +101,21 @@ class Channel {
 
   // Calls a method; the reply's payload, or the error with maybe_executed() set right. Refusals (too many
   // calls, full queue, closed) come through the handler too.
-  virtual Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
-                      CallHandler handler) = 0;
-  // Calls a method whose answer nobody wants: OK once the request has left, after which only the end of the
-  // connection can lose it. Failures are told to the owner.
-  virtual Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body,
-                              TimePoint deadline, DoneHandler handler) = 0;
-  // The same with metadata, or timed; `context` is read and written until the handler is called. To a peer
-  // that takes no metadata kUnimplemented, and nothing is sent, if an entry is required; else it is called
-  // without, and its times are not told.
-  virtual Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service,
-                           std::string_view method, ByteVector body, TimePoint deadline,
-                           CallHandler handler) = 0;
-  // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
-  // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no
-  // streams.
-  virtual Ticket stream(std::string_view service, std::string_view method, ByteVector body,
-                        TimePoint deadline, std::shared_ptr<StreamEnd> stream, CallHandler handler) = 0;
+  virtual Ticket call(const CallSpec& spec, ByteVector body, CallHandler handler) = 0;
   // The same with attachments beside the body, and memory that those of the reply are read into: that is not
   // touched any more once the handler is called, for which a call that has timed out or was cancelled waits
   // while a read into it is under way. kUnimplemented when the peer knows no attachments; kInvalidArgument
   // when one of the reply's does not fit where it should go.
-  virtual Ticket call_attached(std::string_view service, std::string_view method, AttachedBody request,
-                               TimePoint deadline, CallHandler handler) = 0;
+  virtual Ticket call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) = 0;
+  // Calls a method whose answer nobody wants: OK once the request has left, after which only the end of the
+  // connection can lose it. Failures are told to the owner. The request names no memory for a reply. No
+  // answer tells times: those of its context are all network.
+  virtual Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) = 0;
+  // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
+  // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no
+  // streams. The deadline and the times are those of all of it.
+  virtual Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
+                        CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
   // The next message with this tag, in order of arrival.

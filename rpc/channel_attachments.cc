@@ -11,28 +11,8 @@ namespace slime::rpc {
 
 // --------------------------------------------------------------------------------------------------- sending
 
-Ticket ChannelImpl::call_attached(std::string_view service, std::string_view method, AttachedBody request,
-                                  TimePoint deadline, CallHandler handler) {
-  const Scope scope(*this, false);
-  ++counters_.calls;
-  std::uint64_t into = 0;
-  if (!request.into.empty()) handler = keep_destinations(std::move(request.into), std::move(handler), into);
-  Status status = admission(Kind::kCall);
-  std::uint32_t* id = nullptr;
-  if (status.ok()) status = find_method(service, method, id);
-  OutFrame frame;
-  frame.header.type = wire::FrameType::kRequest;
-  frame.deadline = deadline;
-  if (id != nullptr) frame.header.method = *id;
-  if (frame.header.method == 0 && status.ok()) frame.text = wire::encode_names(service, method);
-  Handle lent;
-  if (status.ok()) status = put_attached(frame, std::move(request), lent);
-  if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
-  const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), deadline);
-  pending->lent = lent;
-  pending->method_id = id;
-  pending->tag = into;
-  return ask(handle, std::move(frame));
+Ticket ChannelImpl::call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) {
+  return ask_attached(spec, std::move(request), std::move(handler), 0);
 }
 
 // They are found by a number of their own, and go with the handler.
@@ -47,7 +27,7 @@ CallHandler ChannelImpl::keep_destinations(Destinations&& into, CallHandler&& ha
 }
 
 // A table of the attachments, then the body: in the frame as far as it fits, else lent.
-Status ChannelImpl::put_attached(OutFrame& frame, AttachedBody&& body, Handle& lent) {
+Status ChannelImpl::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent) {
   if (body.attachments.empty()) return put_body(frame, std::move(body.body), lent);
   SLIME_TRY(check_attached(body));
   std::size_t whole = 16 + body.body.size();
@@ -161,7 +141,7 @@ void ChannelImpl::send_known_answer(Handle handle, const Served& served, Result<
   frame.header.method = served.method;
   Handle lent;
   AttachedBody body{.body = std::move(*reply), .attachments = std::move(fate.attachments)};
-  Status status = put_attached(frame, std::move(body), lent);
+  Status status = put_body(frame, std::move(body), lent);
   if (!status.ok()) {
     status = std::move(status).with_context("the reply").with_maybe_executed(true);
     if (served.timed) return send_reply(served, std::move(status), times);

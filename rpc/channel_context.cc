@@ -4,7 +4,7 @@
 #include "base/str.h"
 #include "rpc/channel_impl.h"
 
-// What few calls have: metadata, and the wish to know where the time went. Others pass by here.
+// What few calls have, of any kind: metadata, and the wish to know where the time went. Others pass by here.
 namespace slime::rpc {
 namespace {
 
@@ -18,20 +18,24 @@ Nanos span_of(std::uint64_t nanos) {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-Ticket ChannelImpl::call_with(std::shared_ptr<CallContext> context, std::string_view service,
-                              std::string_view method, ByteVector body, TimePoint deadline,
-                              CallHandler handler) {
+// Before its caller hears of the end of a call, its context is its own again, with the times.
+template <class Ended>
+void ChannelImpl::watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler) {
   if (context->began == TimePoint{}) context->began = loop_.clock().now();
-  CallHandler watched = [this, context, handler = std::move(handler)](Result<Payload> reply) mutable {
+  context->timing = {};
+  context->ticket = 0;
+  handler = [this, context, inner = std::move(handler)](Ended ended) mutable {
     contexts_.erase(context->ticket);
     context->finish(loop_.clock().now());
-    handler(std::move(reply));
+    inner(std::move(ended));
   };
-  const CallContext& asked = *context;
-  const Ticket ticket = ask_extended(service, method, std::move(body), deadline, std::move(watched), asked);
-  context->ticket = ticket.value;
-  if (ticket.value != 0) contexts_.emplace(ticket.value, std::move(context));
-  return ticket;
+}
+template void ChannelImpl::watch(const std::shared_ptr<CallContext>&, CallHandler&);
+template void ChannelImpl::watch(const std::shared_ptr<CallContext>&, DoneHandler&);
+
+void ChannelImpl::keep_context(Handle call, const std::shared_ptr<CallContext>& context) {
+  context->ticket = call.packed();
+  contexts_.emplace(call.packed(), context);
 }
 
 Status ChannelImpl::no_metadata() const {
@@ -39,13 +43,14 @@ Status ChannelImpl::no_metadata() const {
                 str(options_.peer_name, " takes no metadata, which this call needs: upgrade it"));
 }
 
-// Behind the names, if they are there.
+// Behind the names, if they are there. Nobody waits for the times of a one-way call.
 Status ChannelImpl::put_context(OutFrame& frame, const CallContext& context) const {
-  if (context.metadata.empty() && !context.timed) return {};
+  const bool timed = context.timed && !frame.one_way;
+  if (context.metadata.empty() && !timed) return {};
   if (ready_ && (peer_.optional_features & wire::kFeatureMetadata) == 0)
     return context.metadata.has_required() ? no_metadata() : Status();
   frame.header.flags |= wire::kFlagMetadata;
-  wire::encode_extras(context.metadata, context.timed, frame.text);
+  wire::encode_extras(context.metadata, timed, frame.text);
   return {};
 }
 

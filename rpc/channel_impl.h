@@ -29,16 +29,11 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   ~ChannelImpl() override;
   void start();
 
-  Ticket call(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
-              CallHandler handler) override;
-  Ticket call_one_way(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
-                      DoneHandler handler) override;
-  Ticket call_with(std::shared_ptr<CallContext> context, std::string_view service, std::string_view method,
-                   ByteVector body, TimePoint deadline, CallHandler handler) override;
-  Ticket stream(std::string_view service, std::string_view method, ByteVector body, TimePoint deadline,
-                std::shared_ptr<StreamEnd> stream, CallHandler handler) override;
-  Ticket call_attached(std::string_view service, std::string_view method, AttachedBody request,
-                       TimePoint deadline, CallHandler handler) override;
+  Ticket call(const CallSpec& spec, ByteVector body, CallHandler handler) override;
+  Ticket call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) override;
+  Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) override;
+  Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
+                CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
@@ -212,17 +207,14 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   };
 
   // channel.cc: what we ask for, how it ends
-  template <class H>
-  Ticket begin_call(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
-                    H&& handler, const CallContext* context, std::uint8_t flags);
-  Ticket ask_stream(std::string_view service, std::string_view method, ByteVector&& body, TimePoint deadline,
-                    CallHandler&& handler);
-  Ticket ask_extended(std::string_view service, std::string_view method, ByteVector&& body,
-                      TimePoint deadline, CallHandler&& handler, const CallContext& context);
+  template <class Body, class H>
+  Ticket begin_call(const CallSpec& spec, Body&& body, H&& handler, std::uint8_t flags, std::uint64_t into);
+  Ticket ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
+                      std::uint8_t flags);
   Status admission(Kind kind) const;
   Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
-  Ticket ask(Handle handle, OutFrame&& frame);
+  Ticket ask(Handle handle, TimePoint deadline, OutFrame&& frame);
   std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
   void finish(Handle handle, Outcome&& outcome);
   void finish_call(Handle handle, Pending& pending, Payload&& reply);
@@ -251,6 +243,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel_send.cc
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
   Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent);
+  Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);  // channel_attachments.cc
   Status lend(OutFrame& frame, ByteVector&& body, Handle& lent);
   bool try_send(OutFrame& frame);
   void on_send_failed(Status status);
@@ -265,7 +258,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
 
   // channel_attachments.cc
-  Status put_attached(OutFrame& frame, AttachedBody&& body, Handle& lent);
   Status check_attached(const AttachedBody& body) const;
   Status lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry);
   [[nodiscard]] Status no_attachments() const;
@@ -320,7 +312,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // channel_context.cc: metadata and timing
   [[nodiscard]] Status no_metadata() const;
+  template <class Ended>
+  void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler);
   Status put_context(OutFrame& frame, const CallContext& context) const;
+  void keep_context(Handle call, const std::shared_ptr<CallContext>& context);
   void withdraw_contexts();
   void extend(CallInfo& info, const wire::Frame& frame, Handle served);
   Status take_times(const wire::Frame& frame);

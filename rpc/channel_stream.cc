@@ -34,8 +34,8 @@ ChannelImpl::Stream& ChannelImpl::add_stream(std::shared_ptr<StreamEnd> end, std
 // ------------------------------------------------------------------------------------------------- the
 // caller
 
-Ticket ChannelImpl::stream(std::string_view service, std::string_view method, ByteVector body,
-                           TimePoint deadline, std::shared_ptr<StreamEnd> stream, CallHandler handler) {
+Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
+                           CallHandler handler) {
   const Scope scope(*this, false);
   SLIME_CHECK(stream != nullptr);
   const std::uint64_t key = streams().last_key + 1;
@@ -52,10 +52,11 @@ Ticket ChannelImpl::stream(std::string_view service, std::string_view method, By
   };
   if (ready_ && (peer_.optional_features & wire::kFeatureStreams) == 0) {
     ++counters_.calls;
+    if (spec.context != nullptr) watch(spec.context, ends);
     return refuse(Kind::kCall, std::move(ends),
                   Status(Code::kUnimplemented, str(options_.peer_name, " knows no streams: upgrade it")));
   }
-  const Ticket ticket = ask_stream(service, method, std::move(body), deadline, std::move(ends));
+  const Ticket ticket = ask_attached(spec, std::move(request), std::move(ends), wire::kFlagStream);
   if (ticket.value != 0) pump(add_stream(std::move(stream), ticket.value, false));
   return ticket;
 }

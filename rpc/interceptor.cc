@@ -106,10 +106,44 @@ CallTiming CallExtras::times(TimePoint now) const {
 // -------------------------------------------------------------------------------------------------- the
 // client
 
-InterceptedCall::InterceptedCall(std::string_view peer, std::string_view service, std::string_view method,
-                                 const CallSettings* settings,
+namespace {
+
+std::shared_ptr<CallSettings> copy_of(const std::shared_ptr<const CallSettings>& settings) {
+  return settings ? std::make_shared<CallSettings>(*settings) : std::make_shared<CallSettings>();
+}
+
+}  // namespace
+
+std::shared_ptr<const CallSettings> with_metadata(const std::shared_ptr<const CallSettings>& settings,
+                                                  std::string_view key, std::string_view value, Need need) {
+  auto out = copy_of(settings);
+  Status status = out->metadata.set(key, value, need);
+  if (out->problem.ok()) out->problem = std::move(status);
+  return out;
+}
+
+std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const CallSettings>& settings,
+                                                std::shared_ptr<CallTiming> into) {
+  auto out = copy_of(settings);
+  out->timing = std::move(into);
+  return out;
+}
+
+std::shared_ptr<const CallSettings> with_interceptor(const std::shared_ptr<const CallSettings>& settings,
+                                                     std::shared_ptr<ClientInterceptor> interceptor) {
+  auto out = copy_of(settings);
+  out->interceptors.push_back(std::move(interceptor));
+  return out;
+}
+
+InterceptedCall::InterceptedCall(const CallNamed& named, const CallSettings* settings,
                                  const std::vector<std::shared_ptr<ClientInterceptor>>& common)
-    : peer_(peer), service_(service), method_(method), interceptors_(common) {
+    : peer_(named.peer),
+      service_(named.service),
+      method_(named.method),
+      kind_(named.kind),
+      context_(std::make_shared<CallContext>()),
+      interceptors_(common) {
   context_->began = steady_clock().now();
   if (settings == nullptr) return;
   context_->metadata = settings->metadata;
@@ -119,11 +153,11 @@ InterceptedCall::InterceptedCall(std::string_view peer, std::string_view service
   problem_ = settings->problem;
 }
 
-Status InterceptedCall::begin() {
+Status InterceptedCall::begin(std::span<const Attachment> attachments) {
   SLIME_TRY(problem_);
   for (; passed_ < interceptors_.size(); ++passed_) {
     SLIME_TRY(guarded("a client interceptor", [&] {
-      ClientCall intercepted = call();
+      ClientCall intercepted = call(attachments);
       return interceptors_[passed_]->before(intercepted);
     }));
   }
@@ -134,7 +168,7 @@ Status InterceptedCall::end(Status outcome, TimePoint now) {
   context_->finish(now);
   for (; passed_ > 0; --passed_) {
     Status failure = guarded("a client interceptor", [&] {
-      interceptors_[passed_ - 1]->after(call(), outcome, context_->timing);
+      interceptors_[passed_ - 1]->after(call({}), outcome, context_->timing);
       return Status();
     });
     if (!failure.ok()) {

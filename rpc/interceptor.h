@@ -4,12 +4,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "rpc/attachment.h"
 #include "rpc/metadata.h"
 #include "rpc/service.h"
 #include "rpc/tracing.h"
@@ -36,17 +38,25 @@ class ServerInterceptor {
   virtual void after(const CallInfo& info, const Status& outcome, const CallTiming& times);
 };
 
+enum class CallKind : std::uint8_t {
+  kPlain,
+  kOneWay,  // ends when it has left; what becomes of it then no interceptor of its client sees
+  kStream,  // ends with the result of its method; what it reads and writes until then passes nobody
+};
+
 // A call before it leaves.
 struct ClientCall {
-  std::string_view peer;
+  std::string_view peer;  // of a ServiceProxy "any provider"
   std::string_view service;
   std::string_view method;
   Metadata& metadata;
-  bool& timed;  // whether to ask for the server's part of the time
+  bool& timed;  // whether to ask for the server's part of the time; of a one-way call nobody can tell
+  CallKind kind = CallKind::kPlain;
+  std::span<const Attachment> attachments{};  // of its arguments; in before() only
 };
 
-// Sees the calls of an agent or a peer, in the caller's thread, and how they ended. Order and exceptions as
-// above.
+// Sees the calls of an agent or a peer, of every kind, in the caller's thread, and how they ended. Order and
+// exceptions as above.
 class ClientInterceptor {
  public:
   virtual ~ClientInterceptor() = default;
@@ -74,6 +84,14 @@ struct CallSettings {
   Status problem{};                      // why these cannot be: every call ends with it
 };
 
+// These settings (null: none) with one more.
+std::shared_ptr<const CallSettings> with_metadata(const std::shared_ptr<const CallSettings>& settings,
+                                                  std::string_view key, std::string_view value, Need need);
+std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const CallSettings>& settings,
+                                                std::shared_ptr<CallTiming> into);
+std::shared_ptr<const CallSettings> with_interceptor(const std::shared_ptr<const CallSettings>& settings,
+                                                     std::shared_ptr<ClientInterceptor> interceptor);
+
 // Those of an agent. Thread: any.
 class ClientInterceptors {
  public:
@@ -94,25 +112,37 @@ class ClientInterceptors {
   std::atomic<bool> any_{false};
 };
 
+// Whose call of what it is.
+struct CallNamed {
+  std::string_view peer;
+  std::string_view service;
+  std::string_view method;
+  CallKind kind = CallKind::kPlain;
+};
+
 // One call and those that see it. begin() in the caller's thread, then end() once, whatever happened.
 class InterceptedCall {
  public:
-  InterceptedCall(std::string_view peer, std::string_view service, std::string_view method,
-                  const CallSettings* settings,
+  InterceptedCall(const CallNamed& named, const CallSettings* settings,
                   const std::vector<std::shared_ptr<ClientInterceptor>>& common);
+  // One attempt of a call that was seen: carries the same, and nobody sees it.
+  explicit InterceptedCall(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
   // What to refuse it with.
-  Status begin();
+  Status begin(std::span<const Attachment> attachments);
   // What the caller gets to know of the outcome.
   Status end(Status outcome, TimePoint now);
   [[nodiscard]] const std::shared_ptr<CallContext>& context() const { return context_; }
 
  private:
-  [[nodiscard]] ClientCall call() { return {peer_, service_, method_, context_->metadata, context_->timed}; }
+  [[nodiscard]] ClientCall call(std::span<const Attachment> attachments) {
+    return {peer_, service_, method_, context_->metadata, context_->timed, kind_, attachments};
+  }
 
   const std::string peer_;
   const std::string service_;
   const std::string method_;
-  const std::shared_ptr<CallContext> context_ = std::make_shared<CallContext>();
+  const CallKind kind_ = CallKind::kPlain;
+  const std::shared_ptr<CallContext> context_;
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors_;
   std::size_t passed_ = 0;  // that let it out
   std::shared_ptr<CallTiming> timing_;

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Iterable, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from slime import _completion, _memory, _slime
 from slime._errors import DeadlineExceeded
@@ -148,6 +148,7 @@ class PeerAgent(_slime.PeerAgent):
         idempotent: Union[bool, Iterable[str]] = False,
         retry: Optional[Retry] = None,
         wait_for_ready: bool = False,
+        metadata: Optional[Mapping[str, str]] = None,
     ) -> Proxy:
         """`agent.proxy("Calc").add(1, 2)` calls a live provider of the service, found by nanoctrl, and waits.
 
@@ -159,41 +160,14 @@ class PeerAgent(_slime.PeerAgent):
         idempotent: True, or the names of methods that may be executed twice without harm: their calls are repeated
             as `retry` says when they may have been executed. Others never are.
         wait_for_ready: calls wait for a provider instead of failing fast.
+        metadata: texts by key that travel with each call, as of Peer.with_metadata().
         """
-        return Proxy(self._providers(service, balance, key, idempotent, retry, wait_for_ready), service, timeout)
+        providers = Providers(self, service, balance, key, idempotent, retry, wait_for_ready, metadata)
+        return Proxy(providers, service, timeout)
 
-    def async_proxy(
-        self,
-        service: str,
-        timeout: Optional[float] = None,
-        *,
-        balance: str = "round-robin",
-        key: str = "",
-        idempotent: Union[bool, Iterable[str]] = False,
-        retry: Optional[Retry] = None,
-        wait_for_ready: bool = False,
-    ) -> AsyncProxy:
-        """As proxy(): `await agent.async_proxy("Calc").add(1, 2)`."""
-        return AsyncProxy(self._providers(service, balance, key, idempotent, retry, wait_for_ready), service, timeout)
-
-    def _providers(
-        self,
-        service: str,
-        balance: str,
-        key: str,
-        idempotent: Union[bool, Iterable[str]],
-        retry: Optional[Retry],
-        wait_for_ready: bool,
-    ) -> Providers:
-        return Providers(
-            self,
-            service,
-            balance=balance,
-            key=key,
-            idempotent=idempotent,
-            retry=retry,
-            wait_for_ready=wait_for_ready,
-        )
+    def async_proxy(self, service: str, timeout: Optional[float] = None, **options: Any) -> AsyncProxy:
+        """As proxy(), with the same options: `await agent.async_proxy("Calc").add(1, 2)`."""
+        return AsyncProxy(self.proxy(service, **options)._peer, service, timeout)
 
     def add_server_interceptor(self, interceptor: Interceptor) -> None:
         """Sees the calls of what this agent serves in Python, from the next one on, behind those added before. Not

@@ -7,12 +7,15 @@ import logging
 import re
 import secrets
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from slime import _slime
 from slime._errors import Error, Internal, InvalidArgument
 
 _log = logging.getLogger("slime.rpc")
+
+# Of metadata: key, value, and whether the call may be made without.
+Entries = List[Tuple[str, str, bool]]
 
 
 class Timing(NamedTuple):
@@ -49,13 +52,15 @@ class Interceptor:
 
 
 class ClientCall:
-    """A call before it leaves."""
+    """A call before it leaves. `kind`: "call"; "one-way", which ends when it has left, so that what becomes of it then
+    no interceptor sees; "stream", which ends with its result. `peer` is "any provider" for agent.proxy()."""
 
-    def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str]) -> None:
+    def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str], kind: str = "call") -> None:
         self.peer = peer
         self.service = service
         self.method = method
         self.metadata = metadata
+        self.kind = kind
         self.optional: set = set()  # keys that a peer which takes no metadata is called without
 
 
@@ -94,20 +99,27 @@ class Passed:
         return error
 
 
-def start_call(
-    peer: Any,
-    names: tuple,
-    body: bytes,
-    deadline: Optional[float],
-    decode: Callable,
-    metadata: Dict[str, str],
-    optional: set,
-    timing: bool,
+def begin_call(
+    caller: Any,
+    kind: str,
+    names: Tuple[str, str],
+    start: Callable[[Optional[Entries], bool], _slime.Future],
+    metadata: Optional[Mapping[str, str]] = None,
+    timing: bool = False,
 ) -> _slime.Future:
-    """A call that has more than arguments."""
-    call = ClientCall(peer.name, names[0], names[1], dict(metadata))
-    call.optional |= optional
-    passed = Passed(peer.agent.client_interceptors, "a client interceptor")
+    """Begins a call of any kind: start(entries of metadata or None, timing) does, and returns the future with which it
+    ends. `caller`, a Peer or what has its `name`, `agent`, `_metadata`, `_optional` and `_timing`, adds what its calls
+    carry, and the interceptors of its agent see them."""
+    timing = timing or caller._timing
+    if not metadata and not caller._metadata and not caller.agent.client_interceptors:
+        return start(None, timing)
+    call = ClientCall(caller.name, names[0], names[1], {**caller._metadata, **(metadata or {})}, kind)
+    call.optional |= caller._optional.difference(metadata or ())
+    return _start_seen(caller, call, start, timing)
+
+
+def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) -> _slime.Future:
+    passed = Passed(caller.agent.client_interceptors, "a client interceptor")
     began = time.monotonic_ns()
 
     def ended(error: Optional[Error], parts: Optional[Timing]) -> Optional[Error]:
@@ -122,7 +134,7 @@ def start_call(
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InvalidArgument(f"metadata is texts by texts, got {key!r}: {value!r}")
         entries = [(key, value, key in call.optional) for key, value in call.metadata.items()]
-        future = peer.call_raw(names[0], names[1], body, deadline, decode, entries or None, timing)
+        future = start(entries or None, timing)
     except Error as error:
         raise ended(error, None) or error
     if passed._passed:
@@ -135,7 +147,7 @@ def start_call(
                 error = failure
             after = ended(error, timing_of(future))
             if after is not error:
-                _log.error("after a call of %s.%s: %s", names[0], names[1], after)
+                _log.error("after a call of %s.%s: %s", call.service, call.method, after)
 
         future.add_done_callback(done)
     return future

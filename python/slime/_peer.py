@@ -31,20 +31,28 @@ class Peer(_slime.Peer):
         """Calls `service`.`method`; the future's value is the result. `metadata` travels along, besides that of
         with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
         body = _codec.pack(arguments)
-        timing = timing or self._timing
-        if not timing and not metadata and not self._metadata and not self.agent.client_interceptors:
-            return self.call_raw(service, method, body, deadline, _codec.unpack_reply)
-        texts = {**self._metadata, **(metadata or {})}
-        optional = set(self._optional.difference(metadata or ()))
-        names = (service, method)
-        return _interceptors.start_call(
-            self, names, body, deadline, _codec.unpack_reply, texts, optional, timing
-        )
 
-    def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
-        """A call whose answer nobody wants: the future is done once it has left. If the peer refuses it, or its
-        handler fails, that is counted (`one_way_failed` in info()) and logged here."""
-        return self.one_way_raw(service, method, _codec.pack(arguments), deadline)
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return self.call_raw(service, method, body, deadline, _codec.unpack_reply, entries, timed)
+
+        return _interceptors.begin_call(self, "call", (service, method), start, metadata, timing)
+
+    def one_way(
+        self,
+        service: str,
+        method: str,
+        *arguments: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> _slime.Future:
+        """A call whose answer nobody wants: the future is done once it has left, and so is the time of with_timing(). If
+        the peer refuses it, or its handler fails, that is counted (`one_way_failed` in info()) and logged here."""
+        body = _codec.pack(arguments)
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return self.one_way_raw(service, method, body, deadline, entries, timed)
+
+        return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""

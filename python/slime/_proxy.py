@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple, Optional, Union
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Union
 
-from slime import _codec, _slime
+from slime import _codec, _interceptors, _slime
 from slime._errors import InvalidArgument
 
 
@@ -25,18 +25,23 @@ class Retry(NamedTuple):
 class Providers:
     """Those who serve a service, with the face of a peer that has only this one. Any thread."""
 
+    _optional: FrozenSet[str] = frozenset()
+    _timing = False
+
     def __init__(
         self,
         agent: _slime.PeerAgent,
         service: str,
-        *,
         balance: str,
         key: str,
         idempotent: Union[bool, Iterable[str]],
         retry: Optional[Retry],
         wait_for_ready: bool,
+        metadata: Optional[Mapping[str, str]],
     ) -> None:
         self.name = "any provider"
+        self.agent = agent
+        self._metadata: Dict[str, str] = dict(metadata or {})
         self._once = _slime.ServiceProxy(agent, service, balance, key, None, wait_for_ready)
         self._again = self._once
         # None: all methods are; else those.
@@ -50,7 +55,20 @@ class Providers:
         elif retry is not None:
             raise InvalidArgument("retry has a meaning for idempotent methods only")
 
-    def call(self, _: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+    def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         again = self._idempotent is None or method in self._idempotent
         proxy = self._again if again else self._once
-        return proxy.call_raw(method, _codec.pack(arguments), deadline, _codec.unpack_reply)
+        body = _codec.pack(arguments)
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return proxy.call_raw(method, body, deadline, _codec.unpack_reply, entries, timed)
+
+        return _interceptors.begin_call(self, "call", (service, method), start)
+
+    def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+        body = _codec.pack(arguments)
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return self._once.one_way_raw(method, body, deadline, entries, timed)
+
+        return _interceptors.begin_call(self, "one-way", (service, method), start)

@@ -376,9 +376,10 @@ class Peer:
         where the time went.
         """
 
-    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None) -> Future:
+    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """
-        A call whose answer nobody wants, with an encoded msgpack array; done once it has left.
+        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata` and
+        `timing` as of call_raw; the time is that until it had left.
         """
 class ServiceProxy:
     """
@@ -390,8 +391,11 @@ class ServiceProxy:
     def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
         """This proxy, whose calls are repeated when they may have been executed."""
 
-    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
-        """As Peer.call_raw."""
+    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+        """As Peer.call_raw; the time is that of all attempts together."""
+
+    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+        """As Peer.one_way_raw."""
 
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""

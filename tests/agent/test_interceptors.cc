@@ -32,12 +32,48 @@ class Counts final : public rpc::ClientInterceptor {
     const std::lock_guard lock(mutex);
     ++ends[std::string(call.method) + " " + std::string(code_name(outcome.code()))];
     last = timing;
+    kind = call.kind;
   }
   std::atomic<int> before_calls{0};
   std::mutex mutex;
   std::map<std::string, int> ends;
   rpc::CallTiming last;
+  rpc::CallKind kind{};
 };
+
+// What "kinds" has got: who called, and how many bytes beside the arguments.
+struct Noted {
+  void add(const rpc::CallInfo& info, const Attachment& beside) {
+    const std::lock_guard lock(mutex);
+    all.push_back(std::string(info.metadata("user").value_or("-")) + " " + std::to_string(beside.size()));
+  }
+  std::vector<std::string> get() {
+    const std::lock_guard lock(mutex);
+    return all;
+  }
+  std::mutex mutex;
+  std::vector<std::string> all;
+};
+
+rpc::Service kinds(Noted& noted) {
+  rpc::Service service("kinds");
+  REQUIRE(service
+              .add("take",
+                   [&noted](const rpc::CallInfo& info, const Attachment& beside) {
+                     noted.add(info, beside);
+                     return beside;
+                   })
+              .ok());
+  REQUIRE(service
+              .add("stream",
+                   [&noted](rpc::ServerStream<None, int>& out, const Attachment& beside) -> Status {
+                     noted.add(out.info(), beside);
+                     for (int i = 0; i < 3; ++i) SLIME_TRY(out.write(i).wait().status());
+                     return {};
+                   })
+              .ok());
+  return service;
+}
 
 class Throws final : public rpc::ClientInterceptor {
  public:
@@ -186,6 +222,111 @@ TEST_CASE("a trace goes on through the calls that a handler makes on its own thr
   const auto other = take(three.peer.call<std::string>("meta", "get", "traceparent").wait(kSoon));
   REQUIRE(rpc::TraceContext::parse(other).has_value());
   CHECK(rpc::TraceContext::parse(other)->trace_id != root.trace_id);
+}
+
+TEST_CASE("calls of every kind carry metadata and attachments, pass interceptors, and are timed") {
+  Three three;
+  Noted noted;
+  rpc::Service service = kinds(noted);
+  REQUIRE(three.b->serve(service).ok());
+  const auto counts = std::make_shared<Counts>();
+  const auto timing = std::make_shared<rpc::CallTiming>();
+  Peer peer = three.peer.with_metadata("user", "ann").with_interceptor(counts).with_timing(timing);
+  const auto kind = [&] {
+    const std::lock_guard lock(counts->mutex);
+    return counts->kind;
+  };
+  for (const std::size_t bytes : {std::size_t{10}, std::size_t{200'000}}) {
+    const std::string expected = "ann " + std::to_string(bytes);
+    const Attachment beside(ByteVector(bytes, std::byte{7}));
+    CHECK(take(peer.call<Attachment>("kinds", "take", beside).wait(kSoon)).size() == bytes);
+    CHECK(noted.get().back() == expected);
+    CHECK(kind() == rpc::CallKind::kPlain);
+    CHECK(timing->split);
+
+    auto stream = peer.stream<None, int>("kinds", "stream", beside);
+    for (int i = 0; i < 3; ++i) CHECK(take(stream.read().wait(kSoon)) == i);
+    CHECK(stream.finish().wait(kSoon).has_value());
+    CHECK(noted.get().back() == expected);
+    CHECK(kind() == rpc::CallKind::kStream);
+    CHECK(timing->split);
+    CHECK(timing->queue + timing->handler + timing->network == timing->total);
+
+    const std::size_t before = noted.get().size();
+    CHECK(peer.one_way("kinds", "take", beside).wait(kSoon).has_value());
+    CHECK(kind() == rpc::CallKind::kOneWay);
+    CHECK_FALSE(timing->split);
+    CHECK(timing->network == timing->total);
+    REQUIRE(eventually([&] { return noted.get().size() == before + 1; }));
+    CHECK(noted.get().back() == expected);
+  }
+  CHECK(counts->before_calls == 6);
+  const std::lock_guard lock(counts->mutex);
+  CHECK(counts->ends == std::map<std::string, int>{{"take ok", 4}, {"stream ok", 2}});
+}
+
+TEST_CASE("a client interceptor refuses, and sees the end of, calls of every kind") {
+  Three three;
+  Noted noted;
+  rpc::Service service = kinds(noted);
+  REQUIRE(three.b->serve(service).ok());
+  const auto counts = std::make_shared<Counts>();
+  three.a->add_interceptor(counts);
+  three.a->add_interceptor(std::make_shared<Refuses>());
+  const Attachment beside(ByteVector(10, std::byte{7}));
+  const auto check_refused = [](const Status& status) {
+    CHECK(status.code() == Code::kPermissionDenied);
+    CHECK_FALSE(status.maybe_executed());
+  };
+  check_refused(three.peer.one_way("kinds", "fail", 1).wait(kSoon).status());
+  check_refused(three.peer.call<int>("kinds", "fail", beside).wait(kSoon).status());
+  auto refused = three.peer.stream<int, int>("kinds", "fail");
+  check_refused(refused.read().wait(kSoon).status());
+  CHECK(code_of(refused.write(1).wait(kSoon)) == Code::kPermissionDenied);
+  check_refused(refused.finish().wait(kSoon).status());
+  // Those that fail later.
+  Peer nobody = three.a->peer("127.0.0.1:1");
+  CHECK(code_of(nobody.one_way("kinds", "take", 1).wait(kSoon)) == Code::kUnavailable);
+  auto lost = nobody.stream<None, int>("kinds", "stream");
+  CHECK(code_of(lost.finish().wait(kSoon)) == Code::kUnavailable);
+  CHECK(code_of(three.peer.call<int>("kinds", "missing", beside).wait(kSoon)) == Code::kNotFound);
+  CHECK(noted.get().empty());
+  const std::lock_guard lock(counts->mutex);
+  const std::map<std::string, int> expected{{"fail permission_denied", 3},
+                                            {"take unavailable", 1},
+                                            {"stream unavailable", 1},
+                                            {"missing not_found", 1}};
+  CHECK(counts->ends == expected);
+}
+
+TEST_CASE("a client interceptor sees the attachments of a call, and one that fails it fails any kind") {
+  class Sees final : public rpc::ClientInterceptor {
+   public:
+    Status before(rpc::ClientCall& call) override {
+      for (const Attachment& each : call.attachments) bytes += each.size();
+      return {};
+    }
+    void after(const rpc::ClientCall& call, const Status&, const rpc::CallTiming&) override {
+      CHECK(call.attachments.empty());
+      throw std::runtime_error("broken");
+    }
+    std::size_t bytes = 0;
+  };
+  Three three;
+  Noted noted;
+  rpc::Service service = kinds(noted);
+  REQUIRE(three.b->serve(service).ok());
+  const auto sees = std::make_shared<Sees>();
+  Peer peer = three.peer.with_interceptor(sees);
+  const Attachment beside(ByteVector(10, std::byte{7}));
+  CHECK(code_of(peer.one_way("kinds", "take", beside).wait(kSoon)) == Code::kInternal);
+  CHECK(code_of(peer.call<Attachment>("kinds", "take", beside).wait(kSoon)) == Code::kInternal);
+  auto stream = peer.stream<None, int>("kinds", "stream", beside);
+  CHECK(take(stream.read().wait(kSoon)) == 0);  // what is read is not the interceptor's
+  const auto end = stream.finish().wait(kSoon);
+  CHECK(code_of(end) == Code::kInternal);
+  CHECK(end.status().maybe_executed());
+  CHECK(sees->bytes == 30);
 }
 
 }  // namespace

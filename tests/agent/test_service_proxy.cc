@@ -387,5 +387,105 @@ TEST_CASE("a proxy that cannot work says why") {
   CHECK(code_of(ServiceProxy().call<int>("name").wait(kSoon)) == Code::kInvalidArgument);
 }
 
+// Writes down the calls that it sees, and how they ended.
+class Log final : public rpc::ClientInterceptor {
+ public:
+  Status before(rpc::ClientCall& call) override {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(str(call.peer, " ", call.service, ".", call.method));
+    if (call.method == "secret") return Status(Code::kPermissionDenied, "not from here");
+    return call.metadata.set("seen", "yes");
+  }
+  void after(const rpc::ClientCall& call, const Status& outcome, const rpc::CallTiming&) override {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(str(call.method, ": ", code_name(outcome.code())));
+  }
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lines_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+// Serves "carry": what metadata a call has, and the bytes beside its arguments; refuses while it is busy.
+struct Carrier {
+  Carrier(Registry& registry, const std::string& name) : agent(test::start(options_for(registry, name))) {
+    rpc::Service service("carry");
+    REQUIRE(service
+                .add("take",
+                     [this](const rpc::CallInfo& info, const Attachment& beside) -> Result<Attachment> {
+                       const std::lock_guard lock(mutex);
+                       noted.push_back(str(info.metadata("user").value_or("-"), " ",
+                                           info.metadata("seen").value_or("-"), " ", beside.size()));
+                       return beside;
+                     })
+                .ok());
+    REQUIRE(agent->serve(service).ok());
+  }
+  std::vector<std::string> all() {
+    const std::lock_guard lock(mutex);
+    return noted;
+  }
+  std::mutex mutex;
+  std::vector<std::string> noted;
+  std::unique_ptr<PeerAgent> agent;  // last: its handlers use what is above
+};
+
+TEST_CASE("calls of a proxy carry metadata and attachments, are timed, and interceptors see each once") {
+  Registry registry;
+  Carrier a(registry, "a");
+  auto caller = test::start(options_for(registry, "caller"));
+  const auto log = std::make_shared<Log>();
+  caller->add_interceptor(log);
+  const auto timing = std::make_shared<rpc::CallTiming>();
+  const ServiceProxy proxy = caller->proxy("carry").with_metadata("user", "ann").with_timing(timing);
+  const Attachment beside(ByteVector(200'000, std::byte{7}));
+  CHECK(take(proxy.call<Attachment>("take", beside).wait(kSoon)).size() == beside.size());
+  CHECK(timing->split);
+  CHECK(timing->queue + timing->handler + timing->network == timing->total);
+  CHECK(log->take() == std::vector<std::string>{"any provider carry.take", "take: ok"});
+  CHECK(proxy.one_way("take", beside).wait(kSoon).has_value());
+  CHECK_FALSE(timing->split);
+  CHECK(log->take() == std::vector<std::string>{"any provider carry.take", "take: ok"});
+  REQUIRE(eventually([&] { return a.all().size() == 2; }));
+  CHECK(a.all() == std::vector<std::string>(2, "ann yes 200000"));
+  const auto refused = proxy.call<int>("secret", 1).wait(kSoon);
+  CHECK(code_of(refused) == Code::kPermissionDenied);
+  CHECK_FALSE(refused.status().maybe_executed());
+  const auto nobody = caller->proxy("no one").with_metadata("", "x").call<int>("x").wait(kSoon);
+  CHECK(code_of(nobody) == Code::kInvalidArgument);
+}
+
+TEST_CASE("what a call of a proxy carries goes with it to the next provider, also one-way") {
+  Registry registry;
+  Carrier a(registry, "a");
+  Carrier b(registry, "b");
+  auto caller = test::start(options_for(registry, "caller"));
+  const auto log = std::make_shared<Log>();
+  const ServiceProxy proxy = caller->proxy("carry").with_metadata("user", "ann").with_interceptor(log);
+  const Attachment beside(ByteVector(50, std::byte{7}));
+  for (int i = 0; i < 2; ++i) CHECK(proxy.call<Attachment>("take", beside).wait(kSoon).has_value());
+  CHECK(a.all().size() == 1);
+  log->take();
+  REQUIRE(a.agent->drain(kSoon).ok());  // refuses calls, which then go to b
+  for (int i = 0; i < 4; ++i) CHECK(proxy.call<Attachment>("take", beside).wait(kSoon).has_value());
+  CHECK(a.all().size() == 1);
+  CHECK(b.all() == std::vector<std::string>(5, "ann yes 50"));
+  CHECK(log->take().size() == 8);
+  // One that cannot leave goes to the next one as well.
+  REQUIRE(a.agent->close().ok());
+  for (int i = 0; i < 4; ++i) CHECK(proxy.one_way("take", beside).wait(kSoon).has_value());
+  REQUIRE(eventually([&] { return b.all().size() == 9; }));
+  CHECK(b.all().back() == "ann yes 50");
+  // And ends with an error where nobody is left.
+  REQUIRE(b.agent->close().ok());
+  const auto gone = proxy.one_way("take", beside).wait(kSoon);
+  CHECK(code_of(gone) == Code::kUnavailable);
+  CHECK_FALSE(gone.status().maybe_executed());
+}
+
 }  // namespace
 }  // namespace slime

@@ -201,8 +201,8 @@ void run(Bytes input) {
     contexts.push_back(std::make_shared<CallContext>());
     contexts.back()->timed = i == 0;
     SLIME_CHECK(contexts.back()->metadata.set("k", "v").ok());
-    channel->call_with(contexts.back(), "x", "z", ByteVector(10), deadline, end);
-    channel->call("x", "y", ByteVector(i == 0 ? 10 : 2000), deadline, end);
+    channel->call({"x", "z", deadline, contexts.back()}, ByteVector(10), end);
+    channel->call({"x", "y", deadline}, ByteVector(i == 0 ? 10 : 2000), end);
     channel->send(1, ByteVector(i == 0 ? 10 : 2000), deadline, end);
     channel->recv(static_cast<std::uint64_t>(i), deadline, end);
     channel->lookup_region("r", deadline, end);
@@ -210,7 +210,13 @@ void run(Bytes input) {
   }
   // The first one: index 10 of the table, behind what is asked above.
   const auto asked_stream = std::make_shared<StreamEnd>(nullptr, true);
-  channel->stream("x", "t", ByteVector(4), deadline, asked_stream, end);
+  const auto carried = [&contexts] {
+    contexts.push_back(std::make_shared<CallContext>());
+    contexts.back()->timed = true;
+    SLIME_CHECK(contexts.back()->metadata.set("k", "v", Need::kOptional).ok());
+    return contexts.back();
+  };
+  channel->stream({"x", "t", deadline, carried()}, {ByteVector(4)}, asked_stream, end);
   ++asked;
   for (std::size_t i = 0; i < 3; ++i, ++reads) {
     asked_stream->read().on_done([&] { ++reads_ended; });
@@ -221,7 +227,7 @@ void run(Bytes input) {
   for (int i = 0; i < 2; ++i, ++asked) {
     AttachedBody body = encode_attached_arguments(Attachment(ByteVector(i == 0 ? 10 : 2000)));
     body.into.emplace_back(MutableBytes(guarded).subspan(100, 100));
-    channel->call_attached("x", "y", std::move(body), deadline, end);
+    channel->call_attached({"x", "y", deadline, i == 0 ? nullptr : carried()}, std::move(body), end);
   }
 
   std::vector<std::unique_ptr<SendOnce>> operations;

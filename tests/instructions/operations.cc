@@ -42,7 +42,7 @@ struct Caller {
   // A call that begins another one when it ends, so that as many as were begun are under way.
   void next() {
     ++begun;
-    channel.call("bench", "echo", encode_arguments(data), kNever, [this](Result<Payload> reply) {
+    channel.call({"bench", "echo", kNever}, encode_arguments(data), [this](Result<Payload> reply) {
       if (reply) {
         const auto value = decode_value<ByteVector>(reply->bytes());
         right += value && as_text(*value) == as_text(data) ? 1 : 0;

@@ -178,6 +178,88 @@ def test_client_interceptors_add_metadata_see_every_end_and_may_refuse(served):
         peer.call("Meta", "get", "stamp")
 
 
+class Kinds(slime.Interceptor):
+    def __init__(self):
+        self.seen = []
+
+    def before(self, call):
+        self.seen.append(f"before {call.kind} {call.peer == 'any provider'}")
+        call.metadata["stamp"] = call.kind
+
+    def after(self, call, error, timing):
+        self.seen.append(f"after {call.kind}: {error.code.name if error else 'ok'}")
+
+
+class Notes:
+    def __init__(self):
+        self.notes = []
+
+    @slime.method
+    def note(self, *keys):
+        self.notes.append([slime.current_call().metadata.get(key) for key in keys])
+        return self.notes[-1]
+
+
+def test_a_one_way_call_carries_metadata_is_timed_and_seen_by_interceptors(pair):
+    a, b, peer = pair
+    target = Notes()
+    b.serve(target)
+    named = peer.with_metadata("user", "ann").with_timing()
+    future = named.one_way("Notes", "note", "user", "team", metadata={"team": "red"})
+    future.wait(10)
+    timing = slime.timing_of(future)
+    assert timing.network == timing.total and not timing.split  # no answer tells more
+    wait_until(lambda: target.notes == [["ann", "red"]])
+    named.proxy("Notes").note.one_way("user", "team")
+    wait_until(lambda: target.notes[1:] == [["ann", None]])
+    assert slime.timing_of(peer.one_way("Notes", "note")) is None
+
+    kinds = Kinds()
+    a.add_client_interceptor(kinds)
+    peer.one_way("Notes", "note", "stamp").wait(10)
+    wait_until(lambda: target.notes[-1] == ["one-way"])
+    with pytest.raises(slime.Unavailable):
+        a.peer("127.0.0.1:1").one_way("Notes", "note").wait(10)
+    wait_until(lambda: len(kinds.seen) == 4)
+    assert kinds.seen == [
+        "before one-way False",
+        "after one-way: ok",
+        "before one-way False",
+        "after one-way: UNAVAILABLE",
+    ]
+    a.add_client_interceptor(Broken(True))
+    with pytest.raises(slime.Internal, match="client interceptor"):
+        peer.one_way("Notes", "note")
+    with pytest.raises(slime.InvalidArgument):
+        b.peer(a.address).one_way("Notes", "note", metadata={"x": 1})
+
+
+def test_calls_of_any_provider_carry_metadata_and_interceptors_see_each_once(make_agent, nanoctrl):
+    a, b = make_agent("a", ctrl_url=nanoctrl), make_agent("b", ctrl_url=nanoctrl)
+    target = Notes()
+    b.serve(target)
+    kinds = Kinds()
+    a.add_client_interceptor(kinds)
+    proxy = a.proxy("Notes", 10, metadata={"user": "ann"})
+    assert proxy.note("user", "stamp") == ["ann", "call"]
+    proxy.note.one_way("user", "stamp")
+    wait_until(lambda: target.notes[1:] == [["ann", "one-way"]])
+    assert asyncio.run(ask_async(a.async_proxy("Notes", 10, metadata={"user": "bo"}))) == ["bo", "call"]
+    wait_until(lambda: len(kinds.seen) == 6)
+    assert sorted(kinds.seen) == [
+        "after call: ok",
+        "after call: ok",
+        "after one-way: ok",
+        "before call True",
+        "before call True",
+        "before one-way True",
+    ]
+
+
+async def ask_async(proxy):
+    return await proxy.note("user", "stamp")
+
+
 @pytest.mark.parametrize("method", ["hop", "hop_later"])
 def test_a_trace_goes_through_two_hops_of_plain_and_async_handlers(make_agent, method):
     a, b, c = make_agent("a"), make_agent("b"), make_agent("c")

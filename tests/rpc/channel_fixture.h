@@ -159,7 +159,7 @@ class Link {
   Result<Payload> call_raw(std::string_view service, std::string_view method, ByteVector body,
                            Nanos within = std::chrono::seconds(20)) {
     Reply reply;
-    a().call(service, method, std::move(body), in(within), reply.handler());
+    a().call({service, method, in(within)}, std::move(body), reply.handler());
     CHECK(!reply.done());
     REQUIRE(until([&] { return reply.done(); }));
     return std::move(*reply.value);

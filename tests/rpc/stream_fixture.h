@@ -58,8 +58,8 @@ class StreamLink : public Link {
     promise.on_cancel([this, side, ticket] {
       if (channels[side] != nullptr) channels[side]->cancel(*ticket);
     });
-    *ticket = channels[side]->stream(service, method, encode_arguments(arguments...),
-                                     within == Nanos::max() ? kNever : in(within), end,
+    *ticket = channels[side]->stream({service, method, within == Nanos::max() ? kNever : in(within)},
+                                     {encode_arguments(arguments...)}, end,
                                      [promise = std::move(promise)](Result<Payload> reply) mutable {
                                        promise.complete(std::move(reply));
                                      });

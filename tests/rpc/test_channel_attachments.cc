@@ -57,7 +57,7 @@ struct Pictures : Link {
     added(servers[1]->add(service));
   }
   Ticket begin(Reply& reply, std::string_view method, AttachedBody request, Nanos within = 20s) {
-    return a().call_attached("pictures", method, std::move(request), in(within), reply.handler());
+    return a().call_attached({"pictures", method, in(within)}, std::move(request), reply.handler());
   }
   Result<Payload> ask(std::string_view method, AttachedBody request) {
     Reply reply;

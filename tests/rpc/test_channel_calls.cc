@@ -13,8 +13,8 @@ TEST_CASE("a call goes there and back, in both directions at once") {
   Link link(sim);
   CHECK(link.a().ready());
   Reply there, back;
-  link.a().call("test", "add", encode_arguments(2, 3), link.in(5s), there.handler());
-  link.b().call("test", "peer", encode_arguments(), link.in(5s), back.handler());
+  link.a().call({"test", "add", link.in(5s)}, encode_arguments(2, 3), there.handler());
+  link.b().call({"test", "peer", link.in(5s)}, encode_arguments(), back.handler());
   REQUIRE(link.until([&] { return there.done() && back.done(); }));
   CHECK(value_of<int>(*there.value) == 5);
   CHECK(value_of<std::string>(*back.value) == "b");
@@ -57,7 +57,7 @@ TEST_CASE("calls that were made before the peer's hello came wait for it") {
   auto a =
       Channel::create(sim.loop(0), sim.device(0), std::move(pair->a), nullptr, owner_a, {.peer_name = "b"});
   Reply reply;
-  a->call("s", "one", encode_arguments(), sim.now() + 5s, reply.handler());
+  a->call({"s", "one", sim.now() + 5s}, encode_arguments(), reply.handler());
   CHECK(!a->ready());
   auto b =
       Channel::create(sim.loop(1), sim.device(1), std::move(pair->b), &server, owner_b, {.peer_name = "a"});
@@ -146,7 +146,7 @@ TEST_CASE("a deadline ends a call at once; the late answer is dropped and counte
   Link link(sim);
   Reply late;
   const TimePoint deadline = link.in(1s);
-  link.a().call("test", "hold", encode_arguments(), deadline, late.handler());
+  link.a().call({"test", "hold", deadline}, encode_arguments(), late.handler());
   REQUIRE(link.until([&] { return late.done(); }));
   CHECK(late.status().code() == Code::kDeadlineExceeded);
   CHECK(late.status().maybe_executed());
@@ -158,7 +158,7 @@ TEST_CASE("a deadline ends a call at once; the late answer is dropped and counte
   CHECK(link.held[0].info().deadline < deadline + 10ms);
   // The slot of the call is in use again when the late answer comes.
   Reply next;
-  link.a().call("test", "hold", encode_arguments(), link.in(20s), next.handler());
+  link.a().call({"test", "hold", link.in(20s)}, encode_arguments(), next.handler());
   REQUIRE(link.until([&] { return link.held.size() == 2; }));
   link.held[0].reply(encode_value(1));
   REQUIRE(link.until([&] { return link.a().counters().stale_replies == 1; }));
@@ -174,7 +174,7 @@ TEST_CASE("many deadlines end in their order") {
   Link link(sim);
   std::vector<int> order;
   for (const int seconds : {3, 1, 2}) {
-    link.a().call("test", "hold", encode_arguments(), link.in(std::chrono::seconds(seconds)),
+    link.a().call({"test", "hold", link.in(std::chrono::seconds(seconds))}, encode_arguments(),
                   [&order, seconds](Result<Payload> result) {
                     CHECK(result.status().code() == Code::kDeadlineExceeded);
                     order.push_back(seconds);
@@ -189,7 +189,7 @@ TEST_CASE("a deadline that has passed before the call was made costs no message"
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  const auto ticket = link.a().call("test", "add", encode_arguments(1, 2), sim.now(), reply.handler());
+  const auto ticket = link.a().call({"test", "add", sim.now()}, encode_arguments(1, 2), reply.handler());
   CHECK(ticket.value == 0);
   REQUIRE(link.until([&] { return reply.done(); }));
   CHECK(reply.status().code() == Code::kDeadlineExceeded);
@@ -202,7 +202,7 @@ TEST_CASE("a cancelled call ends once, and never inside cancel()") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  const auto ticket = link.a().call("test", "hold", encode_arguments(), link.in(20s), reply.handler());
+  const auto ticket = link.a().call({"test", "hold", link.in(20s)}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   link.a().cancel(ticket);
   CHECK(!reply.done());
@@ -224,7 +224,7 @@ TEST_CASE("many more calls than credits all get through, each once") {
   for (int i = 0; i < kCalls; ++i) {
     replies.push_back(std::make_unique<Reply>());
     Channel& channel = i % 2 == 0 ? link.a() : link.b();
-    channel.call("test", "add", encode_arguments(i, 1), link.in(20s), replies.back()->handler());
+    channel.call({"test", "add", link.in(20s)}, encode_arguments(i, 1), replies.back()->handler());
   }
   CHECK(link.a().counters().queued_frames > 0);
   REQUIRE(link.until(
@@ -250,7 +250,7 @@ TEST_CASE("requests that handlers hold, hold no credits: two peers can call each
   for (int i = 0; i < 40; ++i) {
     replies.push_back(std::make_unique<Reply>());
     Channel& channel = i % 2 == 0 ? link.a() : link.b();
-    channel.call("test", "hold", encode_arguments(i), link.in(20s), replies.back()->handler());
+    channel.call({"test", "hold", link.in(20s)}, encode_arguments(i), replies.back()->handler());
   }
   REQUIRE(link.until([&] { return link.held.size() == 40; }));
   CHECK(value_of<int>(link.call("add", 1, 1)) == 2);
@@ -268,7 +268,7 @@ TEST_CASE("more calls than the peer takes unanswered are refused here") {
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < 4; ++i) {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("test", "hold", encode_arguments(), link.in(20s), replies.back()->handler());
+    link.a().call({"test", "hold", link.in(20s)}, encode_arguments(), replies.back()->handler());
   }
   REQUIRE(link.until([&] { return replies[3]->done(); }));
   CHECK(replies[3]->status().code() == Code::kResourceExhausted);
@@ -285,7 +285,7 @@ TEST_CASE("a peer that still works on calls that we gave up refuses more, unexec
   Link link(sim, options);
   for (int i = 0; i < 2; ++i) {
     Reply reply;
-    link.a().call("test", "hold", encode_arguments(), link.in(1s), reply.handler());
+    link.a().call({"test", "hold", link.in(1s)}, encode_arguments(), reply.handler());
     REQUIRE(link.until([&] { return reply.done(); }));
   }
   const Status status = link.call("add", 1, 2).status();
@@ -306,7 +306,7 @@ TEST_CASE("a full queue refuses calls, and what it held goes out when the peer i
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < 40; ++i) {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("test", "raw", pattern(500), link.in(20s), replies.back()->handler());
+    link.a().call({"test", "raw", link.in(20s)}, pattern(500), replies.back()->handler());
   }
   sim.pass(1ms);
   int refused = 0;
@@ -331,8 +331,8 @@ TEST_CASE("a call whose deadline passes in our queue was not executed") {
   Link link(sim, with_credits(1, 1));
   sim.freeze_b(link.pair);
   Reply sent, queued;
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(1s), sent.handler());
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(1s), queued.handler());
+  link.a().call({"test", "add", link.in(1s)}, encode_arguments(1, 2), sent.handler());
+  link.a().call({"test", "add", link.in(1s)}, encode_arguments(1, 2), queued.handler());
   link.a().ping(link.in(20s), [](Status) {});
   REQUIRE(link.until([&] { return sent.done() && queued.done(); }));
   CHECK(sent.status().maybe_executed());
@@ -348,11 +348,11 @@ TEST_CASE("handlers may use the channel, close it and cancel others") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply nested, cancelled;
-  const auto ticket = link.a().call("test", "hold", encode_arguments(), link.in(20s), cancelled.handler());
+  const auto ticket = link.a().call({"test", "hold", link.in(20s)}, encode_arguments(), cancelled.handler());
   bool outer_done = false;
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(20s), [&](Result<Payload> result) {
+  link.a().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), [&](Result<Payload> result) {
     CHECK(value_of<int>(result) == 3);
-    link.a().call("test", "add", encode_arguments(3, 4), link.in(20s), nested.handler());
+    link.a().call({"test", "add", link.in(20s)}, encode_arguments(3, 4), nested.handler());
     link.a().cancel(ticket);
     CHECK(!nested.done());
     CHECK(!cancelled.done());

@@ -14,7 +14,7 @@ namespace {
 // A call of "hold" that side 1 has and has not answered.
 struct Held {
   explicit Held(Link& link, ByteVector body = {}) {
-    ticket = link.a().call("test", "hold", std::move(body), link.in(60s), reply.handler());
+    ticket = link.a().call({"test", "hold", link.in(60s)}, std::move(body), reply.handler());
     REQUIRE(link.until([&] { return link.held.size() == 1; }));
   }
   Reply reply;
@@ -94,7 +94,7 @@ TEST_CASE("a request is cancelled once its deadline has passed, of which no fram
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  link.a().call("test", "hold", {}, link.in(50ms), reply.handler());
+  link.a().call({"test", "hold", link.in(50ms)}, {}, reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   CHECK_FALSE(link.held[0].cancelled());
   REQUIRE(link.until([&] { return reply.done(); }));
@@ -109,7 +109,7 @@ TEST_CASE("a large request that is cancelled while it is read does not reach its
     SimFixture sim(seed);
     Link link(sim);
     Reply reply;
-    const Ticket ticket = link.a().call("test", "hold", pattern(40 << 20), link.in(60s), reply.handler());
+    const Ticket ticket = link.a().call({"test", "hold", link.in(60s)}, pattern(40 << 20), reply.handler());
     REQUIRE(link.until([&] { return link.b().counters().requests == 1; }));
     REQUIRE(link.held.empty());
     link.a().cancel(ticket);
@@ -130,8 +130,8 @@ TEST_CASE("nothing is left of thousands of cancelled calls, wherever they were")
     std::vector<Ticket> tickets;
     for (int i = 0; i < 20; ++i) {
       replies.push_back(std::make_unique<Reply>());
-      tickets.push_back(link.a().call("test", rng.below(2) == 0 ? "hold" : "raw", pattern(rng.below(20'000)),
-                                      link.in(60s), replies.back()->handler()));
+      tickets.push_back(link.a().call({"test", rng.below(2) == 0 ? "hold" : "raw", link.in(60s)},
+                                      pattern(rng.below(20'000)), replies.back()->handler()));
     }
     const std::size_t wanted = rng.below(20);
     link.until([&] { return link.b().counters().requests >= wanted + 20U * static_cast<unsigned>(round); });

@@ -17,8 +17,8 @@ struct Everything {
   Outcome<transport::RemoteRegion> region;
 
   void start(Link& link, Channel& channel) {
-    channel.call("test", "hold", encode_arguments(), link.in(60s), small.handler());
-    channel.call("test", "hold", pattern(100'000), link.in(60s), large.handler());
+    channel.call({"test", "hold", link.in(60s)}, encode_arguments(), small.handler());
+    channel.call({"test", "hold", link.in(60s)}, pattern(100'000), large.handler());
     channel.recv(3, link.in(60s), receive.handler());
     channel.send(4, pattern(50'000), link.in(60s), message.handler());
     channel.ping(link.in(60s), ping.handler());
@@ -65,7 +65,7 @@ TEST_CASE("a lost connection ends everything once, with the peer's name and the 
     CHECK(link.a().counters().queued_frames == 0);
     // What comes later is refused, and what handlers answer now is dropped.
     Reply after;
-    link.a().call("test", "add", encode_arguments(1, 2), link.in(5s), after.handler());
+    link.a().call({"test", "add", link.in(5s)}, encode_arguments(1, 2), after.handler());
     REQUIRE(link.until([&] { return after.done(); }));
     CHECK(after.status().code() == Code::kUnavailable);
     CHECK(!after.status().maybe_executed());
@@ -81,8 +81,8 @@ TEST_CASE("calls that never left are not executed when the connection is lost") 
   Link link(sim, with_credits(1, 1));
   sim.freeze_b(link.pair);
   Reply sent, queued;
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(20s), sent.handler());
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(20s), queued.handler());
+  link.a().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), sent.handler());
+  link.a().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), queued.handler());
   sim.pass(1ms);
   sim.cut(link.pair);
   REQUIRE(link.until([&] { return link.owners[0].closed == 1; }));
@@ -94,18 +94,18 @@ TEST_CASE("a graceful close finishes what is in flight on both sides and refuses
   SimFixture sim(kSeed);
   Link link(sim);
   Reply ours, theirs, receive, after, after_theirs;
-  link.a().call("test", "hold", pattern(100'000), link.in(20s), ours.handler());
-  link.b().call("test", "hold", encode_arguments(), link.in(20s), theirs.handler());
+  link.a().call({"test", "hold", link.in(20s)}, pattern(100'000), ours.handler());
+  link.b().call({"test", "hold", link.in(20s)}, encode_arguments(), theirs.handler());
   link.a().recv(1, link.in(60s), receive.handler());
   REQUIRE(link.until([&] { return link.held.size() == 2; }));
   link.a().close(10s);
   CHECK(!link.a().ready());
-  link.a().call("test", "add", encode_arguments(1, 2), link.in(20s), after.handler());
+  link.a().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), after.handler());
   REQUIRE(link.until([&] { return after.done(); }));
   CHECK(after.status().code() == Code::kCancelled);
   CHECK(!after.status().maybe_executed());
   REQUIRE(link.until([&] { return !link.b().ready(); }));
-  link.b().call("test", "add", encode_arguments(1, 2), link.in(20s), after_theirs.handler());
+  link.b().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), after_theirs.handler());
   REQUIRE(link.until([&] { return after_theirs.done(); }));
   CHECK(after_theirs.status().code() == Code::kUnavailable);
   CHECK(!after_theirs.status().maybe_executed());
@@ -127,7 +127,7 @@ TEST_CASE("requests that cross a close are refused unexecuted, never lost") {
     SimFixture sim(seed);
     Link link(sim);
     Reply crossing;
-    link.b().call("test", "add", encode_arguments(1, 2), link.in(20s), crossing.handler());
+    link.b().call({"test", "add", link.in(20s)}, encode_arguments(1, 2), crossing.handler());
     sim.pass(std::chrono::microseconds(seed));
     link.a().close(10s);
     REQUIRE(link.until([&] { return link.owners[0].closed == 1 && link.owners[1].closed == 1; }));
@@ -229,7 +229,7 @@ TEST_CASE("answers after the channel is gone are dropped") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  link.a().call("test", "hold", encode_arguments(), link.in(60s), reply.handler());
+  link.a().call({"test", "hold", link.in(60s)}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   link.channels[1].reset();
   link.held[0].reply(pattern(100'000));
@@ -264,7 +264,7 @@ TEST_CASE("a peer that takes nothing for too long is reset, not waited for") {
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < 200; ++i) {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("test", "raw", pattern(8000), link.in(300s), replies.back()->handler());
+    link.a().call({"test", "raw", link.in(300s)}, pattern(8000), replies.back()->handler());
   }
   REQUIRE(link.until([&] { return link.owners[0].closed == 1; }));
   for (const auto& reply : replies) {

@@ -46,7 +46,8 @@ TEST_CASE("a cancel of what is not there is no error, and a peer without the fea
   forger.send(Forger::header(FrameType::kPing, kId));
   CHECK(forger.wait(1).type == FrameType::kPong);
   Reply reply;
-  const Ticket ticket = forger.channel->call("any", "thing", {}, forger.fixture.now() + 10s, reply.handler());
+  const Ticket ticket =
+      forger.channel->call({"any", "thing", forger.fixture.now() + 10s}, {}, reply.handler());
   CHECK(forger.wait(2).type == FrameType::kRequest);
   forger.channel->cancel(ticket);
   forger.send(Forger::header(FrameType::kPing, kId));
@@ -127,7 +128,7 @@ TEST_CASE("answers that nobody waits for are counted, answers of another kind re
   forger.send(Forger::header(FrameType::kRelease, kId));
   REQUIRE(sim.until([&] { return forger.channel->counters().stale_replies == 3; }));
   Reply reply;
-  forger.channel->call("x", "y", {}, sim.now() + 20s, reply.handler());
+  forger.channel->call({"x", "y", sim.now() + 20s}, {}, reply.handler());
   const FrameHeader request = forger.wait(1);
   forger.send(Forger::header(FrameType::kPong, request.id));
   forger.expect_reset(Code::kCorrupt);
@@ -139,7 +140,7 @@ TEST_CASE("a second reply to one call is stale") {
   Forger forger(sim);
   forger.hello();
   Reply reply;
-  forger.channel->call("x", "y", {}, sim.now() + 20s, reply.handler());
+  forger.channel->call({"x", "y", sim.now() + 20s}, {}, reply.handler());
   const FrameHeader request = forger.wait(1);
   for (int i = 0; i < 3; ++i) forger.send(Forger::header(FrameType::kReply, request.id), {}, encode_value(i));
   REQUIRE(sim.until([&] { return forger.channel->counters().stale_replies == 2; }));
@@ -230,7 +231,7 @@ TEST_CASE("a peer that says closing and never closes is closed") {
   Forger forger(sim);
   forger.hello();
   Reply reply;
-  forger.channel->call("x", "y", {}, sim.now() + 50s, reply.handler());
+  forger.channel->call({"x", "y", sim.now() + 50s}, {}, reply.handler());
   CHECK(forger.wait(1).type == FrameType::kRequest);
   forger.send(Forger::header(FrameType::kClosing, 0));
   CHECK(forger.wait(2).type == FrameType::kClosing);
@@ -261,7 +262,7 @@ TEST_CASE("random frames after the hello end in a reset at worst") {
     Rng rng(seed);
     forger.hello();
     Reply reply;
-    forger.channel->call("x", "y", pattern(20'000), sim.now() + 1s, reply.handler());
+    forger.channel->call({"x", "y", sim.now() + 1s}, pattern(20'000), reply.handler());
     for (int i = 0; i < 30 && forger.owner.closed == 0; ++i) {
       FrameHeader header;
       header.type = static_cast<FrameType>(rng.below(18));

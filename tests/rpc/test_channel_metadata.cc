@@ -28,7 +28,7 @@ std::shared_ptr<CallContext> timed() {
 Result<Payload> call(Link& link, const std::shared_ptr<CallContext>& context, std::string_view service,
                      std::string_view method, ByteVector body, Nanos within = 20s) {
   Reply reply;
-  link.a().call_with(context, service, method, std::move(body), link.in(within), reply.handler());
+  link.a().call({service, method, link.in(within), context}, std::move(body), reply.handler());
   REQUIRE(link.until([&] { return reply.done(); }));
   REQUIRE(reply.calls == 1);
   return std::move(*reply.value);
@@ -131,7 +131,7 @@ TEST_CASE("who asks learns where the time of a call went, by the simulated clock
   // The handler takes 5 ms of simulated time.
   const auto context = timed();
   Reply reply;
-  link.a().call_with(context, "test", "hold", {}, link.in(60s), reply.handler());
+  link.a().call({"test", "hold", link.in(60s), context}, {}, reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   link.fixture.loop(1).add_timer(link.in(5ms), [&] {
     link.held[0].reply(encode_value(1));
@@ -208,9 +208,8 @@ TEST_CASE("thousands of timed calls with metadata that are cancelled, answered a
       replies.push_back(std::make_unique<Reply>());
       const auto context = with_metadata("token", std::string(rng.below(500), 't'));
       context->timed = rng.below(2) == 0;
-      tickets.push_back(link.a().call_with(context, "test", rng.below(3) == 0 ? "hold" : "raw",
-                                           pattern(rng.below(20'000)), link.in(60s),
-                                           replies.back()->handler()));
+      tickets.push_back(link.a().call({"test", rng.below(3) == 0 ? "hold" : "raw", link.in(60s), context},
+                                      pattern(rng.below(20'000)), replies.back()->handler()));
     }
     const std::size_t wanted = rng.below(20);
     link.until([&] { return link.b().counters().requests >= wanted + 20U * static_cast<unsigned>(round); });
@@ -302,11 +301,11 @@ TEST_CASE(
     Reply optional;
     Reply asked;
     const TimePoint deadline = sim.now() + 60s;
-    peer.channel->call_with(with_metadata("token", "x"), "s", "needed", {}, deadline, needed.handler());
-    peer.channel->call_with(with_metadata("traceparent", "x", Need::kOptional), "s", "optional", {}, deadline,
-                            optional.handler());
+    peer.channel->call({"s", "needed", deadline, with_metadata("token", "x")}, {}, needed.handler());
+    peer.channel->call({"s", "optional", deadline, with_metadata("traceparent", "x", Need::kOptional)}, {},
+                       optional.handler());
     const auto context = timed();
-    peer.channel->call_with(context, "s", "timed", {}, deadline, asked.handler());
+    peer.channel->call({"s", "timed", deadline, context}, {}, asked.handler());
     if (early) peer.hello(wire::kFeatureCancel);
     REQUIRE(sim.until([&] { return needed.done(); }));
     CHECK(needed.status().code() == Code::kUnimplemented);
@@ -332,6 +331,58 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a peer without the feature gets none with a call of any kind, before its hello and after") {
+  for (const bool early : {true, false}) {
+    for (const Need need : {Need::kRequired, Need::kOptional}) {
+      CAPTURE(early);
+      CAPTURE(static_cast<int>(need));
+      SimFixture sim(kSeed);
+      Stranger peer(sim);
+      const std::uint64_t others = wire::kOptionalFeatures & ~wire::kFeatureMetadata;
+      if (!early) peer.hello(others);
+      std::array<Reply, 2> replies;
+      Done left;
+      const auto spec = [&](std::string_view method) {
+        return CallSpec{"s", method, sim.now() + 60s, with_metadata("k", "v", need)};
+      };
+      peer.channel->call_one_way(spec("m1"), {}, left.handler());
+      peer.channel->stream(spec("m2"), {}, std::make_shared<StreamEnd>(nullptr, true), replies[0].handler());
+      peer.channel->call_attached(spec("m3"), encode_attached_arguments(Attachment(pattern(10))),
+                                  replies[1].handler());
+      if (early) peer.hello(others);
+      REQUIRE(sim.until([&] { return left.done(); }));
+      if (need == Need::kRequired) {
+        REQUIRE(sim.until([&] { return replies[0].done() && replies[1].done(); }));
+        for (const Status& status : {left.status, replies[0].status(), replies[1].status()}) {
+          CHECK(status.code() == Code::kUnimplemented);
+          CHECK(status.text().find("metadata") != std::string::npos);
+          CHECK_FALSE(status.maybe_executed());
+        }
+        CHECK(peer.channel->idle());
+        CHECK(peer.received.messages.size() == 1);  // its hello
+        continue;
+      }
+      CHECK(left.status.ok());
+      std::size_t next = 1;
+      for (int i = 1; i <= 3; ++i) {
+        wire::Frame frame = peer.wait(next++);
+        while (frame.header.type == wire::FrameType::kCredit) frame = peer.wait(next++);  // of the stream
+        CHECK(frame.method == "m" + std::to_string(i));
+        CHECK((frame.header.flags & wire::kFlagMetadata) == 0);
+        CHECK(frame.text.size() == wire::encode_names("s", "m1").size());
+        wire::FrameHeader reply;
+        reply.type = wire::FrameType::kReply;
+        reply.id = frame.header.id;
+        peer.send(reply, {}, encode_value(1));
+      }
+      REQUIRE(sim.until([&] { return replies[0].done() && replies[1].done(); }));
+      CHECK(replies[0].status().ok());
+      CHECK(replies[1].status().ok());
+      CHECK(peer.channel->counters().queued_frames == 0);
+    }
+  }
+}
+
 TEST_CASE("malformed metadata from a peer resets the connection") {
   SimFixture sim(kSeed);
   Stranger peer(sim);
@@ -354,7 +405,7 @@ TEST_CASE("times that nobody asked for reset the connection, and lies about them
     peer.hello(wire::kOptionalFeatures);
     const auto context = asked ? timed() : with_metadata("k", "v");
     Reply reply;
-    peer.channel->call_with(context, "s", "m", {}, sim.now() + 60s, reply.handler());
+    peer.channel->call({"s", "m", sim.now() + 60s, context}, {}, reply.handler());
     wire::FrameHeader answer;
     answer.type = wire::FrameType::kReply;
     answer.flags = wire::kFlagTiming;

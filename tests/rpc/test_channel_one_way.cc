@@ -14,7 +14,7 @@ namespace {
 // Side 0 tells side 1; true: it has left.
 Status tell(Link& link, std::string_view method, ByteVector body, Nanos within = 60s) {
   Done done;
-  link.a().call_one_way("test", method, std::move(body), link.in(within), done.handler());
+  link.a().call_one_way({"test", method, link.in(within)}, {std::move(body)}, done.handler());
   CHECK(!done.done());
   REQUIRE(link.until([&] { return done.done(); }));
   CHECK(done.calls == 1);
@@ -99,7 +99,7 @@ TEST_CASE("who makes a one-way call and closes in good order loses none") {
   introduce(link, "hold");
   std::vector<Done> told(5);
   for (Done& each : told)
-    link.a().call_one_way("test", "hold", pattern(200'000), link.in(60s), each.handler());
+    link.a().call_one_way({"test", "hold", link.in(60s)}, {pattern(200'000)}, each.handler());
   link.a().close(60s);
   REQUIRE(link.until([&] { return link.held.size() == 5; }));
   for (const Done& each : told) CHECK(each.status.ok());
@@ -135,7 +135,7 @@ TEST_CASE("a one-way call that has not left can be cancelled, and waits for no c
   std::vector<Done> told(64);
   Ticket last;
   for (Done& each : told)
-    last = link.a().call_one_way("test", "hold", pattern(64), link.in(60s), each.handler());
+    last = link.a().call_one_way({"test", "hold", link.in(60s)}, {pattern(64)}, each.handler());
   link.a().cancel(last);
   REQUIRE(link.until([&] { return std::ranges::all_of(told, &Done::done); }));
   CHECK(told.back().status.code() == Code::kCancelled);
@@ -143,7 +143,7 @@ TEST_CASE("a one-way call that has not left can be cancelled, and waits for no c
   REQUIRE(link.until([&] { return link.held.size() == 63; }));
   for (const auto& each : std::span(told).first(63)) CHECK(each.status.ok());
   Done late;
-  link.a().call_one_way("test", "hold", {}, link.in(-1ns), late.handler());
+  link.a().call_one_way({"test", "hold", link.in(-1ns)}, {}, late.handler());
   REQUIRE(link.until([&] { return late.done(); }));
   CHECK(late.status.code() == Code::kDeadlineExceeded);
   for (Request& request : link.held) request.reply(encode_value(1));

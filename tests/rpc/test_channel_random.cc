@@ -38,8 +38,8 @@ class Chaos {
     if (!faults_) {
       // Whatever happened, nothing is stuck: the next call works in both directions.
       Reply there, back;
-      link_->a().call("test", "raw", pattern(5000), link_->in(20s), there.handler());
-      link_->b().call("test", "raw", pattern(5000), link_->in(20s), back.handler());
+      link_->a().call({"test", "raw", link_->in(20s)}, pattern(5000), there.handler());
+      link_->b().call({"test", "raw", link_->in(20s)}, pattern(5000), back.handler());
       REQUIRE(link_->until([&] { return there.done() && back.done(); }));
       CHECK_MESSAGE(there.value->has_value(), there.status().to_string());
       CHECK_MESSAGE(back.value->has_value(), back.status().to_string());
@@ -124,7 +124,7 @@ class Chaos {
     const std::uint64_t seed = rng_.next();
     const bool echo = method == "raw";
     asked.ticket = channel(side).call(
-        "test", method, pattern(size, seed), deadline(),
+        {"test", method, deadline()}, pattern(size, seed),
         [this, &asked, size, seed, echo](Result<Payload> reply) {
           ++asked.calls;
           if (!reply || !echo) return;

@@ -54,7 +54,7 @@ TEST_CASE("many large calls at once, more than are read at once") {
   for (std::size_t i = 0; i < 3 * rpc::limits::kMaxActivePulls; ++i) {
     replies.push_back(std::make_unique<Reply>());
     Channel& channel = i % 2 == 0 ? link.a() : link.b();
-    channel.call("test", "raw", pattern(50'000 + i, i), link.in(20s), replies.back()->handler());
+    channel.call({"test", "raw", link.in(20s)}, pattern(50'000 + i, i), replies.back()->handler());
   }
   REQUIRE(link.until(
       [&] { return std::all_of(replies.begin(), replies.end(), [](auto& r) { return r->done(); }); }));
@@ -92,7 +92,7 @@ TEST_CASE("payloads under way together stay below the limit of one") {
   std::vector<std::unique_ptr<Reply>> replies;
   for (int i = 0; i < 3; ++i) {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("test", "raw", pattern(60'000), link.in(20s), replies.back()->handler());
+    link.a().call({"test", "raw", link.in(20s)}, pattern(60'000), replies.back()->handler());
   }
   REQUIRE(link.until(
       [&] { return std::all_of(replies.begin(), replies.end(), [](auto& r) { return r->done(); }); }));
@@ -115,7 +115,7 @@ TEST_CASE("lent memory comes back only when the peer is done, also after a timeo
   Link link(sim);
   sim.freeze_b(link.pair);
   Reply reply;
-  link.a().call("test", "raw", pattern(100'000), link.in(1s), reply.handler());
+  link.a().call({"test", "raw", link.in(1s)}, pattern(100'000), reply.handler());
   REQUIRE(link.until([&] { return reply.done(); }));
   CHECK(reply.status().code() == Code::kDeadlineExceeded);
   CHECK(link.a().counters().lent_buffers == 1);
@@ -131,7 +131,7 @@ TEST_CASE("a cancelled call gives its memory back when the peer has read it") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  const auto ticket = link.a().call("test", "raw", pattern(100'000), link.in(20s), reply.handler());
+  const auto ticket = link.a().call({"test", "raw", link.in(20s)}, pattern(100'000), reply.handler());
   link.a().cancel(ticket);
   REQUIRE(link.until([&] { return reply.done(); }));
   CHECK(reply.status().code() == Code::kCancelled);
@@ -144,7 +144,7 @@ TEST_CASE("a large reply that comes too late is released") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  link.a().call("test", "hold", encode_arguments(), link.in(1s), reply.handler());
+  link.a().call({"test", "hold", link.in(1s)}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return reply.done(); }));
   link.held[0].reply(pattern(100'000));
   REQUIRE(link.until([&] { return link.a().counters().stale_replies == 1; }));
@@ -155,7 +155,7 @@ TEST_CASE("a deadline in the middle of reading a large reply ends the call, and 
   SimFixture sim(kSeed);
   Link link(sim);
   Reply reply;
-  const auto ticket = link.a().call("test", "hold", encode_arguments(), link.in(60s), reply.handler());
+  const auto ticket = link.a().call({"test", "hold", link.in(60s)}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   link.held[0].reply(pattern(4 << 20));
   REQUIRE(link.until([&] { return link.a().endpoint().counters().reads == 1; }));
@@ -175,7 +175,7 @@ TEST_CASE("a call that is cancelled in our queue takes its memory along") {
   Done ping;
   Reply reply;
   link.a().ping(link.in(20s), ping.handler());
-  const auto ticket = link.a().call("test", "raw", pattern(100'000), link.in(20s), reply.handler());
+  const auto ticket = link.a().call({"test", "raw", link.in(20s)}, pattern(100'000), reply.handler());
   CHECK(link.a().counters().lent_buffers == 1);
   const std::size_t queued = link.a().counters().queued_frames;
   link.a().cancel(ticket);

@@ -60,7 +60,7 @@ TEST_CASE("sockets: handlers on the pool answer many calls of both sides, small 
   for (std::size_t i = 0; i < 200; ++i) {
     replies.push_back(std::make_unique<Reply>());
     Channel& channel = i % 2 == 0 ? link.a() : link.b();
-    channel.call("pool", "echo", encode_arguments(pattern(i * 211, i)), link.in(kSoon),
+    channel.call({"pool", "echo", link.in(kSoon)}, encode_arguments(pattern(i * 211, i)),
                  replies.back()->handler());
   }
   REQUIRE(link.until([&] { return all_done(replies); }));
@@ -90,7 +90,7 @@ TEST_CASE("sockets: a full pool queue answers, inline methods go on") {
   std::vector<std::unique_ptr<Reply>> replies;
   const auto call = [&] {
     replies.push_back(std::make_unique<Reply>());
-    link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), replies.back()->handler());
+    link.a().call({"pool", "wait", link.in(kSoon)}, encode_arguments(), replies.back()->handler());
   };
   call();
   REQUIRE(link.until([&] { return inside.load(); }));
@@ -136,9 +136,9 @@ TEST_CASE(
               .ok());
   REQUIRE(link.servers[1]->add(service).ok());
   Reply first, second, third;
-  link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), first.handler());
+  link.a().call({"pool", "wait", link.in(kSoon)}, encode_arguments(), first.handler());
   REQUIRE(link.until([&] { return ran == 1; }));
-  const Ticket ticket = link.a().call("pool", "wait", encode_arguments(), link.in(kSoon), second.handler());
+  const Ticket ticket = link.a().call({"pool", "wait", link.in(kSoon)}, encode_arguments(), second.handler());
   REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 1; }));
   link.a().cancel(ticket);
   CHECK(value_of<int>(link.call("add", 1, 2)) == 3);  // behind the cancel
@@ -147,7 +147,8 @@ TEST_CASE(
   REQUIRE(link.until([&] { return first.done() && link.servers[1]->counters().cancelled == 1; }));
   CHECK(ran == 1);
   CHECK(second.status().code() == Code::kCancelled);
-  const Ticket working = link.a().call("pool", "work", encode_arguments(1), link.in(kSoon), third.handler());
+  const Ticket working =
+      link.a().call({"pool", "work", link.in(kSoon)}, encode_arguments(1), third.handler());
   REQUIRE(link.until([&] { return ran == 2; }));
   link.a().cancel(working);
   REQUIRE(link.until([&] { return stopped.load(); }));
@@ -170,7 +171,7 @@ TEST_CASE("sockets: the channel goes while handlers run on the pool") {
     std::vector<std::unique_ptr<Reply>> replies;
     for (std::size_t i = 0; i < 50; ++i) {
       replies.push_back(std::make_unique<Reply>());
-      link.a().call("pool", "work", encode_arguments(pattern(i * 400, i)), link.in(kSoon),
+      link.a().call({"pool", "work", link.in(kSoon)}, encode_arguments(pattern(i * 400, i)),
                     replies.back()->handler());
     }
     REQUIRE(link.until([&] { return inside > round * 3; }));
@@ -185,7 +186,7 @@ TEST_CASE("sockets: a peer that dies ends the calls at once") {
   SocketFixture sockets = make_sockets();
   Link link(sockets);
   Reply reply;
-  link.a().call("test", "hold", encode_arguments(), link.in(kSoon), reply.handler());
+  link.a().call({"test", "hold", link.in(kSoon)}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   const TimePoint start = sockets.now();
   sockets.cut(link.pair);
@@ -203,7 +204,7 @@ TEST_CASE("sockets: an echo of a gibibyte, or of as much as the scale says") {
   const std::size_t size = static_cast<std::size_t>(std::min(most, test::scaled(most))) << 20;
   ByteVector sent = large(size);
   Reply reply;
-  link.a().call("test", "raw", std::move(sent), link.in(10 * kSoon), reply.handler());
+  link.a().call({"test", "raw", link.in(10 * kSoon)}, std::move(sent), reply.handler());
   const TimePoint end = sockets.now() + 10 * kSoon;
   while (!reply.done() && sockets.now() < end) sockets.step();
   REQUIRE(reply.done());
@@ -235,7 +236,7 @@ TEST_CASE("sockets: a gibibyte goes to the peer and back into memory that is nam
   AttachedBody request = encode_attached_arguments(Attachment(*sent, sent));
   request.into.emplace_back(MutableBytes(back.data(), size));
   Reply reply;
-  link.a().call_attached("same", "same", std::move(request), link.in(10 * kSoon), reply.handler());
+  link.a().call_attached({"same", "same", link.in(10 * kSoon)}, std::move(request), reply.handler());
   const TimePoint end = sockets.now() + 10 * kSoon;
   while (!reply.done() && sockets.now() < end) sockets.step();
   REQUIRE(reply.done());

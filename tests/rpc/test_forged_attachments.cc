@@ -39,8 +39,8 @@ TEST_CASE("attachments for a peer that knows none are refused, and nothing is se
     sim.settle();
     Reply small, large;
     for (const auto& [reply, size] : {std::pair(&small, 10), std::pair(&large, 100'000)}) {
-      forger.channel->call_attached("s", "one", encode_attached_arguments(Attachment(pattern(size))), kNever,
-                                    reply->handler());
+      forger.channel->call_attached({"s", "one", kNever},
+                                    encode_attached_arguments(Attachment(pattern(size))), reply->handler());
     }
     if (early) forger.hello(old);
     REQUIRE(sim.until([&] { return small.done() && large.done(); }));

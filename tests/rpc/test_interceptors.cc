@@ -60,7 +60,7 @@ Result<Payload> call(Link& link, Metadata metadata, std::string_view method, Byt
   auto context = std::make_shared<CallContext>();
   context->metadata = std::move(metadata);
   Reply reply;
-  link.a().call_with(context, "test", method, std::move(body), link.in(20s), reply.handler());
+  link.a().call({"test", method, link.in(20s), context}, std::move(body), reply.handler());
   REQUIRE(link.until([&] { return reply.done(); }));
   return std::move(*reply.value);
 }
@@ -89,7 +89,7 @@ TEST_CASE("interceptors are asked in order and told in reverse order, with the o
   CHECK(log == expected);
 
   Reply reply;
-  link.a().call("test", "hold", {}, link.in(60s), reply.handler());
+  link.a().call({"test", "hold", link.in(60s)}, {}, reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   link.fixture.loop(1).add_timer(link.in(3ms), [&] {
     link.held[0].reply(encode_value(1));
@@ -156,7 +156,7 @@ TEST_CASE("a request that its handler drops is seen, and one of a caller that is
   REQUIRE(log.size() == 2);
   CHECK(log[1] == "w after drop: internal");
   Reply reply;
-  const Ticket ticket = link.a().call("test", "hold", {}, link.in(60s), reply.handler());
+  const Ticket ticket = link.a().call({"test", "hold", link.in(60s)}, {}, reply.handler());
   REQUIRE(link.until([&] { return link.held.size() == 1; }));
   int told = 0;
   link.held[0].on_cancel([&] { ++told; });
@@ -197,18 +197,18 @@ TEST_CASE("a trace goes through two hops: one trace, a span for each") {
               .ok());
   REQUIRE(link.servers[0]->add(far).ok());
   Service near("near");
-  REQUIRE(near.add("start",
-                   [&](const CallInfo& info) {
-                     seen.push_back(*current_trace());
-                     CHECK(info.metadata(kTracestate) == "vendor=1");
-                     auto context = std::make_shared<CallContext>();
-                     context->metadata = next_hop("far");
-                     seen.push_back(*TraceContext::parse(*context->metadata.get(kTraceparent)));
-                     link.b().call_with(context, "far", "end", encode_arguments(), link.in(20s),
-                                        inner.handler());
-                   },
-                   {Run::kInline})
-              .ok());
+  REQUIRE(
+      near.add("start",
+               [&](const CallInfo& info) {
+                 seen.push_back(*current_trace());
+                 CHECK(info.metadata(kTracestate) == "vendor=1");
+                 auto context = std::make_shared<CallContext>();
+                 context->metadata = next_hop("far");
+                 seen.push_back(*TraceContext::parse(*context->metadata.get(kTraceparent)));
+                 link.b().call({"far", "end", link.in(20s), context}, encode_arguments(), inner.handler());
+               },
+               {Run::kInline})
+          .ok());
   REQUIRE(link.servers[1]->add(near).ok());
 
   const std::string parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -216,7 +216,7 @@ TEST_CASE("a trace goes through two hops: one trace, a span for each") {
   REQUIRE(context->metadata.set(kTraceparent, parent).ok());
   REQUIRE(context->metadata.set(kTracestate, "vendor=1").ok());
   Reply reply;
-  link.a().call_with(context, "near", "start", encode_arguments(), link.in(20s), reply.handler());
+  link.a().call({"near", "start", link.in(20s), context}, encode_arguments(), reply.handler());
   REQUIRE(link.until([&] { return reply.done() && inner.done(); }));
   CHECK(reply.status().ok());
   CHECK(inner.status().ok());
@@ -251,7 +251,7 @@ TEST_CASE("a traceparent that is none begins a new trace, without the tracestate
     REQUIRE(context->metadata.set(kTraceparent, bad).ok());
     REQUIRE(context->metadata.set(kTracestate, "vendor=1").ok());
     Reply reply;
-    link.a().call_with(context, "trace", "see", encode_arguments(), link.in(20s), reply.handler());
+    link.a().call({"trace", "see", link.in(20s), context}, encode_arguments(), reply.handler());
     REQUIRE(link.until([&] { return reply.done(); }));
     REQUIRE(seen.has_value());
     CHECK_FALSE(state);

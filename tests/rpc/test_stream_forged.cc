@@ -72,7 +72,7 @@ struct StreamForger : Forger {
   }
   // A stream from the channel to the forger, whose id it returns.
   std::uint64_t ask(std::shared_ptr<StreamEnd> end, Reply& reply, std::size_t message) {
-    ticket = channel->stream("any", "thing", {}, fixture.now() + 20s, std::move(end), reply.handler());
+    ticket = channel->stream({"any", "thing", fixture.now() + 20s}, {}, std::move(end), reply.handler());
     const FrameHeader request = wait(message);
     CHECK(request.type == FrameType::kRequest);
     CHECK(request.flags == wire::kFlagStream);
@@ -183,7 +183,7 @@ TEST_CASE("a frame of a stream for a plain call resets") {
   StreamForger forger(sim);
   forger.check_works();
   Reply reply;
-  forger.channel->call("any", "thing", {}, sim.now() + 20s, reply.handler());
+  forger.channel->call({"any", "thing", sim.now() + 20s}, {}, reply.handler());
   const std::uint64_t id = forger.wait(2).id;
   forger.say(FrameType::kCredit, id, 3, wire::kFlagFromHandler);
   forger.expect_reset(Code::kCorrupt);
@@ -255,11 +255,11 @@ TEST_CASE("a peer without streams gets no stream, whether its hello has come or 
   const auto end = std::make_shared<StreamEnd>(nullptr, true);
   auto write = end->write(encode_value(1));
   auto read = end->read();
-  forger.channel->stream("any", "thing", {}, sim.now() + 20s, end, early.handler());
+  forger.channel->stream({"any", "thing", sim.now() + 20s}, {}, end, early.handler());
   forger.hello(
       {.max_requests = 100, .optional_features = wire::kFeatureCancel, .max_payload_bytes = 1 << 20});
   REQUIRE(sim.until([&] { return early.done(); }));
-  forger.channel->stream("any", "thing", {}, sim.now() + 20s, std::make_shared<StreamEnd>(nullptr, true),
+  forger.channel->stream({"any", "thing", sim.now() + 20s}, {}, std::make_shared<StreamEnd>(nullptr, true),
                          late.handler());
   REQUIRE(sim.until([&] { return late.done(); }));
   for (const Reply* reply : {&early, &late}) {

@@ -282,7 +282,7 @@ TEST_CASE("many streams of both sides run at once, beside calls, over few credit
         writes.push_back(link.blobs[i]->write(pattern(n % 7 == 0 ? 12'000 : 50, n)));
       }
       replies.push_back(std::make_unique<Reply>());
-      link.a().call("test", "add", encode_arguments(1, static_cast<int>(n)), link.in(30s),
+      link.a().call({"test", "add", link.in(30s)}, encode_arguments(1, static_cast<int>(n)),
                     replies.back()->handler());
     }
     // The calls do not wait for the streams, of which nobody has read a message.

@@ -1,9 +1,9 @@
-#include "agent/attached_call.h"
+#include <memory>
 
-#include <utility>
-
-#include "agent/session.h"
-#include "base/str.h"
+#include "agent/devices.h"
+#include "agent/peer_agent.h"
+#include "agent/region.h"
+#include "rpc/attachment.h"
 
 namespace slime {
 namespace {
@@ -48,21 +48,4 @@ Result<Destination> into(const MemoryRegion& region, std::uint64_t offset, std::
   return range_of<Destination>(region, offset, length_bytes);
 }
 
-namespace agent {
-
-std::string AttachedCall::describe() const { return str("call ", service_, ".", method_); }
-
-void AttachedCall::start(Session& session) {
-  set_running(&session);
-  ticket_ = session.channel().call_attached(
-      service_, method_, std::move(request_), deadline,
-      [self = std::static_pointer_cast<AttachedCall>(shared_from_this())](Result<Payload> reply) {
-        if (reply) reply->detach();  // as of every call: a slot is not the user's to keep
-        self->conclude(std::move(reply));
-      });
-}
-
-void AttachedCall::cancel_started(Session& session) { session.channel().cancel(ticket_); }
-
-}  // namespace agent
 }  // namespace slime

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "python/py_future.h"
+#include "python/py_rpc.h"
+#include "rpc/metadata.h"
+
+namespace slime::python {
+
+// Entries of metadata: key, value, and whether the call may be made without.
+using PyMetadata = std::vector<std::tuple<std::string, std::string, bool>>;
+
+// A Peer or a ServiceProxy whose calls carry these; `timing` (null: nobody asks) gets their times.
+template <class Callee>
+Callee carrying(Callee callee, const std::optional<PyMetadata>& metadata,
+                const std::shared_ptr<rpc::CallTiming>& timing) {
+  if (timing) callee = callee.with_timing(timing);
+  if (!metadata) return callee;
+  for (const auto& [key, value, optional] : *metadata)
+    callee = callee.with_metadata(key, value, optional ? rpc::Need::kOptional : rpc::Need::kRequired);
+  return callee;
+}
+
+inline std::shared_ptr<rpc::CallTiming> times_if(bool wanted) {
+  return wanted ? std::make_shared<rpc::CallTiming>() : nullptr;
+}
+
+// The future of a call: its value is decode(Payload), or the Payload.
+inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb::handle decode,
+                                   std::shared_ptr<rpc::CallTiming> timing) {
+  return make_future(
+      std::move(future), std::move(agent),
+      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
+        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
+        return nb::cast(PyPayload(kept));
+      },
+      decode.is_none() ? nb::object() : nb::borrow(decode), std::move(timing));
+}
+
+}  // namespace slime::python
