@@ -25,7 +25,9 @@ class PyStreamEnd {
   void start_reading() const { held_->end->start_reading(); }
   void keep() const { held_->kept = true; }
   void cancel() const { held_->result.cancel(); }
-  void drop() const { held_->drop(); }
+  void drop() const {
+    if (!held_.forked()) held_->drop();
+  }
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear(PyObject* self);
 

@@ -121,11 +121,6 @@ class _Caller(_Messages):
         """Ends it now, on both sides, with Cancelled; the handler is told."""
         self._end.cancel()
 
-    def _start_finish(self) -> _slime.Future:
-        self._end.keep()
-        self._end.close_writing()
-        return self._result
-
     def _decode(self, payload: Optional[_slime.Payload]) -> Any:
         if payload is None:
             return _END
@@ -147,7 +142,8 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
     def finish(self) -> R:
         """The method's result, which ends the stream; closes writing, and waits. A method that still writes more than
         a window waits to be read: read to the end first, or cancel(). What is not read yet can still be read."""
-        return self._start_finish().wait()
+        self._end.close_writing()
+        return self._result.wait()
 
     def __enter__(self) -> Stream[In, Out, R]:
         return self
@@ -162,7 +158,9 @@ class AsyncStream(_Caller, _Awaiting, Generic[In, Out, R]):
     def finish(self) -> _slime.Future:
         """The method's result, to be awaited, which ends the stream; closes writing. A method that still writes more
         than a window waits to be read. What is not read yet can still be read."""
-        return self._start_finish()
+        self._end.keep()  # who awaits it may have dropped this
+        self._end.close_writing()
+        return self._result
 
     async def __aenter__(self) -> AsyncStream[In, Out, R]:
         return self

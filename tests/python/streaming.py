@@ -195,7 +195,7 @@ CALLER = """
             else:
                 stream.read()
                 print("waits", flush=True)
-                list(stream)
+                list(stream) if sys.argv[5:] == [] else stream.finish()
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         sys.exit(7)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 
 import pytest
 
@@ -156,3 +157,29 @@ def test_an_agent_that_closes_ends_its_streams(served, method):
     wait_until(lambda: target.ended == ["closed"])
     with pytest.raises(slime.Unavailable):
         stream.finish()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_neither_uses_nor_ends_its_parents_streams(served):
+    _, peer, _ = served
+    with peer.stream("Streams", "echo") as stream:
+        stream.write(1)
+        assert stream.read() == 1
+        pid = os.fork()
+        if pid == 0:
+            refused = 0
+            try:
+                with stream:
+                    for use in (stream.read, lambda: stream.write(2), stream.finish, stream.cancel):
+                        try:
+                            use()
+                        except slime.Unavailable:
+                            refused += 1
+                del stream
+                gc.collect()
+            finally:
+                os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+        stream.write(3)
+        assert stream.read() == 3
+        assert stream.finish() == 2

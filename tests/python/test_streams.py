@@ -143,7 +143,57 @@ def test_streams_of_agents_that_their_callers_drive(make_agent, provider):
     assert asyncio.run(main()) == list(range(200))
 
 
+def test_what_was_written_can_be_read_behind_the_result(served):
+    _, peer, _ = served
+    with peer.stream("Streams", "range", 3) as stream:
+        assert stream.finish() is None
+        assert list(stream) == [0, 1, 2]
+
+    async def main():
+        finished = peer.async_stream("Streams", "sum_later", 5).finish()  # and the stream itself is dropped
+        return await finished
+
+    assert asyncio.run(main()) == 5
+
+
+@pytest.mark.parametrize("method", ["echo", "echo_later"])
+def test_streams_of_an_agent_that_serves_while_it_polls(make_agent, provider, method):
+    a = make_agent("a", provider=provider)
+    b = make_agent("b", provider=provider, progress=slime.Progress.CALLER)
+    b.serve(Streams())
+    over = threading.Event()
+
+    def serve():
+        while not over.is_set():
+            b.poll(0.01)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        with a.peer(b.address).stream("Streams", method) as stream:
+            for i in range(2 * WINDOW):
+                stream.write(i)
+                assert stream.read() == i
+            assert stream.finish() == 2 * WINDOW
+    finally:
+        over.set()
+        server.join(30)
+
+
 # ---- who waits for whom
+
+
+def test_the_window_is_an_option_of_the_reader(make_agent, provider):
+    a, b = make_agent("a", provider=provider, stream_window=2), make_agent("b", provider=provider)
+    target = Streams()
+    b.serve(target)
+    with a.peer(b.address).stream("Streams", "endless") as stream:
+        wait_until(lambda: target.yielded == 3)
+        for i in range(1000):
+            assert stream.read() == i + 1
+            assert target.yielded <= i + 6
+    with pytest.raises(slime.InvalidArgument, match="window"):
+        make_agent("c", stream_window=0)
 
 
 @pytest.mark.parametrize("method", ["endless", "endless_later"])
@@ -227,12 +277,14 @@ def test_a_message_is_not_lost_when_its_reader_gives_up(served):
 
 
 @pytest.mark.parametrize("progress", ["THREAD", "CALLER"])
-@pytest.mark.parametrize("method", ["held", "silent_later"])
-def test_ctrl_c_ends_the_waiting(served, start_python, provider, progress, method):
+@pytest.mark.parametrize("method, more", [("held", []), ("silent_later", []), ("silent_later", ["finish"])])
+def test_ctrl_c_ends_the_waiting(served, start_python, provider, progress, method, more):
     target, _, b = served
-    caller = start_python(CALLER, provider, b.address, method, progress)
+    caller = start_python(CALLER, provider, b.address, method, progress, *more)
     assert caller.line() == "waits"
     os.kill(caller.process.pid, signal.SIGINT)
     assert caller.line() == "interrupted"
+    if method == "silent_later":  # leaving the block has cancelled it
+        wait_until(lambda: target.ended == ["closed"])
     target.gate.set()
     assert caller.finish() == (7, "")
