@@ -85,12 +85,9 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
       .def("close_writing", &PyStreamEnd::close_writing, "Nothing follows what was written.")
       .def("start_reading", &PyStreamEnd::start_reading,
            "The other side may write from now on, before the first read.")
-      .def("keep", &PyStreamEnd::keep, "Dropping it does not cancel the stream any more.")
       .def("cancel", &PyStreamEnd::cancel, "Ends the stream now, on both sides. Of the caller's end.")
       .def("drop", &PyStreamEnd::drop,
-           "What happens when it goes: cancels the stream unless it is kept, and drops what is not read. Of "
-           "the\n"
-           "caller's end.");
+           "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
   peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
            nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "

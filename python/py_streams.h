@@ -12,7 +12,7 @@ namespace slime::python {
 // One end of a stream, as Python holds it: its messages are bytes. Thread: holds the GIL.
 class PyStreamEnd {
  public:
-  // `result` is the call's, of the caller's end: dropping that cancels the stream unless keep() was called. A
+  // `result` is the call's, of the caller's end: dropping that cancels the stream, unless it has ended. A
   // handler's end has none: the answer of its request ends it. `agent`: whose progress the futures are, or
   // None.
   PyStreamEnd(std::shared_ptr<rpc::StreamEnd> end, Future<Payload> result, nb::object agent)
@@ -23,7 +23,6 @@ class PyStreamEnd {
   nb::object read(nb::handle decode) const;
   void close_writing() const { held_->end->close_writing(); }
   void start_reading() const { held_->end->start_reading(); }
-  void keep() const { held_->kept = true; }
   void cancel() const { held_->result.cancel(); }
   void drop() const {
     if (!held_.forked()) held_->drop();
@@ -35,14 +34,13 @@ class PyStreamEnd {
   struct Held {
     std::shared_ptr<rpc::StreamEnd> end;
     Future<Payload> result;
-    bool kept = false;
     Held(std::shared_ptr<rpc::StreamEnd> e, Future<Payload> r) : end(std::move(e)), result(std::move(r)) {}
     Held(const Held&) = delete;
     Held& operator=(const Held&) = delete;
     ~Held() { drop(); }
     void drop() {
       if (!result.valid()) return;
-      if (!kept) result.cancel();
+      result.cancel();
       end->discard();
     }
   };

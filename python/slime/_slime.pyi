@@ -406,16 +406,12 @@ class StreamEnd:
     def start_reading(self) -> None:
         """The other side may write from now on, before the first read."""
 
-    def keep(self) -> None:
-        """Dropping it does not cancel the stream any more."""
-
     def cancel(self) -> None:
         """Ends the stream now, on both sides. Of the caller's end."""
 
     def drop(self) -> None:
         """
-        What happens when it goes: cancels the stream unless it is kept, and drops what is not read. Of the
-        caller's end.
+        What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.
         """
 
 class ServiceProxy:

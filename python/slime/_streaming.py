@@ -161,7 +161,7 @@ class Streaming:
         messages = outcome.__aiter__()
         try:
             async for message in messages:
-                await stream._start_yield(message)
+                await stream._accepted(stream._start_yield(message))
         finally:
             if hasattr(messages, "aclose"):
                 await messages.aclose()

@@ -15,6 +15,8 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 R = TypeVar("R")
 
+# That a task may handle while its loop has others.
+_MESSAGES_PER_TURN = 64
 # What a read gives behind the last message.
 _END = object()
 
@@ -76,10 +78,22 @@ class _Waiting(_Messages):
 class _Awaiting(_Messages):
     """What waits is awaited."""
 
-    def write(self, message: Any) -> _slime.Future:
-        """Done once it is accepted, which waits for a reader that is slower: await it before the next one. An error
-        once the stream is over."""
-        return self._start_write(message)
+    _turn = 0
+
+    async def write(self, message: Any) -> None:
+        """Returns once it is accepted, which waits for a reader that is slower. An error once the stream is over."""
+        await self._accepted(self._start_write(message))
+
+    async def _accepted(self, future: _slime.Future) -> None:
+        if future.done():
+            await self._give_turns()
+        await future
+
+    async def _give_turns(self) -> None:
+        """Between messages that need no waiting others get their turns as well."""
+        self._turn += 1
+        if self._turn % _MESSAGES_PER_TURN == 0:
+            await asyncio.sleep(0)
 
     async def read(self) -> Any:
         """The next message. EOFError when the other side writes no more; its error, if it failed."""
@@ -91,6 +105,8 @@ class _Awaiting(_Messages):
     async def _next(self) -> Any:
         future = self._start_read()
         try:
+            if future.done():
+                await self._give_turns()
             message = await future
         except asyncio.CancelledError:
             raise
@@ -111,7 +127,7 @@ class _Awaiting(_Messages):
 
 
 class _Caller(_Messages):
-    """The caller's side. Dropping it, or leaving its `with`, cancels the stream if finish() was not called."""
+    """The caller's side. Dropping it, or leaving its `with`, cancels the stream if it has not ended."""
 
     def __init__(self, end: _slime.StreamEnd, result: _slime.Future) -> None:
         super().__init__(end)
@@ -155,12 +171,10 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
 class AsyncStream(_Caller, _Awaiting, Generic[In, Out, R]):
     """As Stream, in asyncio: `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
 
-    def finish(self) -> _slime.Future:
-        """The method's result, to be awaited, which ends the stream; closes writing. A method that still writes more
-        than a window waits to be read. What is not read yet can still be read."""
-        self._end.keep()  # who awaits it may have dropped this
+    async def finish(self) -> R:
+        """As that of Stream. A task that is cancelled in it cancels the stream."""
         self._end.close_writing()
-        return self._result
+        return await self._result
 
     async def __aenter__(self) -> AsyncStream[In, Out, R]:
         return self

@@ -146,6 +146,22 @@ class Streams:
         yield slime.current_call().method
 
     @slime.method
+    async def ticks(self, n: int) -> AsyncIterator[object]:
+        asyncio.get_running_loop().call_soon(self.gate.set)
+        for i in range(n):
+            self.yielded += 1
+            yield i
+        yield self.gate.is_set()  # whether anybody else had a turn
+
+    @slime.method
+    async def ticks_with_writes(self, stream: slime.AsyncServerStream[None, object], n: int) -> None:
+        asyncio.get_running_loop().call_soon(self.gate.set)
+        for i in range(n):
+            self.yielded += 1
+            await stream.write(i)
+        await stream.write(self.gate.is_set())
+
+    @slime.method
     def add(self, a: int, b: int) -> int:
         return a + b
 

@@ -116,7 +116,7 @@ def test_a_method_that_ends_first_ends_the_writing(served):
             while True:
                 stream.write(7)
         assert stream.finish() == 7
-    with peer.stream("Streams", "sum") as stream:
+    with peer.stream("Streams", "held") as stream:  # which does not end meanwhile
         stream.close_writing()
         with pytest.raises(slime.InvalidArgument, match="close_writing"):
             stream.write(1)
@@ -183,3 +183,21 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_streams(served):
         stream.write(3)
         assert stream.read() == 3
         assert stream.finish() == 2
+
+
+def test_a_task_that_is_cancelled_in_finish_cancels_the_stream(served):
+    target, peer, _ = served
+
+    async def main():
+        stream = peer.async_stream("Streams", "silent_later")
+        assert await stream.read() == 1
+        finishing = asyncio.create_task(stream.finish())
+        await asyncio.sleep(0)  # it waits now
+        finishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await finishing
+        return stream
+
+    stream = asyncio.run(main())
+    wait_until(lambda: target.ended == ["closed"])
+    del stream

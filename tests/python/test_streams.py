@@ -149,12 +149,6 @@ def test_what_was_written_can_be_read_behind_the_result(served):
         assert stream.finish() is None
         assert list(stream) == [0, 1, 2]
 
-    async def main():
-        finished = peer.async_stream("Streams", "sum_later", 5).finish()  # and the stream itself is dropped
-        return await finished
-
-    assert asyncio.run(main()) == 5
-
 
 @pytest.mark.parametrize("method", ["echo", "echo_later"])
 def test_streams_of_an_agent_that_serves_while_it_polls(make_agent, provider, method):
@@ -237,8 +231,7 @@ def test_a_writer_waits_in_asyncio_and_the_loop_goes_on(served):
         async with peer.async_stream("Streams", "held") as stream:
             for i in range(WINDOW):
                 await stream.write(i)
-            waiting = stream.write(1000)
-            assert not waiting.done()
+            waiting = asyncio.create_task(stream.write(1000))
             assert await peer.async_proxy("Streams").add(1, 2) == 3
             assert not waiting.done()
             target.gate.set()
@@ -246,6 +239,35 @@ def test_a_writer_waits_in_asyncio_and_the_loop_goes_on(served):
             return await stream.finish()
 
     assert asyncio.run(main()) == sum(range(WINDOW)) + 1000
+
+
+@pytest.mark.parametrize("method", ["ticks", "ticks_with_writes"])
+def test_others_have_their_turns_between_messages_that_need_no_waiting(make_agent, provider, method):
+    a = make_agent("a", provider=provider, stream_window=2000)
+    b = make_agent("b", provider=provider, stream_window=2000)
+    target = Streams()
+    b.serve(target)
+
+    async def main():
+        ticked = False
+
+        def tick():
+            nonlocal ticked
+            ticked = True
+
+        async with a.peer(b.address).async_stream("Streams", method, 1000) as stream:
+            while target.yielded < 1000:
+                await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(tick)
+            count = 0
+            while not ticked:
+                assert await stream.read() == count
+                count += 1
+            assert 0 < count < 200
+            rest = [message async for message in stream]
+            return rest[-1]
+
+    assert asyncio.run(main()) is True
 
 
 def test_async_streams_keep_no_worker(make_agent, provider):
