@@ -41,7 +41,9 @@ class _Messages:
             self._reading = self._end.read(self._decode)
         return self._reading
 
-    def _decode(self, payload: Optional[_slime.Payload]) -> Any:
+    # Not a method: a read that was given up would hold its stream, which holds it.
+    @staticmethod
+    def _decode(payload: Optional[_slime.Payload]) -> Any:
         raise NotImplementedError
 
 
@@ -137,7 +139,8 @@ class _Caller(_Messages):
         """Ends it now, on both sides, with Cancelled; the handler is told."""
         self._end.cancel()
 
-    def _decode(self, payload: Optional[_slime.Payload]) -> Any:
+    @staticmethod
+    def _decode(payload: Optional[_slime.Payload]) -> Any:
         if payload is None:
             return _END
         try:
@@ -218,7 +221,8 @@ class _Handler(_Messages):
             raise InvalidArgument(f"{self._request.method} reads nothing from its stream")
         return super()._start_read()
 
-    def _decode(self, payload: Optional[_slime.Payload]) -> Any:
+    @staticmethod
+    def _decode(payload: Optional[_slime.Payload]) -> Any:
         if payload is None:
             return _END
         try:

@@ -26,7 +26,6 @@ def test_a_generator_is_closed_when_its_caller_wants_no_more(served, method, way
             pass
     else:
         del stream
-        gc.collect()
     wait_until(lambda: target.ended == ["closed"])
     assert peer.proxy("Streams").add(1, 2) == 3
 
