@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,8 +29,30 @@ class Stub {
     if (auto* const peer = std::get_if<Peer>(&at_)) return peer->call_raw(service_, method, std::move(body));
     return std::get<ServiceProxy>(at_).call_raw(method, std::move(body));
   }
+  // Of methods that stream, to the one peer: through a proxy it ends with kUnimplemented.
+  template <class In, class Out, class R, class... A>
+  rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) {
+    auto [end, result] = open(method, rpc::encode_arguments(arguments...), rpc::detail::kStreams<Out>);
+    return {std::move(end), std::move(result)};
+  }
+  // Its messages as they are on the wire: see Peer::stream_raw.
+  template <class... A>
+  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view method,
+                                                                         const A&... arguments) {
+    return open(method, rpc::encode_arguments(arguments...), true);
+  }
 
  private:
+  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> open(std::string_view method, ByteVector body,
+                                                                   bool reads) {
+    if (auto* const peer = std::get_if<Peer>(&at_))
+      return peer->stream_raw(service_, method, std::move(body), reads);
+    const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any provider");
+    auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
+    end->stop(status);
+    return {std::move(end), Future<Payload>::ready(status)};
+  }
+
   std::string service_;
   std::variant<Peer, ServiceProxy> at_;
 };

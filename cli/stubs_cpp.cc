@@ -110,6 +110,23 @@ struct Parameter {
   bool rest = false;
 };
 
+// A method that streams, of what its callers pass.
+std::string stream_overload(const rpc::MethodInfo& info, const std::string& name, const std::string& taken,
+                            const std::string& passed) {
+  const auto messages = [](const std::string& type) {
+    return type.empty() ? "slime::None" : type_name(parse_wire_type(type));
+  };
+  const auto any = [](const std::string& type) { return !type.empty() && parse_wire_type(type).has_any(); };
+  if (any(info.reads) || any(info.writes) || any(info.result))
+    return str("  auto ", name, "(", taken, ") {\n    return stub_.stream_raw(", literal(info.name), passed,
+               ");\n  }\n");
+  const WireType result = parse_wire_type(info.result);
+  const std::string types = str(messages(info.reads), ", ", messages(info.writes), ", ",
+                                result.name == "none" ? "slime::None" : type_name(result));
+  return str("  slime::rpc::Stream<", types, "> ", name, "(", taken, ") {\n    return stub_.stream<", types,
+             ">(", literal(info.name), passed, ");\n  }\n");
+}
+
 // One overload, with the first `count` parameters.
 std::string overload(const rpc::MethodInfo& info, const std::string& name,
                      const std::vector<Parameter>& parameters, std::size_t count) {
@@ -121,6 +138,7 @@ std::string overload(const rpc::MethodInfo& info, const std::string& name,
     taken.append(each.rest ? "const auto&... " : parameter_type(each.type) + " ").append(each.name);
     passed.append(", ").append(each.name).append(each.rest ? "..." : "");
   }
+  if (!info.reads.empty() || !info.writes.empty()) return stream_overload(info, name, taken, passed);
   const WireType result = parse_wire_type(info.result);
   const std::string value = result.name == "none" ? "void" : type_name(result);
   const std::string future = result.name == "none" ? "slime::None" : value;

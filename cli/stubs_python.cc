@@ -106,6 +106,15 @@ std::string method(const rpc::MethodInfo& info, const std::string& name, bool as
   }
   const std::string result = type_name(parse_wire_type(info.result), true);
   const std::string arguments = omits ? "*_given(" + passed + ")" : passed;
+  if (!info.reads.empty() || !info.writes.empty()) {
+    const auto messages = [](const std::string& type, bool arrives) {
+      return type.empty() ? "None" : type_name(parse_wire_type(type), arrives);
+    };
+    return str("\n    def ", name, "(self", parameters, ") -> slime.", async ? "AsyncStream[" : "Stream[",
+               messages(info.reads, false), ", ", messages(info.writes, true), ", ", result, "]:\n",
+               docstring(info.doc, "        "), "        return self._proxy[", literal(info.name),
+               "].stream(", arguments, ")\n");
+  }
   return str("\n    ", async ? "async def " : "def ", name, "(self", parameters, ") -> ", result, ":\n",
              docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
              literal(info.name), "](", arguments, ")\n");

@@ -9,6 +9,7 @@
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
+#include "python/py_streams.h"
 
 namespace slime::python {
 namespace {
@@ -234,6 +235,7 @@ void bind_peer(nb::module_& m) {
       .def("info_json",
            [](const PyPeer& self) { return run_blocking([peer = self.shared()] { return peer->info(); }); });
   bind_operations(peer);
+  bind_streams(m, peer);
 }
 
 }  // namespace slime::python

@@ -11,6 +11,7 @@
 
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
+#include "python/py_streams.h"
 
 namespace slime::python {
 namespace {
@@ -32,6 +33,7 @@ class PyRequest {
     request.on_cancel([feed = feed_, id] { feed->push(id); });
     return id;
   }
+  nb::object stream() const { return stream_of(taken_->request); }
   PyPayload take_payload() {
     return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
   }
@@ -195,8 +197,8 @@ void RequestQueue::close() {
 
 PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit)
     : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
-  for (const auto& [method, parameters, result, doc, max_running, priority] : methods) {
-    rpc::MethodInfo info{.result = result, .doc = doc};
+  for (const auto& [method, parameters, result, doc, max_running, priority, reads, writes] : methods) {
+    rpc::MethodInfo info{.result = result, .doc = doc, .reads = reads, .writes = writes};
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
@@ -248,6 +250,8 @@ void bind_rpc(nb::module_& m) {
       .def("cancelled", &PyRequest::cancelled, "Whether nobody waits for the answer any more.")
       .def("watch_cancel", &PyRequest::watch_cancel,
            "Its number among those that Service.take_cancelled() tells when nobody waits any more.")
+      .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
+           "The handler's end of the stream that it opened; None: it is a plain call, or over.")
       .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(),
            nb::sig("def reply(self, body: typing.Any) -> None"))

@@ -103,10 +103,10 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
 };
 
 // What there is to say of a method, as Python hands it over: name, parameters (name, type, optional, rest),
-// result, doc, max_running, priority.
+// result, doc, max_running, priority, and the types that it reads and writes if it streams.
 using PyParameter = std::tuple<std::string, std::string, bool, bool>;
-using PyMethod =
-    std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t, rpc::Priority>;
+using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t,
+                            rpc::Priority, std::string, std::string>;
 
 // A service whose methods queue their requests for Python. Thread: holds the GIL.
 class PyService {

@@ -60,6 +60,7 @@ from slime._slime import (
     set_log_level,
     version,
 )
+from slime._streams import AsyncServerStream, AsyncStream, ServerStream, Stream
 
 __version__ = version()
 
@@ -80,6 +81,8 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "AsyncProxy",
+    "AsyncServerStream",
+    "AsyncStream",
     "CacheClient",
     "Call",
     "Cancelled",
@@ -109,7 +112,9 @@ __all__ = [
     "ResourceExhausted",
     "Retry",
     "Rights",
+    "ServerStream",
     "ServerTracing",
+    "Stream",
     "Timing",
     "TraceContext",
     "Unauthenticated",

@@ -39,6 +39,7 @@ class PeerAgent(_slime.PeerAgent):
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
     deadline: seconds, for operations that name none.
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
+    stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class PeerAgent(_slime.PeerAgent):
         kind: str = "",
         heartbeat: Optional[float] = None,
         max_connections: int = 1024,
+        stream_window: int = 64,
+        stream_bytes: int = 64 << 20,
     ) -> None:
         super().__init__(
             name,
@@ -72,6 +75,8 @@ class PeerAgent(_slime.PeerAgent):
             kind=kind,
             heartbeat=heartbeat,
             max_connections=max_connections,
+            stream_window=stream_window,
+            stream_bytes=stream_bytes,
         )
         self._lock = threading.RLock()
         self._closed = False

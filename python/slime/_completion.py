@@ -140,7 +140,8 @@ class Driver:
 
 def _drive(future: _slime.Future) -> None:
     agent: Any = future.agent
-    if agent.progress == _slime.Progress.CALLER and not future.done():
+    # None: a stream's of a handler, whose agent makes progress for its callers.
+    if agent is not None and agent.progress == _slime.Progress.CALLER and not future.done():
         agent._drive(future)
 
 

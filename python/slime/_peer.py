@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Union
 
-from slime import _codec, _interceptors, _slime
+from slime import _codec, _interceptors, _slime, _streams
 from slime._proxy import Providers
+from slime._streams import AsyncStream, Stream
 
 
 class Peer(_slime.Peer):
@@ -54,6 +55,15 @@ class Peer(_slime.Peer):
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
+    def stream(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> Stream:
+        """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish(). The deadline is that
+        of the whole stream."""
+        return _streams.open_stream(Stream, self, service, method, arguments, deadline)
+
+    def async_stream(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> AsyncStream:
+        """As stream(): `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
+        return _streams.open_stream(AsyncStream, self, service, method, arguments, deadline)
+
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
         return Proxy(self, service, timeout)
@@ -64,7 +74,7 @@ class Peer(_slime.Peer):
 
     def services(self, deadline: Optional[float] = None) -> list:
         """What the peer serves, by name: {"name", "methods": [{"name", "parameters": [{"name", "type", "optional",
-        "rest"}], "result", "doc"}]}. Asks it, and waits."""
+        "rest"}], "result", "doc", "reads", "writes"}]}. Asks it, and waits."""
         return self.call("slime.Reflection", "services", deadline=deadline).wait()
 
     def with_deadline(self, seconds: float) -> Peer:
@@ -112,6 +122,8 @@ class Proxy:
     """A service of a peer, or of any live provider; its methods are attributes. Those whose names are no
     attributes are items: `proxy["other.name"](1)`."""
 
+    _stream: type = Stream
+
     def __init__(self, peer: Union[Peer, Providers], service: str, timeout: Optional[float]) -> None:
         self._peer = peer
         self._service = service
@@ -137,12 +149,17 @@ class Proxy:
     def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.one_way(self._service, method, *arguments, deadline=self._timeout)
 
+    def _open(self, method: str, arguments: tuple) -> Any:
+        return _streams.open_stream(self._stream, self._peer, self._service, method, arguments, self._timeout)
+
     def _start(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.call(self._service, method, *arguments, deadline=self._timeout)
 
 
 class AsyncProxy(Proxy):
     """As Proxy; calls return a future to await."""
+
+    _stream = AsyncStream
 
     def _call(self, method: str, arguments: tuple) -> Any:
         return self._start(method, arguments)
@@ -166,6 +183,11 @@ class _Method:
         """The same call, whose answer nobody wants: returns (of an AsyncProxy, a future that is done) once it has left."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
+
+    def stream(self, *arguments: Any, **keywords: Any) -> Any:
+        """The same call of a method that streams: a Stream, of an AsyncProxy an AsyncStream."""
+        self._check_no_keywords(keywords)
+        return self._proxy._open(self._name, arguments)
 
     def _check_no_keywords(self, keywords: dict) -> None:
         if not keywords:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional
 from slime import _codec, _describe, _slime
 from slime._errors import Code, Error, InvalidArgument, from_status
 from slime._interceptors import Interceptor, Passed, Timing
+from slime._streaming import Streaming
 
 # An error text travels up to this many bytes; the start of it says most.
 _TEXT_LIMIT = 1000
@@ -26,6 +27,9 @@ def method(
     priority: _slime.Priority = _slime.Priority.NORMAL,
 ) -> Any:
     """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`.
+
+    It streams if it is a generator, plain or async, or is annotated to return an Iterator or AsyncIterator: then it
+    writes what it yields; and if a parameter is annotated with one, or with ServerStream: that gets what it reads.
 
     max_running: calls of it that run at once; more wait, and keep no worker from others. 0: no limit.
     priority: which of the calls that wait for a worker is next. Strict: while there are some of a higher one, those
@@ -85,8 +89,9 @@ class _Method:
     def __init__(self, function: Callable, label: str) -> None:
         self.function = function
         self.limits = getattr(function, "__slime_limits__", (0, _slime.Priority.NORMAL))
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = inspect.signature(function)
+        self.streaming = Streaming(function, inspect.signature(function), label)
+        self.is_async = self.streaming.is_async
+        self.signature = self.streaming.signature
         self.least = 0
         self.most: Optional[int] = 0
         for parameter in self.signature.parameters.values():
@@ -99,6 +104,17 @@ class _Method:
                 raise InvalidArgument(
                     f"{label} needs `{parameter.name}` by keyword, but arguments travel by position"
                 )
+
+    def described(self) -> tuple:
+        """What reflection says of it, and its limits."""
+        streaming = self.streaming
+        parameters, result, doc = _describe.describe(self.function, self.signature)
+        result = result if streaming.result is None else streaming.result
+        return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
+
+    def runner(self, request: Any) -> Optional[Callable]:
+        """What the arguments go to. None: the request has its answer."""
+        return self.streaming.opened(request, self.function) if self.streaming else self.function
 
     def check(self, arguments: Any) -> None:
         if not isinstance(arguments, list):
@@ -205,9 +221,7 @@ class Server:
             raise InvalidArgument("workers and queue_limit are at least 1")
         self.name = name
         self._methods = methods_of(target, name)
-        described = [
-            (method, *_describe.describe(m.function, m.signature), *m.limits) for method, m in self._methods.items()
-        ]
+        described = [(method, *m.described()) for method, m in self._methods.items()]
         self.service = _slime.Service(name, described, queue_limit)
         self.interceptors: List[Interceptor] = []
         self._tracebacks = tracebacks
@@ -255,21 +269,24 @@ class Server:
             return
         token = _current_call.set(call)
         try:
+            run = handler.runner(request)
+            if run is None:
+                return
             if handler.is_async:
-                self._start_async(request, handler, arguments)
+                self._start_async(request, run, arguments)
             else:
-                self._answer(request, handler.function(*arguments))
+                self._answer(request, run(*arguments))
         except BaseException as error:  # also SystemExit: an answer, not the end of this worker
             self._fail(request, error)
         finally:
             _current_call.reset(token)
 
-    def _start_async(self, request: Any, handler: _Method, arguments: list) -> None:
+    def _start_async(self, request: Any, run: Callable, arguments: list) -> None:
         if not self._async_slots.acquire(blocking=False):
             request.fail(Code.RESOURCE_EXHAUSTED, f"too many calls of {self.name} are under way", False)
             return
         try:
-            work = self._run_async(request, handler, arguments)
+            work = self._run_async(request, run, arguments)
             done = asyncio.run_coroutine_threadsafe(work, self._runner().loop)
         except BaseException:
             self._async_slots.release()
@@ -282,7 +299,7 @@ class Server:
             if task is not None:
                 task.cancel()
 
-    async def _run_async(self, request: Any, handler: _Method, arguments: list) -> None:
+    async def _run_async(self, request: Any, run: Callable, arguments: list) -> None:
         if not self._watching:
             asyncio.get_running_loop().add_reader(self.service.cancel_fd(), self._on_cancelled)
             self._watching = True
@@ -292,7 +309,7 @@ class Server:
         self._tasks[number] = task
         try:
             left = request.seconds_left()
-            value = await asyncio.wait_for(handler.function(*arguments), left)
+            value = await asyncio.wait_for(run(*arguments), left)
             self._answer(request, value)
         except asyncio.CancelledError:
             if request.cancelled():

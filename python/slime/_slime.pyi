@@ -226,7 +226,7 @@ class Progress(enum.Enum):
 class PeerAgent:
     """See slime.PeerAgent."""
 
-    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, max_connections: int = 1024) -> None: ...
+    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864) -> None: ...
 
     @property
     def name(self) -> str: ...
@@ -381,6 +381,40 @@ class Peer:
         A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata` and
         `timing` as of call_raw; the time is that until it had left.
         """
+
+    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> tuple[StreamEnd, Future]:
+        """
+        Calls a method that streams with an encoded msgpack array of the arguments: this side of the
+        stream, and the result, which is decode(Payload), or the Payload.
+        """
+
+class StreamEnd:
+    """One end of a stream, whose messages are bytes."""
+
+    def write(self, message: Any) -> Future:
+        """
+        Copies the message. Done once it is accepted: wait for that before the next one.
+        """
+
+    def read(self, decode: Callable[[Payload | None], Any] | None = None) -> Future:
+        """
+        The next message: decode(Payload), or the Payload; of None behind the last one.
+        """
+
+    def close_writing(self) -> None:
+        """Nothing follows what was written."""
+
+    def start_reading(self) -> None:
+        """The other side may write from now on, before the first read."""
+
+    def cancel(self) -> None:
+        """Ends the stream now, on both sides. Of the caller's end."""
+
+    def drop(self) -> None:
+        """
+        What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.
+        """
+
 class ServiceProxy:
     """
     A service of whoever serves it in the agent's scope. See PeerAgent.proxy().
@@ -452,6 +486,11 @@ class Request:
         Its number among those that Service.take_cancelled() tells when nobody waits any more.
         """
 
+    def stream(self) -> StreamEnd | None:
+        """
+        The handler's end of the stream that it opened; None: it is a plain call, or over.
+        """
+
     def take_payload(self) -> Payload:
         """The encoded arguments, once."""
 
@@ -462,7 +501,7 @@ class Request:
 class Service:
     """Named methods whose requests wait for Python workers."""
 
-    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority]], queue_limit: int) -> None: ...
+    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str]], queue_limit: int) -> None: ...
 
     def take(self) -> Request | None:
         """Waits for a request. None once closed."""

@@ -48,6 +48,20 @@ std::vector<rpc::Service> services() {
                  return lengths;
                })
           .ok());
+  REQUIRE(calc.add("range",
+                   [](rpc::ServerStream<None, std::int64_t>& stream, std::int64_t n) {
+                     for (std::int64_t i = 0; i < n; ++i) stream.write(i).wait().status().ignore();
+                   },
+                   {.parameters = {"n"}, .doc = "Counts."})
+              .ok());
+  REQUIRE(calc.add("total",
+                   [](rpc::ServerStream<double, None>& stream) {
+                     double sum = 0;
+                     for (auto next = stream.read().wait(); next && *next; next = stream.read().wait())
+                       sum += **next;
+                     return sum;
+                   })
+              .ok());
   rpc::Service& odd = out.emplace_back("class");
   REQUIRE(add_echo(odd, {.name = "class",
                          .parameters = {{.name = "for", .type = "int"},
@@ -64,6 +78,7 @@ std::vector<rpc::Service> services() {
                          .parameters = {{.type = "none"}, {.name = "_self", .type = "wrong[[["}},
                          .result = "any"})
               .ok());
+  REQUIRE(add_echo(odd, {.name = "tell", .result = "any", .reads = "any", .writes = "bytes"}).ok());
   REQUIRE(add_echo(odd, {.name = "x", .parameters = {{.rest = true}}, .result = "list[int]"}).ok());
   return out;
 }
@@ -129,6 +144,18 @@ TEST_CASE("stubs of C++ call one peer, or any live provider") {
     CHECK(lengths ==
           std::map<std::string, std::tuple<std::int64_t, double>>{{"3", {3, -1.0}}, {"5", {5, -1.0}}});
   }
+  stubs::test_calc calc(agent.peer("served"));
+  auto range = calc.range(2);
+  CHECK(get(range.read()) == 0);
+  CHECK(get(range.read()) == 1);
+  CHECK(get(range.read()) == std::nullopt);
+  auto total = calc.total();
+  get(total.write(1.5));
+  CHECK(get(total.finish()) == 1.5);
+  CHECK(stubs::test_calc(agent.proxy("test.calc")).total().finish().wait(kPatience).status().code() ==
+        Code::kUnimplemented);
+  auto [end, raw] = stubs::class_(agent.peer("served")).tell();
+  CHECK(get(std::move(raw)).bytes().size() == rpc::encode_arguments().size());
   for (stubs::class_ odd : {stubs::class_(agent.peer("served")), stubs::class_(agent.proxy("class"))}) {
     CHECK(get(odd.class_2(1)).bytes().size() == rpc::encode_arguments(1).size());
     const Payload three = get(odd.class_2(1, "two", 3.5));
@@ -173,8 +200,11 @@ TEST_CASE("names are unique, and none of a keyword") {
 
 TEST_CASE("what a peer says does not get out of its text") {
   const std::string evil = "\"\"\"\nimport os\n\x01\\";
-  const std::vector<rpc::ServiceInfo> services{
-      {.name = evil, .methods = {{.name = evil, .parameters = {{.name = evil, .type = evil}}, .doc = evil}}}};
+  const rpc::MethodInfo called{
+      .name = evil, .parameters = {{.name = evil, .type = evil}}, .result = evil, .doc = evil};
+  rpc::MethodInfo streams = called;
+  streams.reads = streams.writes = evil;
+  const std::vector<rpc::ServiceInfo> services{{.name = evil, .methods = {called, streams}}};
   for (const std::string& text : {python_stubs(services), cpp_stubs(services, {})}) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {

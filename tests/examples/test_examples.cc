@@ -66,6 +66,16 @@ TEST_CASE("call: the client calls the server and sees its errors") {
   check_ends(server);
 }
 
+TEST_CASE("stream: messages go in either direction, and in both") {
+  Process server = start({SLIME_STREAM, "serve"});
+  Process client = start({SLIME_STREAM, "client", line_of(server)});
+  const std::string out = output_of(client);
+  for (const char* part : {"word: streams\nword: of\nword: many\nword: words\n", "only: first",
+                           "words written: 2000", "upper: ABC"})
+    check_contains(out, part);
+  check_ends(server);
+}
+
 TEST_CASE("copy: every byte comes, goes and comes back") {
   Process server = start({SLIME_COPY, "serve"});
   Process client = start({SLIME_COPY, "fetch", line_of(server)});
@@ -89,7 +99,7 @@ TEST_CASE("named_peers: the client finds the server by its name") {
 }
 
 TEST_CASE("wrong use is exit status 2, a failure is 1") {
-  for (const char* program : {SLIME_COPY, SLIME_CALL, SLIME_NAMED_PEERS}) {
+  for (const char* program : {SLIME_COPY, SLIME_CALL, SLIME_STREAM, SLIME_NAMED_PEERS}) {
     Process process = start({program, "dance"});
     const auto ended = process.wait(kPatience);
     REQUIRE(ended);

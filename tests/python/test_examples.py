@@ -25,6 +25,7 @@ def example(language, name):
     "name, role, expected",
     [
         ("call", "client", ["40 + 2 = 42", "1 / 2 = 0.5", "total = 7", "1 / 0: invalid_argument", "power: not_found"]),
+        ("stream", "client", ["word: streams\nword: of", "only: first", "words written: 2000", "upper: ABC"]),
         ("copy", "fetch", ["every byte right", "wrote 64 blocks"]),
     ],
 )
@@ -66,7 +67,7 @@ def test_by_name(start, nanoctrl, server, client):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", ["call", "copy", "named_peers"])
+@pytest.mark.parametrize("name", ["call", "copy", "stream", "named_peers"])
 def test_wrong_use_is_explained(start, language, name):
     status, _ = start(*example(language, name), "dance").finish()
     assert status == 2

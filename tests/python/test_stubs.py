@@ -38,6 +38,15 @@ class Calc:
     def int_(self, x: int) -> int:
         return x
 
+    @slime.method
+    def count(self, n: int, step: int = 1) -> typing.Iterator[int]:
+        """Counts."""
+        yield from range(0, n * step, step)
+
+    @slime.method
+    async def total(self, values: typing.AsyncIterator[float]) -> float:
+        return sum([value async for value in values])
+
 
 def load(path):
     spec = importlib.util.spec_from_file_location("made_stubs", path)
@@ -91,6 +100,25 @@ def test_stubs_call_a_peer_or_any_provider(made, served, make_agent, nanoctrl):
         return await asyncio.gather(calc.scale(2.0), calc.join(["x"]))
 
     assert asyncio.run(main()) == [4, b"x"]
+
+
+def test_stubs_open_streams(made, served, make_agent, nanoctrl):
+    peer = make_agent("caller", ctrl_url=nanoctrl).peer("server")
+    calc = made.Calc(peer)
+    assert list(calc.count(3)) == [0, 1, 2]
+    assert list(calc.count(3, step=2)) == [0, 2, 4]
+    with calc.total() as stream:
+        stream.write(1.5)
+        assert stream.finish() == 1.5
+
+    async def main():
+        async with made.AsyncCalc(peer).count(2) as stream:
+            return [message async for message in stream]
+
+    assert asyncio.run(main()) == [0, 1]
+    assert typing.get_type_hints(made.Calc.total)["return"] == slime.Stream[float, None, float]
+    assert typing.get_type_hints(made.AsyncCalc.count)["return"] == slime.AsyncStream[None, int, None]
+    assert inspect.getdoc(made.Calc.count) == "Counts."
 
 
 def test_stubs_have_types_and_docs(made):

@@ -1,0 +1,101 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include "python/py_agent.h"
+#include "python/py_future.h"
+#include "python/py_memory.h"
+#include "python/py_rpc.h"
+#include "python/py_streams.h"
+
+namespace slime::python {
+namespace {
+
+PyType_Slot kStreamSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyStreamEnd::traverse)},
+                              {Py_tp_clear, reinterpret_cast<void*>(&PyStreamEnd::clear)},
+                              {0, nullptr}};
+
+// A payload that may be asked for again.
+auto kept_payload() {
+  return [kept = std::shared_ptr<Payload>()](Payload& payload) mutable -> nb::object {
+    if (!kept) kept = std::make_shared<Payload>(std::move(payload));
+    return nb::cast(PyPayload(kept));
+  };
+}
+
+nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_view method,
+                      nb::handle arguments, std::optional<double> deadline, nb::handle decode) {
+  const PinnedMemory memory = PinnedMemory::of(arguments);
+  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  auto [end, result] =
+      self.peer().stream_raw(service, method, std::move(body), true, deadline_from(deadline));
+  PyStreamEnd stream(std::move(end), result, self.agent());
+  return nb::make_tuple(std::move(stream), make_future(std::move(result), self.agent(), kept_payload(),
+                                                       decode.is_none() ? nb::object() : nb::borrow(decode)));
+}
+
+}  // namespace
+
+nb::object PyStreamEnd::write(nb::handle message) const {
+  const PinnedMemory memory = PinnedMemory::of(message);
+  rpc::StreamEnd& end = *held_->end;
+  Future<None> written;
+  {
+    const nb::gil_scoped_release unlocked;
+    written = end.write(ByteVector(memory.bytes().begin(), memory.bytes().end()));
+  }
+  return make_future(std::move(written), agent_);
+}
+
+nb::object PyStreamEnd::read(nb::handle decode) const {
+  return make_future(
+      held_->end->read(), agent_,
+      [make = kept_payload()](rpc::StreamEnd::Message& message) mutable {
+        return message ? make(*message) : nb::none();
+      },
+      decode.is_none() ? nb::object() : nb::borrow(decode));
+}
+
+int PyStreamEnd::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PyStreamEnd>(self)->agent_.ptr());
+  return 0;
+}
+
+int PyStreamEnd::clear(PyObject* self) {
+  nb::inst_ptr<PyStreamEnd>(self)->agent_.reset();
+  return 0;
+}
+
+nb::object stream_of(rpc::Request& request) {
+  auto end = request.stream();
+  if (end == nullptr) return nb::none();
+  return nb::cast(PyStreamEnd(std::move(end), {}, nb::none()));
+}
+
+void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
+  nb::class_<PyStreamEnd>(m, "StreamEnd", nb::type_slots(kStreamSlots),
+                          "One end of a stream, whose messages are bytes.")
+      .def("write", &PyStreamEnd::write, nb::arg("message").none(),
+           nb::sig("def write(self, message: typing.Any) -> Future"),
+           "Copies the message. Done once it is accepted: wait for that before the next one.")
+      .def("read", &PyStreamEnd::read, nb::arg("decode") = nb::none(),
+           nb::sig("def read(self, decode: collections.abc.Callable[[Payload | None], typing.Any] | None = "
+                   "None) -> Future"),
+           "The next message: decode(Payload), or the Payload; of None behind the last one.")
+      .def("close_writing", &PyStreamEnd::close_writing, "Nothing follows what was written.")
+      .def("start_reading", &PyStreamEnd::start_reading,
+           "The other side may write from now on, before the first read.")
+      .def("cancel", &PyStreamEnd::cancel, "Ends the stream now, on both sides. Of the caller's end.")
+      .def("drop", &PyStreamEnd::drop,
+           "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
+  peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "
+                   "deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> "
+                   "tuple[StreamEnd, Future]"),
+           "Calls a method that streams with an encoded msgpack array of the arguments: this side of the\n"
+           "stream, and the result, which is decode(Payload), or the Payload.");
+}
+
+}  // namespace slime::python

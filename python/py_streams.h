@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "agent/peer_agent.h"
+#include "python/binding.h"
+#include "python/py_agent.h"
+
+namespace slime::python {
+
+// One end of a stream, as Python holds it: its messages are bytes. Thread: holds the GIL.
+class PyStreamEnd {
+ public:
+  // `result` is the call's, of the caller's end: dropping that cancels the stream, unless it has ended. A
+  // handler's end has none: the answer of its request ends it. `agent`: whose progress the futures are, or
+  // None.
+  PyStreamEnd(std::shared_ptr<rpc::StreamEnd> end, Future<Payload> result, nb::object agent)
+      : held_(std::make_shared<Held>(std::move(end), std::move(result))), agent_(std::move(agent)) {}
+  PyStreamEnd(PyStreamEnd&&) = default;
+
+  nb::object write(nb::handle message) const;
+  nb::object read(nb::handle decode) const;
+  void close_writing() const { held_->end->close_writing(); }
+  void start_reading() const { held_->end->start_reading(); }
+  void cancel() const { held_->result.cancel(); }
+  void drop() const {
+    if (!held_.forked()) held_->drop();
+  }
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear(PyObject* self);
+
+ private:
+  struct Held {
+    std::shared_ptr<rpc::StreamEnd> end;
+    Future<Payload> result;
+    Held(std::shared_ptr<rpc::StreamEnd> e, Future<Payload> r) : end(std::move(e)), result(std::move(r)) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() { drop(); }
+    void drop() {
+      if (!result.valid()) return;
+      result.cancel();
+      end->discard();
+    }
+  };
+  ForkGuarded<Held> held_;
+  nb::object agent_;
+};
+
+// The handler's end of the stream that the request opened; None if it opened none, or is over.
+nb::object stream_of(rpc::Request& request);
+void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer);
+
+}  // namespace slime::python
