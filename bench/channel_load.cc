@@ -111,7 +111,7 @@ class CallLoad final : public ChannelLoad {
 
  private:
   Status start(std::uint32_t i) override {
-    direct().channel().call("bench", "echo", rpc::encode_arguments(payloads_[i]), kNever,
+    direct().channel().call({.service = "bench", .method = "echo"}, rpc::encode_arguments(payloads_[i]),
                             [this, i](Result<rpc::Payload> reply) {
                               if (reply) replies_[i] = std::move(*reply);
                               slot(i).complete(reply.status());
