@@ -1,7 +1,11 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "python/py_agent.h"
+#include "python/py_call.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -23,14 +27,16 @@ auto kept_payload() {
 }
 
 nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                      nb::handle arguments, std::optional<double> deadline, nb::handle decode) {
+                      nb::handle arguments, std::optional<double> deadline, nb::handle decode,
+                      const std::optional<PyMetadata>& metadata, bool timing) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
-  auto [end, result] =
-      self.peer().stream_raw(service, method, std::move(body), true, deadline_from(deadline));
+  auto told = times_if(timing);
+  Peer peer = carrying(self.peer(), metadata, told);
+  auto [end, result] = peer.stream_raw(service, method, std::move(body), true, deadline_from(deadline));
   PyStreamEnd stream(std::move(end), result, self.agent());
-  return nb::make_tuple(std::move(stream), make_future(std::move(result), self.agent(), kept_payload(),
-                                                       decode.is_none() ? nb::object() : nb::borrow(decode)));
+  return nb::make_tuple(std::move(stream),
+                        make_call_future(std::move(result), self.agent(), decode, std::move(told)));
 }
 
 }  // namespace
@@ -89,11 +95,13 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
       .def("drop", &PyStreamEnd::drop,
            "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
   peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
+           nb::arg("timing") = false,
            nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "
                    "deadline: float | None = None, "
-                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> "
-                   "tuple[StreamEnd, Future]"),
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> tuple[StreamEnd, Future]"),
            "Calls a method that streams with an encoded msgpack array of the arguments: this side of the\n"
            "stream, and the result, which is decode(Payload), or the Payload.");
 }

@@ -29,8 +29,8 @@ class Timing(NamedTuple):
     split: bool
 
 
-def timing_of(future: _slime.Future) -> Optional[Timing]:
-    """Of a call made with timing=True, once it is done, also with an error; else None."""
+def timing_of(future: Any) -> Optional[Timing]:
+    """Of a call (its future, or the stream) made with timing=True, once it is done, also with an error; else None."""
     parts = future.timing_parts()
     return None if parts is None else Timing(*parts)
 

@@ -55,14 +55,30 @@ class Peer(_slime.Peer):
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
-    def stream(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> Stream:
+    def stream(
+        self,
+        service: str,
+        method: str,
+        *arguments: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timing: bool = False,
+    ) -> Stream:
         """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish(). The deadline is that
-        of the whole stream."""
-        return _streams.open_stream(Stream, self, service, method, arguments, deadline)
+        of the whole stream, and so is the time of slime.timing_of(stream)."""
+        return _streams.open_stream(Stream, self, (service, method), arguments, deadline, metadata, timing)
 
-    def async_stream(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> AsyncStream:
+    def async_stream(
+        self,
+        service: str,
+        method: str,
+        *arguments: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timing: bool = False,
+    ) -> AsyncStream:
         """As stream(): `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
-        return _streams.open_stream(AsyncStream, self, service, method, arguments, deadline)
+        return _streams.open_stream(AsyncStream, self, (service, method), arguments, deadline, metadata, timing)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
@@ -150,7 +166,7 @@ class Proxy:
         return self._peer.one_way(self._service, method, *arguments, deadline=self._timeout)
 
     def _open(self, method: str, arguments: tuple) -> Any:
-        return _streams.open_stream(self._stream, self._peer, self._service, method, arguments, self._timeout)
+        return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, self._timeout)
 
     def _start(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.call(self._service, method, *arguments, deadline=self._timeout)

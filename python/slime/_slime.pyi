@@ -382,7 +382,7 @@ class Peer:
         `timing` as of call_raw; the time is that until it had left.
         """
 
-    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> tuple[StreamEnd, Future]:
+    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> tuple[StreamEnd, Future]:
         """
         Calls a method that streams with an encoded msgpack array of the arguments: this side of the
         stream, and the result, which is decode(Payload), or the Payload.

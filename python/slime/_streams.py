@@ -6,9 +6,9 @@ Who writes faster than the other side reads waits: between a writer and its read
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Generic, Optional, Type, TypeVar
+from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
 
-from slime import _codec, _slime
+from slime import _codec, _interceptors, _slime
 from slime._errors import Internal, InvalidArgument, Unimplemented
 
 In = TypeVar("In")
@@ -135,6 +135,10 @@ class _Caller(_Messages):
         super().__init__(end)
         self._result = result
 
+    def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
+        """What slime.timing_of() makes a Timing of."""
+        return self._result.timing_parts()
+
     def cancel(self) -> None:
         """Ends it now, on both sides, with Cancelled; the handler is told."""
         self._end.cancel()
@@ -186,12 +190,28 @@ class AsyncStream(_Caller, _Awaiting, Generic[In, Out, R]):
         self._end.drop()
 
 
-def open_stream(kind: Type[Any], peer: Any, service: str, method: str, arguments: tuple, deadline: Any) -> Any:
+def open_stream(
+    kind: Type[Any],
+    peer: Any,
+    names: Tuple[str, str],
+    arguments: tuple,
+    deadline: Optional[float],
+    metadata: Optional[Mapping[str, str]] = None,
+    timing: bool = False,
+) -> Any:
     """A Stream or AsyncStream, as `kind` says."""
     if not isinstance(peer, _slime.Peer):
         raise Unimplemented("a stream goes to one peer: peer.proxy(), not agent.proxy()")
     body = _codec.pack(arguments)
-    return kind(*peer.stream_raw(service, method, body, deadline, _codec.unpack_reply))
+    ends = []
+
+    def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+        end, result = peer.stream_raw(*names, body, deadline, _codec.unpack_reply, entries, timed)
+        ends.append(end)
+        return result
+
+    result = _interceptors.begin_call(peer, "stream", names, start, metadata, timing)
+    return kind(*ends, result)
 
 
 class _Handler(_Messages):

@@ -1,5 +1,6 @@
 """Which methods stream, what is said of them, and who else sees them."""
 
+import asyncio
 import subprocess
 from typing import AsyncIterator, Generator, Iterable, Iterator, Tuple
 
@@ -58,6 +59,57 @@ def test_interceptors_of_a_server_see_streams(served):
     with pytest.raises(slime.PermissionDenied):
         peer.stream("Streams", "endless").read()
     wait_until(lambda: ("range", None) in seen)
+
+
+def test_streams_carry_metadata_and_are_timed(served):
+    _, peer, b = served
+    tokens = []
+
+    class Watch(slime.Interceptor):
+        def before(self, call):
+            tokens.append(call.metadata.get("token"))
+
+    b.add_server_interceptor(Watch())
+    with peer.with_metadata("token", "t").stream("Streams", "range", 3, timing=True) as stream:
+        assert slime.timing_of(stream) is None
+        assert list(stream) == [0, 1, 2]
+        stream.finish()
+        timing = slime.timing_of(stream)
+        assert timing.split and timing.queue + timing.handler + timing.network == timing.total
+
+    async def main():
+        async with peer.async_stream("Streams", "range_later", 2, metadata={"token": "u"}) as stream:
+            return [message async for message in stream]
+
+    assert asyncio.run(main()) == [0, 1]
+    assert list(peer.with_timing().proxy("Streams").range.stream(1)) == [0]
+    assert tokens == ["t", "u", None]
+
+
+def test_interceptors_of_a_client_see_streams(make_agent, served, provider):
+    _, _, b = served
+    seen = []
+
+    class Watch(slime.Interceptor):
+        def before(self, call):
+            if call.method == "endless":
+                raise slime.PermissionDenied("not that one")
+            seen.append((call.kind, call.method))
+
+        def after(self, call, error, timing):
+            seen.append((call.kind, call.method, type(error), timing.total > 0))
+
+    a = make_agent("watched", provider=provider)
+    a.add_client_interceptor(Watch())
+    peer = a.peer(b.address)
+    assert list(peer.stream("Streams", "range", 3)) == [0, 1, 2]
+    wait_until(lambda: seen[1:] == [("stream", "range", type(None), True)])
+    with peer.stream("Streams", "refuses", 0) as stream:
+        with pytest.raises(slime.NotFound):
+            stream.read()
+    wait_until(lambda: seen[3:] == [("stream", "refuses", slime.NotFound, True)])
+    with pytest.raises(slime.PermissionDenied):
+        peer.stream("Streams", "endless")
 
 
 def test_what_a_method_streams_is_told_by_its_hints(pair):
