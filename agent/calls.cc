@@ -1,5 +1,7 @@
 #include "agent/calls.h"
 
+#include <type_traits>
+
 #include "agent/session.h"
 #include "base/str.h"
 
@@ -43,6 +45,7 @@ void CallOf<T>::fail(Status reason) {
 
 template <class T>
 void CallOf<T>::end(Result<T> outcome) {
+  if constexpr (std::is_same_v<T, Payload>) outcome = detached(std::move(outcome));
   if (intercepted_) {
     if (!outcome) outcome = this->outcome(std::move(outcome).error());
     Status status = intercepted_->end(outcome.status(), steady_clock().now());
@@ -61,32 +64,23 @@ template class CallOf<None>;
 
 void CallOperation::start(Session& session) {
   set_running(&session);
-  ticket_ = session.channel().call(spec(), std::move(arguments_),
-                                   [self = std::static_pointer_cast<CallOperation>(shared_from_this())](
-                                       Result<Payload> reply) { self->end(detached(std::move(reply))); });
+  ticket_ = session.channel().call(spec(), std::move(arguments_), ended());
 }
 
 void AttachedCall::start(Session& session) {
   set_running(&session);
-  ticket_ =
-      session.channel().call_attached(spec(), std::move(request_),
-                                      [self = std::static_pointer_cast<AttachedCall>(shared_from_this())](
-                                          Result<Payload> reply) { self->end(detached(std::move(reply))); });
+  ticket_ = session.channel().call_attached(spec(), std::move(request_), ended());
 }
 
 void OneWayOperation::start(Session& session) {
   set_running(&session);
-  ticket_ =
-      session.channel().call_one_way(spec(), std::move(request_),
-                                     [self = std::static_pointer_cast<OneWayOperation>(shared_from_this())](
-                                         Status status) { self->end(none_or(std::move(status))); });
+  ticket_ = session.channel().call_one_way(
+      spec(), std::move(request_), [end = ended()](Status status) { end(none_or(std::move(status))); });
 }
 
 void StreamOperation::start(Session& session) {
   set_running(&session);
-  ticket_ = session.channel().stream(spec(), std::move(request_), stream_,
-                                     [self = std::static_pointer_cast<StreamOperation>(shared_from_this())](
-                                         Result<Payload> reply) { self->end(detached(std::move(reply))); });
+  ticket_ = session.channel().stream(spec(), std::move(request_), stream_, ended());
 }
 
 }  // namespace slime::agent

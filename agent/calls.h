@@ -36,6 +36,12 @@ class CallOf : public ResultOperation<T> {
   [[nodiscard]] rpc::CallSpec spec() const {
     return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr};
   }
+  // What the channel tells how it ended.
+  [[nodiscard]] auto ended() {
+    return [self = std::static_pointer_cast<CallOf>(this->shared_from_this())](Result<T> outcome) {
+      self->end(std::move(outcome));
+    };
+  }
   void end(Result<T> outcome);
   rpc::Ticket ticket_;
 
@@ -58,48 +64,48 @@ class CallOperation final : public CallOf<Payload> {
   ByteVector arguments_;
 };
 
-// A call with attachments beside its arguments, or with memory for those of its reply.
-class AttachedCall final : public CallOf<Payload> {
+// One that may have attachments beside its arguments.
+template <class T>
+class AttachedOf : public CallOf<T> {
  public:
-  AttachedCall(std::shared_ptr<Driver> driver, std::string service, std::string method,
-               rpc::AttachedBody request)
-      : CallOf(std::move(driver), std::move(service), std::move(method)), request_(std::move(request)) {}
-  void start(Session& session) override;
+  AttachedOf(std::shared_ptr<Driver> driver, std::string service, std::string method,
+             rpc::AttachedBody request)
+      : CallOf<T>(std::move(driver), std::move(service), std::move(method)), request_(std::move(request)) {}
 
- private:
-  [[nodiscard]] const rpc::Attachments* attachments() const override { return &request_.attachments; }
+ protected:
+  [[nodiscard]] const rpc::Attachments* attachments() const final { return &request_.attachments; }
   rpc::AttachedBody request_;
 };
 
-// A call whose answer nobody wants: ends when it has left.
-class OneWayOperation final : public CallOf<None> {
+// Or memory for those of its reply.
+class AttachedCall final : public AttachedOf<Payload> {
  public:
-  OneWayOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
-                  rpc::AttachedBody request)
-      : CallOf(std::move(driver), std::move(service), std::move(method)), request_(std::move(request)) {}
+  using AttachedOf::AttachedOf;
+  void start(Session& session) override;
+};
+
+// A call whose answer nobody wants: ends when it has left.
+class OneWayOperation final : public AttachedOf<None> {
+ public:
+  using AttachedOf::AttachedOf;
   void start(Session& session) override;
 
  private:
   [[nodiscard]] rpc::CallKind kind() const override { return rpc::CallKind::kOneWay; }
-  [[nodiscard]] const rpc::Attachments* attachments() const override { return &request_.attachments; }
-  rpc::AttachedBody request_;
 };
 
-class StreamOperation final : public CallOf<Payload> {
+class StreamOperation final : public AttachedOf<Payload> {
  public:
   StreamOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
                   rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
-      : CallOf(std::move(driver), std::move(service), std::move(method)),
-        request_(std::move(request)),
+      : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
         stream_(std::move(stream)) {}
   void start(Session& session) override;
   [[nodiscard]] std::size_t weight() const override { return 0; }  // it may go on for ever
 
  private:
   [[nodiscard]] rpc::CallKind kind() const override { return rpc::CallKind::kStream; }
-  [[nodiscard]] const rpc::Attachments* attachments() const override { return &request_.attachments; }
   void drop(const Status& reason) override { stream_->stop(reason); }
-  rpc::AttachedBody request_;
   const std::shared_ptr<rpc::StreamEnd> stream_;
 };
 
