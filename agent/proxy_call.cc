@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/attached_call.h"
 #include "agent/limits.h"
 #include "base/str.h"
 
 namespace slime::agent {
 
-ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, ByteVector arguments,
+ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, rpc::AttachedBody arguments,
                      Nanos deadline)
     : agent_(std::move(agent)),
       target_(std::move(target)),
@@ -93,10 +94,7 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
   if (options.idempotent && options.retry.attempt_timeout > Nanos::zero())
     left = std::min(left, options.retry.attempt_timeout);
   current_ = std::move(provider);
-  auto future = agent_->submit(
-      current_->name,
-      std::make_shared<CallOperation>(agent_->driver(), target_.service, target_.method, arguments_),
-      std::max(left, Nanos(1)), false);
+  auto future = agent_->submit(current_->name, make_operation(), std::max(left, Nanos(1)), false);
   bool cancelled = false;
   {
     const std::lock_guard lock(mutex_);
@@ -106,6 +104,14 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
   if (cancelled) future.cancel();
   std::move(future).then(
       [self = shared_from_this()](Result<Payload> outcome) { self->on_outcome(std::move(outcome)); });
+}
+
+// Attachments and what they go into are shared by all attempts, of which one is under way at a time.
+std::shared_ptr<ResultOperation<Payload>> ProxyCall::make_operation() const {
+  if (arguments_.attachments.empty() && arguments_.into.empty())
+    return std::make_shared<CallOperation>(agent_->driver(), target_.service, target_.method,
+                                           arguments_.body);
+  return std::make_shared<AttachedCall>(agent_->driver(), target_.service, target_.method, arguments_);
 }
 
 void ProxyCall::on_outcome(Result<Payload> outcome) {

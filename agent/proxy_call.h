@@ -24,7 +24,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
     std::string service;  // what is called of them: theirs, or one that every peer has
     std::string method;
   };
-  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, ByteVector arguments, Nanos deadline);
+  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, rpc::AttachedBody arguments, Nanos deadline);
 
   Future<Payload> start();
 
@@ -34,6 +34,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void go_on() noexcept override;
   void try_next();
   void attempt(std::shared_ptr<Provider> provider);
+  [[nodiscard]] std::shared_ptr<ResultOperation<Payload>> make_operation() const;
   void on_outcome(Result<Payload> outcome);
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);
@@ -48,7 +49,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   const std::shared_ptr<PeerAgentImpl> agent_;
   const Target target_;
-  const ByteVector arguments_;
+  const rpc::AttachedBody arguments_;
   const TimePoint deadline_;
   Promise<Payload> promise_;
 

@@ -36,7 +36,7 @@ ServiceProxy::ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr
       service_(std::move(service)) {}
 
 Future<rpc::Payload> ServiceProxy::start(std::string_view service, std::string_view method,
-                                         ByteVector arguments, Nanos deadline) const {
+                                         rpc::AttachedBody arguments, Nanos deadline) const {
   if (!agent_)
     return Future<rpc::Payload>::ready(
         Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
@@ -61,12 +61,17 @@ Future<rpc::Payload> ServiceProxy::start(std::string_view service, std::string_v
 
 Future<rpc::Payload> ServiceProxy::call_raw(std::string_view method, ByteVector arguments,
                                             Nanos deadline) const {
-  return start(service_, method, std::move(arguments), deadline);
+  return start(service_, method, {.body = std::move(arguments)}, deadline);
+}
+
+Future<rpc::Payload> ServiceProxy::call_attached(std::string_view method, rpc::AttachedBody request,
+                                                 Nanos deadline) const {
+  return start(service_, method, std::move(request), deadline);
 }
 
 Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos deadline) const {
   return rpc::decode_future<rpc::ServiceInfo>(
-      start(rpc::kReflectionService, "service", rpc::encode_arguments(service_), deadline));
+      start(rpc::kReflectionService, "service", {.body = rpc::encode_arguments(service_)}, deadline));
 }
 
 ServiceProxy ServiceProxy::with(ProxyOptions options) const {

@@ -70,6 +70,9 @@ class ServiceProxy {
     return rpc::decode_future<R>(call_raw(method, rpc::encode_arguments(args...)));
   }
   Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const;
+  // And with what goes beside them, as Peer::call_attached.
+  Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
+                                     Nanos deadline = {}) const;
   // What a live provider says of the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
 
@@ -90,7 +93,7 @@ class ServiceProxy {
                std::string service, ProxyOptions options);
   [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
   [[nodiscard]] Future<rpc::Payload> start(std::string_view service, std::string_view method,
-                                           ByteVector arguments, Nanos deadline) const;
+                                           rpc::AttachedBody arguments, Nanos deadline) const;
 
   std::shared_ptr<PeerAgentImpl> agent_;
   std::shared_ptr<agent::Providers> providers_;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/py_agent.h"
+#include "python/py_attachments.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -102,13 +103,16 @@ nb::object call_raw(const PyPeer& self, std::string_view service, std::string_vi
       peer = peer.with_metadata(key, value, optional ? rpc::Need::kOptional : rpc::Need::kRequired);
     future = peer.call_raw(service, method, std::move(body), deadline_from(deadline));
   }
-  return make_future(
-      std::move(future), self.agent(),
-      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
-        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-        return nb::cast(PyPayload(kept));
-      },
-      decode.is_none() ? nb::object() : nb::borrow(decode), std::move(told));
+  return make_reply_future(std::move(future), self.agent(), decode, std::move(told));
+}
+
+nb::object call_attached(const PyPeer& self, std::string_view service, std::string_view method,
+                         nb::handle arguments, PyAttachedBody& attached, Seconds deadline,
+                         nb::handle decode) {
+  rpc::AttachedBody body = attached.take(arguments);
+  const Nanos nanos = deadline_from(deadline);
+  return make_reply_future(self.peer().call_attached(service, method, std::move(body), nanos), self.agent(),
+                           decode);
 }
 
 nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
@@ -171,6 +175,13 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "Payload.\n"
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
            "tells\nwhere the time went.")
+      .def("call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
+           nb::arg("arguments").none(), nb::arg("attached"), nb::arg("deadline") = nb::none(),
+           nb::arg("decode") = nb::none(),
+           nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
+                   "attached: AttachedBody, deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
+           "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(),
            nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "

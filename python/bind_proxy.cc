@@ -1,4 +1,5 @@
 #include "python/py_agent.h"
+#include "python/py_attachments.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -46,13 +47,15 @@ nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::han
                     std::optional<double> deadline, nb::handle decode) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
-  return make_future(
-      self.proxy().call_raw(method, std::move(body), deadline_from(deadline)), self.agent(),
-      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
-        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-        return nb::cast(PyPayload(kept));
-      },
-      decode.is_none() ? nb::object() : nb::borrow(decode));
+  return make_reply_future(self.proxy().call_raw(method, std::move(body), deadline_from(deadline)),
+                           self.agent(), decode);
+}
+
+nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
+                         PyAttachedBody& attached, std::optional<double> deadline, nb::handle decode) {
+  rpc::AttachedBody body = attached.take(arguments);
+  const Nanos nanos = deadline_from(deadline);
+  return make_reply_future(self.proxy().call_attached(method, std::move(body), nanos), self.agent(), decode);
 }
 
 PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backoff, double backoff_max,
@@ -97,7 +100,13 @@ void bind_proxy(nb::module_& m) {
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
            nb::sig("def call_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
-           "As Peer.call_raw.");
+           "As Peer.call_raw.")
+      .def("call_attached", &call_attached, nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("attached"), nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::sig("def call_attached(self, method: str, arguments: typing.Any, attached: AttachedBody, "
+                   "deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None) -> Future"),
+           "As Peer.call_attached.");
 }
 
 }  // namespace slime::python

@@ -20,11 +20,16 @@ class PyPayload {
  public:
   explicit PyPayload(std::shared_ptr<Payload> payload) : payload_(std::move(payload)) {}
   [[nodiscard]] Bytes bytes() const { return payload_->bytes(); }
+  [[nodiscard]] Payload& payload() const { return *payload_; }
   static int get_buffer(PyObject* self, Py_buffer* view, int flags);
 
  private:
   ForkGuarded<Payload> payload_;
 };
+
+// The future of a reply; `decode` makes the value of a PyPayload, or is None.
+nb::object make_reply_future(Future<Payload> future, nb::object agent, nb::handle decode,
+                             std::shared_ptr<rpc::CallTiming> timing = nullptr);
 
 // Requests of async handlers that were cancelled: the loop, where no Python runs, tells an asyncio loop
 // through a descriptor. Thread: any.

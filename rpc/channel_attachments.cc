@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/received.h"
 
 // Bytes beside a body: how they are lent, where those that come go, and what a call that names memory for
 // them waits for.
@@ -119,9 +120,11 @@ Status ChannelImpl::lend_attachment(const Attachment& attachment, Lent& to, wire
     entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
   } else {
     // Only read, by whoever it is lent to.
-    auto region = device_.register_memory(const_cast<std::byte*>(attachment.bytes().data()),
-                                          attachment.size(), transport::Rights::kRemoteRead,
-                                          transport::MemoryKind::kHost, transport::Use::kOnce);
+    const auto use =
+        attachment.size() < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
+    auto region =
+        device_.register_memory(const_cast<std::byte*>(attachment.bytes().data()), attachment.size(),
+                                transport::Rights::kRemoteRead, transport::MemoryKind::kHost, use);
     if (!region) return std::move(region).error().with_context("lending an attachment");
     entry.region = region->describe();
     to.regions.push_back(std::move(*region));
@@ -252,11 +255,11 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
     return {};
   }
   if (length == 0) return {};
-  auto made = std::make_shared<Buffer>(length);
-  if (made->data() == nullptr)
+  Received made = make_received(length);
+  if (made.keeper == nullptr)
     return Status(Code::kResourceExhausted, str("no memory for an attachment of ", length, " bytes"));
-  room = {made->data(), made->size()};
-  out = Attachment(room, std::move(made));
+  room = made.bytes;
+  out = Attachment(room, std::move(made.keeper));
   return {};
 }
 

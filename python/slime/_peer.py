@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Union
 
-from slime import _codec, _interceptors, _slime
+from slime import _attachments, _codec, _interceptors, _slime
+from slime._errors import Unimplemented
 from slime._proxy import Providers
 
 
@@ -27,18 +28,28 @@ class Peer(_slime.Peer):
         deadline: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
+        into: Any = None,
     ) -> _slime.Future:
-        """Calls `service`.`method`; the future's value is the result. `metadata` travels along, besides that of
+        """Calls `service`.`method`; the future's value is the result. Arrays, tensors, regions and long bytes are lent
+        where they lie, and must not change until the future is done; those of the result are read into the array,
+        tensor or region `into`, or the list of them, in their order. `metadata` travels along, besides that of
         with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
-        body = _codec.pack(arguments)
         timing = timing or self._timing
         if not timing and not metadata and not self._metadata and not self.agent.client_interceptors:
-            return self.call_raw(service, method, body, deadline, _codec.unpack_reply)
+            body, beside = _attachments.pack(arguments)
+            if beside is None and into is None:
+                return self.call_raw(service, method, body, deadline, _attachments.unpack_reply)
+            if into is not None:
+                beside = _attachments.into_of(into, beside)
+            return self.call_attached(service, method, body, beside, deadline, _attachments.unpack_reply)
+        body = _codec.pack(arguments)
+        if into is not None:
+            raise Unimplemented("calls with metadata, timing or interceptors read nothing into named memory")
         texts = {**self._metadata, **(metadata or {})}
         optional = set(self._optional.difference(metadata or ()))
         names = (service, method)
         return _interceptors.start_call(
-            self, names, body, deadline, _codec.unpack_reply, texts, optional, timing
+            self, names, body, deadline, _attachments.unpack_reply, texts, optional, timing
         )
 
     def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, NamedTuple, Optional, Union
 
-from slime import _codec, _slime
+from slime import _attachments, _slime
 from slime._errors import InvalidArgument
 
 
@@ -53,4 +53,7 @@ class Providers:
     def call(self, _: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         again = self._idempotent is None or method in self._idempotent
         proxy = self._again if again else self._once
-        return proxy.call_raw(method, _codec.pack(arguments), deadline, _codec.unpack_reply)
+        body, beside = _attachments.pack(arguments)
+        if beside is None:
+            return proxy.call_raw(method, body, deadline, _attachments.unpack_reply)
+        return proxy.call_attached(method, body, beside, deadline, _attachments.unpack_reply)

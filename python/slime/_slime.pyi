@@ -376,10 +376,16 @@ class Peer:
         where the time went.
         """
 
+    def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
+        """
+        As call_raw, with what goes beside the arguments, and memory for what comes beside the result.
+        """
+
     def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None) -> Future:
         """
         A call whose answer nobody wants, with an encoded msgpack array; done once it has left.
         """
+
 class ServiceProxy:
     """
     A service of whoever serves it in the agent's scope. See PeerAgent.proxy().
@@ -392,6 +398,9 @@ class ServiceProxy:
 
     def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
         """As Peer.call_raw."""
+
+    def call_attached(self, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None) -> Future:
+        """As Peer.call_attached."""
 
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""
@@ -407,6 +416,14 @@ class Payload:
     """
 
     def __len__(self) -> int: ...
+
+    def attachment(self, data: bytes) -> Attachment:
+        """
+        What came beside the bytes, by the data of the extension value that stands for it in them.
+        """
+
+    def drop_attachments(self) -> None:
+        """Those that were asked for stay."""
 
 class Priority(enum.Enum):
     """Which of the requests that wait for a worker is next."""
@@ -451,7 +468,7 @@ class Request:
     def take_payload(self) -> Payload:
         """The encoded arguments, once."""
 
-    def reply(self, body: Any) -> None: ...
+    def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
 
     def fail(self, code: Code, text: str, executed: bool) -> None: ...
 
@@ -470,6 +487,65 @@ class Service:
         """Numbers of requests that were cancelled."""
 
     def close(self) -> None: ...
+
+def drain_released() -> None:
+    """Lets go of Python's memory that was lent and is not in use any more."""
+
+def wait_released() -> bool:
+    """Waits until drain_released() has something to do. False once closed."""
+
+def close_released() -> None: ...
+
+class AttachedBody:
+    """What goes beside the arguments or the result of a call."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, object: Any, memory: MemoryRegion | Attachment | None, dtype: str | None, shape: Sequence[int]) -> bytes:
+        """The data of the extension value that stands for it."""
+
+    def add_into(self, object: Any, region: MemoryRegion | None) -> None:
+        """Memory that the next attachment of the reply is read into."""
+
+class Attachment:
+    """
+    Bytes that came beside the arguments or the result of a call, where they were received. Has the buffer
+    protocol; the memory goes back when this and every view of it are gone, or by release().
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def dtype(self) -> str | None:
+        """
+        What its sender says that it is an array of ("<f4"); None: it is only bytes.
+        """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def released(self) -> bool: ...
+
+    def release(self) -> None:
+        """
+        Gives the memory back now. InvalidArgument while arrays or views of it are there. Idempotent.
+        """
+
+    def discard(self) -> None:
+        """
+        Gives the pages of large received memory back now, whoever still views it: they read as zeros then. Memory
+        that the call named (`into`) is left alone.
+        """
+
+    def __enter__(self) -> Attachment: ...
+
+    def __exit__(self, *args: Any) -> None: ...
+
+    def __repr__(self) -> str: ...
 
 class CacheClient:
     """One cache, seen from one agent."""
