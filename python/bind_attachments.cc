@@ -8,7 +8,6 @@
 #include "python/py_attachments.h"
 #include "rpc/codec.h"
 #include "rpc/limits.h"
-#include "rpc/received.h"
 
 namespace slime::python {
 namespace {
@@ -51,8 +50,9 @@ rpc::Attachment attachment_in(nb::handle memory, PinnedMemory pinned) {
   }
   if (nb::isinstance<PyAttachment>(memory)) {
     // Kept by C++ alone: it goes where it came from without a thread of Python.
-    return {pinned.bytes(),
-            std::make_shared<const rpc::Attachment>(nb::cast<const PyAttachment&>(memory).attachment())};
+    const rpc::Attachment& whole = nb::cast<const PyAttachment&>(memory).attachment();
+    return unwrap(
+        whole.part(static_cast<std::uint64_t>(pinned.data() - whole.bytes().data()), pinned.length_bytes()));
   }
   Range range = range_in(nb::cast<const PyRegion&>(memory), std::move(pinned));
   return unwrap(rpc::Attachment::of(std::move(range.memory), range.offset, range.length_bytes));
@@ -189,7 +189,7 @@ void PyAttachment::release() {
 }
 
 void PyAttachment::discard() {
-  if (!released_) rpc::discard_received(attachment_->bytes());
+  if (!released_) attachment_->discard();
 }
 
 int PyAttachment::get_buffer(PyObject* self, Py_buffer* view, int flags) {

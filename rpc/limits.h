@@ -59,6 +59,11 @@ inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
 // next.
 inline constexpr std::size_t kReceivedBlockBytes = 64 * 1024;
 inline constexpr std::uint64_t kReceivedKeptBytes = 64 << 20;
+// Blocks that the peer may map: the largest (making one holds the loop up, 16 MiB for some 8 ms), and how
+// much of them one connection has, and all.
+inline constexpr std::uint64_t kReceivedBlockMost = 16 << 20;
+inline constexpr std::uint64_t kReceivedBlocksBytes = 64 << 20;
+inline constexpr std::uint64_t kReceivedBlocksAll = 256 << 20;
 // Blocks of one read: a pull of many small attachments goes on a piece at a time, too.
 inline constexpr std::size_t kPullBlocks = 256;
 // Of an attachment that is an array.
