@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import msgpack
 
@@ -69,6 +69,11 @@ def _has_memory(value: Any) -> bool:
     )
 
 
+# Packers that nobody uses just now: making one takes three times as long as packing a short value. One that failed is
+# not used again. Taking and adding are steps that nothing comes between.
+_packers: List[msgpack.Packer] = []
+
+
 def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
     """The arguments (a tuple) or the result, and what goes beside it. InvalidArgument for what cannot be expressed;
     TypeError for arrays that are not of plain items."""
@@ -79,11 +84,18 @@ def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
     elif type(value) in _BYTES and len(value) >= BYTES:
         return _pack_beside(value)
     try:
-        return msgpack.packb(value, use_bin_type=True, default=_scalar), None
+        packer = _packers.pop()
+    except IndexError:
+        packer = msgpack.Packer(use_bin_type=True, default=_scalar)
+    try:
+        body = packer.pack(value)
     except _Beside:
         return _pack_beside(value)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"cannot be sent: {error}") from error
+    if len(body) < BYTES:  # a larger buffer is not kept
+        _packers.append(packer)
+    return body, None
 
 
 def _pack_beside(value: Any) -> Tuple[bytes, _slime.AttachedBody]:

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 import slime
-from conftest import Echo, same
+from conftest import Echo, program, same
 from slime import _attachments
 
 MIB = 1 << 20
@@ -135,6 +135,13 @@ def test_calls_with_metadata_refuse_what_they_cannot_carry(echo):
         peer.call("Echo", "same", numpy.ones(3), metadata={"k": "v"})
     with pytest.raises(slime.Unimplemented):
         peer.with_timing().call("Echo", "big", 3, into=numpy.empty(3, "u8"))
+
+
+def test_long_bytes_reach_a_handler_of_cpp_that_takes_bytes(make_agent, start):
+    server = start(program("slime", "cli"), "bench-server", "rpc", "--provider", "tcp", "--face", "peer")
+    peer = make_agent("a", provider="tcp").peer(server.line().split()[-1])
+    for long in (bytes(range(256)) * 4096, bytearray(100_000)):
+        assert peer.call("bench", "echo", long).wait() == long
 
 
 # ---- memory of Slime's own
