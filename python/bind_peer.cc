@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/py_agent.h"
+#include "python/py_attachments.h"
 #include "python/py_call.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
@@ -101,14 +102,23 @@ nb::object call_raw(const PyPeer& self, std::string_view service, std::string_vi
                           std::move(told));
 }
 
-nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                       nb::handle arguments, Seconds deadline, const std::optional<PyMetadata>& metadata,
-                       bool timing) {
-  const PinnedMemory memory = PinnedMemory::of(arguments);
-  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+nb::object call_attached(const PyPeer& self, std::string_view service, std::string_view method,
+                         nb::handle arguments, PyAttachedBody& attached, Seconds deadline, nb::handle decode,
+                         const std::optional<PyMetadata>& metadata, bool timing) {
+  rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_future(peer.one_way_raw(service, method, std::move(body), deadline_from(deadline)),
+  return make_call_future(peer.call_attached(service, method, std::move(body), deadline_from(deadline)),
+                          self.agent(), decode, std::move(told));
+}
+
+nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
+                       nb::handle arguments, Seconds deadline, const std::optional<PyMetadata>& metadata,
+                       bool timing, PyAttachedBody* attached) {
+  rpc::AttachedBody body = body_of(arguments, attached);
+  auto told = times_if(timing);
+  Peer peer = carrying(self.peer(), metadata, told);
+  return make_future(peer.one_way_attached(service, method, std::move(body), deadline_from(deadline)),
                      self.agent(), std::move(told));
 }
 
@@ -164,12 +174,22 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "Payload.\n"
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
            "tells\nwhere the time went.")
+      .def("call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
+           nb::arg("arguments").none(), nb::arg("attached"), nb::arg("deadline") = nb::none(),
+           nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
+                   "attached: AttachedBody, deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
+                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                    "timing: bool = False) -> Future"),
+           "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::arg("attached") = nb::none(),
            nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
                    "deadline: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False) -> Future"),
+                   "timing: bool = False, attached: AttachedBody | None = None) -> Future"),
            "A call whose answer nobody wants, with an encoded msgpack array; done once it has left. "
            "`metadata` "
            "and\n`timing` as of call_raw; the time is that until it had left.");

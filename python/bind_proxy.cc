@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/py_agent.h"
+#include "python/py_attachments.h"
 #include "python/py_call.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
@@ -60,14 +61,23 @@ nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::han
                           decode, std::move(told));
 }
 
-nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata,
-                       bool timing) {
-  const PinnedMemory memory = PinnedMemory::of(arguments);
-  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
+                         PyAttachedBody& attached, std::optional<double> deadline, nb::handle decode,
+                         const std::optional<PyMetadata>& metadata, bool timing) {
+  rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_future(proxy.one_way_attached(method, {std::move(body)}, deadline_from(deadline)), self.agent(),
+  return make_call_future(proxy.call_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
+                          decode, std::move(told));
+}
+
+nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
+                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata,
+                       bool timing, PyAttachedBody* attached) {
+  rpc::AttachedBody body = body_of(arguments, attached);
+  auto told = times_if(timing);
+  const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
+  return make_future(proxy.one_way_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
                      std::move(told));
 }
 
@@ -117,11 +127,21 @@ void bind_proxy(nb::module_& m) {
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
            "As Peer.call_raw; the time is that of all attempts together.")
-      .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
-           nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+      .def("call_attached", &call_attached, nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("attached"), nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::sig("def call_attached(self, method: str, arguments: typing.Any, attached: AttachedBody, "
+                   "deadline: float | None = None, "
+                   "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
+           "As Peer.call_attached.")
+      .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
+           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::arg("attached") = nb::none(),
+           nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False, attached: AttachedBody | None = None) -> Future"),
            "As Peer.one_way_raw.");
 }
 

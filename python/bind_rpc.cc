@@ -9,6 +9,7 @@
 #include <atomic>
 #include <system_error>
 
+#include "python/py_attachments.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
 #include "python/py_streams.h"
@@ -37,10 +38,17 @@ class PyRequest {
   PyPayload take_payload() {
     return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
   }
-  void reply(nb::handle body) {
+  // `attached`: a PyAttachedBody or None.
+  void reply(nb::handle body, nb::handle attached) {
     answer();
-    const PinnedMemory memory = PinnedMemory::of(body);
     rpc::Request& request = taken_->request;
+    if (!attached.is_none()) {
+      rpc::AttachedBody all = nb::cast<PyAttachedBody&>(attached).take(body);
+      const nb::gil_scoped_release unlocked;
+      request.reply(std::move(all));
+      return taken_->leave();
+    }
+    const PinnedMemory memory = PinnedMemory::of(body);
     const nb::gil_scoped_release unlocked;
     request.reply(ByteVector(memory.bytes().begin(), memory.bytes().end()));
     taken_->leave();
@@ -222,7 +230,15 @@ void bind_rpc(nb::module_& m) {
   nb::class_<PyPayload>(
       m, "Payload", nb::type_slots(kPayloadSlots),
       "Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).")
-      .def("__len__", [](const PyPayload& self) { return self.bytes().size(); });
+      .def("__len__", [](const PyPayload& self) { return self.bytes().size(); })
+      .def(
+          "attachment",
+          [](const PyPayload& self, nb::bytes data) { return attachment_from(self.payload(), data); },
+          nb::arg("data"), nb::sig("def attachment(self, data: bytes) -> Attachment"),
+          "What came beside the bytes, by the data of the extension value that stands for it in them.")
+      .def(
+          "drop_attachments", [](const PyPayload& self) { self.payload().drop_attachments(); },
+          "Those that were asked for stay.");
 
   nb::enum_<rpc::Priority>(m, "Priority", "Which of the requests that wait for a worker is next.")
       .value("HIGH", rpc::Priority::kHigh)
@@ -253,8 +269,8 @@ void bind_rpc(nb::module_& m) {
       .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
            "The handler's end of the stream that it opened; None: it is a plain call, or over.")
       .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
-      .def("reply", &PyRequest::reply, nb::arg("body").none(),
-           nb::sig("def reply(self, body: typing.Any) -> None"))
+      .def("reply", &PyRequest::reply, nb::arg("body").none(), nb::arg("attached") = nb::none(),
+           nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
 
   nb::class_<PyService>(m, "Service", "Named methods whose requests wait for Python workers.")

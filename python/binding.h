@@ -147,5 +147,6 @@ void bind_memory(nb::module_& m);
 void bind_agent(nb::module_& m);
 void bind_rpc(nb::module_& m);
 void bind_cache(nb::module_& m);
+void bind_attachments(nb::module_& m);
 
 }  // namespace slime::python

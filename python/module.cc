@@ -10,5 +10,6 @@ NB_MODULE(_slime, m) {
   slime::python::bind_memory(m);
   slime::python::bind_agent(m);
   slime::python::bind_rpc(m);
+  slime::python::bind_attachments(m);
   slime::python::bind_cache(m);
 }

@@ -20,6 +20,7 @@ class PyPayload {
  public:
   explicit PyPayload(std::shared_ptr<Payload> payload) : payload_(std::move(payload)) {}
   [[nodiscard]] Bytes bytes() const { return payload_->bytes(); }
+  [[nodiscard]] Payload& payload() const { return *payload_; }
   static int get_buffer(PyObject* self, Py_buffer* view, int flags);
 
  private:

@@ -28,6 +28,14 @@ class Registered {
   [[nodiscard]] virtual MutableBytes bytes() const = 0;
   // Its registration with this device, there as long as this object; or why there is none.
   [[nodiscard]] virtual Result<const transport::MemoryRegion*> on(const transport::Device& device) const = 0;
+  // Whether the peer of that endpoint (Endpoint::id) may be told the registration. Else the bytes are
+  // registered for one call.
+  [[nodiscard]] virtual bool shown_to(std::uint64_t endpoint) const {
+    static_cast<void>(endpoint);
+    return true;
+  }
+  // Gives its pages back, so that it reads as zeros; false: it is not for that.
+  virtual bool discard() const { return false; }
 };
 
 // What an attachment is an array of, for those who know arrays: the dtype as its sender spells it ("<f4"),
@@ -65,6 +73,12 @@ class Attachment {
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
   // Gives the memory up now.
   void release() { *this = Attachment(); }
+
+  // A range of it, which shares the memory. kInvalidArgument for one that is not inside.
+  [[nodiscard]] Result<Attachment> part(std::uint64_t offset, std::uint64_t length_bytes) const;
+  // Gives the pages of large memory that was received back now, while it is still there, for all who have it:
+  // it reads as zeros from then on. Memory that a call named is left alone.
+  void discard() const;
 
   // Null where it is only bytes.
   [[nodiscard]] const ArrayType* array() const { return array_.get(); }

@@ -9,6 +9,7 @@
 #include "rpc/codec.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
+#include "rpc/received.h"
 
 namespace slime::rpc {
 namespace wire {
@@ -152,6 +153,20 @@ Result<Attachment> Attachment::of(std::shared_ptr<const Registered> memory, std:
                                 out.memory_ = registered;
                                 return out;
                               });
+}
+
+Result<Attachment> Attachment::part(std::uint64_t offset, std::uint64_t length_bytes) const {
+  if (offset > size() || length_bytes > size() - offset) {
+    return Status(Code::kInvalidArgument, str("a range of ", length_bytes, " bytes from ", offset,
+                                              " on, of an attachment of ", size(), " bytes"));
+  }
+  Attachment out(bytes_.subspan(offset, length_bytes), keeper_);
+  out.memory_ = memory_;
+  return out;
+}
+
+void Attachment::discard() const {
+  if (memory_ == nullptr || !memory_->discard()) discard_received(bytes_);
 }
 
 Result<Destination> Destination::of(std::shared_ptr<const Registered> memory, std::uint64_t offset,

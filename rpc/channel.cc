@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "rpc/channel_impl.h"
 #include "rpc/channel_streams.h"
+#include "rpc/received_blocks.h"
 
 // What this side asks for, and how it ends. The protocol is described in docs/wire-format.md, its invariants
 // in rpc/README.md.
@@ -61,6 +62,7 @@ ChannelImpl::~ChannelImpl() {
   endpoint_.reset();
   run_done();
   lent_.for_each([](Handle, Lent& lent) { lent.close(); });
+  if (blocks_ != nullptr) blocks_->close();
 }
 
 // ---------------------------------------------------------------------------------------------------- asking

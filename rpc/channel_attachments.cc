@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/received.h"
+#include "rpc/received_blocks.h"
 
 // Bytes beside a body: how they are lent, where those that come go, and what a call that names memory for
 // them waits for.
@@ -88,7 +90,7 @@ Status ChannelImpl::check_attached(const AttachedBody& body) const {
 
 Status ChannelImpl::lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry) {
   entry.lent = true;
-  if (attachment.memory() != nullptr) {
+  if (attachment.memory() != nullptr && attachment.memory()->shown_to(endpoint_->id())) {
     auto region = attachment.memory()->on(device_);
     if (!region) return std::move(region).error().with_context("lending an attachment");
     if (!transport::allows((*region)->rights(), transport::Rights::kRemoteRead)) {
@@ -99,9 +101,11 @@ Status ChannelImpl::lend_attachment(const Attachment& attachment, Lent& to, wire
     entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
   } else {
     // Only read, by whoever it is lent to.
-    auto region = device_.register_memory(const_cast<std::byte*>(attachment.bytes().data()),
-                                          attachment.size(), transport::Rights::kRemoteRead,
-                                          transport::MemoryKind::kHost, transport::Use::kOnce);
+    const auto use =
+        attachment.size() < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
+    auto region =
+        device_.register_memory(const_cast<std::byte*>(attachment.bytes().data()), attachment.size(),
+                                transport::Rights::kRemoteRead, transport::MemoryKind::kHost, use);
     if (!region) return std::move(region).error().with_context("lending an attachment");
     entry.region = region->describe();
     to.regions.push_back(std::move(*region));
@@ -203,7 +207,8 @@ Status ChannelImpl::place_attachments(Pull& pull, const wire::AttachmentTable& t
     const wire::AttachmentEntry& entry = table.entries[i];
     const Destination* const to = destination(pull, i);
     SLIME_TRY(make_room(entry.length_bytes, to, room[i], result->attachments[i]));
-    if (entry.lent) SLIME_TRY(register_room(pull, pull.parts[lent++], to, room[i]));
+    const Registered* const memory = to != nullptr ? to->memory() : result->attachments[i].memory();
+    if (entry.lent) SLIME_TRY(register_room(pull, pull.parts[lent++], memory, room[i]));
   }
   result->body = table.body;
   if (pull.body.data() != nullptr) {
@@ -232,17 +237,25 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
     return {};
   }
   if (length == 0) return {};
-  auto made = std::make_shared<Buffer>(length);
-  if (made->data() == nullptr)
+  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
+  if (auto block = blocks_->take(length)) {
+    room = block->bytes().first(length);
+    auto whole = Attachment::of(std::move(block), 0, length);
+    if (!whole) return std::move(whole).error();
+    out = *std::move(whole);
+    return {};
+  }
+  Received made = make_received(length);
+  if (made.keeper == nullptr)
     return Status(Code::kResourceExhausted, str("no memory for an attachment of ", length, " bytes"));
-  room = {made->data(), made->size()};
-  out = Attachment(room, std::move(made));
+  room = made.bytes;
+  out = Attachment(room, std::move(made.keeper));
   return {};
 }
 
-Status ChannelImpl::register_room(Pull& pull, Pull::Part& part, const Destination* to, MutableBytes room) {
-  if (to == nullptr || to->memory() == nullptr) return register_part(pull, part, room);
-  auto region = to->memory()->on(device_);
+Status ChannelImpl::register_room(Pull& pull, Pull::Part& part, const Registered* memory, MutableBytes room) {
+  if (memory == nullptr) return register_part(pull, part, room);
+  auto region = memory->on(device_);
   if (!region) return std::move(region).error();
   part.local = *region;
   part.local_offset = static_cast<std::uint64_t>(room.data() - (*region)->data());

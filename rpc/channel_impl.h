@@ -22,6 +22,8 @@
 
 namespace slime::rpc {
 
+class ReceivedBlocks;
+
 class ChannelImpl final : public Channel, private transport::Receiver {
  public:
   ChannelImpl(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
@@ -268,7 +270,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status place_attachments(Pull& pull, const wire::AttachmentTable& table);
   [[nodiscard]] const Destination* destination(const Pull& pull, std::size_t index) const;
   Status make_room(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
-  Status register_room(Pull& pull, Pull::Part& part, const Destination* to, MutableBytes room);
+  Status register_room(Pull& pull, Pull::Part& part, const Registered* memory, MutableBytes room);
   bool abort_reply(Handle call, const Status& reason);
   void abort_request(Handle served);
 
@@ -424,6 +426,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced
   std::unordered_map<std::uint64_t, Destinations> into_;  // of calls that named some
   std::uint64_t into_numbers_ = 0;
+  std::shared_ptr<ReceivedBlocks> blocks_;  // null: no attachment has come yet
 
   std::unique_ptr<Streams> streams_;  // null: there was none yet
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
+#include "rpc/received_blocks.h"
 
 // The receiving half of what a peer lends: we read it with one-sided reads, then release it, all of one body
 // at once. The caller may be gone when that ends: the buffers are the pull's own, but for those that a call
@@ -153,6 +154,9 @@ void ChannelImpl::end_pull(std::list<Pull>::iterator pull, Status status) {
     attached.reset();  // what a call named is its own again when it ends
     handler(std::move(status));
   } else if (attached != nullptr) {
+    if (blocks_ != nullptr) {
+      for (const Attachment& each : attached->attachments) blocks_->note_received(each.size());
+    }
     handler(Payload(std::move(attached)));
   } else {
     handler(Payload(std::move(body)));

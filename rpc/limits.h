@@ -52,6 +52,18 @@ inline constexpr std::size_t kMaxAttachments = 1024;
 // Where all of a body does not fit into one message, those up to this travel inside of it all the same: for
 // so few bytes a registration and a read cost more than two copies.
 inline constexpr std::size_t kInlineAttachmentBytes = 512;
+// Attachments of at least this are lent as memory that may be read more than once: the peer asks where it
+// lies, and the kernel copies, which over shm beats the rings from about here on.
+inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
+// What is received and has at least this lies in blocks of its own, of which so many bytes are kept for the
+// next.
+inline constexpr std::size_t kReceivedBlockBytes = 64 * 1024;
+inline constexpr std::uint64_t kReceivedKeptBytes = 64 << 20;
+// Blocks that the peer may map: the largest (making one holds the loop up, 16 MiB for some 8 ms), and how
+// much of them one connection has, and all.
+inline constexpr std::uint64_t kReceivedBlockMost = 16 << 20;
+inline constexpr std::uint64_t kReceivedBlocksBytes = 64 << 20;
+inline constexpr std::uint64_t kReceivedBlocksAll = 256 << 20;
 // Blocks of one read: a pull of many small attachments goes on a piece at a time, too.
 inline constexpr std::size_t kPullBlocks = 256;
 // Of an attachment that is an array.

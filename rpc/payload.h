@@ -75,6 +75,10 @@ class Payload {
     if (message_.slot() == nullptr || !message_.bytes().empty()) return {};
     return static_cast<const Attached*>(message_.slot())->attachments;
   }
+  // The bytes stay.
+  void drop_attachments() {
+    if (!attachments().empty()) static_cast<Attached*>(message_.slot())->attachments.clear();
+  }
   // Copies out of the slot, if it is in one, and gives the slot back.
   void detach() {
     if (message_.bytes().empty()) return;

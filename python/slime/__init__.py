@@ -11,6 +11,7 @@ from typing import Any
 
 from slime import _memory
 from slime._agent import PeerAgent
+from slime._attachments import release
 from slime._cache import CacheClient
 from slime._errors import (
     Aborted,
@@ -45,6 +46,7 @@ from slime._peer import AsyncProxy, Peer, Proxy
 from slime._proxy import Retry
 from slime._service import Call, current_call, method
 from slime._slime import (
+    Attachment,
     Code,
     Copy,
     Future,
@@ -81,6 +83,7 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "AsyncProxy",
+    "Attachment",
     "AsyncServerStream",
     "AsyncStream",
     "CacheClient",
@@ -128,6 +131,7 @@ __all__ = [
     "empty",
     "method",
     "region_of",
+    "release",
     "set_log_level",
     "timing_of",
     "use_trace",

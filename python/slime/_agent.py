@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
-from slime import _completion, _memory, _slime
+from slime import _attachments, _completion, _memory, _slime
 from slime._errors import DeadlineExceeded
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
@@ -294,6 +294,7 @@ def _close_all() -> None:
         except Exception:
             _log.exception("closing %r at the end of the process", agent)
     _completion.close()
+    _attachments.close()
     _slime.wait_for_helpers(2)
 
 

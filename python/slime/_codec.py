@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import msgpack
 
-from slime._errors import Internal, InvalidArgument
+from slime._errors import InvalidArgument
 
 # What msgpack raises for bytes that it cannot decode, or that make no Python value.
 _DECODE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException)
@@ -17,8 +17,11 @@ def _extend(value: Any) -> Any:
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     kind = type(value).__name__
-    if hasattr(value, "tobytes"):
-        raise TypeError(f"{kind} does not travel by itself: send its tobytes(), and dtype and shape if needed")
+    if hasattr(value, "tobytes") or hasattr(value, "__dlpack__"):
+        raise TypeError(
+            f"{kind} travels beside the arguments or the result of a call: here send its bytes, and dtype and shape if "
+            "needed"
+        )
     raise TypeError(f"{kind} has no msgpack form: send numbers, str, bytes, None, lists, tuples and dicts")
 
 
@@ -30,17 +33,11 @@ def pack(value: Any) -> bytes:
         raise InvalidArgument(f"cannot be sent: {error}") from error
 
 
-def unpack(payload: Any) -> Any:
-    """InvalidArgument for bytes that are not one msgpack value."""
+def unpack(payload: Any, extend: Callable = msgpack.ExtType) -> Any:
+    """InvalidArgument for bytes that are not one msgpack value. `extend` makes the values of extensions."""
     try:
-        return msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        return msgpack.unpackb(payload, raw=False, strict_map_key=False, ext_hook=extend)
+    except InvalidArgument:
+        raise
     except _DECODE_ERRORS as error:
         raise InvalidArgument(f"not a msgpack value: {type(error).__name__}: {error}") from error
-
-
-def unpack_reply(payload: Any) -> Any:
-    """The value of a reply. Internal, and executed, when the peer's bytes make no value."""
-    try:
-        return unpack(payload)
-    except InvalidArgument as error:
-        raise Internal(f"bad reply: {error.text}", maybe_executed=True) from error

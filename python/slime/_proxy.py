@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Union
 
-from slime import _codec, _interceptors, _slime
+from slime import _attachments, _interceptors, _slime
 from slime._errors import InvalidArgument
 
 
@@ -58,17 +58,13 @@ class Providers:
     def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         again = self._idempotent is None or method in self._idempotent
         proxy = self._again if again else self._once
-        body = _codec.pack(arguments)
-
-        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return proxy.call_raw(method, body, deadline, _codec.unpack_reply, entries, timed)
-
-        return _interceptors.begin_call(self, "call", (service, method), start)
+        begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, deadline)
+        return _interceptors.begin_call(self, "call", (service, method), begin)
 
     def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
-        body = _codec.pack(arguments)
+        body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self._once.one_way_raw(method, body, deadline, entries, timed)
+            return self._once.one_way_raw(method, body, deadline, entries, timed, beside)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start)

@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
-from slime import _codec, _describe, _slime
+from slime import _attachments, _describe, _slime
 from slime._errors import Code, Error, InvalidArgument, from_status
 from slime._interceptors import Interceptor, Passed, Timing
 from slime._streaming import Streaming
@@ -187,10 +187,10 @@ class _Watched:
             return False
         return True
 
-    def reply(self, body: Any) -> None:
+    def reply(self, body: Any, attached: Any = None) -> None:
         error = self._after(None)
         if error is None:
-            self._request.reply(body)
+            self._request.reply(body, attached)
         else:
             self._request.fail(error.code, error.text, error.maybe_executed)
 
@@ -261,7 +261,7 @@ class Server:
         if isinstance(request, _Watched) and not request.let_in(call):
             return
         try:
-            arguments = _codec.unpack(request.take_payload())
+            arguments = _attachments.unpack(request.take_payload())
             handler.check(arguments)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
@@ -327,12 +327,12 @@ class Server:
 
     def _answer(self, request: Any, value: Any) -> None:
         try:
-            body = _codec.pack(value)
-        except InvalidArgument as error:
-            text = f"the result of {self.name}.{request.method} {error.text}"
-            request.fail(Code.INTERNAL, text, True)
+            body, beside = _attachments.pack(value)
+        except (InvalidArgument, TypeError) as error:
+            why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
+            request.fail(Code.INTERNAL, f"the result of {self.name}.{request.method} {why}", True)
             return
-        request.reply(body)
+        request.reply(body, beside)
 
     def _fail(self, request: Any, error: BaseException) -> None:
         if isinstance(error, Error):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
 
-from slime import _codec, _interceptors, _slime
+from slime import _attachments, _codec, _interceptors, _slime
 from slime._errors import Internal, InvalidArgument, Unimplemented
 
 In = TypeVar("In")
@@ -206,7 +206,7 @@ def open_stream(
     ends = []
 
     def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-        end, result = peer.stream_raw(*names, body, deadline, _codec.unpack_reply, entries, timed)
+        end, result = peer.stream_raw(*names, body, deadline, _attachments.unpack_reply, entries, timed)
         ends.append(end)
         return result
 

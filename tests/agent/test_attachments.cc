@@ -54,5 +54,60 @@ TEST_CASE("plain bytes and regions that cannot be used") {
   CHECK(!closed.status().maybe_executed());
 }
 
+TEST_CASE("what was received stays as it is while more comes, and goes back in parts") {
+  Pair pair;
+  std::vector<Attachment> kept;
+  for (int i = 0; i < 12; ++i) {
+    const ByteVector bytes(1 << 20, static_cast<std::byte>(i));
+    kept.push_back(take(pair.peer.call<Attachment>("echo", "same", Attachment(bytes)).wait(kSoon)));
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const Bytes bytes = kept[i].bytes();
+    CHECK(
+        std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == static_cast<std::byte>(i); }));
+  }
+  const Attachment& last = kept.back();
+  CHECK(code_of(last.part(1 << 20, 1)) == Code::kInvalidArgument);
+  CHECK(code_of(last.part(1, 1 << 20)) == Code::kInvalidArgument);
+  const Attachment half = take(last.part(1 << 19, 1 << 19));
+  CHECK(half.bytes().data() == last.bytes().data() + (1 << 19));
+  const auto back = take(pair.peer.call<Attachment>("echo", "same", half).wait(kSoon));
+  CHECK(std::equal(half.bytes().begin(), half.bytes().end(), back.bytes().begin(), back.bytes().end()));
+}
+
+TEST_CASE("what one peer sent is passed on to another, and outlives the connection that it came over") {
+  Pair pair;
+  auto c = start("c");
+  std::vector<Attachment> kept;
+  for (int i = 0; i < 4; ++i) {
+    const ByteVector bytes(1 << 20, static_cast<std::byte>(i + 1));
+    auto received = take(pair.peer.call<Attachment>("echo", "same", Attachment(bytes)).wait(kSoon));
+    kept.push_back(
+        take(pair.a->peer(pair.b->address()).call<Attachment>("echo", "same", received).wait(kSoon)));
+  }
+  // Over a connection of its own, whose peer was never told of that memory.
+  rpc::Service service("echo");
+  REQUIRE(service.add("same", [](Attachment attachment) { return attachment; }).ok());
+  REQUIRE(c->serve(service).ok());
+  const auto passed = take(pair.a->peer(c->address()).call<Attachment>("echo", "same", kept[2]).wait(kSoon));
+  REQUIRE(pair.peer.disconnect().ok());
+  REQUIRE(pair.a->close().ok());
+  CHECK(passed.bytes().back() == std::byte{3});
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    CHECK(kept[i].bytes().back() == static_cast<std::byte>(i + 1));
+}
+
+TEST_CASE("pages that are given back read as zeros, and the next attachment is whole again") {
+  Pair pair;
+  const ByteVector bytes(1 << 20, std::byte{9});
+  for (int i = 0; i < 4; ++i) {
+    const auto back = take(pair.peer.call<Attachment>("echo", "same", Attachment(bytes)).wait(kSoon));
+    CHECK(std::equal(bytes.begin(), bytes.end(), back.bytes().begin(), back.bytes().end()));
+    back.discard();
+    CHECK(back.bytes().front() == std::byte{});
+    CHECK(back.bytes().back() == std::byte{});
+  }
+}
+
 }  // namespace
 }  // namespace slime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import time
 
+import numpy
 import pytest
 
 import slime
@@ -131,3 +133,54 @@ def peer_and_region(a, b, size=256, rights=slime.Rights.READ_WRITE):
     b.publish("memory", region)
     peer = a.peer(b.address)
     return region, peer, peer.region("memory")
+
+
+class Echo:
+    """Arrays and other attachments, there and back."""
+
+    @slime.method
+    def same(self, value):
+        return value
+
+    @slime.method
+    async def later(self, value):
+        await asyncio.sleep(0)
+        return value
+
+    @slime.method
+    def describe(self, value):
+        kind = type(value)
+        return [f"{kind.__module__}.{kind.__name__}", str(getattr(value, "dtype", "")), list(getattr(value, "shape", []))]
+
+    @slime.method
+    def add(self, x, y):
+        return x + y
+
+    @slime.method
+    def double(self, array):
+        array *= 2  # what was received is the receiver's own
+        return array
+
+    @slime.method
+    def big(self, count):
+        return numpy.arange(count, dtype="<u8")
+
+    @slime.method
+    def bad(self):
+        return numpy.array([object()])
+
+    @slime.method
+    def two(self):
+        return {"x": numpy.arange(3, dtype="i4"), "y": [numpy.ones((2, 2))]}
+
+
+@pytest.fixture(params=["auto", "tcp"])
+def echo(request, make_agent):
+    """An agent and its peer, which serves Echo, over what is best here and over tcp."""
+    a, b = make_agent("a", provider=request.param), make_agent("b", provider=request.param)
+    b.serve(Echo())
+    yield a, a.peer(b.address), b
+
+
+def same(x, y):
+    return type(x) is type(y) and x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()

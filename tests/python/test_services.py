@@ -165,7 +165,7 @@ def test_what_else_can_be_sent(calc):
     assert proxy.echo([numpy.float32(0.5), numpy.int64(7), numpy.bool_(True)]) == [0.5, 7, True]
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, numpy.zeros(3), 1j])
+@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, 1j])
 def test_what_cannot_be_sent_is_refused_before_it_is(calc, value):
     _, proxy, _ = calc
     with pytest.raises(slime.InvalidArgument, match="cannot be sent"):

@@ -1,0 +1,381 @@
+"""What travels beside the msgpack of a call: arrays, tensors, regions, long bytes. Lent where they lie, never pickled."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import threading
+from typing import Any, Callable, List, Optional, Tuple
+
+import msgpack
+
+from slime import _codec, _slime
+from slime._errors import Internal, InvalidArgument
+
+# bytes, bytearray and memoryview, as an argument or as the result, travel beside the message from this length on.
+BYTES = 64 * 1024
+_BYTES = frozenset((bytes, bytearray, memoryview))
+
+# The type of the extension value that stands for an attachment in the msgpack.
+_EXTENSION = 1
+
+# What NumPy calls plain numbers, times and texts of one length; never objects.
+_DTYPE = re.compile(r"[<>|](?:[biufc][0-9]{1,2}|[SU][0-9]{1,9}|[mM]8(?:\[[0-9]{0,6}[a-zA-Z]{1,2}\])?)", re.ASCII)
+_KINDS = "biufcmMSU"
+# A bytes object is what NumPy would call one item of so many bytes.
+_ONE_BYTES = re.compile(r"\|S([0-9]{1,20})", re.ASCII)
+_TENSOR = re.compile(r"torch\.(bool|(?:uint|int|float|bfloat|complex)[0-9a-z_]{1,20})", re.ASCII)
+_TENSOR_AS_ARRAY = {
+    **{f"{kind}{8 * size}": f"{'|' if size == 1 else '<'}{kind[0]}{size}" for kind in ("int", "uint") for size in (1, 2, 4, 8)},
+    **{f"float{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    "complex64": "<c8",
+    "complex128": "<c16",
+    "bool": "|b1",
+}
+
+
+class _Beside(Exception):
+    """Something in a value goes, or came, beside the message."""
+
+
+class _Refused(TypeError):
+    pass
+
+
+# ---------------------------------------------------------------------------------------------------- sending
+
+
+def _scalar(value: Any) -> Any:
+    """What msgpack asks about values that it does not know: NumPy's scalars are numbers; what has memory goes beside."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    if _has_memory(value):
+        raise _Beside
+    raise TypeError(
+        f"{type(value).__name__} has no msgpack form: send numbers, str, bytes, None, lists, tuples, dicts, "
+        "NumPy arrays, torch tensors and memory regions"
+    )
+
+
+def _has_memory(value: Any) -> bool:
+    if isinstance(value, (_slime.MemoryRegion, _slime.Attachment)):
+        return True
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    return (numpy is not None and isinstance(value, numpy.ndarray)) or (
+        torch is not None and isinstance(value, torch.Tensor)
+    )
+
+
+# Packers that nobody uses just now: making one takes three times as long as packing a short value. One that failed is
+# not used again. Taking and adding are steps that nothing comes between.
+_packers: List[msgpack.Packer] = []
+
+
+def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
+    """The arguments (a tuple) or the result, and what goes beside it. InvalidArgument for what cannot be expressed;
+    TypeError for arrays that are not of plain items."""
+    if type(value) is tuple:
+        for each in value:
+            if type(each) in _BYTES and len(each) >= BYTES:
+                return _pack_beside(value)
+    elif type(value) in _BYTES and len(value) >= BYTES:
+        return _pack_beside(value)
+    try:
+        packer = _packers.pop()
+    except IndexError:
+        packer = msgpack.Packer(use_bin_type=True, default=_scalar)
+    try:
+        body = packer.pack(value)
+    except _Beside:
+        return _pack_beside(value)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"cannot be sent: {error}") from error
+    if len(body) < BYTES:  # a larger buffer is not kept
+        _packers.append(packer)
+    return body, None
+
+
+def _pack_beside(value: Any) -> Tuple[bytes, _slime.AttachedBody]:
+    beside = _slime.AttachedBody()
+
+    def extend(each: Any) -> Any:
+        try:
+            return _scalar(each)
+        except _Beside:
+            return msgpack.ExtType(_EXTENSION, _add(beside, each))
+
+    def top(each: Any) -> Any:
+        if type(each) in _BYTES and len(each) >= BYTES:
+            return msgpack.ExtType(_EXTENSION, _add_bytes(beside, each))
+        return each
+
+    value = [top(each) for each in value] if type(value) is tuple else top(value)
+    try:
+        body = msgpack.packb(value, use_bin_type=True, default=extend)
+    except (_Refused, InvalidArgument):
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"cannot be sent: {error}") from error
+    _Releaser.start()
+    return body, beside
+
+
+def _add(beside: _slime.AttachedBody, value: Any) -> bytes:
+    if isinstance(value, _slime.MemoryRegion):
+        return beside.add(value, _lent_as_it_is(value), None, ())
+    if isinstance(value, _slime.Attachment):
+        return beside.add(value, value, value.dtype, value.shape)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _add_tensor(beside, value, torch)
+    return _add_array(beside, value)
+
+
+def _add_bytes(beside: _slime.AttachedBody, value: Any) -> bytes:
+    if isinstance(value, memoryview) and not value.c_contiguous:
+        value = value.tobytes()
+    length = value.nbytes if isinstance(value, memoryview) else len(value)
+    return beside.add(value, _lent_as_it_is(value), f"|S{length}", ())
+
+
+def _add_array(beside: _slime.AttachedBody, array: Any) -> bytes:
+    import numpy
+
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise _Refused("masked arrays do not travel: send their data and mask")
+    dtype = array.dtype
+    if dtype.kind not in _KINDS or _DTYPE.fullmatch(dtype.str) is None:
+        raise _Refused(
+            f"arrays of {dtype} do not travel: only numbers, bool, times, and texts of one length do"
+            + (", one array for each field" if dtype.names else "")
+        )
+    # What is not in C order is copied, once, here.
+    flat = array if array.flags.c_contiguous else numpy.array(array, order="C", copy=True, subok=False)
+    # Times have no buffer protocol of their own.
+    memory = flat.view(f"i{dtype.itemsize}") if dtype.kind in "mM" else flat
+    if flat.nbytes == 0:
+        memory = b""
+    return beside.add(memory, _lent_as_it_is(flat), dtype.str, array.shape)
+
+
+def _add_tensor(beside: _slime.AttachedBody, tensor: Any, torch: Any) -> bytes:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise _Refused(f"a tensor on {tensor.device}, {tensor.layout}: only dense tensors of the CPU travel")
+    name = str(tensor.dtype)
+    if _TENSOR.fullmatch(name) is None or sys.byteorder != "little":
+        raise _Refused(f"tensors of {name} do not travel")
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.numel() == 0:
+        return beside.add(b"", None, name, tuple(tensor.shape))
+    return beside.add(tensor.reshape(-1).view(torch.uint8), _received.get(tensor), name, tuple(tensor.shape))
+
+
+def _owner(value: Any) -> Any:
+    """The MemoryRegion or Attachment that something lies in, or None."""
+    while value is not None:
+        if isinstance(value, (_slime.MemoryRegion, _slime.Attachment)):
+            return value
+        value = value.obj if isinstance(value, memoryview) else getattr(value, "base", None)
+    return None
+
+
+def _lent_as_it_is(value: Any) -> Any:
+    """What it lies in, if that may be lent without a registration for this call alone."""
+    owner = _owner(value)
+    if isinstance(owner, _slime.MemoryRegion):
+        readable = _slime.Rights.REMOTE_READ
+        return owner if not owner.closed and (owner.rights & readable) == readable else None
+    return owner
+
+
+def starter(
+    raw: Callable, attached: Callable, names: tuple, arguments: tuple, deadline: Optional[float], into: Any = None
+) -> Callable[[Optional[list], bool], _slime.Future]:
+    """start() for begin_call(): of a call by `raw`, or by `attached` where something goes beside its message, or what
+    comes beside the reply has a place."""
+    body, beside = pack(arguments)
+    if into is not None:
+        beside = into_of(into, beside)
+    if beside is None:
+        return lambda entries, timed: raw(*names, body, deadline, unpack_reply, entries, timed)
+    return lambda entries, timed: attached(*names, body, beside, deadline, unpack_reply, entries, timed)
+
+
+def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:
+    """Adds the memory that a call names for its reply."""
+    out = _slime.AttachedBody() if beside is None else beside
+    for each in into if isinstance(into, (list, tuple)) else [into]:
+        memory = each
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(each, torch.Tensor):
+            if not each.is_contiguous() or each.requires_grad:
+                raise InvalidArgument("`into` names a tensor that is not contiguous, or requires gradients")
+            memory = each.reshape(-1).view(torch.uint8)
+        elif hasattr(each, "dtype"):
+            if each.dtype.hasobject:
+                raise _Refused(f"`into` names an array of {each.dtype}")
+            if not each.flags.c_contiguous:
+                raise InvalidArgument("`into` names an array that is not contiguous")
+            memory = each.view(f"i{each.dtype.itemsize}") if each.dtype.kind in "mM" else each
+        region = _owner(each)
+        known = isinstance(region, _slime.MemoryRegion) and not region.closed
+        out.add_into(memory, region if known else None)
+    _Releaser.start()
+    return out
+
+
+# -------------------------------------------------------------------------------------------------- receiving
+
+
+class _Received:
+    """Which attachment a tensor is a view of: tensors say nothing of that."""
+
+    def note(self, tensor: Any, attachment: _slime.Attachment) -> Any:
+        tensor._slime_attachment = attachment
+        return tensor
+
+    def get(self, tensor: Any) -> Optional[_slime.Attachment]:
+        return getattr(tensor, "_slime_attachment", None)
+
+
+_received = _Received()
+
+
+def _found(code: int, data: bytes) -> Any:
+    if code == _EXTENSION:
+        raise _Beside
+    return msgpack.ExtType(code, data)
+
+
+def unpack(payload: Any) -> Any:
+    """InvalidArgument for bytes that are not one msgpack value, or name attachments that are none."""
+    try:
+        return _codec.unpack(payload, _found)
+    except _Beside:
+        pass
+    if not isinstance(payload, _slime.Payload):
+        raise InvalidArgument("not a msgpack value: an attachment, where none came along")
+
+    def value_of(code: int, data: bytes) -> Any:
+        return _value(payload.attachment(data)) if code == _EXTENSION else msgpack.ExtType(code, data)
+
+    value = _codec.unpack(payload, value_of)
+    payload.drop_attachments()
+    return value
+
+
+def unpack_reply(payload: Any) -> Any:
+    """The value of a reply. Internal, and executed, when the peer's bytes make no value."""
+    try:
+        return unpack(payload)
+    except InvalidArgument as error:
+        raise Internal(f"bad reply: {error.text}", maybe_executed=True) from error
+
+
+def _value(attachment: _slime.Attachment) -> Any:
+    dtype = attachment.dtype
+    if dtype is None:
+        return attachment
+    one = _ONE_BYTES.fullmatch(dtype)
+    if one is not None and attachment.shape == () and int(one.group(1)) == attachment.nbytes:
+        with attachment:
+            return bytes(attachment)
+    tensor = _TENSOR.fullmatch(dtype)
+    if tensor is not None:
+        return _tensor(attachment, tensor.group(1))
+    return _array(attachment, dtype)
+
+
+def _tensor(attachment: _slime.Attachment, name: str) -> Any:
+    try:
+        import torch  # a second or so, once, in a process that has it and did not use it
+    except ImportError:
+        as_array = _TENSOR_AS_ARRAY.get(name)
+        return attachment if as_array is None else _array(attachment, as_array)
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        return attachment
+    shape = attachment.shape
+    _check_size(attachment, dtype.itemsize)
+    if attachment.nbytes == 0:
+        return torch.empty(shape, dtype=dtype)
+    return _received.note(torch.frombuffer(attachment, dtype=dtype).reshape(shape), attachment)
+
+
+def _array(attachment: _slime.Attachment, text: str) -> Any:
+    if _DTYPE.fullmatch(text) is None:
+        return attachment
+    try:
+        import numpy
+    except ImportError:
+        return attachment
+    dtype = numpy.dtype(text)
+    _check_size(attachment, dtype.itemsize)
+    if attachment.nbytes == 0:
+        return numpy.empty(attachment.shape, dtype)
+    return numpy.ndarray(attachment.shape, dtype, buffer=memoryview(attachment))  # type: ignore[arg-type]
+
+
+def _check_size(attachment: _slime.Attachment, item: int) -> None:
+    shape = attachment.shape
+    if item * math.prod(shape) != attachment.nbytes:
+        raise InvalidArgument(f"an array of shape {shape} and {item} bytes each, in {attachment.nbytes} bytes")
+
+
+def release(value: Any) -> None:
+    """Gives the memory of something that was received back now, and not only when the last view of it is gone. An
+    array, tensor or view must not be used after that: what is large reads as zeros. What was received into memory
+    that the call named stays as it is. InvalidArgument for what was not received."""
+    attachment = _received.get(value) or _owner(value)
+    if not isinstance(attachment, _slime.Attachment):
+        raise InvalidArgument(f"{type(value).__name__} is not, and does not lie in, memory that was received")
+    if attachment is value:
+        attachment.release()
+    else:
+        attachment.discard()
+
+
+# ---------------------------------------------------------------------------- memory that was lent and comes back
+
+
+class _Releaser:
+    """The thread that lets go of what was lent, when no call comes by that does."""
+
+    _lock = threading.Lock()
+    _thread: Optional[threading.Thread] = None
+
+    @classmethod
+    def start(cls) -> None:
+        if cls._thread is not None:
+            return
+        with cls._lock:
+            if cls._thread is None:
+                cls._thread = threading.Thread(target=cls._run, name="slime-release", daemon=True)
+                cls._thread.start()
+
+    @staticmethod
+    def _run() -> None:
+        while _slime.wait_released():
+            _slime.drain_released()
+
+    @classmethod
+    def close(cls) -> None:
+        """At the end of the process, when all agents are closed."""
+        with cls._lock:
+            thread = cls._thread
+        if thread is not None:
+            _slime.close_released()
+            thread.join(2)
+        _slime.drain_released()
+
+    @classmethod
+    def _after_fork(cls) -> None:
+        cls._lock = threading.Lock()
+        cls._thread = None
+
+
+close = _Releaser.close
+os.register_at_fork(after_in_child=_Releaser._after_fork)

@@ -1,0 +1,138 @@
+#include "rpc/received_blocks.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "rpc/limits.h"
+
+namespace slime::rpc {
+namespace {
+
+// Of all connections together.
+std::atomic<std::uint64_t>& made_bytes() {
+  static std::atomic<std::uint64_t> bytes{0};
+  return bytes;
+}
+
+std::uint64_t rounded(std::uint64_t bytes) {
+  const std::uint64_t step = bytes >= (1 << 20) ? 1 << 20 : limits::kReceivedBlockBytes;
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+struct ReceivedBlocks::Block {
+  explicit Block(transport::MemoryRegion of) : region(std::move(of)), size(region.length_bytes()) {}
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { made_bytes() -= size; }
+  transport::MemoryRegion region;
+  const std::uint64_t size;
+};
+
+// What an attachment in a block holds.
+class ReceivedBlocks::Lease final : public Registered {
+ public:
+  Lease(std::shared_ptr<ReceivedBlocks> blocks, std::unique_ptr<Block> block)
+      : blocks_(std::move(blocks)), block_(std::move(block)) {}
+  ~Lease() override { blocks_->give(std::move(block_)); }
+  [[nodiscard]] MutableBytes bytes() const override { return block_->region.bytes(); }
+  [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device&) const override {
+    return &block_->region;
+  }
+  [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {
+    return endpoint == blocks_->endpoint_;
+  }
+  bool discard() const override { return ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0; }
+
+ private:
+  const std::shared_ptr<ReceivedBlocks> blocks_;
+  std::unique_ptr<Block> block_;
+};
+
+ReceivedBlocks::ReceivedBlocks(transport::Device& device, std::uint64_t endpoint)
+    : device_(device), endpoint_(endpoint) {}
+ReceivedBlocks::~ReceivedBlocks() = default;
+
+std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_bytes) {
+  if (length_bytes < limits::kReceivedBlockBytes || length_bytes > limits::kReceivedBlockMost ||
+      length_bytes > largest_)
+    return nullptr;
+  std::unique_ptr<Block> block;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return nullptr;
+    const std::uint64_t size = rounded(length_bytes);
+    const auto fits = std::find_if(idle_.begin(), idle_.end(), [&](const auto& each) {
+      return each->size >= size && each->size / 2 <= size;
+    });
+    if (fits != idle_.end()) {
+      block = std::move(*fits);
+      idle_.erase(fits);
+      in_use_.push_back(block.get());
+    }
+  }
+  if (block == nullptr) {
+    auto made = make(rounded(length_bytes));
+    if (!made) return nullptr;  // there is other memory
+    block = *std::move(made);
+    const std::lock_guard lock(mutex_);
+    in_use_.push_back(block.get());
+  }
+  return std::make_shared<const Lease>(shared_from_this(), std::move(block));
+}
+
+Result<std::unique_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_t bytes) {
+  const Status full(Code::kResourceExhausted, "enough blocks for what is received");
+  std::list<std::unique_ptr<Block>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = bytes;
+    for (const Block* const each : in_use_) sum += each->size;
+    for (const auto& each : idle_) sum += each->size;
+    // What is idle is of the wrong size.
+    while (sum > limits::kReceivedBlocksBytes && !idle_.empty()) {
+      sum -= idle_.front()->size;
+      gone.splice(gone.end(), idle_, idle_.begin());
+    }
+    if (sum > limits::kReceivedBlocksBytes) return full;
+  }
+  for (const auto& each : gone) each->region.close(Nanos::zero()).ignore();
+  gone.clear();
+  if ((made_bytes() += bytes) > limits::kReceivedBlocksAll) {
+    made_bytes() -= bytes;
+    return full;
+  }
+  auto region = device_.allocate(bytes, transport::Rights::kRemoteRead);
+  if (!region) {
+    made_bytes() -= bytes;
+    return std::move(region).error();
+  }
+  return std::make_unique<Block>(*std::move(region));
+}
+
+void ReceivedBlocks::note_received(std::uint64_t length_bytes) {
+  largest_ = std::max(largest_, length_bytes);
+}
+
+void ReceivedBlocks::give(std::unique_ptr<Block> block) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(in_use_, block.get());
+  if (!closed_) idle_.push_back(std::move(block));
+}
+
+void ReceivedBlocks::close() {
+  std::list<std::unique_ptr<Block>> idle;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    idle.swap(idle_);
+    for (Block* const each : in_use_) each->region.close(Nanos::zero()).ignore();
+  }
+  for (const auto& each : idle) each->region.close(Nanos::zero()).ignore();
+}
+
+}  // namespace slime::rpc
