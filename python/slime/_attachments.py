@@ -28,7 +28,10 @@ _KINDS = "biufcmMSU"
 _ONE_BYTES = re.compile(r"\|S([0-9]{1,20})", re.ASCII)
 _TENSOR = re.compile(r"torch\.(bool|(?:uint|int|float|bfloat|complex)[0-9a-z_]{1,20})", re.ASCII)
 _TENSOR_AS_ARRAY = {
-    **{f"{kind}{8 * size}": f"{'|' if size == 1 else '<'}{kind[0]}{size}" for kind in ("int", "uint") for size in (1, 2, 4, 8)},
+    **{f"int{8 * size}": f"<i{size}" for size in (2, 4, 8)},
+    **{f"uint{8 * size}": f"<u{size}" for size in (2, 4, 8)},
+    "int8": "|i1",
+    "uint8": "|u1",
     **{f"float{8 * size}": f"<f{size}" for size in (2, 4, 8)},
     "complex64": "<c8",
     "complex128": "<c16",

@@ -15,7 +15,8 @@ def test_tensors_stay_tensors(echo):
     torch = pytest.importorskip("torch")
     _, peer, _ = echo
     proxy = peer.proxy("Echo")
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.bool, torch.complex64):
+    for name in ("float32", "bfloat16", "float16", "float64", "int64", "uint8", "bool", "complex64"):
+        dtype = getattr(torch, name)
         for shape in ((3, 5), (300, 700), (), (0, 2)):
             tensor = torch.ones(shape).to(dtype)
             back = proxy.same(tensor)

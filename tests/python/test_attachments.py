@@ -49,7 +49,8 @@ def test_arrays_travel_inside_of_values(echo):
 def test_what_is_not_in_c_order_is_copied_and_arrives_in_it(echo):
     _, peer, _ = echo
     base = numpy.arange(300_000, dtype="i4").reshape(500, 600)
-    for array in (base[::2], base[:, 1:7], base.T, base[::-1], numpy.asfortranarray(base), numpy.broadcast_to(base[0], (9, 600))):
+    repeated = numpy.broadcast_to(base[0], (9, 600))
+    for array in (base[::2], base[:, 1:7], base.T, base[::-1], numpy.asfortranarray(base), repeated):
         back = peer.proxy("Echo").same(array)
         assert back.flags.c_contiguous and numpy.array_equal(back, array) and back.dtype == array.dtype
 
