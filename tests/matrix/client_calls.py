@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 import msgpack
 
 import slime
-from checks import SOON, Run, counter, error_of, eventually, expect, expect_equal, feature
+from checks import PATIENCE, SOON, Run, counter, error_of, eventually, expect, expect_equal, feature
 
 
 def echoes(run: Run, kind: str, values: Any) -> None:
@@ -215,7 +215,8 @@ def error_arguments(run: Run) -> None:
 
 @feature
 def deadline_expires(run: Run) -> None:
-    late = run.peer.call("Matrix", "wait_cancel", run.key, deadline=0.03)
+    run.peer.connect().wait(SOON)  # which counts, too
+    late = run.peer.call("Matrix", "wait_cancel", run.key, deadline=0.03 * PATIENCE)
     expect(error_of(late, slime.DeadlineExceeded, "a call that takes too long").maybe_executed, "it may have run")
     expect_equal(run.ask("add", 1, 2), 3, "the next call")
 
