@@ -297,7 +297,7 @@ def read_options(arguments):
                        help=f"some of: {', '.join(names)}, or of what --matrix compares: {more[0]} to {more[-1]}")
     which.add_argument("--matrix", dest="only", action="store_const", const=more,
                        help="calls of 64 B to 16 MiB beside gRPC, 1, 16 and 64 in flight, 1 and 4 clients (half an hour; "
-                            "with --rounds 3 --seconds 0.2 about ten minutes)")
+                            "with --rounds 3 --seconds 0.2 about eight minutes up to 1M, more than that for 16M alone)")
     parser.add_argument("--sizes", nargs="+", choices=MATRIX_SIZES, metavar="SIZE", default=MATRIX_SIZES,
                         help=f"of --matrix, those of: {', '.join(MATRIX_SIZES)}")
     parser.add_argument("--peers", nargs="+", choices=list(beside.NEEDS), metavar="PEER", default=list(beside.NEEDS),
