@@ -235,6 +235,9 @@ def deadline_drops_queued(run: Run) -> None:
     run.await_count(f"entered:{run.key}", 1)
     late = small.call("Small", "mark", run.key, "late", deadline=0.03)
     error_of(late, slime.DeadlineExceeded, "what waits behind it")
+    # It is there (this came behind it), and its deadline has passed by the server's clock, too.
+    small.health()
+    run.ask("take_ms", 40)
     run.ask("open", run.key)
     enter.wait(SOON)
     small.call("Small", "mark", run.key, "next").wait(SOON)

@@ -77,6 +77,9 @@ void deadline_drops_queued(Run& run) {
   const auto late =
       small.with_deadline(milliseconds(30)).call<void>("Small", "mark", run.key, "late").wait(kSoon);
   expect_code(late, Code::kDeadlineExceeded, "what waits behind it");
+  // It is there (this came behind it), and its deadline has passed by the server's clock, too.
+  take(small.call<std::string>("slime.Health", "check", "").wait(kSoon), "health");
+  run.ask<void>("take_ms", 40);
   run.ask<void>("open", run.key);
   take(enter.wait(kSoon), "enter");
   take(small.call<void>("Small", "mark", run.key, "next").wait(kSoon), "the next call");
