@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -173,16 +174,24 @@ int attachment(Caller& caller, std::int64_t mib) {
   return 0;
 }
 
+int run(int argc, char** argv) {
+  const std::string_view role = argc > 1 ? argv[1] : "";
+  if (role == "serve" && argc == 3) return serve(argv[2]);
+  if (argc != 5) return 2;
+  Caller caller(argv[2], argv[3]);
+  const std::int64_t mib = std::strtoll(argv[4], nullptr, 10);
+  if (role == "stream") return stream(caller, mib);
+  if (role == "attachment") return attachment(caller, mib);
+  return 2;
+}
+
 }  // namespace
 }  // namespace slime
 
 int main(int argc, char** argv) {
-  const std::string_view role = argc > 1 ? argv[1] : "";
-  if (role == "serve" && argc == 3) return slime::serve(argv[2]);
-  if (argc != 5) return 2;
-  slime::Caller caller(argv[2], argv[3]);
-  const std::int64_t mib = std::strtoll(argv[4], nullptr, 10);
-  if (role == "stream") return slime::stream(caller, mib);
-  if (role == "attachment") return slime::attachment(caller, mib);
-  return 2;
+  try {
+    return slime::run(argc, argv);
+  } catch (const std::exception& error) {  // of the JSON library
+    slime::fail(error.what());
+  }
 }

@@ -65,8 +65,10 @@ std::int64_t counter(const Peer& peer, std::string_view name) {
 
 }  // namespace slime::matrix
 
-int main(int argc, char** argv) {
-  using namespace slime::matrix;
+namespace slime::matrix {
+namespace {
+
+int answer_all(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--features") {
     for (const Feature& feature : all_features()) std::printf("%s\n", std::string(feature.name).c_str());
     return 0;
@@ -85,4 +87,16 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   return 0;
+}
+
+}  // namespace
+}  // namespace slime::matrix
+
+int main(int argc, char** argv) {
+  try {
+    return slime::matrix::answer_all(argc, argv);
+  } catch (const std::exception& error) {  // of the JSON library
+    std::fprintf(stderr, "matrix_client: %s\n", error.what());
+    return 1;
+  }
 }
