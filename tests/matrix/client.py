@@ -13,6 +13,7 @@ import traceback
 
 import client_calls  # noqa: F401
 import client_server  # noqa: F401
+import client_streams  # noqa: F401
 from checks import FEATURES, Place, Run
 
 

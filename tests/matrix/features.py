@@ -83,7 +83,6 @@ FEATURES: List[Feature] = [
 NOT_YET: Dict[str, Dict[str, str]] = {
     "cpp": {},
     "python": {
-        "streams": "not yet in Python: streams",
         "attachments": "not yet in Python: attachments",
     },
 }

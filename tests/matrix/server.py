@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import slime
 
@@ -223,6 +223,47 @@ class Matrix(Values):
         return self._world.area[offset : offset + length].tobytes()
 
 
+class Streams:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    @slime.method
+    def range(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+    @slime.method
+    def range_and_fail(self, n: int) -> Iterator[int]:
+        yield from range(n)
+        raise slime.Aborted("behind the last one")
+
+    @slime.method
+    def sum(self, values: Iterator[int]) -> int:
+        return sum(values)
+
+    @slime.method
+    def echo(self, stream: slime.ServerStream[bytes, bytes]) -> int:
+        count = 0
+        for message in stream:
+            stream.write(message)
+            count += 1
+        return count
+
+    @slime.method
+    def total(self, stream: slime.ServerStream[int, int]) -> None:
+        stream.write(sum(stream))
+
+    @slime.method
+    def endless(self, stream: slime.ServerStream[None, int], key: str) -> None:
+        number = 0
+        try:
+            while True:
+                stream.write(number)
+                self._board.bump(f"written:{key}")
+                number += 1
+        finally:
+            self._board.bump(f"ended:{key}")
+
+
 class Small:
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -285,6 +326,7 @@ class World:
         self.agent.add_server_interceptor(slime.ServerTracing())
         self.agent.add_server_interceptor(Watcher(self.board))
         self.agent.serve(Matrix(self), workers=WORKERS)
+        self.agent.serve(Streams(self.board))
 
     def start_small(self, name: str, workers: int, queue_limit: int) -> str:
         agent = slime.PeerAgent(name, provider=self._provider)
