@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 
+import client_attachments  # noqa: F401
 import client_calls  # noqa: F401
 import client_server  # noqa: F401
 import client_streams  # noqa: F401

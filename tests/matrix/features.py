@@ -82,9 +82,7 @@ FEATURES: List[Feature] = [
 # so does one that lacks what is not.
 NOT_YET: Dict[str, Dict[str, str]] = {
     "cpp": {},
-    "python": {
-        "attachments": "not yet in Python: attachments",
-    },
+    "python": {},
 }
 
 

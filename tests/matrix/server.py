@@ -264,6 +264,16 @@ class Streams:
             self._board.bump(f"ended:{key}")
 
 
+class Attached:
+    @slime.method
+    def same(self, attachment: Any) -> Any:
+        return attachment
+
+    @slime.method
+    def size(self, attachment: Any) -> int:
+        return memoryview(attachment).nbytes
+
+
 class Small:
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -326,6 +336,7 @@ class World:
         self.agent.add_server_interceptor(slime.ServerTracing())
         self.agent.add_server_interceptor(Watcher(self.board))
         self.agent.serve(Matrix(self), workers=WORKERS)
+        self.agent.serve(Attached())
         self.agent.serve(Streams(self.board))
 
     def start_small(self, name: str, workers: int, queue_limit: int) -> str:
