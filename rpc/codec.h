@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <msgpack.hpp>
@@ -34,7 +36,7 @@ Status validate_msgpack(Bytes bytes);
 
 namespace detail {
 
-// What msgpack packs into.
+// What msgpack packs into. Floats stay floats in it (below).
 class ByteSink {
  public:
   explicit ByteSink(ByteVector& out) : out_(out) {}
@@ -50,6 +52,33 @@ class ByteSink {
  private:
   ByteVector& out_;
 };
+
+}  // namespace detail
+}  // namespace slime::rpc
+
+// msgpack-c packs a float that has the value of an integer as that: its reader would get another type, and
+// -0.0 lose its sign.
+template <>
+inline msgpack::packer<slime::rpc::detail::ByteSink>&
+msgpack::packer<slime::rpc::detail::ByteSink>::pack_double(double value) {
+  std::array<char, 9> bytes{static_cast<char>(0xcb)};
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  for (std::size_t i = 0; i < 8; ++i) bytes[1 + i] = static_cast<char>(bits >> (56 - 8 * i));
+  append_buffer(bytes.data(), bytes.size());
+  return *this;
+}
+template <>
+inline msgpack::packer<slime::rpc::detail::ByteSink>&
+msgpack::packer<slime::rpc::detail::ByteSink>::pack_float(float value) {
+  std::array<char, 5> bytes{static_cast<char>(0xca)};
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  for (std::size_t i = 0; i < 4; ++i) bytes[1 + i] = static_cast<char>(bits >> (24 - 8 * i));
+  append_buffer(bytes.data(), bytes.size());
+  return *this;
+}
+
+namespace slime::rpc {
+namespace detail {
 
 // An unpacked object and the memory of its containers, which the thread uses again.
 class Unpacked {

@@ -33,12 +33,15 @@ declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [a
 # The end-to-end tests kill real processes: how often, with how much memory, and how long an end may take there.
 declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [asan]=64 [tsan]=64)
 declare -A bound_ms=([release]=1000 [asan]=5000 [tsan]=5000)
+# How much the tests of large transfers move.
+declare -A stream_mib=([release]=256 [asan]=96 [tsan]=96) attachment_mib=([release]=64 [asan]=16 [tsan]=16)
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-60}
-test_timeout=300 verbs_seconds=720
+test_timeout=300 verbs_seconds=960
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
   rounds=([release]=100 [asan]=20 [tsan]=20)
+  stream_mib=([release]=10240 [asan]=512 [tsan]=512) attachment_mib=([release]=1024 [asan]=256 [tsan]=256)
   fuzz_seconds=${SLIME_FUZZ_SECONDS:-600}
   test_timeout=7200
 fi
@@ -113,6 +116,7 @@ run_ctest() {
     SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-${scale[$tree]}}" \
     SLIME_E2E_ROUNDS="${SLIME_E2E_ROUNDS:-${rounds[$tree]}}" SLIME_E2E_REGION_MIB="${region_mib[$tree]}" \
     SLIME_E2E_BOUND_MS="${bound_ms[$tree]}" \
+    SLIME_TEST_STREAM_MIB="${stream_mib[$tree]}" SLIME_TEST_ATTACHMENT_MIB="${attachment_mib[$tree]}" \
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1 \
     "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$jobs" \
@@ -172,7 +176,8 @@ if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
   run_ctest release
   if step package bash -c "source '$root/scripts/lib.sh' && install_package"; then
     if [ -d tests/python ]; then
-      step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q --junitxml="$results/python.xml" tests/python
+      step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
+        --junitxml="$results/python.xml" tests/python tests/matrix
       count_results "$results/python.xml"
     fi
     if [ "$mode" != quick ]; then one_test wheel scripts/wheel.sh --check; fi

@@ -25,6 +25,7 @@ import programs
 MIB = 1 << 20
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FAILURES = 2  # of one side of a comparison; then it is left alone
+MOST_UNDER_WAY = 2 << 30  # bytes: what `slime bench` takes; both ends hold requests and replies of as many
 
 
 # ---------------------------------------------------------------------------------------------------- what is compared
@@ -110,6 +111,8 @@ def matrix() -> list:
     for provider, wire in (("shm", "ipc"), ("tcp", "tcp")):
         for label, size in (("64", 64), ("1K", 1 << 10), ("16K", 16 << 10), ("256K", 256 << 10), ("1M", MIB), ("16M", 16 * MIB)):
             for inflight, clients in ((1, 1), (16, 1), (64, 1), (1, 4), (16, 4), (64, 4)):
+                if size * inflight * clients > MOST_UNDER_WAY:
+                    continue
                 out.append(Comparison(
                     f"grpc-{label}-{inflight}x{clients}-{provider}",
                     f"call over {provider}, {label}{'' if size == 64 else 'i'}B, {inflight} in flight of {clients} "
@@ -121,6 +124,7 @@ def matrix() -> list:
 
 
 MATRIX = matrix()
+MATRIX_SIZES = list(dict.fromkeys(item.name.split("-")[1] for item in MATRIX))
 COMPARISONS = [*calls("shm", ("ipc", "tcp")), *calls("tcp", ("tcp",)), *blocks("shm"), *blocks("tcp"), *caches()]
 
 
@@ -136,6 +140,36 @@ class Measuring:
         self.rounds = {item.name: [] for item in comparisons}
         self.failures = {item.name: [] for item in comparisons}
         self._failed = {}
+        self._others = []  # comparisons of the file that are not among these
+        if options.out is not None and options.out.exists():
+            self._go_on(options.out)
+
+    def _go_on(self, path) -> None:
+        """With what an earlier run left there."""
+        try:
+            earlier = json.loads(path.read_text())
+            same = (earlier["rounds"], earlier["seconds"]) == (self._options.rounds, self._options.seconds)
+            reports = {report["name"]: report for report in earlier["comparisons"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise programs.Failed(f"{path}: not a report of this program: {error}") from None
+        if not same:
+            raise programs.Failed(f"{path}: of other --rounds or --seconds: go on with those, or name another file")
+        for name in self.rounds:
+            if name in reports:
+                self.rounds[name] = reports[name]["rounds"]
+                self.failures[name] = reports[name]["failures"]
+        self._others = [report for name, report in reports.items() if name not in self.rounds]
+
+    def report(self) -> dict:
+        measured = [report_comparison(item, self) for item in self._comparisons]
+        return {"rounds": self._options.rounds, "seconds": self._options.seconds, "comparisons": self._others + measured}
+
+    def save(self) -> None:
+        if self._options.out is None:
+            return
+        part = self._options.out.with_name(self._options.out.name + ".part")
+        part.write_text(json.dumps(self.report()))
+        part.replace(self._options.out)
 
     def slime_command(self, item: Comparison, mode: str) -> list:
         # Who drives a loop itself has a Channel; with a thread there are agents.
@@ -146,8 +180,11 @@ class Measuring:
     def run(self) -> None:
         for number in range(1, self._options.rounds + 1):
             for item in self._comparisons:
+                if len(self.rounds[item.name]) >= number:
+                    continue
                 say(f"round {number} of {self._options.rounds}: {item.what}")
                 self.rounds[item.name].append(self._run_round(number, item))
+                self.save()
 
     def _run_round(self, number: int, item: Comparison) -> dict:
         sides = {"slime": functools.partial(self._run_slime, item, "caller"),
@@ -259,11 +296,16 @@ def read_options(arguments):
     which.add_argument("--only", nargs="+", choices=[*names, *more], metavar="NAME", default=names,
                        help=f"some of: {', '.join(names)}, or of what --matrix compares: {more[0]} to {more[-1]}")
     which.add_argument("--matrix", dest="only", action="store_const", const=more,
-                       help="calls of 64 B to 16 MiB beside gRPC, 1, 16 and 64 in flight, 1 and 4 clients (half an hour)")
+                       help="calls of 64 B to 16 MiB beside gRPC, 1, 16 and 64 in flight, 1 and 4 clients (half an hour; "
+                            "with --rounds 3 --seconds 0.2 about eight minutes up to 1M, more than that for 16M alone)")
+    parser.add_argument("--sizes", nargs="+", choices=MATRIX_SIZES, metavar="SIZE", default=MATRIX_SIZES,
+                        help=f"of --matrix, those of: {', '.join(MATRIX_SIZES)}")
     parser.add_argument("--peers", nargs="+", choices=list(beside.NEEDS), metavar="PEER", default=list(beside.NEEDS),
                         help=f"some of: {', '.join(beside.NEEDS)}")
     parser.add_argument("--install", action="store_true", help="install the Debian packages that are missing")
     parser.add_argument("--json", action="store_true", help="one JSON object, with all rounds, instead of the table")
+    parser.add_argument("--out", type=folder, metavar="FILE",
+                        help="keeps that object there after each measurement, and goes on with what the file has")
     return parser.parse_args(arguments)
 
 
@@ -271,6 +313,8 @@ def chosen(options) -> list:
     out = []
     for item in [*COMPARISONS, *MATRIX]:
         peers = tuple(peer for peer in item.peers if peer.kind in options.peers)
+        if item in MATRIX and item.name.split("-")[1] not in options.sizes:
+            continue
         if item.name in options.only and peers:
             out.append(dataclasses.replace(item, peers=peers))
     return out
@@ -311,8 +355,7 @@ def main(arguments) -> int:
     except programs.Interrupted:
         say("interrupted")
         return 130
-    report = {"rounds": options.rounds, "seconds": options.seconds,
-              "comparisons": [report_comparison(item, measuring) for item in comparisons]}
+    report = measuring.report()
     print(json.dumps(report) if options.json else format_report(report))
     return 1 if any(item["failures"] for item in report["comparisons"]) else 0
 

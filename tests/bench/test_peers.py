@@ -156,6 +156,33 @@ class Peers(unittest.TestCase):
             self.run_peers("--rounds", "1", "--only", "rpc-64-tcp", "--seconds", "0.05")
         self.assertEqual(len(self.runs("g++")), 2)  # one for ZeroMQ, one for gRPC
 
+    def test_a_part_of_the_matrix_is_kept_in_a_file_and_the_rest_added(self):
+        out = self.folder / "matrix.json"
+        common = ("--matrix", "--rounds", "1", "--seconds", "0.05", "--out", str(out))
+        self.assertEqual(self.run_peers(*common, "--sizes", "64")[0], 0)
+        part = json.loads(out.read_text())["comparisons"]
+        self.assertEqual(len(part), 12)
+        runs = len(self.runs("slime"))
+        self.assertEqual(self.run_peers(*common, "--sizes", "64", "1M")[0], 0)
+        both = json.loads(out.read_text())["comparisons"]
+        self.assertEqual(len(both), 24)
+        self.assertEqual(len(self.runs("slime")), 2 * runs, "what was measured is not measured again")
+        self.assertEqual(self.run_peers(*common, "--sizes", "1M")[0], 0)
+        self.assertEqual({item["name"] for item in json.loads(out.read_text())["comparisons"]},
+                         {item["name"] for item in both}, "what is not asked for stays in the file")
+
+    def test_a_file_of_other_rounds_or_of_something_else_is_refused(self):
+        out = self.folder / "matrix.json"
+        common = ("--only", "get-64", "--seconds", "0.05", "--out", str(out))
+        self.assertEqual(self.run_peers(*common, "--rounds", "1")[0], 0)
+        status, _, errors = self.run_peers(*common, "--rounds", "2")
+        self.assertEqual(status, 2)
+        self.assertIn("of other --rounds", errors)
+        out.write_text("[]")
+        status, _, errors = self.run_peers(*common, "--rounds", "1")
+        self.assertEqual(status, 2)
+        self.assertIn("not a report", errors)
+
     def test_only_what_is_chosen_is_needed(self):
         for name in ("redis-server", "memcached", "ucx_perftest"):
             (self.programs / name).unlink()

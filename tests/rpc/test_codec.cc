@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -124,6 +125,15 @@ TEST_CASE("bytes are bin, texts are str, void is nil") {
   CHECK(to_hex(encode_arguments(1, "ab", bytes)) == "9301a26162c4020102");
   CHECK(to_hex(encode_arguments()) == "90");
   CHECK(round_trip(bytes) == bytes);
+}
+
+TEST_CASE("a float stays a float, also one that is a whole number") {
+  CHECK(to_hex(encode_value(1.0)) == "cb3ff0000000000000");
+  CHECK(to_hex(encode_value(-0.0)) == "cb8000000000000000");
+  CHECK(to_hex(encode_value(2.0F)) == "ca40000000");
+  CHECK(to_hex(encode_value(std::vector<double>{-3})) == "91cbc008000000000000");
+  CHECK(std::signbit(round_trip(-0.0)));
+  CHECK(*decode_value<double>(encode_value(7)) == 7.0);  // what other writers send
 }
 
 TEST_CASE("a value of another type is refused with both types") {

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Runs cells of the matrix: a server and a client, each of one language, a provider, a feature.
+
+cells.py --build DIR --provider P --server L --client L [FEATURE...] runs a row by hand and prints a line for each cell;
+all together they are tests of pytest (test_matrix.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Tuple
+
+import features
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", HERE.parents[1] / "build" / "release"))
+PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
+BOUND = 60 * PATIENCE  # seconds for one cell, which only a failure reaches
+
+
+class Failed(Exception):
+    """A cell is not as it should be."""
+
+
+class Program:
+    """A process whose stdin and stdout are pipes to us. Ended by its pid."""
+
+    def __init__(self, command: List[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._name = pathlib.Path(command[0]).name
+        self._buffer = b""
+
+    def line(self, seconds: float) -> str:
+        assert self._process.stdout is not None
+        end = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                raise Failed(f"{self._name} said nothing for {seconds:g} s")
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise Failed(f"{self._name} ended with status {self._process.wait(10)}")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def ready(self) -> str:
+        """Its address."""
+        word, _, address = self.line(BOUND).partition(" ")
+        if word != "READY":
+            raise Failed(f"{self._name}: {word} {address}")
+        return address
+
+    def ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        return self.line(BOUND)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+        self.close()
+
+    def close(self) -> None:
+        """Lets it end with its stdin."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.close()
+
+
+def command(language: str, role: str) -> List[str]:
+    if language == "cpp":
+        return [str(BUILD / "tests" / "matrix" / f"matrix_{role}")]
+    return [sys.executable, str(HERE / f"{role}.py")]
+
+
+def known_features(language: str) -> List[str]:
+    return subprocess.check_output([*command(language, "client"), "--features"], text=True).split()
+
+
+class Matrix:
+    """The processes of all cells, each started when a cell first needs it: for each row a server, a client, and another
+    provider that the client may kill."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._ctrl = ""
+        self._servers: Dict[Tuple[str, str, str], str] = {}
+        self._clients: Dict[Tuple[str, str, str], Program] = {}
+        self._victims = 0
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        self._stack.close()
+
+    def __enter__(self) -> Matrix:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def run(self, server: str, client: str, provider: str, feature: str) -> Dict[str, Any]:
+        """What the client says of it. Failed: what is wrong."""
+        key = (server, client, provider)
+        if key not in self._clients:
+            self._clients[key] = self._start_client(*key)
+        try:
+            said = json.loads(self._clients[key].ask(feature))
+        except (Failed, OSError) as error:
+            self._clients.pop(key).kill()
+            raise Failed(f"{feature}: {error}") from error
+        if said["feature"] != feature or not said["ok"]:
+            raise Failed(f"{said['feature']}: {said['error']}")
+        return said
+
+
+    def _registry(self) -> str:
+        if not self._ctrl:
+            folders = [str(BUILD / "ctrl"), os.path.dirname(sys.executable), os.environ["PATH"]]
+            found = shutil.which("nanoctrl", path=os.pathsep.join(folders))
+            if found is None:
+                raise Failed("nanoctrl is not built")
+            program = Program([found, "server", "--port", "0", "--log-level", "error"])
+            self._stack.callback(program.terminate)
+            self._ctrl = program.line(BOUND).rpartition(" ")[2]
+        return self._ctrl
+
+    def _start_server(self, server: str, provider: str, scope: str, name: str, *more: str) -> str:
+        where = ["--ctrl", self._registry(), "--scope", scope, "--name", name]
+        program = Program([*command(server, "server"), provider, *where, *more])
+        self._stack.callback(program.close)
+        return program.ready()
+
+    def _start_client(self, server: str, client: str, provider: str) -> Program:
+        row, scope = (server, client, provider), f"{client}-to-{server}-{provider}"
+        if row not in self._servers:
+            self._servers[row] = self._start_server(server, provider, scope, "server")
+        self._victims += 1
+        victim = f"victim-{self._victims}"
+        self._start_server(server, provider, scope, victim, "--provider-only")
+        return Program([*command(client, "client"), self._servers[row], provider, self._ctrl, scope, victim])
+
+
+def main() -> int:
+    global BUILD
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD)
+    parser.add_argument("--provider", default="tcp")
+    parser.add_argument("--server", choices=features.LANGUAGES, default="cpp")
+    parser.add_argument("--client", choices=features.LANGUAGES, default="cpp")
+    parser.add_argument("features", nargs="*", metavar="FEATURE")
+    options = parser.parse_args()
+    BUILD = options.build.resolve()
+    failures = 0
+    with Matrix() as matrix:
+        for feature in features.FEATURES:
+            if options.features and feature.name not in options.features:
+                continue
+            reason = features.missing(feature, options.server, options.client)
+            if reason:
+                print(f"  --           {feature.name}: {reason}")
+                continue
+            try:
+                said = matrix.run(options.server, options.client, options.provider, feature.name)
+                print(f"  ok {said['ms']:6} ms {feature.name}", flush=True)
+            except Failed as error:
+                failures += 1
+                print(f"  FAIL         {error}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

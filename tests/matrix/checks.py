@@ -1,0 +1,94 @@
+"""What a feature of a Python client sees the server with, and how it says what it did not see."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable, Dict, NamedTuple
+
+import slime
+
+PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
+SOON = 20 * PATIENCE  # seconds, which only a failure reaches
+FEATURES: Dict[str, Callable] = {}
+
+
+class Place(NamedTuple):
+    address: str  # the server's
+    provider: str  # of everything
+    ctrl: str  # nanoctrl
+    scope: str  # of the row
+    victim: str  # the name of a provider that may be killed
+
+
+class Run:
+    """One feature at work: an agent of its own, and its peer for the server."""
+
+    def __init__(self, place: Place, feature: str) -> None:
+        self.place = place
+        self.key = f"{feature}-{os.getpid()}"
+        self._agents: list = []
+        self.agent = self.start()
+        self.peer = self.peer_of(self.agent)
+        self.small_name = f"small-{self.key}"
+
+    def start(self, registered: bool = False) -> slime.PeerAgent:
+        where = {"ctrl_url": self.place.ctrl, "scope": self.place.scope} if registered else {}
+        self._agents.append(slime.PeerAgent(provider=self.place.provider, **where))
+        return self._agents[-1]
+
+    def peer_of(self, agent: slime.PeerAgent) -> slime.Peer:
+        return agent.peer(self.place.address).with_deadline(SOON)
+
+    def start_small(self, workers: int, queue_limit: int) -> slime.Peer:
+        """A server agent of this feature's own, with its own threads and queue."""
+        address = self.ask("start_small", self.small_name, workers, queue_limit)
+        return self.agent.peer(address).with_deadline(SOON)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        return self.peer.call("Matrix", method, *arguments).wait(SOON)
+
+    def await_count(self, name: str, least: int) -> None:
+        self.ask("await_count", name, least)
+
+    def close(self) -> None:
+        for agent in self._agents:
+            agent.close()
+
+
+def feature(function: Callable) -> Callable:
+    FEATURES[function.__name__] = function
+    return function
+
+
+def expect(condition: Any, what: str) -> None:
+    if not condition:
+        raise AssertionError(f"not so: {what}")
+
+
+def expect_equal(actual: Any, expected: Any, what: str) -> None:
+    if type(actual) is not type(expected) or actual != expected:
+        raise AssertionError(f"{what}: {str(actual)[:200]!r}, not {str(expected)[:200]!r}")
+
+
+def error_of(future: slime.Future, kind: type, what: str) -> slime.Error:
+    """The error that it ends with, which must be of that class."""
+    try:
+        value = future.wait(SOON)
+    except slime.Error as error:
+        if not isinstance(error, kind):
+            raise AssertionError(f"{what}: {error}, not {kind.__name__}") from error
+        return error
+    raise AssertionError(f"{what}: {value!r}, not {kind.__name__}")
+
+
+def eventually(condition: Callable[[], Any], what: str) -> None:
+    """For what nothing can wait for."""
+    end = time.monotonic() + SOON
+    while not condition():
+        expect(time.monotonic() < end, what)
+        time.sleep(0.002)
+
+
+def counter(peer: slime.Peer, name: str) -> int:
+    return peer.info()["counters"][name]
