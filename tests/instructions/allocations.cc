@@ -26,12 +26,13 @@ std::uint64_t allocations_of_calls(Fixture& fixture, int under_way) {
     int right = 0;
     void next() {
       const auto number = static_cast<std::uint64_t>(begun++);
-      channel.call("calc", "next", encode_arguments(number), kNever, [this, number](Result<Payload> reply) {
-        ++ended;
-        if (!reply) return;
-        const auto value = decode_value<std::uint64_t>(reply->bytes());
-        right += value && *value == number + 1 ? 1 : 0;
-      });
+      channel.call({.service = "calc", .method = "next"}, encode_arguments(number),
+                   [this, number](Result<Payload> reply) {
+                     ++ended;
+                     if (!reply) return;
+                     const auto value = decode_value<std::uint64_t>(reply->bytes());
+                     right += value && *value == number + 1 ? 1 : 0;
+                   });
     }
   } caller{link.a()};
   std::uint64_t before = 0;
