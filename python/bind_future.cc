@@ -6,6 +6,7 @@
 
 #include "base/unique_fd.h"
 #include "python/py_future.h"
+#include "python/py_rpc.h"
 
 namespace slime::python {
 namespace {
@@ -116,9 +117,21 @@ nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
   if (!wait_done(timeout)) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
   check(future_->status());
-  nb::object value = future_->value();
-  if (decode_.is_valid()) value = decode_(value);
+  nb::object raw = future_->value();
+  nb::object value = raw;
+  if (decode_.is_valid()) {
+    try {
+      value = decode_(raw);
+    } catch (nb::python_error&) {
+      if (!value_.is_valid()) throw;
+      return value_;  // another thread has decoded it meanwhile, and dropped what this one looked for
+    }
+  }
+  if (value_.is_valid()) return value_;
   value_ = value;
+  // What it has become is all that holds what came beside it.
+  if (decode_.is_valid() && nb::isinstance<PyPayload>(raw))
+    nb::cast<PyPayload&>(raw).payload().drop_attachments();
   return value;
 }
 

@@ -180,8 +180,8 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
                    "attached: AttachedBody, deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
-                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                    "timing: bool = False) -> Future"),
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> Future"),
            "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,

@@ -72,8 +72,8 @@ nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb
 }
 
 nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata,
-                       bool timing, PyAttachedBody* attached) {
+                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata, bool timing,
+                       PyAttachedBody* attached) {
   rpc::AttachedBody body = body_of(arguments, attached);
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);

@@ -54,10 +54,13 @@ class PyRequest {
     taken_->leave();
   }
   // `executed`: the handler ran, so that the caller may retry only what is idempotent.
-  void fail(Code code, std::string text, bool executed) {
+  void fail(Code code, nb::str text, bool executed) {
+    // A text may have what no UTF-8 has: half of a character, of a file name.
+    const auto encoded = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
+    if (!encoded.is_valid()) throw nb::python_error();
     answer();
     rpc::Request& request = taken_->request;
-    Status status(code == Code::kOk ? Code::kInternal : code, std::move(text));
+    Status status(code == Code::kOk ? Code::kInternal : code, std::string(PyBytes_AsString(encoded.ptr())));
     const nb::gil_scoped_release unlocked;
     if (executed) {
       request.fail(std::move(status));

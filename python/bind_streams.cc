@@ -18,14 +18,6 @@ PyType_Slot kStreamSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyStream
                               {Py_tp_clear, reinterpret_cast<void*>(&PyStreamEnd::clear)},
                               {0, nullptr}};
 
-// A payload that may be asked for again.
-auto kept_payload() {
-  return [kept = std::shared_ptr<Payload>()](Payload& payload) mutable -> nb::object {
-    if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-    return nb::cast(PyPayload(kept));
-  };
-}
-
 nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_view method,
                       nb::handle arguments, std::optional<double> deadline, nb::handle decode,
                       const std::optional<PyMetadata>& metadata, bool timing) {

@@ -31,16 +31,19 @@ inline std::shared_ptr<rpc::CallTiming> times_if(bool wanted) {
   return wanted ? std::make_shared<rpc::CallTiming>() : nullptr;
 }
 
+// Makes a PyPayload, and may be asked for it again.
+inline auto kept_payload() {
+  return [kept = std::shared_ptr<Payload>()](Payload& payload) mutable -> nb::object {
+    if (!kept) kept = std::make_shared<Payload>(std::move(payload));
+    return nb::cast(PyPayload(kept));
+  };
+}
+
 // The future of a call: its value is decode(Payload), or the Payload.
 inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb::handle decode,
                                    std::shared_ptr<rpc::CallTiming> timing) {
-  return make_future(
-      std::move(future), std::move(agent),
-      [kept = std::shared_ptr<Payload>()](Payload& payload) mutable {
-        if (!kept) kept = std::make_shared<Payload>(std::move(payload));
-        return nb::cast(PyPayload(kept));
-      },
-      decode.is_none() ? nb::object() : nb::borrow(decode), std::move(timing));
+  return make_future(std::move(future), std::move(agent), kept_payload(),
+                     decode.is_none() ? nb::object() : nb::borrow(decode), std::move(timing));
 }
 
 }  // namespace slime::python

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 import msgpack
 
@@ -170,10 +170,11 @@ def _add_tensor(beside: _slime.AttachedBody, tensor: Any, torch: Any) -> bytes:
     name = str(tensor.dtype)
     if _TENSOR.fullmatch(name) is None or sys.byteorder != "little":
         raise _Refused(f"tensors of {name} do not travel")
+    received = _received.get(tensor)
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
         return beside.add(b"", None, name, tuple(tensor.shape))
-    return beside.add(tensor.reshape(-1).view(torch.uint8), _received.get(tensor), name, tuple(tensor.shape))
+    return beside.add(tensor.reshape(-1).view(torch.uint8), received, name, tuple(tensor.shape))
 
 
 def _owner(value: Any) -> Any:
@@ -254,20 +255,26 @@ def _found(code: int, data: bytes) -> Any:
 
 
 def unpack(payload: Any) -> Any:
-    """InvalidArgument for bytes that are not one msgpack value, or name attachments that are none."""
+    """InvalidArgument for bytes that are not one msgpack value, or name attachments that are none. The payload keeps
+    its attachments, besides the views of them that are in the value: drop_attachments()."""
     try:
         return _codec.unpack(payload, _found)
     except _Beside:
         pass
     if not isinstance(payload, _slime.Payload):
         raise InvalidArgument("not a msgpack value: an attachment, where none came along")
+    taken: Set[bytes] = set()
 
     def value_of(code: int, data: bytes) -> Any:
-        return _value(payload.attachment(data)) if code == _EXTENSION else msgpack.ExtType(code, data)
+        if code != _EXTENSION:
+            return msgpack.ExtType(code, data)
+        # Each once: what is copied, bytes, cannot become more than came.
+        if data[:4] in taken:
+            raise InvalidArgument("not a msgpack value: an attachment that stands in two places")
+        taken.add(data[:4])
+        return _value(payload.attachment(data))
 
-    value = _codec.unpack(payload, value_of)
-    payload.drop_attachments()
-    return value
+    return _codec.unpack(payload, value_of)
 
 
 def unpack_reply(payload: Any) -> Any:
@@ -324,7 +331,7 @@ def _array(attachment: _slime.Attachment, text: str) -> Any:
 
 def _check_size(attachment: _slime.Attachment, item: int) -> None:
     shape = attachment.shape
-    if item * math.prod(shape) != attachment.nbytes:
+    if item < 1 or item * math.prod(shape) != attachment.nbytes:
         raise InvalidArgument(f"an array of shape {shape} and {item} bytes each, in {attachment.nbytes} bytes")
 
 

@@ -9,7 +9,14 @@ import msgpack
 from slime._errors import InvalidArgument
 
 # What msgpack raises for bytes that it cannot decode, or that make no Python value.
-_DECODE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException)
+_DECODE_ERRORS = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    msgpack.exceptions.UnpackException,
+)
 
 
 def _extend(value: Any) -> Any:

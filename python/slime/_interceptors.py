@@ -119,7 +119,7 @@ def begin_call(
 
 
 def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) -> _slime.Future:
-    passed = Passed(caller.agent.client_interceptors, "a client interceptor")
+    passed = Passed(list(caller.agent.client_interceptors), "a client interceptor")
     began = time.monotonic_ns()
 
     def ended(error: Optional[Error], parts: Optional[Timing]) -> Optional[Error]:
@@ -137,14 +137,17 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
         future = start(entries or None, timing)
     except Error as error:
         raise ended(error, None) or error
+    except Exception as error:  # an argument of another type
+        ended(as_error(error, "the call"), None)
+        raise
     if passed._passed:
 
         def done(future: _slime.Future) -> None:
             try:
                 future.wait(0)
                 error = None
-            except Error as failure:
-                error = failure
+            except Exception as failure:
+                error = as_error(failure, "the reply")
             after = ended(error, timing_of(future))
             if after is not error:
                 _log.error("after a call of %s.%s: %s", call.service, call.method, after)

@@ -31,7 +31,7 @@ class Peer(_slime.Peer):
         into: Any = None,
     ) -> _slime.Future:
         """Calls `service`.`method`; the future's value is the result. Arrays, tensors, regions and long bytes are lent
-        where they lie, and must not change until the future is done; those of the result are read into the array,
+        where they lie, and must not change until the call has ended well; those of the result are read into the array,
         tensor or region `into`, or the list of them, in their order. `metadata` travels along, besides that of
         with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
         begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, deadline, into)
@@ -51,41 +51,6 @@ class Peer(_slime.Peer):
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
             return self.one_way_raw(service, method, body, deadline, entries, timed, beside)
-
-        return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
-
-    def stream(
-        self,
-        service: str,
-        method: str,
-        *arguments: Any,
-        deadline: Optional[float] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-        timing: bool = False,
-    ) -> Stream:
-        """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish(). The deadline is that
-        of the whole stream, and so is the time of slime.timing_of(stream)."""
-        return _streams.open_stream(Stream, self, (service, method), arguments, deadline, metadata, timing)
-
-        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.call_raw(service, method, body, deadline, _codec.unpack_reply, entries, timed)
-
-        return _interceptors.begin_call(self, "call", (service, method), start, metadata, timing)
-
-    def one_way(
-        self,
-        service: str,
-        method: str,
-        *arguments: Any,
-        deadline: Optional[float] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-    ) -> _slime.Future:
-        """A call whose answer nobody wants: the future is done once it has left, and so is the time of with_timing(). If
-        the peer refuses it, or its handler fails, that is counted (`one_way_failed` in info()) and logged here."""
-        body = _codec.pack(arguments)
-
-        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.one_way_raw(service, method, body, deadline, entries, timed)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import threading
 import time
 import traceback
@@ -14,6 +15,8 @@ from slime import _attachments, _describe, _slime
 from slime._errors import Code, Error, InvalidArgument, from_status
 from slime._interceptors import Interceptor, Passed, Timing
 from slime._streaming import Streaming
+
+_log = logging.getLogger("slime.rpc")
 
 # An error text travels up to this many bytes; the start of it says most.
 _TEXT_LIMIT = 1000
@@ -248,11 +251,14 @@ class Server:
             request = self.service.take()
             if request is None:
                 return
-            if self.interceptors:
-                # What interceptors make current (a trace) is this call's alone.
-                contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
-            else:
-                self._handle(request)
+            try:
+                if self.interceptors:
+                    # What interceptors make current (a trace) is this call's alone.
+                    contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
+                else:
+                    self._handle(request)
+            except BaseException:  # a fault of ours, or of what nobody thought of: not the end of this worker
+                _log.exception("serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # what it holds goes before the next wait
 
     def _handle(self, request: Any) -> None:
@@ -261,7 +267,9 @@ class Server:
         if isinstance(request, _Watched) and not request.let_in(call):
             return
         try:
-            arguments = _attachments.unpack(request.take_payload())
+            payload = request.take_payload()
+            arguments = _attachments.unpack(payload)
+            payload.drop_attachments()
             handler.check(arguments)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"

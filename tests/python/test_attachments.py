@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 
 import numpy
 import pytest
@@ -130,12 +131,25 @@ def test_proxies_of_any_provider(make_agent, nanoctrl):
     assert same(a.proxy("Echo", idempotent=True).same(array), array)
 
 
-def test_calls_with_metadata_refuse_what_they_cannot_carry(echo):
-    _, peer, _ = echo
-    with pytest.raises(slime.InvalidArgument, match="beside a message"):
-        peer.call("Echo", "same", numpy.ones(3), metadata={"k": "v"})
-    with pytest.raises(slime.Unimplemented):
-        peer.with_timing().call("Echo", "big", 3, into=numpy.empty(3, "u8"))
+def test_calls_that_carry_more_and_one_way_calls_lend_arrays_too(echo):
+    a, peer, b = echo
+    array = numpy.arange(300_000)
+    assert same(peer.call("Echo", "same", array, metadata={"k": "v"}).wait(), array)
+    future = peer.with_timing().call("Echo", "big", 3, into=(into := numpy.empty(3, "u8")))
+    assert future.wait().tolist() == into.tolist() == [0, 1, 2] and slime.timing_of(future).split
+    a.add_client_interceptor(slime.Interceptor())
+    assert same(peer.call("Echo", "same", array).wait(), array)
+
+    came = queue.Queue()
+
+    class Sink:
+        @slime.method
+        def put(self, value):
+            came.put(value)
+
+    b.serve(Sink())
+    peer.one_way("Sink", "put", array).wait()
+    assert same(came.get(timeout=10), array)
 
 
 def test_long_bytes_reach_a_handler_of_cpp_that_takes_bytes(make_agent, start):
