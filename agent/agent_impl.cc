@@ -119,6 +119,7 @@ Status PeerAgentImpl::listen() {
                                               *switchboard_);
   if (!listener) return std::move(listener).error();
   listener_ = std::move(*listener);
+  switchboard_->set_address(listener_->address());
   auto shown = advertised();
   if (!shown) return std::move(shown).error();
   address_ = std::move(*shown);

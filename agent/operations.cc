@@ -73,11 +73,12 @@ void SendOperation::start(Session& session) {
 void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
 void RecvOperation::start(Session& session) {
-  set_running(&session);
+  Session& receiver = session.receiver();
+  set_running(&receiver);
   ticket_ =
-      session.channel().recv(tag_, deadline,
-                             [self = std::static_pointer_cast<RecvOperation>(shared_from_this())](
-                                 Result<Payload> message) { self->conclude(detached(std::move(message))); });
+      receiver.channel().recv(tag_, deadline,
+                              [self = std::static_pointer_cast<RecvOperation>(shared_from_this())](
+                                  Result<Payload> message) { self->conclude(detached(std::move(message))); });
 }
 
 void RecvOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }

@@ -18,6 +18,7 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       peer_(std::move(connected.peer)),
       address_(std::move(connected.address)),
       initiator_(connected.initiator),
+      handshake_(connected.handshake),
       provider_(std::move(connected.provider)),
       reason_(std::move(connected.reason)),
       device_(*context.devices.find(provider_)),  // it was one of ours
@@ -200,6 +201,15 @@ void Session::on_channel_closed(const Status& reason) noexcept {
 }
 
 // ---------------------------------------------------------------------------------------------------- looks
+
+bool Session::other_end_of(const Session& session) const {
+  return handshake_ == session.handshake_ && initiator_ != session.initiator_;
+}
+
+Session& Session::receiver() {
+  const auto other_end = other_end_.lock();
+  return other_end && other_end->state_ != State::kClosed ? *other_end : *this;
+}
 
 const RemoteRegion* Session::cached_region(std::string_view name) const {
   const auto it = regions_.find(name);

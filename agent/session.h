@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -85,6 +87,12 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool initiator() const { return initiator_; }
+  // Both ends of a connection to ourselves are here. Users ask and send on the one that connected, so what
+  // they send arrives at the other one, and is to be received there.
+  [[nodiscard]] bool other_end_of(const Session& session) const;
+  void receive_at(const std::shared_ptr<Session>& other_end) { other_end_ = other_end; }
+  // Where the peer's messages arrive: this session, but of a connection to ourselves.
+  [[nodiscard]] Session& receiver();
   // Which of the agent's devices it runs on, and why that one.
   [[nodiscard]] std::size_t device() const { return device_; }
   [[nodiscard]] const std::string& provider() const { return provider_; }
@@ -126,10 +134,12 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   const transport::PeerIdentity peer_;
   const std::string address_;
   const bool initiator_;
+  const std::array<std::byte, 32> handshake_;
   const std::string provider_;
   const std::string reason_;
   const std::size_t device_;
   State state_ = State::kHeld;
+  std::weak_ptr<Session> other_end_;
   bool abandoned_ = false;
   transport::TimerId ready_timer_;
   std::map<std::string, RemoteRegion, std::less<>> regions_;

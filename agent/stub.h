@@ -25,28 +25,30 @@ class Stub {
   // The result as it is on the wire.
   template <class... A>
   Future<Payload> call_raw(std::string_view method, const A&... arguments) {
-    ByteVector body = rpc::encode_arguments(arguments...);
-    if (auto* const peer = std::get_if<Peer>(&at_)) return peer->call_raw(service_, method, std::move(body));
-    return std::get<ServiceProxy>(at_).call_raw(method, std::move(body));
+    rpc::AttachedBody request = rpc::encode_attached_arguments(arguments...);
+    if (auto* const peer = std::get_if<Peer>(&at_))
+      return peer->call_attached(service_, method, std::move(request));
+    return std::get<ServiceProxy>(at_).call_attached(method, std::move(request));
   }
   // Of methods that stream, to the one peer: through a proxy it ends with kUnimplemented.
   template <class In, class Out, class R, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) {
-    auto [end, result] = open(method, rpc::encode_arguments(arguments...), rpc::detail::kStreams<Out>);
+    auto [end, result] =
+        open(method, rpc::encode_attached_arguments(arguments...), rpc::detail::kStreams<Out>);
     return {std::move(end), std::move(result)};
   }
   // Its messages as they are on the wire: see Peer::stream_raw.
   template <class... A>
   std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view method,
                                                                          const A&... arguments) {
-    return open(method, rpc::encode_arguments(arguments...), true);
+    return open(method, rpc::encode_attached_arguments(arguments...), true);
   }
 
  private:
-  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> open(std::string_view method, ByteVector body,
-                                                                   bool reads) {
+  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> open(std::string_view method,
+                                                                   rpc::AttachedBody request, bool reads) {
     if (auto* const peer = std::get_if<Peer>(&at_))
-      return peer->stream_raw(service_, method, std::move(body), reads);
+      return peer->stream_attached(service_, method, std::move(request), reads);
     const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any provider");
     auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
     end->stop(status);

@@ -85,6 +85,11 @@ void Switchboard::resolve(Link& link) {
     registry_.look_up(link.key());
     return;
   }
+  const transport::PeerIdentity& self = options_.handshake.self;
+  if (link.key() == self.name) {
+    link.on_resolved(DirectoryEntry{own_address_, self.instance});
+    return;
+  }
   link.on_resolved(Status(Code::kNotFound, str("\"", link.key(),
                                                "\" is not connected, and without a registry (ctrl_url) only "
                                                "\"host:port\" can be reached")));
@@ -179,16 +184,29 @@ void Switchboard::on_connected(transport::Connected connected) noexcept {
 }
 
 Pairing& Switchboard::pairing_of(const InstanceId& instance) {
-  return pairings_.try_emplace(instance, options_.handshake.self.instance > instance).first->second;
+  // Of connections to ourselves we decide alone, too, so there is only ever one that operations use.
+  return pairings_.try_emplace(instance, options_.handshake.self.instance >= instance).first->second;
+}
+
+bool Switchboard::passive(const Session& session) const {
+  return session.peer().instance == options_.handshake.self.instance && !session.initiator();
+}
+
+// Both ends of a connection to ourselves arrive, in any order, before either is ready.
+void Switchboard::join_ends(const SessionPtr& session) {
+  for (const auto& [id, other] : sessions_) {
+    if (!other->other_end_of(*session)) continue;
+    (session->initiator() ? session : other)->receive_at(session->initiator() ? other : session);
+    return;
+  }
 }
 
 void Switchboard::arrived(transport::Connected connected, Link* link) {
   const auto session = std::make_shared<Session>(context_, ++last_id_, std::move(connected));
   const InstanceId instance = session->peer().instance;
   Pairing::Arrival arrival;
-  // Both ends of a connection to ourselves are here: the one that we accepted only answers.
-  const bool passive = instance == options_.handshake.self.instance && !session->initiator();
-  Pairing* const pairing = passive ? nullptr : &pairing_of(instance);
+  if (instance == options_.handshake.self.instance) join_ends(session);
+  Pairing* const pairing = passive(*session) ? nullptr : &pairing_of(instance);
   if (pairing != nullptr) arrival = pairing->arrived(session->id(), session->initiator());
   switch (arrival.verdict) {
     case Pairing::Verdict::kOpen:
@@ -242,8 +260,7 @@ void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
   if (self == nullptr) return;
   ++made_;
-  const bool passive = session.peer().instance == options_.handshake.self.instance && !session.initiator();
-  if (passive) return;
+  if (passive(session)) return;
   const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
   attach_links(self);
   apply(changes);

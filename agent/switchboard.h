@@ -86,6 +86,8 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   };
   void set_registry(Registry registry);
   void set_handlers(Handlers handlers);
+  // Where this agent listens: what its own name leads to where no registry says more.
+  void set_address(std::string address) { own_address_ = std::move(address); }
 
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
   // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
@@ -140,6 +142,9 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   void forget_links();
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
+  // The end that we accepted of a connection to ourselves: it only answers, and receives.
+  [[nodiscard]] bool passive(const Session& session) const;
+  void join_ends(const SessionPtr& session);
   bool avoid(const transport::PeerIdentity& peer, const std::string& provider, const Status& cause);
   Pairings::iterator pairing_named(std::string_view name);
   Pairing& pairing_of(const InstanceId& instance);
@@ -161,6 +166,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   Registry registry_;
   Handlers handlers_;
   Rng rng_;
+  std::string own_address_;
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
   std::uint64_t made_ = 0;

@@ -193,7 +193,7 @@ AttachmentScope::AttachmentScope(Attachments* packed, std::span<const Attachment
 AttachmentScope::~AttachmentScope() { scope = outer_; }
 
 ByteVector pack_attachment(const Attachment& attachment) {
-  // Whoever encodes this says where attachments go: encode_attached(), not encode_value().
+  // Only what packs into an AttachingSink comes here, which is made where the scope is.
   SLIME_CHECK(scope != nullptr && scope->packed_ != nullptr);
   Attachments& to = *scope->packed_;
   to.push_back(attachment);

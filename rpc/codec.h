@@ -53,26 +53,55 @@ class ByteSink {
   ByteVector& out_;
 };
 
-}  // namespace detail
-}  // namespace slime::rpc
+// The same for what may have attachments, while an AttachmentScope says where they go.
+class AttachingSink : public ByteSink {
+ public:
+  using ByteSink::ByteSink;
+};
 
 // msgpack-c packs a float that has the value of an integer as that: its reader would get another type, and
 // -0.0 lose its sign.
-template <>
-inline msgpack::packer<slime::rpc::detail::ByteSink>&
-msgpack::packer<slime::rpc::detail::ByteSink>::pack_double(double value) {
+inline std::array<char, 9> packed_float(double value) {
   std::array<char, 9> bytes{static_cast<char>(0xcb)};
   const auto bits = std::bit_cast<std::uint64_t>(value);
   for (std::size_t i = 0; i < 8; ++i) bytes[1 + i] = static_cast<char>(bits >> (56 - 8 * i));
+  return bytes;
+}
+inline std::array<char, 5> packed_float(float value) {
+  std::array<char, 5> bytes{static_cast<char>(0xca)};
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  for (std::size_t i = 0; i < 4; ++i) bytes[1 + i] = static_cast<char>(bits >> (24 - 8 * i));
+  return bytes;
+}
+
+}  // namespace detail
+}  // namespace slime::rpc
+
+template <>
+inline msgpack::packer<slime::rpc::detail::ByteSink>&
+msgpack::packer<slime::rpc::detail::ByteSink>::pack_double(double value) {
+  const auto bytes = slime::rpc::detail::packed_float(value);
   append_buffer(bytes.data(), bytes.size());
   return *this;
 }
 template <>
 inline msgpack::packer<slime::rpc::detail::ByteSink>&
 msgpack::packer<slime::rpc::detail::ByteSink>::pack_float(float value) {
-  std::array<char, 5> bytes{static_cast<char>(0xca)};
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  for (std::size_t i = 0; i < 4; ++i) bytes[1 + i] = static_cast<char>(bits >> (24 - 8 * i));
+  const auto bytes = slime::rpc::detail::packed_float(value);
+  append_buffer(bytes.data(), bytes.size());
+  return *this;
+}
+template <>
+inline msgpack::packer<slime::rpc::detail::AttachingSink>&
+msgpack::packer<slime::rpc::detail::AttachingSink>::pack_double(double value) {
+  const auto bytes = slime::rpc::detail::packed_float(value);
+  append_buffer(bytes.data(), bytes.size());
+  return *this;
+}
+template <>
+inline msgpack::packer<slime::rpc::detail::AttachingSink>&
+msgpack::packer<slime::rpc::detail::AttachingSink>::pack_float(float value) {
+  const auto bytes = slime::rpc::detail::packed_float(value);
   append_buffer(bytes.data(), bytes.size());
   return *this;
 }
@@ -171,6 +200,9 @@ MSGPACK_API_VERSION_NAMESPACE(MSGPACK_DEFAULT_API_NS) {
   struct pack<slime::rpc::Attachment> {
     template <class Stream>
     packer<Stream>& operator()(packer<Stream>& out, const slime::rpc::Attachment& attachment) const {
+      static_assert(std::is_same_v<Stream, slime::rpc::detail::AttachingSink>,
+                    "an Attachment travels in the arguments or the result of a call, not in a message of a "
+                    "stream; bytes are encoded with encode_attached_arguments() or encode_attached_value()");
       const slime::ByteVector data = slime::rpc::detail::pack_attachment(attachment);
       out.pack_ext(data.size(), slime::rpc::detail::kAttachmentExtension);
       out.pack_ext_body(reinterpret_cast<const char*>(data.data()), static_cast<std::uint32_t>(data.size()));
@@ -196,18 +228,30 @@ MSGPACK_API_VERSION_NAMESPACE(MSGPACK_DEFAULT_API_NS) {
 
 namespace slime::rpc {
 
-// The msgpack array of the arguments.
-template <class... A>
-ByteVector encode_arguments(const A&... arguments) {
+namespace detail {
+
+template <class Sink, class... A>
+ByteVector pack_arguments(const A&... arguments) {
   ByteVector out = take_body();
-  detail::ByteSink sink(out);
-  msgpack::packer<detail::ByteSink> packer(sink);
+  Sink sink(out);
+  msgpack::packer<Sink> packer(sink);
   packer.pack_array(sizeof...(A));
   (packer.pack(arguments), ...);
   return out;
 }
 
-namespace detail {
+template <class Sink, class T>
+ByteVector pack_value(const T& value) {
+  ByteVector out = take_body();
+  Sink sink(out);
+  msgpack::packer<Sink> packer(sink);
+  if constexpr (std::is_same_v<T, None>) {
+    packer.pack_nil();
+  } else {
+    packer.pack(value);
+  }
+  return out;
+}
 
 // Reads values that are no containers straight from a peer's bytes. False for whatever it does not read, be
 // it wrong or merely unusual: unpack() judges that, and says what it is. What it reads, unpack() would read
@@ -280,18 +324,15 @@ std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
 
 }  // namespace detail
 
+// The msgpack array of the arguments. An Attachment among them does not compile.
+template <class... A>
+ByteVector encode_arguments(const A&... arguments) {
+  return detail::pack_arguments<detail::ByteSink>(arguments...);
+}
 // One msgpack value; None is nil.
 template <class T>
 ByteVector encode_value(const T& value) {
-  ByteVector out = take_body();
-  detail::ByteSink sink(out);
-  msgpack::packer<detail::ByteSink> packer(sink);
-  if constexpr (std::is_same_v<T, None>) {
-    packer.pack_nil();
-  } else {
-    packer.pack(value);
-  }
-  return out;
+  return detail::pack_value<detail::ByteSink>(value);
 }
 
 // Whether there may be attachments in values of these types: numbers, texts and bytes have none.
@@ -305,15 +346,23 @@ inline constexpr bool kMayAttach = ((!detail::FlatReader::kReads<T> && !std::is_
 template <class... A>
 AttachedBody encode_attached_arguments(const A&... arguments) {
   AttachedBody out;
-  const detail::AttachmentScope scope(out.attachments);
-  out.body = encode_arguments(arguments...);
+  if constexpr (kMayAttach<A...>) {
+    const detail::AttachmentScope scope(out.attachments);
+    out.body = detail::pack_arguments<detail::AttachingSink>(arguments...);
+  } else {
+    out.body = encode_arguments(arguments...);
+  }
   return out;
 }
 template <class T>
 AttachedBody encode_attached_value(const T& value) {
   AttachedBody out;
-  const detail::AttachmentScope scope(out.attachments);
-  out.body = encode_value(value);
+  if constexpr (kMayAttach<T>) {
+    const detail::AttachmentScope scope(out.attachments);
+    out.body = detail::pack_value<detail::AttachingSink>(value);
+  } else {
+    out.body = encode_value(value);
+  }
   return out;
 }
 

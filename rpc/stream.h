@@ -12,7 +12,8 @@
 #include "rpc/stream_end.h"
 
 // Streams: a call between whose request and answer messages go, in one or in both directions. Of a method
-// that streams, `In` is what it reads and `Out` what it writes; None: it does not.
+// that streams, `In` is what it reads and `Out` what it writes; None: it does not. Arguments and result may
+// have attachments, messages may not: writing one that has does not compile.
 //
 // Who writes faster than the other side reads waits: write() is done once its message is accepted, and
 // between writer and reader there is no more than the reader's window (StreamOptions).
@@ -129,7 +130,11 @@ class ServerStream {
   [[nodiscard]] Request& request() { return request_; }
 
   // Of handlers that own it, once. The result follows all that was written; an error does not wait for it.
-  void finish(const R& result) { request_.reply(encode_value(result)); }
+  void finish(const R& result) {
+    AttachedBody reply = encode_attached_value(result);
+    request_.attach(std::move(reply.attachments));
+    request_.reply(std::move(reply.body));
+  }
   void fail(Status status) { request_.fail(std::move(status)); }
 
  private:

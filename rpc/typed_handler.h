@@ -63,7 +63,7 @@ template <class T>
 ByteVector encode_result(const T& value, [[maybe_unused]] Attachments* attachments) {
   if constexpr (kMayAttach<T>) {
     const AttachmentScope scope(*attachments);
-    return encode_value(value);
+    return pack_value<AttachingSink>(value);
   } else {
     return encode_value(value);
   }

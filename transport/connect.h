@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,7 +46,8 @@ struct Connected {
   std::string address;  // the other end of the connection, "127.0.0.1:40112"
   bool initiator = false;
   std::string provider;
-  std::string reason;  // why that one, for people
+  std::string reason;                     // why that one, for people
+  std::array<std::byte, 32> handshake{};  // random, the same at both ends: which two belong together
 };
 
 // What a listener asks and tells its owner, on the loop.

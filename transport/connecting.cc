@@ -192,7 +192,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
       return end(std::move(endpoint).error());
     }
     call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true,
-                    offers_[*outcome.choice].provider, reason(outcome)}});
+                    offers_[*outcome.choice].provider, reason(outcome), io_->handshake().id()}});
   }
 
   // The peer does not know why something was not offered.

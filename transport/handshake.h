@@ -135,6 +135,10 @@ class Handshake {
   void refuse(Status reason);  // the acceptor's code and text travel; an initiator just fails with them
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+  // Of this handshake, the same at both ends: the acceptor's nonce.
+  [[nodiscard]] const HandshakeNonce& id() const {
+    return role_ == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
+  }
   [[nodiscard]] const Status& error() const { return error_; }
   // Whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }

@@ -129,7 +129,7 @@ class TcpListener final : public Listener, private FdHandler {
     // Parameters that do not parse: the peer sees the connection end.
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
-                            std::move(entry->provider), outcome.reason});
+                            std::move(entry->provider), outcome.reason, entry->io->handshake().id()});
   }
 
   void pause() { set_watched(0); }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "agent/stub.h"
 #include "tests/agent/agents.h"
 
 namespace slime {
@@ -107,6 +108,41 @@ TEST_CASE("pages that are given back read as zeros, and the next attachment is w
     CHECK(back.bytes().front() == std::byte{});
     CHECK(back.bytes().back() == std::byte{});
   }
+}
+
+// What a stub asks of it; a struct with an attachment inside, and a stream that ends with one.
+struct Picture {
+  std::string name;
+  std::vector<Attachment> layers;
+  MSGPACK_DEFINE(name, layers)
+};
+
+TEST_CASE("a stub's calls and streams carry attachments, also those that are inside of other values") {
+  Pair pair;
+  rpc::Service service("pictures");
+  REQUIRE(service.add("same", [](Picture picture) { return picture; }).ok());
+  REQUIRE(service
+              .add("layers",
+                   [](rpc::ServerStream<None, std::size_t, Attachment> stream, Picture picture) {
+                     for (const Attachment& layer : picture.layers)
+                       stream.write(layer.size()).wait().status().ignore();
+                     stream.finish(picture.layers.back());
+                   })
+              .ok());
+  REQUIRE(pair.b->serve(service).ok());
+  Stub stub("pictures", pair.peer);
+  const ByteVector bytes(300'000, std::byte{3});
+  const Picture picture{"one", {Attachment(ByteVector(10, std::byte{1})), Attachment(bytes)}};
+  const auto back = take(stub.call<Picture>("same", picture).wait(kSoon));
+  REQUIRE(back.layers.size() == 2);
+  CHECK(std::ranges::equal(back.layers[1].bytes(), bytes));
+  CHECK(take(stub.call_raw("same", picture).wait(kSoon)).attachments().size() == 2);
+
+  auto stream = stub.stream<None, std::size_t, Attachment>("layers", picture);
+  CHECK(take(stream.read().wait(kSoon)) == 10);
+  CHECK(take(stream.read().wait(kSoon)) == bytes.size());
+  CHECK_FALSE(take(stream.read().wait(kSoon)).has_value());
+  CHECK(std::ranges::equal(take(stream.finish().wait(kSoon)).bytes(), bytes));
 }
 
 }  // namespace

@@ -130,6 +130,11 @@ TEST_CASE("bytes are bin, texts are str, void is nil") {
 TEST_CASE("a float stays a float, also one that is a whole number") {
   CHECK(to_hex(encode_value(1.0)) == "cb3ff0000000000000");
   CHECK(to_hex(encode_value(-0.0)) == "cb8000000000000000");
+  // And so where attachments may be.
+  const std::vector<double> doubles{1.0, -0.0};
+  CHECK(encode_attached_value(doubles).body == encode_value(doubles));
+  const std::vector<float> floats{1.0F, -0.0F};
+  CHECK(encode_attached_arguments(floats).body == encode_arguments(floats));
   CHECK(to_hex(encode_value(2.0F)) == "ca40000000");
   CHECK(to_hex(encode_value(std::vector<double>{-3})) == "91cbc008000000000000");
   CHECK(std::signbit(round_trip(-0.0)));
