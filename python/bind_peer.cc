@@ -180,8 +180,8 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
                    "attached: AttachedBody, deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
-                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                    "timing: bool = False) -> Future"),
+                   "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
+                   "timing: bool = False) -> Future"),
            "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
@@ -242,6 +242,12 @@ void bind_peer(nb::module_& m) {
             return PyPeer(self.peer().with_deadline(deadline_from(seconds)), self.agent());
           },
           nb::arg("seconds"), "This peer with another default deadline.")
+      .def(
+          "with_signature",
+          [](const PyPeer& self, std::string_view signature) {
+            return PyPeer(self.peer().with_signature(rpc::Signature(signature)), self.agent());
+          },
+          nb::arg("signature"), "This peer, for calls of one method, which is taken for this.")
       .def(
           "wait_for_ready",
           [](const PyPeer& self) { return PyPeer(self.peer().wait_for_ready(), self.agent()); },
