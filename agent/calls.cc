@@ -46,6 +46,7 @@ void CallOf<T>::fail(Status reason) {
 template <class T>
 void CallOf<T>::end(Result<T> outcome) {
   if constexpr (std::is_same_v<T, Payload>) outcome = detached(std::move(outcome));
+  if (!outcome) outcome = signature_.explain(std::move(outcome).error());
   if (intercepted_) {
     if (!outcome) outcome = this->outcome(std::move(outcome).error());
     Status status = intercepted_->end(outcome.status(), steady_clock().now());

@@ -10,6 +10,7 @@
 #include "rpc/attachment.h"
 #include "rpc/channel.h"
 #include "rpc/interceptor.h"
+#include "rpc/signature.h"
 #include "rpc/stream_end.h"
 
 namespace slime::agent {
@@ -21,6 +22,8 @@ class CallOf : public ResultOperation<T> {
   CallOf(std::shared_ptr<Driver> driver, std::string service, std::string method)
       : ResultOperation<T>(std::move(driver)), service_(std::move(service)), method_(std::move(method)) {}
   void fail(Status reason) final;
+  // What the caller takes the method for. Before it is submitted.
+  void take_for(const rpc::Signature& signature) { signature_ = signature; }
   // Somebody sees the call, or it has more than arguments. Before it is submitted.
   void watch(std::unique_ptr<rpc::InterceptedCall> intercepted) { intercepted_ = std::move(intercepted); }
   // Shows it to the interceptors, as a call of `peer`: with what to refuse it. Before it is submitted.
@@ -34,7 +37,8 @@ class CallOf : public ResultOperation<T> {
   // It has failed before the channel had it, which ends what is the channel's otherwise.
   virtual void drop(const Status&) {}
   [[nodiscard]] rpc::CallSpec spec() const {
-    return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr};
+    return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr,
+            signature_.hash()};
   }
   // What the channel tells how it ended.
   [[nodiscard]] auto ended() {
@@ -49,6 +53,7 @@ class CallOf : public ResultOperation<T> {
   void cancel_started(Session& session) final;
   const std::string service_;
   const std::string method_;
+  rpc::Signature signature_;
   std::unique_ptr<rpc::InterceptedCall> intercepted_;
 };
 extern template class CallOf<Payload>;

@@ -77,13 +77,18 @@ Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
                         span(deadline), wait_for_ready_);
 }
 
+template <class Call>
+auto Peer::begin(std::shared_ptr<Call> call, Nanos deadline) const {
+  call->take_for(signature_);
+  return agent_->begin(name_, std::move(call), settings_.get(), span(deadline), wait_for_ready_);
+}
+
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                                Nanos deadline) {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->begin(name_,
-                       std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
-                                                              std::string(method), std::move(arguments)),
-                       settings_.get(), span(deadline), wait_for_ready_);
+  return begin(std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
+                                                      std::string(method), std::move(arguments)),
+               deadline);
 }
 
 Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
@@ -91,19 +96,17 @@ Future<Payload> Peer::call_attached(std::string_view service, std::string_view m
   if (request.attachments.empty() && request.into.empty())
     return call_raw(service, method, std::move(request.body), deadline);
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->begin(name_,
-                       std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
-                                                             std::string(method), std::move(request)),
-                       settings_.get(), span(deadline), wait_for_ready_);
+  return begin(std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
+                                                     std::string(method), std::move(request)),
+               deadline);
 }
 
 Future<None> Peer::one_way_attached(std::string_view service, std::string_view method,
                                     rpc::AttachedBody request, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->begin(name_,
-                       std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
-                                                                std::string(method), std::move(request)),
-                       settings_.get(), span(deadline), wait_for_ready_);
+  return begin(std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
+                                                        std::string(method), std::move(request)),
+               deadline);
 }
 
 std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attached(std::string_view service,
@@ -117,17 +120,21 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attache
     return {std::move(end), Future<Payload>::ready(no_agent())};
   }
   auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
-  auto result =
-      agent_->begin(name_,
-                    std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
-                                                             std::string(method), std::move(request), end),
-                    settings_.get(), span(deadline), wait_for_ready_);
+  auto result = begin(std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
+                                                               std::string(method), std::move(request), end),
+                      deadline);
   return {std::move(end), std::move(result)};
 }
 
 Peer Peer::with_deadline(Nanos deadline) const {
   Peer out = *this;
   out.deadline_ = deadline;
+  return out;
+}
+
+Peer Peer::with_signature(const rpc::Signature& signature) const {
+  Peer out = *this;
+  out.signature_ = signature;
   return out;
 }
 

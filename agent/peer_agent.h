@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "agent/service_proxy.h"
@@ -20,6 +21,7 @@
 #include "rpc/reflection.h"
 #include "rpc/server.h"
 #include "rpc/service.h"
+#include "rpc/signature.h"
 #include "rpc/stream.h"
 #include "transport/memory.h"
 
@@ -172,6 +174,12 @@ class Peer {
     request.into = std::move(options.into);
     return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.deadline));
   }
+  // A method that this caller knows, as its handler looks: with_signature() of it.
+  template <class R, class... P>
+  Future<typename rpc::detail::ValueOf<R>::Type> call(const rpc::Method<R(P...)>& method,
+                                                      const std::type_identity_t<P>&... args) {
+    return with_signature(method.signature()).template call<R>(method.service(), method.name(), args...);
+  }
   // The same with encoded bytes: an array of the arguments in, the value out.
   Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {});
@@ -184,6 +192,10 @@ class Peer {
   template <class... A>
   Future<None> one_way(std::string_view service, std::string_view method, const A&... args) {
     return one_way_attached(service, method, rpc::encode_attached_arguments(args...));
+  }
+  template <class R, class... P>
+  Future<None> one_way(const rpc::Method<R(P...)>& method, const std::type_identity_t<P>&... args) {
+    return with_signature(method.signature()).one_way(method.service(), method.name(), args...);
   }
   Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {}) {
@@ -215,10 +227,14 @@ class Peer {
   // What the peer serves, by name: methods with their parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
     return with_deadline(span(deadline))
+        .with_signature({})
         .call<std::vector<rpc::ServiceInfo>>(rpc::kReflectionService, "services");
   }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
+  // This peer, for calls of one method, which the caller takes for this (rpc/signature.h): kUnimplemented,
+  // and nothing was executed, once it has become another one.
+  [[nodiscard]] Peer with_signature(const rpc::Signature& signature) const;
   // This peer, whose calls of every kind carry a text by this key besides what they carried (rpc/metadata.h):
   // "traceparent", a token. What is no metadata, or too much, ends every call with kInvalidArgument or
   // kResourceExhausted; a peer that takes none ends it with kUnimplemented, unless it is optional.
@@ -244,6 +260,8 @@ class Peer {
   friend class PeerAgentImpl;
   Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
+  template <class Call>
+  auto begin(std::shared_ptr<Call> call, Nanos deadline) const;
   [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
   [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
 
@@ -252,6 +270,7 @@ class Peer {
   Nanos deadline_{};
   bool wait_for_ready_ = false;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
+  rpc::Signature signature_;
 };
 
 // One process's presence among its peers: listens, registers with nanoctrl and keeps the lease, connects on

@@ -136,6 +136,7 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
 
 template <class Call>
 void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
+  call->take_for(target_.signature);
   if (intercepted_) call->watch(std::make_unique<rpc::InterceptedCall>(intercepted_->context()));
   auto future = agent_->submit(current_->name, std::move(call), deadline, false);
   bool cancelled = false;

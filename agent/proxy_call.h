@@ -12,6 +12,7 @@
 #include "base/future.h"
 #include "rpc/attachment.h"
 #include "rpc/interceptor.h"
+#include "rpc/signature.h"
 
 namespace slime::agent {
 
@@ -26,6 +27,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
     std::shared_ptr<const ProxyOptions> options;
     std::string service;  // what is called of them: theirs, or one that every peer has
     std::string method;
+    rpc::Signature signature;
   };
   // What is asked of whoever takes it.
   struct Request {

@@ -54,7 +54,7 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
   return std::make_shared<agent::ProxyCall>(
              agent_,
              agent::ProxyCall::Target{providers_, favorite_, options_, std::string(service),
-                                      std::string(method)},
+                                      std::string(method), signature_},
              agent::ProxyCall::Request{kind, std::move(request), settings_}, span)
       ->start(std::move(problem));
 }
@@ -71,8 +71,15 @@ Future<None> ServiceProxy::one_way_attached(std::string_view method, rpc::Attach
 }
 
 Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos deadline) const {
-  return rpc::decode_future<rpc::ServiceInfo>(start(rpc::CallKind::kPlain, rpc::kReflectionService, "service",
-                                                    {rpc::encode_arguments(service_)}, deadline));
+  return rpc::decode_future<rpc::ServiceInfo>(
+      with_signature({}).start(rpc::CallKind::kPlain, rpc::kReflectionService, "service",
+                               {rpc::encode_arguments(service_)}, deadline));
+}
+
+ServiceProxy ServiceProxy::with_signature(const rpc::Signature& signature) const {
+  ServiceProxy out = *this;
+  out.signature_ = signature;
+  return out;
 }
 
 ServiceProxy ServiceProxy::with_settings(std::shared_ptr<const rpc::CallSettings> settings) const {

@@ -15,6 +15,7 @@
 #include "rpc/interceptor.h"
 #include "rpc/payload.h"
 #include "rpc/reflection.h"
+#include "rpc/signature.h"
 
 namespace slime {
 
@@ -93,6 +94,7 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
   // As those of Peer. What a call carries goes to each provider that it is tried with, its times are those of
   // all attempts together, and interceptors see it once.
+  [[nodiscard]] ServiceProxy with_signature(const rpc::Signature& signature) const;
   [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
                                            rpc::Need need = rpc::Need::kRequired) const;
   [[nodiscard]] ServiceProxy with_timing(std::shared_ptr<rpc::CallTiming> into) const;
@@ -118,6 +120,7 @@ class ServiceProxy {
   std::shared_ptr<agent::Favorite> favorite_;
   std::shared_ptr<const ProxyOptions> options_;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
+  rpc::Signature signature_;
   std::string service_;
 };
 

@@ -18,6 +18,12 @@ class Stub {
   Stub(std::string service, Peer peer) : service_(std::move(service)), at_(std::move(peer)) {}
   explicit Stub(ServiceProxy proxy) : service_(proxy.service()), at_(std::move(proxy)) {}
 
+  // This stub, for calls of one method, which is taken for this: rpc/signature.h.
+  [[nodiscard]] Stub with_signature(const rpc::Signature& signature) const {
+    Stub out = *this;
+    std::visit([&](auto& at) { at = at.with_signature(signature); }, out.at_);
+    return out;
+  }
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... arguments) {
     return rpc::decode_future<R>(call_raw(method, arguments...));

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "cli/stub_text.h"
 #include "cli/wire_types.h"
+#include "rpc/signature.h"
 
 namespace slime::cli {
 namespace {
@@ -44,8 +45,8 @@ constexpr std::array kKeywords{
     "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
     "xor_eq"};
 // What the generated code itself uses, and common macros.
-constexpr std::array kUsed{"slime", "std",  "stub_", "at",   "errno", "assert",
-                           "linux", "unix", "EOF",   "NULL", "major", "minor"};
+constexpr std::array kUsed{"slime", "std",  "stub_", "signature_", "at",    "errno", "assert",
+                           "linux", "unix", "EOF",   "NULL",       "major", "minor"};
 
 std::set<std::string, std::less<>> reserved() {
   std::set<std::string, std::less<>> out(kKeywords.begin(), kKeywords.end());
@@ -110,6 +111,14 @@ struct Parameter {
   bool rest = false;
 };
 
+// What the calls of a method begin with: where all of its types are known they say so.
+std::string call_of(const rpc::MethodInfo& info) {
+  const rpc::Signature signature(info);
+  if (signature.hash() == 0) return "    return stub_.";
+  return str("    static const slime::rpc::Signature signature_(", literal(signature.text()),
+             ");\n    return stub_.with_signature(signature_).");
+}
+
 // A method that streams, of what its callers pass.
 std::string stream_overload(const rpc::MethodInfo& info, const std::string& name, const std::string& taken,
                             const std::string& passed) {
@@ -118,12 +127,12 @@ std::string stream_overload(const rpc::MethodInfo& info, const std::string& name
   };
   const auto any = [](const std::string& type) { return !type.empty() && parse_wire_type(type).has_any(); };
   if (any(info.reads) || any(info.writes) || any(info.result))
-    return str("  auto ", name, "(", taken, ") {\n    return stub_.stream_raw(", literal(info.name), passed,
+    return str("  auto ", name, "(", taken, ") {\n", call_of(info), "stream_raw(", literal(info.name), passed,
                ");\n  }\n");
   const WireType result = parse_wire_type(info.result);
   const std::string types = str(messages(info.reads), ", ", messages(info.writes), ", ",
                                 result.name == "none" ? "slime::None" : type_name(result));
-  return str("  slime::rpc::Stream<", types, "> ", name, "(", taken, ") {\n    return stub_.stream<", types,
+  return str("  slime::rpc::Stream<", types, "> ", name, "(", taken, ") {\n", call_of(info), "stream<", types,
              ">(", literal(info.name), passed, ");\n  }\n");
 }
 
@@ -143,9 +152,9 @@ std::string overload(const rpc::MethodInfo& info, const std::string& name,
   const std::string value = result.name == "none" ? "void" : type_name(result);
   const std::string future = result.name == "none" ? "slime::None" : value;
   if (result.has_any())
-    return str("  slime::Future<slime::Payload> ", name, "(", taken, ") {\n    return stub_.call_raw(",
+    return str("  slime::Future<slime::Payload> ", name, "(", taken, ") {\n", call_of(info), "call_raw(",
                literal(info.name), passed, ");\n  }\n");
-  return str("  slime::Future<", future, "> ", name, "(", taken, ") {\n    return stub_.call<", value, ">(",
+  return str("  slime::Future<", future, "> ", name, "(", taken, ") {\n", call_of(info), "call<", value, ">(",
              literal(info.name), passed, ");\n  }\n");
 }
 

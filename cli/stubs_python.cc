@@ -4,6 +4,7 @@
 #include "cli/stub_text.h"
 #include "cli/values.h"
 #include "cli/wire_types.h"
+#include "rpc/signature.h"
 
 namespace slime::cli {
 namespace {
@@ -105,6 +106,9 @@ std::string method(const rpc::MethodInfo& info, const std::string& name, bool as
     if (each.rest) break;
   }
   const std::string result = type_name(parse_wire_type(info.result), true);
+  const rpc::Signature signature(info);
+  const std::string item =
+      literal(info.name) + (signature.hash() == 0 ? "" : ", " + literal(signature.text()));
   const std::string arguments = omits ? "*_given(" + passed + ")" : passed;
   if (!info.reads.empty() || !info.writes.empty()) {
     const auto messages = [](const std::string& type, bool arrives) {
@@ -112,12 +116,12 @@ std::string method(const rpc::MethodInfo& info, const std::string& name, bool as
     };
     return str("\n    def ", name, "(self", parameters, ") -> slime.", async ? "AsyncStream[" : "Stream[",
                messages(info.reads, false), ", ", messages(info.writes, true), ", ", result, "]:\n",
-               docstring(info.doc, "        "), "        return self._proxy[", literal(info.name),
-               "].stream(", arguments, ")\n");
+               docstring(info.doc, "        "), "        return self._proxy[", item, "].stream(", arguments,
+               ")\n");
   }
   return str("\n    ", async ? "async def " : "def ", name, "(self", parameters, ") -> ", result, ":\n",
-             docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
-             literal(info.name), "](", arguments, ")\n");
+             docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[", item,
+             "](", arguments, ")\n");
 }
 
 std::string service(const rpc::ServiceInfo& info, const std::string& name, bool async) {

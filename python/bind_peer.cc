@@ -243,6 +243,12 @@ void bind_peer(nb::module_& m) {
           },
           nb::arg("seconds"), "This peer with another default deadline.")
       .def(
+          "with_signature",
+          [](const PyPeer& self, std::string_view signature) {
+            return PyPeer(self.peer().with_signature(rpc::Signature(signature)), self.agent());
+          },
+          nb::arg("signature"), "This peer, for calls of one method, which is taken for this.")
+      .def(
           "wait_for_ready",
           [](const PyPeer& self) { return PyPeer(self.peer().wait_for_ready(), self.agent()); },
           "This peer, whose operations wait for one that is not there yet instead of failing fast.")

@@ -119,6 +119,12 @@ void bind_proxy(nb::module_& m) {
       .def("idempotent", &idempotent, nb::arg("attempts"), nb::arg("backoff"), nb::arg("backoff_max"),
            nb::arg("attempt_timeout") = nb::none(),
            "This proxy, whose calls are repeated when they may have been executed.")
+      .def(
+          "with_signature",
+          [](const PyServiceProxy& self, std::string_view signature) {
+            return PyServiceProxy(self.proxy().with_signature(rpc::Signature(signature)), self.agent());
+          },
+          nb::arg("signature"), "As Peer.with_signature.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false,

@@ -243,6 +243,12 @@ void bind_rpc(nb::module_& m) {
           "drop_attachments", [](const PyPayload& self) { self.payload().drop_attachments(); },
           "Those that were asked for stay.");
 
+  m.def(
+      "signature_hash", [](std::string_view text) { return rpc::Signature(text).hash(); },
+      nb::arg("signature"),
+      "What goes over the wire of a signature: \"(int, str?) -> bool\". 0: it has an \"any\", so nobody "
+      "looks at it.");
+
   nb::enum_<rpc::Priority>(m, "Priority", "Which of the requests that wait for a worker is next.")
       .value("HIGH", rpc::Priority::kHigh)
       .value("NORMAL", rpc::Priority::kNormal)

@@ -67,8 +67,8 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-// Into each of its callers, so that plain calls pay nothing for the others: those have only bytes, and no
-// context.
+// Into each of its callers, so that plain calls pay nothing for the others: those have only bytes, no
+// context, and no signature.
 template <class Body, class H>
 [[gnu::always_inline]] inline Ticket ChannelImpl::begin_call(const CallSpec& spec, Body&& body, H&& handler,
                                                              std::uint8_t flags, std::uint64_t into) {
@@ -78,8 +78,8 @@ template <class Body, class H>
   const bool extended = !kPlain && spec.context != nullptr;
   if (extended) watch(spec.context, handler);
   Status status = admission(Kind::kCall);
-  std::uint32_t* id = nullptr;
-  if (status.ok()) status = find_method(spec.service, spec.method, id);
+  PeerMethod* known = nullptr;
+  if (status.ok()) status = find_method(spec.service, spec.method, known);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
 
   OutFrame frame;
@@ -87,22 +87,25 @@ template <class Body, class H>
   frame.header.flags = flags & wire::kFlagStream;
   frame.deadline = spec.deadline;
   frame.one_way = flags == wire::kFlagOneWay;
-  if (id != nullptr) frame.header.method = *id;
+  const bool said = !kPlain && spec.signature != 0;
+  if (said && known != nullptr) known = known_as(*known, spec.signature);
+  if (known != nullptr) frame.header.method = known->id;
   if (frame.header.method == 0) frame.text = wire::encode_names(spec.service, spec.method);
   if (extended) status = put_context(frame, *spec.context);
+  if (said) put_signature(frame, known, spec.signature);
   Handle lent;
   if (status.ok()) status = put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), spec.deadline);
   pending->lent = lent;
   if (!kPlain) pending->tag = into;
-  pending->method_id = id;
+  pending->method = known;
   if (extended) keep_context(handle, spec.context);
   return ask(handle, spec.deadline, std::move(frame));
 }
 
 Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
-  if (spec.context != nullptr) [[unlikely]]
+  if (spec.context != nullptr || spec.signature != 0) [[unlikely]]
     return ask_attached(spec, {std::move(body)}, std::move(handler), 0);
   return begin_call(spec, std::move(body), std::move(handler), 0, 0);
 }
@@ -120,18 +123,17 @@ Ticket ChannelImpl::ask_attached(const CallSpec& spec, AttachedBody&& request, C
 }
 
 // Where the peer's number for the method is kept, which may be none yet; null when too many are known.
-Status ChannelImpl::find_method(std::string_view service, std::string_view method, std::uint32_t*& id) {
+Status ChannelImpl::find_method(std::string_view service, std::string_view method, PeerMethod*& known) {
   // Most callers call one method again and again.
   if (last_method_ != nullptr && last_method_->method == method && last_method_->service == service) {
-    id = &last_method_->id;
+    known = last_method_;
     return {};
   }
   const auto names = method_ids_.find(service);
   if (names != method_ids_.end()) {
-    const auto known = names->second.find(method);
-    if (known != names->second.end()) {
-      last_method_ = &known->second;
-      id = &last_method_->id;
+    const auto found = names->second.find(method);
+    if (found != names->second.end()) {
+      known = last_method_ = &found->second;
       return {};
     }
   }
@@ -139,9 +141,8 @@ Status ChannelImpl::find_method(std::string_view service, std::string_view metho
   SLIME_TRY(validate_name("method", method));
   if (methods_known_ == limits::kMaxMethods) return {};
   ++methods_known_;
-  PeerMethod known{std::string(service), std::string(method), 0};
-  last_method_ = &method_ids_[known.service].emplace(known.method, std::move(known)).first->second;
-  id = &last_method_->id;
+  PeerMethod added{std::string(service), std::string(method)};
+  known = last_method_ = &method_ids_[added.service].emplace(added.method, std::move(added)).first->second;
   return {};
 }
 

@@ -85,6 +85,9 @@ struct CallSpec {
   // read and written until the call's handler is called. To a peer that takes no metadata: kUnimplemented,
   // and nothing is sent, if an entry is required; else the call is made without, and its times are not told.
   std::shared_ptr<CallContext> context{};
+  // What the caller takes the method for: Signature::hash(); 0: anything. kUnimplemented, and nothing was
+  // executed, if the peer's method is another one, as far as the peer looks.
+  std::uint64_t signature = 0;
 };
 
 // The mailbox protocol over one endpoint, of which it is the receiver: calls, user messages, region look-up,

@@ -69,8 +69,10 @@ void ChannelImpl::withdraw_contexts() {
     ByteReader text(frame.text);
     text.take(text.read<std::uint16_t>());
     text.take(text.read<std::uint16_t>());
-    queued_bytes_ -= text.remaining();
-    frame.text.resize(frame.text.size() - text.remaining());
+    const std::size_t behind = shows_signature(frame) ? sizeof(std::uint64_t) : 0;
+    const auto begin = frame.text.end() - static_cast<std::ptrdiff_t>(text.remaining());
+    queued_bytes_ -= text.remaining() - behind;
+    frame.text.erase(begin, frame.text.end() - static_cast<std::ptrdiff_t>(behind));
     frame.header.flags &= static_cast<std::uint8_t>(~wire::kFlagMetadata);
   }
 }

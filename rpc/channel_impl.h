@@ -93,6 +93,16 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   enum class Kind : std::uint8_t { kCall, kSend, kRecv, kLookup, kPing };
 
+  // A method of the peer's, and the number that it goes by; 0: none yet.
+  struct PeerMethod {
+    std::string service;
+    std::string method;
+    std::uint32_t id = 0;
+    std::uint64_t signature = 0;  // that it is taken for; 0: anything
+    // The same method as those take it for who say so: each shows it until it has a number of its own.
+    std::vector<std::unique_ptr<PeerMethod>> taken_for{};
+  };
+
   // Something that waits for the peer.
   struct Pending {
     Pending(Kind k, Handler&& h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
@@ -102,16 +112,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     bool sent = false;     // the request left our queue: it may be executed
     bool pulling = false;  // the reply has come and is being read
     std::optional<Queue::iterator> queued;
-    Handle lent;                         // the body, when it goes by rendezvous
-    std::uint64_t tag = 0;               // of a receive; of a call: its number in into_, 0: none
-    std::uint32_t* method_id = nullptr;  // of a call: where the peer's id for the method goes
-  };
-
-  // A method of the peer's, and the number that it goes by; 0: none yet.
-  struct PeerMethod {
-    std::string service;
-    std::string method;
-    std::uint32_t id = 0;
+    Handle lent;                   // the body, when it goes by rendezvous
+    std::uint64_t tag = 0;         // of a receive; of a call: its number in into_, 0: none
+    PeerMethod* method = nullptr;  // of a call: where the peer's number for the method goes
   };
 
   // A method of ours that the peer has called; its number is its place among them.
@@ -214,7 +217,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Ticket ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
                       std::uint8_t flags);
   Status admission(Kind kind) const;
-  Status find_method(std::string_view service, std::string_view method, std::uint32_t*& id);
+  Status find_method(std::string_view service, std::string_view method, PeerMethod*& known);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
   Ticket ask(Handle handle, TimePoint deadline, OutFrame&& frame);
   std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
@@ -241,6 +244,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void one_way_left(const OutFrame& frame);
   void one_way_failed(const Status& status);
   const std::shared_ptr<Request::Responder>& one_way_responder();
+
+  // channel_signature.cc
+  static PeerMethod* known_as(PeerMethod& method, std::uint64_t signature);
+  void put_signature(OutFrame& frame, const PeerMethod* known, std::uint64_t signature) const;
+  [[nodiscard]] bool shows_signature(const OutFrame& frame) const;
+  void withdraw_signatures();
+  [[nodiscard]] Status check_signature(const wire::Frame& frame) const;
 
   // channel_send.cc
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
@@ -283,7 +293,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status on_hello(const wire::Frame& frame);
   Status on_request(const wire::Frame& frame, transport::Message&& message);
   // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
+  // kUnimplemented: it is not what its caller takes it for.
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
+  Status turn_away(const wire::Frame& frame, const Served& served, Status refusal);
   void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way);
   Status on_cancel(const wire::Frame& frame);
   bool make_place(std::size_t index);

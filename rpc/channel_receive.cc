@@ -92,6 +92,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   }
   peer_ = *hello;
   ready_ = true;
+  if ((peer_.optional_features & wire::kFeatureSignatures) == 0) withdraw_signatures();
   if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
   if (streams_ != nullptr && (peer_.optional_features & wire::kFeatureStreams) == 0) refuse_streams();
   refuse_attached();
@@ -108,7 +109,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
   ServedMethod unnumbered;
   auto method = identify(frame, unnumbered, served.method);
-  if (!method) return std::move(method).error();
+  if (!method) return turn_away(frame, served, std::move(method).error());
   Status refusal;
   if (closing_) {
     refusal = Status(Code::kUnavailable, "the peer is closing the connection");
@@ -116,12 +117,8 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     refusal =
         Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
   }
+  if (!refusal.ok()) return turn_away(frame, served, std::move(refusal));
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
-  if (!refusal.ok()) {
-    if (lent) SLIME_TRY(give_back(frame));
-    refuse_request(frame, served, std::move(refusal));
-    return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
-  }
   CallInfo info((*method)->names);
   info.connection = endpoint_->id();
   const std::uint64_t left = frame.header.value;
@@ -152,6 +149,15 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
                   serve(std::move(info), nothing, std::move(*body), handle, one_way);
                 }
               });
+}
+
+// A request that does not reach the server, unless it ends the connection.
+Status ChannelImpl::turn_away(const Frame& frame, const Served& served, Status refusal) {
+  if (refusal.code() == Code::kCorrupt) return refusal;
+  if ((frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0)
+    SLIME_TRY(give_back(frame));
+  refuse_request(frame, served, std::move(refusal));
+  return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
 }
 
 // Where a cancel finds it. The caller's ids are places in a table of its own, so that small ones are enough;
@@ -186,6 +192,7 @@ Result<ChannelImpl::ServedMethod*> ChannelImpl::identify(const Frame& frame, Ser
   if (!validate_name("service", frame.service).ok() || !validate_name("method", frame.method).ok())
     return Status(Code::kCorrupt, "a method name that is none");
   auto names = std::pair(std::string(frame.service), std::string(frame.method));
+  SLIME_TRY(check_signature(frame));
   const auto known = served_ids_.find(names);
   if (known != served_ids_.end()) {
     new_id = known->second;
@@ -244,7 +251,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
     SLIME_TRY(take_times(frame));
   const Handle handle = Handle::unpack(frame.header.id);
-  if (pending->method_id != nullptr && frame.header.method != 0) *pending->method_id = frame.header.method;
+  if (pending->method != nullptr && frame.header.method != 0) pending->method->id = frame.header.method;
   if (frame.header.code != 0) {
     if (streams_ != nullptr) note_replied(handle);
     finish(handle, {peer_error(frame), {}, {}});

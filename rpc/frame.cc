@@ -88,6 +88,8 @@ Status parse_names(Frame& frame, ByteReader& in) {
     SLIME_TRY(parse_names(frame, in));
   }
   if ((frame.header.flags & kFlagMetadata) != 0) SLIME_TRY(decode_extras(in, nullptr));
+  if (frame.header.method == 0 && in.remaining() == sizeof(std::uint64_t) && in.read<std::uint64_t>() == 0)
+    return corrupt(frame.header, "a signature of nothing");
   if (!in.complete()) return corrupt(frame.header, "more text than there should be");
   return {};
 }
@@ -209,6 +211,15 @@ Extras extras_of(const Frame& frame) {
     in.take(2 * sizeof(std::uint16_t) + frame.service.size() + frame.method.size());
   decode_extras(in, &out).ignore();  // it was looked at before
   return out;
+}
+
+// The last of the text, which was looked at before.
+std::uint64_t signature_of(const Frame& frame) {
+  if (frame.header.type != FrameType::kRequest || frame.header.method != 0) return 0;
+  ByteReader in(frame.text);
+  in.take(2 * sizeof(std::uint16_t) + frame.service.size() + frame.method.size());
+  if ((frame.header.flags & kFlagMetadata) != 0) in.take(in.read<std::uint16_t>());
+  return in.remaining() == sizeof(std::uint64_t) ? in.read<std::uint64_t>() : 0;
 }
 
 ServerTimes times_of(const Frame& frame) { return ByteReader(frame.text).read<ServerTimes>(); }

@@ -20,13 +20,14 @@ inline constexpr std::uint32_t kProtocolMajor = 1;
 // Bits of features: a frame that needs one goes only to a peer that has it.
 inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
 inline constexpr std::uint64_t kFeatureOneWay = 2;       // kFlagOneWay
+inline constexpr std::uint64_t kFeatureSignatures = 4;   // a hash behind the names: rpc/signature.h
 inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures =
-    kFeatureCancel | kFeatureOneWay | kFeatureAttachments | kFeatureStreams | kFeatureMetadata;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
+                                                   kFeatureAttachments | kFeatureStreams | kFeatureMetadata;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -122,6 +123,8 @@ Result<transport::RegionDescriptor> decode_region(Bytes body);
 
 // Of a request with kFlagMetadata that was decoded.
 Extras extras_of(const Frame& frame);
+// What the caller of a decoded request takes its method for; 0: it does not say.
+std::uint64_t signature_of(const Frame& frame);
 // Of a reply with kFlagTiming.
 ServerTimes times_of(const Frame& frame);
 // Of a failed answer, without what precedes it.

@@ -26,6 +26,8 @@ inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
 inline constexpr std::size_t kAnswersPerRequest = 4;
 // Method names that one channel knows by number; calls of more methods carry their names.
 inline constexpr std::size_t kMaxMethods = 4096;
+inline constexpr std::size_t kSignatures =
+    16;  // that one method is taken for; a call with one more shows it each time
 
 // Metadata of one request: entries, and bytes of keys and values together. A token or two and a trace, in a
 // message that has to hold the names, too.

@@ -16,6 +16,7 @@
 #include "rpc/interceptor.h"
 #include "rpc/job_queue.h"
 #include "rpc/reflection.h"
+#include "rpc/signature.h"
 
 namespace slime::rpc {
 
@@ -70,9 +71,9 @@ class Server::Impl final : public Request::Tracker,
   }
   bool serves(std::string_view service, std::string_view method) const {
     const std::lock_guard lock(mutex_);
-    const auto it = services_.find(service);
-    return it != services_.end() && it->second.find(method) != it->second.end();
+    return look_up(service, method) != nullptr;
   }
+  Status check_signature(std::string_view service, std::string_view method, std::uint64_t signature) const;
   std::vector<ServiceInfo> services() const override;
   Result<ServiceInfo> service(std::string_view name) const override;
   bool serves(std::string_view service) const override {
@@ -96,6 +97,13 @@ class Server::Impl final : public Request::Tracker,
 
  private:
   Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
+  // Null: there is none. Under the lock.
+  [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const {
+    const auto it = services_.find(service);
+    if (it == services_.end()) return nullptr;
+    const auto found = it->second.find(method);
+    return found == it->second.end() ? nullptr : found->second.get();
+  }
   static void track(Request& request, std::shared_ptr<Request::Tracker> tracker) {
     request.tracker_ = std::move(tracker);
   }
@@ -187,6 +195,14 @@ Result<ServiceInfo> Server::Impl::service(std::string_view name) const {
   const auto it = services_.find(name);
   if (it == services_.end()) return no_service(name);
   return describe(it->first, it->second);
+}
+
+Status Server::Impl::check_signature(std::string_view service, std::string_view method,
+                                     std::uint64_t signature) const {
+  const std::lock_guard lock(mutex_);
+  const Service::Method* const found = look_up(service, method);
+  if (found == nullptr) return {};
+  return Signature(found->info).check(service, method, signature);
 }
 
 Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info, Found& found) const {
@@ -438,6 +454,10 @@ Status Server::remove(std::string_view service) {
 }
 bool Server::serves(std::string_view service, std::string_view method) const {
   return impl_->serves(service, method);
+}
+Status Server::check_signature(std::string_view service, std::string_view method,
+                               std::uint64_t signature) const {
+  return impl_->check_signature(service, method, signature);
 }
 Status Server::drain(Nanos bound) { return impl_->drain(bound); }
 void Server::add_interceptor(std::shared_ptr<ServerInterceptor> interceptor) {

@@ -47,6 +47,9 @@ class Server {
   Status drain(Nanos bound);
   [[nodiscard]] ServerCounters counters() const;
 
+  // kUnimplemented if the method is served, and has another signature (rpc/signature.h: its hash).
+  [[nodiscard]] Status check_signature(std::string_view service, std::string_view method,
+                                       std::uint64_t signature) const;
   [[nodiscard]] bool serves(std::string_view service, std::string_view method) const;
 
   // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,

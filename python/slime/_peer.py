@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, FrozenSet, Mapping, Optional, Union
+from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
 
 from slime import _attachments, _interceptors, _slime, _streams
 from slime._proxy import Providers
@@ -90,7 +90,7 @@ class Peer(_slime.Peer):
     def services(self, deadline: Optional[float] = None) -> list:
         """What the peer serves, by name: {"name", "methods": [{"name", "parameters": [{"name", "type", "optional",
         "rest"}], "result", "doc", "reads", "writes"}]}. Asks it, and waits."""
-        return self.call("slime.Reflection", "services", deadline=deadline).wait()
+        return self.with_signature("").call("slime.Reflection", "services", deadline=deadline).wait()
 
     def with_deadline(self, seconds: float) -> Peer:
         """This peer with another default deadline."""
@@ -99,6 +99,11 @@ class Peer(_slime.Peer):
     def wait_for_ready(self) -> Peer:
         """This peer, whose operations wait for one that is not there yet instead of failing fast."""
         return self._like(super().wait_for_ready())
+
+    def with_signature(self, signature: str) -> Peer:
+        """This peer, for calls of one method, which is taken for this: "(int, str?) -> bool". Unimplemented, and nothing
+        was executed, if it is another one."""
+        return self._like(super().with_signature(signature))
 
     def with_metadata(self, key: str, value: str, optional: bool = False) -> Peer:
         """This peer, whose calls carry a text by this key besides what they carried. A peer that is too old to take
@@ -116,7 +121,7 @@ class Peer(_slime.Peer):
 
     def health(self, service: str = "", deadline: Optional[float] = None) -> str:
         """ "serving", "draining", or "unknown": of a service, or of the peer as a whole. Asks it, and waits."""
-        return self.call("slime.Health", "check", service, deadline=deadline).wait()
+        return self.with_signature("").call("slime.Health", "check", service, deadline=deadline).wait()
 
     def _like(self, peer: _slime.Peer) -> Peer:
         out = Peer(peer)
@@ -135,7 +140,8 @@ class Peer(_slime.Peer):
 
 class Proxy:
     """A service of a peer, or of any live provider; its methods are attributes. Those whose names are no
-    attributes are items: `proxy["other.name"](1)`."""
+    attributes are items: `proxy["other.name"](1)`. Also with what they are taken for, as stubs do:
+    `proxy["add", "(int, int) -> int"](1, 2)` is Unimplemented once the method has become another one."""
 
     _stream: type = Stream
 
@@ -143,14 +149,22 @@ class Proxy:
         self._peer = peer
         self._service = service
         self._timeout = timeout
+        self._taken_for: Dict[str, Proxy] = {}  # this proxy by signatures
 
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
             raise AttributeError(method)
         return _Method(self, method)
 
-    def __getitem__(self, method: str) -> _Method:
-        return _Method(self, method)
+    def __getitem__(self, method: Union[str, Tuple[str, str]]) -> _Method:
+        if isinstance(method, str):
+            return _Method(self, method)
+        name, signature = method
+        proxy = self._taken_for.get(signature)
+        if proxy is None:
+            proxy = type(self)(self._peer.with_signature(signature), self._service, self._timeout)
+            self._taken_for[signature] = proxy
+        return _Method(proxy, name)
 
     def __repr__(self) -> str:
         return f"<slime.{type(self).__name__} {self._service} of {self._peer.name!r}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Union
 
 from slime import _attachments, _interceptors, _slime
@@ -54,6 +55,13 @@ class Providers:
             self._again = self._once.idempotent(*(retry or Retry()))
         elif retry is not None:
             raise InvalidArgument("retry has a meaning for idempotent methods only")
+
+    def with_signature(self, signature: str) -> Providers:
+        """As that of Peer."""
+        out = copy.copy(self)
+        out._once = self._once.with_signature(signature)
+        out._again = self._again.with_signature(signature)
+        return out
 
     def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         again = self._idempotent is None or method in self._idempotent

@@ -321,6 +321,9 @@ class Peer:
     def with_deadline(self, seconds: float) -> Peer:
         """This peer with another default deadline."""
 
+    def with_signature(self, signature: str) -> Peer:
+        """This peer, for calls of one method, which is taken for this."""
+
     def wait_for_ready(self) -> Peer:
         """
         This peer, whose operations wait for one that is not there yet instead of failing fast.
@@ -425,6 +428,9 @@ class ServiceProxy:
     def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
         """This proxy, whose calls are repeated when they may have been executed."""
 
+    def with_signature(self, signature: str) -> ServiceProxy:
+        """As Peer.with_signature."""
+
     def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
@@ -445,6 +451,11 @@ class Payload:
     """
 
     def __len__(self) -> int: ...
+
+def signature_hash(signature: str) -> int:
+    """
+    What goes over the wire of a signature: "(int, str?) -> bool". 0: it has an "any", so nobody looks at it.
+    """
 
 class Priority(enum.Enum):
     """Which of the requests that wait for a worker is next."""

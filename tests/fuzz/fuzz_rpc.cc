@@ -104,7 +104,7 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     header.body_bytes = sizeof(wire::Hello);
     wire::Hello hello;
     hello.max_requests = 100;
-    hello.optional_features = wire::kFeatureCancel | wire::kFeatureStreams;
+    hello.optional_features = wire::kFeatureCancel | wire::kFeatureStreams | wire::kFeatureSignatures;
     hello.max_payload_bytes = 1 << 20;
     ByteWriter writer(out.emplace_back());
     writer.append(std::as_bytes(std::span(&header, 1)));
@@ -119,6 +119,8 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     wire::decode_attachments(message).status().ignore();
     wire::decode_attachment_value(message).status().ignore();
     const auto frame = wire::decode_frame(message);
+    if (frame && wire::signature_of(*frame) != 0)
+      SLIME_CHECK(frame->header.method == 0 && frame->text.size() > 8);
     if (!frame || frame->body.size() < 16 || (std::to_integer<int>(frame->body[0]) & 1) == 0) continue;
     const ByteVector text(frame->text.begin(), frame->text.end());
     if ((frame->header.flags & wire::kFlagRendezvous) != 0) {
@@ -202,7 +204,7 @@ void run(Bytes input) {
     contexts.back()->timed = i == 0;
     SLIME_CHECK(contexts.back()->metadata.set("k", "v").ok());
     channel->call({"x", "z", deadline, contexts.back()}, ByteVector(10), end);
-    channel->call({"x", "y", deadline}, ByteVector(i == 0 ? 10 : 2000), end);
+    channel->call({"x", "y", deadline, {}, i == 0 ? 0U : 7U}, ByteVector(i == 0 ? 10 : 2000), end);
     channel->send(1, ByteVector(i == 0 ? 10 : 2000), deadline, end);
     channel->recv(static_cast<std::uint64_t>(i), deadline, end);
     channel->lookup_region("r", deadline, end);

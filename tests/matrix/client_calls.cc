@@ -131,6 +131,18 @@ void metadata_limit(Run& run) {
   expect_equal(run.ask<std::int64_t>("count", run.key), 0, "executions");
 }
 
+void signature(Run& run) {
+  const rpc::Method<std::int64_t(std::int64_t, std::int64_t)> add("Matrix", "add");
+  expect_equal(take(run.peer.call(add, 1, 2).wait(kSoon), "add"), 3, "the sum");
+  const rpc::Method<std::int64_t(std::int64_t)> bump("Matrix", "bump");
+  const auto refused = run.peer.call(bump, 1).wait(kSoon);
+  const Status error = error_of(refused, Code::kUnimplemented, "a method that is another one");
+  for (const std::string_view part : {"called as (int) -> int", "Matrix.bump is (str) -> int here"})
+    expect(error.text().find(part) != std::string_view::npos, str(part, " in ", error.text()));
+  expect(!error.maybe_executed(), "not executed");
+  expect_equal(run.ask<std::int64_t>("count", run.key), 0, "executions");
+}
+
 void trace(Run& run) {
   const std::string parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01";
   const std::string seen =
@@ -214,6 +226,7 @@ constexpr std::array kFeatures{
     Feature{"call_struct", call_struct},
     Feature{"metadata", metadata},
     Feature{"metadata_limit", metadata_limit},
+    Feature{"signature", signature},
     Feature{"trace", trace},
     Feature{"interceptors_server", interceptors_server},
     Feature{"interceptors_client", interceptors_client},

@@ -99,6 +99,17 @@ def metadata_limit(run: Run) -> None:
 
 
 @feature
+def signature(run: Run) -> None:
+    expect_equal(run.peer.with_signature("(int, int) -> int").call("Matrix", "add", 1, 2).wait(SOON), 3, "the sum")
+    refused = run.peer.with_signature("(int) -> int").call("Matrix", "bump", run.key)
+    error = error_of(refused, slime.Unimplemented, "a method that is another one")
+    for part in ("called as (int) -> int", "Matrix.bump is (str) -> int here"):
+        expect(part in error.text, f"{part!r} in {error.text!r}")
+    expect(not error.maybe_executed, "not executed")
+    expect_equal(run.ask("count", run.key), 0, "executions")
+
+
+@feature
 def trace(run: Run) -> None:
     parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
     seen = run.peer.with_metadata("traceparent", parent).call("Matrix", "trace").wait(SOON)

@@ -26,6 +26,7 @@ FEATURES: List[Feature] = [
     Feature("call_struct", "sends named fields in another order, with one too many", "the fields by their names"),
     Feature("metadata", "calls with texts beside the arguments", "the handler has them, and no other call does"),
     Feature("metadata_limit", "sends more than 4,096 bytes of them", "resource_exhausted; not executed"),
+    Feature("signature", "calls a method as what it is, and as another one", "unimplemented, with both; not executed"),
     Feature("trace", "sends a traceparent, by hand and by an interceptor", "the same trace, a new span"),
     Feature("interceptors_server", "calls what an interceptor watches, adds to, refuses", "before, after, outcome"),
     Feature("interceptors_client", "has an interceptor add metadata, and refuse", "what it added, and each outcome"),

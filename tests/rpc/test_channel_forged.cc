@@ -79,7 +79,8 @@ TEST_CASE("the first frame must be a hello of our version, and only the first") 
   {
     SimFixture sim(kSeed);
     Forger forger(sim);
-    forger.hello({.max_requests = 1, .required_features = 4, .max_payload_bytes = 1});
+    const std::uint64_t unknown = std::uint64_t{1} << 63;
+    forger.hello({.max_requests = 1, .required_features = unknown, .max_payload_bytes = 1});
     forger.expect_reset(Code::kUnimplemented);
   }
   {
