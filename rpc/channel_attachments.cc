@@ -262,8 +262,7 @@ Status ChannelImpl::register_room(Pull& pull, Pull::Part& part, const Registered
   return {};
 }
 
-// ------------------------------------------------------------------------------------------- ending too
-// early
+// ------------------------------------------------------------------------------------------ ending too early
 
 // A call ends while its reply is read. True: later, because it named the memory that is being written; its
 // pull ends it, after the piece that is under way.
