@@ -25,12 +25,14 @@ std::uint64_t rounded(std::uint64_t bytes) {
 }  // namespace
 
 struct ReceivedBlocks::Block {
-  explicit Block(transport::MemoryRegion of) : region(std::move(of)), size(region.length_bytes()) {}
+  Block(transport::MemoryRegion of, bool pins)
+      : region(std::move(of)), size(region.length_bytes()), pinned(pins) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() { made_bytes() -= size; }
   transport::MemoryRegion region;
   const std::uint64_t size;
+  const bool pinned;
 };
 
 // What an attachment in a block holds.
@@ -46,7 +48,10 @@ class ReceivedBlocks::Lease final : public Registered {
   [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {
     return endpoint == blocks_->endpoint_;
   }
-  bool discard() const override { return ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0; }
+  // The block is read into again. Where its pages are pinned they would be lost to it: they stay.
+  bool discard() const override {
+    return block_->pinned || ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0;
+  }
 
  private:
   const std::shared_ptr<ReceivedBlocks> blocks_;
@@ -111,7 +116,7 @@ Result<std::unique_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_
     made_bytes() -= bytes;
     return std::move(region).error();
   }
-  return std::make_unique<Block>(*std::move(region));
+  return std::make_unique<Block>(*std::move(region), device_.pins());
 }
 
 void ReceivedBlocks::note_received(std::uint64_t length_bytes) {
