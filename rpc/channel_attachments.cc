@@ -240,16 +240,15 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
   if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
   if (auto block = blocks_->take(length)) {
     room = block->bytes().first(length);
-    auto whole = Attachment::of(std::move(block), 0, length);
-    if (!whole) return std::move(whole).error();
-    out = *std::move(whole);
+    const Registered* const memory = block.get();
+    out = Attachment::received(room, std::move(block), memory);
     return {};
   }
   Received made = make_received(length);
   if (made.keeper == nullptr)
     return Status(Code::kResourceExhausted, str("no memory for an attachment of ", length, " bytes"));
   room = made.bytes;
-  out = Attachment(room, std::move(made.keeper));
+  out = Attachment::received(room, std::move(made.keeper), nullptr);
   return {};
 }
 
