@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/fork.h"
 #include "rpc/limits.h"
 
 namespace slime::rpc {
@@ -13,8 +14,8 @@ namespace {
 
 // Of all connections together.
 std::atomic<std::uint64_t>& made_bytes() {
-  static std::atomic<std::uint64_t> bytes{0};
-  return bytes;
+  static constinit PerProcess<std::atomic<std::uint64_t>> bytes;
+  return bytes.get();
 }
 
 std::uint64_t rounded(std::uint64_t bytes) {
@@ -29,7 +30,8 @@ struct ReceivedBlocks::Block {
       : region(std::move(of)), size(region.length_bytes()), pinned(pins) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  ~Block() { made_bytes() -= size; }
+  ~Block() { counted -= size; }
+  std::atomic<std::uint64_t>& counted = made_bytes();
   transport::MemoryRegion region;
   const std::uint64_t size;
   const bool pinned;
