@@ -202,6 +202,8 @@ Status ChannelImpl::place_attachments(Pull& pull, const wire::AttachmentTable& t
   auto result = std::make_unique<Attached>();
   result->attachments.resize(count);
   std::vector<MutableBytes> room(count);
+  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
+  blocks_->begin_table();
   std::size_t lent = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const wire::AttachmentEntry& entry = table.entries[i];
@@ -237,7 +239,6 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
     return {};
   }
   if (length == 0) return {};
-  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
   if (auto block = blocks_->take(length)) {
     room = block->bytes().first(length);
     const Registered* const memory = block.get();

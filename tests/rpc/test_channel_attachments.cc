@@ -440,3 +440,24 @@ TEST_CASE("one attachment that is larger than all that is kept drives nothing ou
   { const Received large = make_received(rpc::limits::kReceivedKeptBytes + 1); }
   CHECK(kept_received_bytes() == kept);
 }
+
+TEST_CASE("memory that the peer may map is made for what was read before, one block a body, and used again") {
+  SimFixture sim(kSeed);
+  Pictures link(sim);
+  const auto in_blocks = [](const std::vector<Attachment>& all) {
+    return std::ranges::count_if(all, [](const Attachment& a) { return a.memory() != nullptr; });
+  };
+  const std::vector<Attachment> ones(3, Attachment(pattern(1 << 20)));
+  // Nothing was read that was as large, then nothing that was as small.
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"large", {Attachment(pattern(5 << 20))}}).layers) ==
+        0);
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"first", ones}).layers) == 0);
+  std::vector<Attachment> kept;
+  for (int i = 0; i < 3; ++i) {
+    const Picture back = link.must<Picture>("picture", Picture{"again", ones});
+    CHECK(in_blocks(back.layers) == 1);
+    for (const Attachment& each : back.layers) kept.push_back(each);
+  }
+  kept.clear();
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"idle", ones}).layers) == 3);
+}
