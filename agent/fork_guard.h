@@ -16,7 +16,7 @@ class ForkGuard {
   [[nodiscard]] Status status() const;
 
  private:
-  std::uint32_t generation_;
+  std::uint64_t generation_;
   int process_;
 };
 

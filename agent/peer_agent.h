@@ -187,8 +187,8 @@ class Peer {
   Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {});
   // A call whose answer nobody wants: done once it has left, after which only the end of the connection can
-  // lose it, within its deadline. If the peer refuses it or its handler fails, that is counted and logged
-  // here.
+  // lose it, within its deadline; one with attachments that are lent, once the peer has read them, too: they
+  // may change then. If the peer refuses it or its handler fails, that is counted and logged here.
   template <class... A>
   Future<None> one_way(std::string_view service, std::string_view method, const A&... args) {
     return one_way_attached(service, method, rpc::encode_attached_arguments(args...));

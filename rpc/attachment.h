@@ -68,6 +68,13 @@ class Attachment {
   // is not inside.
   static Result<Attachment> of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
                                std::uint64_t length_bytes);
+  // Of memory that was made for what comes: a block, or what make_received() made.
+  static Attachment received(Bytes bytes, std::shared_ptr<const void> keeper, const Registered* block) {
+    Attachment out(bytes, std::move(keeper));
+    out.memory_ = block;
+    out.received_ = true;
+    return out;
+  }
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
@@ -76,8 +83,9 @@ class Attachment {
 
   // A range of it, which shares the memory. kInvalidArgument for one that is not inside.
   [[nodiscard]] Result<Attachment> part(std::uint64_t offset, std::uint64_t length_bytes) const;
-  // Gives the pages of large memory that was received back now, while it is still there, for all who have it:
-  // it reads as zeros from then on. Memory that a call named is left alone.
+  // Gives the pages of large memory that was received back now, while it is still there: it reads as zeros
+  // from then on, or, where a device pins them, stays what it was. Nothing happens while others have it,
+  // which the peer may that it is lent to, and to memory that a call named.
   void discard() const;
 
   // Null where it is only bytes.
@@ -91,6 +99,7 @@ class Attachment {
   Bytes bytes_;
   std::shared_ptr<const void> keeper_;
   const Registered* memory_ = nullptr;  // kept by keeper_
+  bool received_ = false;               // into memory that was made for it
   std::shared_ptr<const ArrayType> array_;
 };
 using Attachments = std::vector<Attachment>;

@@ -162,10 +162,12 @@ Result<Attachment> Attachment::part(std::uint64_t offset, std::uint64_t length_b
   }
   Attachment out(bytes_.subspan(offset, length_bytes), keeper_);
   out.memory_ = memory_;
+  out.received_ = received_;
   return out;
 }
 
 void Attachment::discard() const {
+  if (!received_ || keeper_.use_count() != 1) return;
   if (memory_ == nullptr || !memory_->discard()) discard_received(bytes_);
 }
 

@@ -111,8 +111,10 @@ class Channel {
   // when one of the reply's does not fit where it should go.
   virtual Ticket call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) = 0;
   // Calls a method whose answer nobody wants: OK once the request has left, after which only the end of the
-  // connection can lose it. Failures are told to the owner. The request names no memory for a reply. No
-  // answer tells times: those of its context are all network.
+  // connection can lose it. If attachments of it are lent (those that do not fit into the message), OK once
+  // the peer has read them, too, so that their memory may change; a deadline or a cancel ends it before, as
+  // any call. Failures are told to the owner. The request names no memory for a reply. No answer tells times:
+  // those of its context are all network.
   virtual Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) = 0;
   // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
   // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no

@@ -202,6 +202,8 @@ Status ChannelImpl::place_attachments(Pull& pull, const wire::AttachmentTable& t
   auto result = std::make_unique<Attached>();
   result->attachments.resize(count);
   std::vector<MutableBytes> room(count);
+  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
+  blocks_->begin_table();
   std::size_t lent = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const wire::AttachmentEntry& entry = table.entries[i];
@@ -237,19 +239,17 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
     return {};
   }
   if (length == 0) return {};
-  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
   if (auto block = blocks_->take(length)) {
     room = block->bytes().first(length);
-    auto whole = Attachment::of(std::move(block), 0, length);
-    if (!whole) return std::move(whole).error();
-    out = *std::move(whole);
+    const Registered* const memory = block.get();
+    out = Attachment::received(room, std::move(block), memory);
     return {};
   }
   Received made = make_received(length);
   if (made.keeper == nullptr)
     return Status(Code::kResourceExhausted, str("no memory for an attachment of ", length, " bytes"));
   room = made.bytes;
-  out = Attachment(room, std::move(made.keeper));
+  out = Attachment::received(room, std::move(made.keeper), nullptr);
   return {};
 }
 
@@ -262,8 +262,7 @@ Status ChannelImpl::register_room(Pull& pull, Pull::Part& part, const Registered
   return {};
 }
 
-// ------------------------------------------------------------------------------------------- ending too
-// early
+// ------------------------------------------------------------------------------------------ ending too early
 
 // A call ends while its reply is read. True: later, because it named the memory that is being written; its
 // pull ends it, after the piece that is under way.

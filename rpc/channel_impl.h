@@ -140,6 +140,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     transport::MemoryRegion region;                // of the bytes
     std::vector<transport::MemoryRegion> regions;  // of those attachments that had none
     std::shared_ptr<StreamEnd> stream{};           // of which it is a message
+    Handle one_way{};                              // the call that ends when the peer has read it
+    bool one_way_answered = false;                 // whose answer is still to come
     void close();
   };
 
@@ -242,6 +244,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel_one_way.cc
   void mark_one_way(OutFrame& frame) const;
   void one_way_left(const OutFrame& frame);
+  void one_way_done(Handle handle, bool answered);
   void one_way_failed(const Status& status);
   const std::shared_ptr<Request::Responder>& one_way_responder();
 

@@ -1,7 +1,7 @@
 #include "rpc/channel_impl.h"
 
-// One-way calls: whoever makes one is told when it has left. The peer answers it only if it fails, which the
-// owner of the channel is told.
+// One-way calls: whoever makes one is told when it has left, and its attachments are his again. The peer
+// answers it only if it fails, which the owner of the channel is told.
 namespace slime::rpc {
 
 // A request that names its method is an ordinary one, since its answer tells the number; so is one to a peer
@@ -11,12 +11,22 @@ void ChannelImpl::mark_one_way(OutFrame& frame) const {
     frame.header.flags |= wire::kFlagOneWay;
 }
 
+// What is lent must not change until the peer has read it, so its release ends the call.
 void ChannelImpl::one_way_left(const OutFrame& frame) {
-  const Handle handle = frame.pending;
-  if ((frame.header.flags & wire::kFlagOneWay) != 0) return finish(handle, {});
-  Pending& pending = *pending_.find(handle);
-  done_.push_back({std::move(pending.handler), {}});
-  pending.handler = CallHandler([this](Result<Payload> reply) {
+  const bool answered = (frame.header.flags & wire::kFlagOneWay) == 0;
+  Lent* const lent = lent_.find(pending_.find(frame.pending)->lent);
+  if (lent == nullptr || lent->attachments.empty()) return one_way_done(frame.pending, answered);
+  lent->one_way = frame.pending;
+  lent->one_way_answered = answered;
+}
+
+// Unless it has ended before: its deadline passed, it was cancelled, or the connection is over.
+void ChannelImpl::one_way_done(Handle handle, bool answered) {
+  Pending* const pending = pending_.find(handle);
+  if (pending == nullptr) return;
+  if (!answered) return finish(handle, {});
+  done_.push_back({std::move(pending->handler), {}});
+  pending->handler = CallHandler([this](Result<Payload> reply) {
     if (!reply && !closed_) one_way_failed(reply.error());
   });
 }

@@ -75,6 +75,7 @@ void ChannelImpl::release_lent(Handle lent) {
   if (!record) return;
   record->close();
   if (record->stream != nullptr) message_released(*record->stream, record->bytes.size());
+  if (record->one_way.generation != 0) one_way_done(record->one_way, record->one_way_answered);
 }
 
 void ChannelImpl::SendOperation::complete(Status status) noexcept {

@@ -31,8 +31,7 @@ ChannelImpl::Stream& ChannelImpl::add_stream(std::shared_ptr<StreamEnd> end, std
   return added;
 }
 
-// ------------------------------------------------------------------------------------------------- the
-// caller
+// ------------------------------------------------------------------------------------------------ the caller
 
 Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
                            CallHandler handler) {
@@ -96,8 +95,7 @@ void ChannelImpl::end_asked(std::uint64_t key, const Status& reason) {
   erase_stream(stream);
 }
 
-// ------------------------------------------------------------------------------------------------ the
-// handler
+// ----------------------------------------------------------------------------------------------- the handler
 
 // A peer's ids are places in a table of its own; those of small ones are remembered, so that frames of a
 // stream that is over can be told from those of one that never was.
@@ -203,8 +201,7 @@ bool ChannelImpl::hold_answer(Handle handle, const Served& served, Result<ByteVe
   return false;
 }
 
-// -------------------------------------------------------------------------------------------------- both
-// ends
+// ------------------------------------------------------------------------------------------------- both ends
 
 // A message could not be read: nothing behind it may be read either. May erase the stream.
 void ChannelImpl::break_stream(Stream& stream, Status reason) {

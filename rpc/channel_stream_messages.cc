@@ -11,8 +11,7 @@ namespace slime::rpc {
 using wire::Frame;
 using wire::FrameType;
 
-// --------------------------------------------------------------------------------------------------- what
-// comes
+// ------------------------------------------------------------------------------------------------ what comes
 
 // Null: a frame that crossed the end of its stream.
 Result<ChannelImpl::Stream*> ChannelImpl::stream_of(const wire::FrameHeader& header) {
@@ -172,8 +171,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
   return false;
 }
 
-// -------------------------------------------------------------------------------------------------- what
-// leaves
+// ----------------------------------------------------------------------------------------------- what leaves
 
 // Credits, messages, the end: all that can leave now. May erase the stream.
 void ChannelImpl::pump(Stream& stream) {

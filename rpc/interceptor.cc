@@ -103,8 +103,7 @@ CallTiming CallExtras::times(TimePoint now) const {
   return out;
 }
 
-// -------------------------------------------------------------------------------------------------- the
-// client
+// ------------------------------------------------------------------------------------------------ the client
 
 namespace {
 
@@ -180,8 +179,7 @@ Status InterceptedCall::end(Status outcome, TimePoint now) {
   return outcome;
 }
 
-// -------------------------------------------------------------------------------------------------- the
-// server
+// ------------------------------------------------------------------------------------------------ the server
 
 void Interception::add(Request& request, std::shared_ptr<const ServerInterceptors> interceptors,
                        const Clock& clock) {

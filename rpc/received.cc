@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 
+#include "base/fork.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
@@ -61,9 +62,11 @@ class Pool {
     std::list<Block> gone;
     {
       const std::lock_guard lock(mutex_);
-      kept_.push_back(block);
-      bytes_ += block.size;
       in_use_.erase(block.data);
+      // One that is larger than all that is kept drives nothing out.
+      const bool fits = block.size <= limits::kReceivedKeptBytes;
+      (fits ? kept_ : gone).push_back(block);
+      if (fits) bytes_ += block.size;
       while (bytes_ > limits::kReceivedKeptBytes) {
         bytes_ -= kept_.front().size;
         gone.splice(gone.end(), kept_, kept_.begin());
@@ -75,10 +78,15 @@ class Pool {
     const std::lock_guard lock(mutex_);
     in_use_.emplace(block.data, block.size);
   }
+  // Whoever asks has it, so it stays in use.
   void discard(const std::byte* data) {
-    const std::lock_guard lock(mutex_);
-    const auto block = in_use_.find(data);
-    if (block != in_use_.end()) ::madvise(const_cast<std::byte*>(block->first), block->second, MADV_DONTNEED);
+    std::size_t size = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto block = in_use_.find(data);
+      if (block != in_use_.end()) size = block->second;
+    }
+    if (size != 0) ::madvise(const_cast<std::byte*>(data), size, MADV_DONTNEED);
   }
   std::uint64_t bytes() {
     const std::lock_guard lock(mutex_);
@@ -94,8 +102,8 @@ class Pool {
 
 // Never destroyed: what is received may go at the very end of the process.
 Pool& pool() {
-  static Pool& all = *new Pool;
-  return all;
+  static constinit PerProcess<Pool> all;
+  return all.get();
 }
 
 struct Keeper {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <utility>
 
+#include "base/fork.h"
 #include "rpc/limits.h"
 
 namespace slime::rpc {
@@ -13,8 +15,15 @@ namespace {
 
 // Of all connections together.
 std::atomic<std::uint64_t>& made_bytes() {
-  static std::atomic<std::uint64_t> bytes{0};
-  return bytes;
+  static constinit PerProcess<std::atomic<std::uint64_t>> bytes;
+  return bytes.get();
+}
+
+// Of lengths that blocks are made for: from one power of two to the next.
+std::uint64_t size_class(std::uint64_t bytes) { return std::uint64_t{1} << (std::bit_width(bytes) - 1); }
+
+bool blocks_for(std::uint64_t bytes) {
+  return bytes >= limits::kReceivedBlockBytes && bytes <= limits::kReceivedBlockMost;
 }
 
 std::uint64_t rounded(std::uint64_t bytes) {
@@ -25,20 +34,23 @@ std::uint64_t rounded(std::uint64_t bytes) {
 }  // namespace
 
 struct ReceivedBlocks::Block {
-  explicit Block(transport::MemoryRegion of) : region(std::move(of)), size(region.length_bytes()) {}
+  Block(transport::MemoryRegion of, bool pins)
+      : region(std::move(of)), size(region.length_bytes()), pinned(pins) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  ~Block() { made_bytes() -= size; }
+  ~Block() { counted -= size; }
+  std::atomic<std::uint64_t>& counted = made_bytes();
   transport::MemoryRegion region;
   const std::uint64_t size;
+  const bool pinned;
 };
 
 // What an attachment in a block holds.
 class ReceivedBlocks::Lease final : public Registered {
  public:
-  Lease(std::shared_ptr<ReceivedBlocks> blocks, std::unique_ptr<Block> block)
+  Lease(std::shared_ptr<ReceivedBlocks> blocks, std::shared_ptr<Block> block)
       : blocks_(std::move(blocks)), block_(std::move(block)) {}
-  ~Lease() override { blocks_->give(std::move(block_)); }
+  ~Lease() override { blocks_->give(block_); }
   [[nodiscard]] MutableBytes bytes() const override { return block_->region.bytes(); }
   [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device&) const override {
     return &block_->region;
@@ -46,11 +58,14 @@ class ReceivedBlocks::Lease final : public Registered {
   [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {
     return endpoint == blocks_->endpoint_;
   }
-  bool discard() const override { return ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0; }
+  // The block is read into again. Where its pages are pinned they would be lost to it: they stay.
+  bool discard() const override {
+    return block_->pinned || ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0;
+  }
 
  private:
   const std::shared_ptr<ReceivedBlocks> blocks_;
-  std::unique_ptr<Block> block_;
+  const std::shared_ptr<Block> block_;
 };
 
 ReceivedBlocks::ReceivedBlocks(transport::Device& device, std::uint64_t endpoint)
@@ -58,10 +73,8 @@ ReceivedBlocks::ReceivedBlocks(transport::Device& device, std::uint64_t endpoint
 ReceivedBlocks::~ReceivedBlocks() = default;
 
 std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_bytes) {
-  if (length_bytes < limits::kReceivedBlockBytes || length_bytes > limits::kReceivedBlockMost ||
-      length_bytes > largest_)
-    return nullptr;
-  std::unique_ptr<Block> block;
+  if (!blocks_for(length_bytes)) return nullptr;
+  std::shared_ptr<Block> block;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return nullptr;
@@ -72,26 +85,29 @@ std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_byte
     if (fits != idle_.end()) {
       block = std::move(*fits);
       idle_.erase(fits);
-      in_use_.push_back(block.get());
+      in_use_.push_back(block);
     }
   }
   if (block == nullptr) {
+    if (!may_make_ || (earned_ & size_class(length_bytes)) == 0) return nullptr;
+    may_make_ = false;
+    earned_ &= ~size_class(length_bytes);
     auto made = make(rounded(length_bytes));
     if (!made) return nullptr;  // there is other memory
     block = *std::move(made);
     const std::lock_guard lock(mutex_);
-    in_use_.push_back(block.get());
+    in_use_.push_back(block);
   }
   return std::make_shared<const Lease>(shared_from_this(), std::move(block));
 }
 
-Result<std::unique_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_t bytes) {
+Result<std::shared_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_t bytes) {
   const Status full(Code::kResourceExhausted, "enough blocks for what is received");
-  std::list<std::unique_ptr<Block>> gone;
+  std::list<std::shared_ptr<Block>> gone;
   {
     const std::lock_guard lock(mutex_);
     std::uint64_t sum = bytes;
-    for (const Block* const each : in_use_) sum += each->size;
+    for (const auto& each : in_use_) sum += each->size;
     for (const auto& each : idle_) sum += each->size;
     // What is idle is of the wrong size.
     while (sum > limits::kReceivedBlocksBytes && !idle_.empty()) {
@@ -111,27 +127,31 @@ Result<std::unique_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_
     made_bytes() -= bytes;
     return std::move(region).error();
   }
-  return std::make_unique<Block>(*std::move(region));
+  return std::make_shared<Block>(*std::move(region), device_.pins());
 }
 
 void ReceivedBlocks::note_received(std::uint64_t length_bytes) {
-  largest_ = std::max(largest_, length_bytes);
+  if (blocks_for(length_bytes)) earned_ |= size_class(length_bytes);
 }
 
-void ReceivedBlocks::give(std::unique_ptr<Block> block) noexcept {
+void ReceivedBlocks::give(const std::shared_ptr<Block>& block) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(in_use_, block.get());
-  if (!closed_) idle_.push_back(std::move(block));
+  std::erase(in_use_, block);
+  if (!closed_) idle_.push_back(block);
 }
 
+// Closing a region can end operations, with whom a lease may go: that comes back to give(), so no lock is
+// held.
 void ReceivedBlocks::close() {
-  std::list<std::unique_ptr<Block>> idle;
+  std::list<std::shared_ptr<Block>> idle;
+  std::vector<std::shared_ptr<Block>> in_use;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     idle.swap(idle_);
-    for (Block* const each : in_use_) each->region.close(Nanos::zero()).ignore();
+    in_use.swap(in_use_);
   }
+  for (const auto& each : in_use) each->region.close(Nanos::zero()).ignore();
   for (const auto& each : idle) each->region.close(Nanos::zero()).ignore();
 }
 

@@ -88,6 +88,10 @@ class Device {
   // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
   // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
   [[nodiscard]] virtual ByteVector hint() const { return {}; }
+  // Whether registered memory keeps the pages that it had when it was registered. Where it does, pages that
+  // are given back under a registration (MADV_REMOVE, MADV_DONTNEED) are not those that peers write to and
+  // read.
+  [[nodiscard]] virtual bool pins() const { return false; }
   // What the adapter itself counts, where there is one and it can be read: those that are not zero, and those
   // that tell of receivers that were not ready. Reads files, so not for the loop.
   [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }

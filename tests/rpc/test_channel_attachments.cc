@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/str.h"
+#include "rpc/received.h"
 #include "tests/rpc/channel_fixture.h"
 
 using namespace slime;
@@ -380,4 +381,83 @@ TEST_CASE("what was received is held by whoever keeps it, and given up at once b
   CHECK(back->size() == 0);
   link.channels[0].reset();
   CHECK(same(kept.bytes(), pattern(100'000)));
+}
+
+TEST_CASE(
+    "large memory reads zeros once it is given back, but not while others have it, nor what a call named") {
+  SimFixture sim(kSeed);
+  Pictures link(sim);
+  constexpr std::size_t kSize = 300'000;
+  const ByteVector bytes = pattern(kSize);
+  for (int i = 0; i < 3; ++i) {  // in memory that is kept, then in a block
+    CAPTURE(i);
+    auto received = link.get<Attachment>("make", kSize);
+    REQUIRE(received.has_value());
+    Attachment other = *received;
+    received->discard();
+    CHECK(same(other.bytes(), bytes));
+    // Named once more, it is its owner's, whatever it lies in.
+    const MutableBytes named{const_cast<std::byte*>(other.bytes().data()), kSize};
+    other.release();
+    auto again = link.ask("make", make_into(kSize, {Destination(named)}));
+    REQUIRE_MESSAGE(again.has_value(), again.status().to_string());
+    Attachment filled = again->attachments()[0];
+    again->drop_attachments();
+    filled.discard();
+    CHECK(same(received->bytes(), bytes));
+    // So is what its owner lends, even as bytes of no known memory.
+    Attachment(received->bytes(), nullptr).discard();
+    CHECK(same(received->bytes(), bytes));
+    received->discard();
+    CHECK(same(received->bytes(), ByteVector(kSize)));
+  }
+}
+
+TEST_CASE("memory that is lent to a peer, which has not read it, is not given back") {
+  SimFixture sim(kSeed);
+  Pictures link(sim);
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    auto received = link.get<Attachment>("make", 300'000);
+    REQUIRE(received.has_value());
+    sim.freeze_b(link.pair);
+    Reply reply;
+    link.begin(reply, "echo", encode_attached_arguments(*received));
+    received->discard();
+    sim.thaw_b(link.pair);
+    REQUIRE(link.until([&] { return reply.done(); }));
+    REQUIRE_MESSAGE(reply.value->has_value(), reply.status().to_string());
+    CHECK(same((*reply.value)->attachments()[0].bytes(), pattern(300'000)));
+  }
+}
+
+TEST_CASE("one attachment that is larger than all that is kept drives nothing out") {
+  SimFixture sim(kSeed);
+  Pictures link(sim);
+  REQUIRE(link.get<Attachment>("make", 100'000).has_value());
+  const std::uint64_t kept = kept_received_bytes();
+  CHECK(kept >= 100'000);
+  { const Received large = make_received(rpc::limits::kReceivedKeptBytes + 1); }
+  CHECK(kept_received_bytes() == kept);
+}
+
+TEST_CASE("memory that the peer may map is made for what was read before, one block a body, and used again") {
+  SimFixture sim(kSeed);
+  Pictures link(sim);
+  const auto in_blocks = [](const std::vector<Attachment>& all) {
+    return std::ranges::count_if(all, [](const Attachment& a) { return a.memory() != nullptr; });
+  };
+  const std::vector<Attachment> ones(3, Attachment(pattern(1 << 20)));
+  // Nothing was read that was as large, then nothing that was as small.
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"large", {Attachment(pattern(5 << 20))}}).layers) ==
+        0);
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"first", ones}).layers) == 0);
+  std::vector<Attachment> kept;
+  for (int i = 0; i < 3; ++i) {
+    const Picture back = link.must<Picture>("picture", Picture{"again", ones});
+    CHECK(in_blocks(back.layers) == 1);
+    for (const Attachment& each : back.layers) kept.push_back(each);
+  }
+  kept.clear();
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"idle", ones}).layers) == 3);
 }

@@ -164,3 +164,84 @@ TEST_CASE("requests beyond those that a peer takes unanswered are refused, and t
   REQUIRE(link.until([&] { return failed(link) == 20; }));  // dropped
   CHECK(value_of<int>(link.call("add", 1, 2)) == 3);
 }
+
+namespace {
+
+AttachedBody attached(std::shared_ptr<ByteVector> bytes) {
+  AttachedBody request = encode_attached_arguments(Attachment(*bytes, bytes));
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("a one-way call that lends attachments ends when its peer has read them, by name and by number") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    auto bytes = std::make_shared<ByteVector>(pattern(300'000, i));
+    sim.freeze_b(link.pair);
+    Done done;
+    link.a().call_one_way({"test", "hold", link.in(60s)}, attached(bytes), done.handler());
+    sim.pass(1s);
+    CHECK(!done.done());
+    sim.thaw_b(link.pair);
+    REQUIRE(link.until([&] { return done.done(); }));
+    CHECK(done.status.ok());
+    CHECK(done.calls == 1);
+    std::ranges::fill(*bytes, std::byte{0});  // nobody reads it any more
+    REQUIRE(link.until([&] { return link.held.size() == 1; }));
+    CHECK(std::ranges::equal(link.held[0].payload().attachments()[0].bytes(), pattern(300'000, i)));
+    link.held[0].reply(encode_value(1));
+    link.held.clear();
+    REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+  }
+  CHECK(failed(link) == 0);
+}
+
+TEST_CASE(
+    "a one-way call whose attachments are not read ends at its deadline, by a cancel, or with the link") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  introduce(link, "hold");
+  sim.freeze_b(link.pair);
+  std::array<Done, 3> told;
+  std::array<Ticket, 3> tickets;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Nanos within = i == 0 ? Nanos(1s) : Nanos(600s);
+    tickets[i] =
+        link.a().call_one_way({"test", "hold", link.in(within)},
+                              attached(std::make_shared<ByteVector>(pattern(300'000))), told[i].handler());
+  }
+  REQUIRE(link.until([&] { return told[0].done(); }));
+  CHECK(told[0].status.code() == Code::kDeadlineExceeded);
+  CHECK(told[0].status.maybe_executed());
+  link.a().cancel(tickets[1]);
+  REQUIRE(link.until([&] { return told[1].done(); }));
+  CHECK(told[1].status.code() == Code::kCancelled);
+  CHECK(link.a().counters().lent_buffers == 3);
+  CHECK(!told[2].done());
+  sim.cut(link.pair);
+  REQUIRE(link.until([&] { return told[2].done(); }));
+  CHECK(told[2].status.code() == Code::kUnavailable);
+  CHECK(told[2].status.maybe_executed());
+  REQUIRE(link.until([&] { return link.a().closed(); }));
+  CHECK(link.a().counters().lent_buffers == 0);
+  for (const Done& each : told) CHECK(each.calls == 1);
+}
+
+TEST_CASE("a one-way call with attachments that fit into the message ends when it has left") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  introduce(link, "hold");
+  sim.freeze_b(link.pair);
+  Done done;
+  link.a().call_one_way({"test", "hold", link.in(60s)}, attached(std::make_shared<ByteVector>(100)),
+                        done.handler());
+  REQUIRE(link.until([&] { return done.done(); }));
+  CHECK(done.status.ok());
+  CHECK(link.b().counters().requests == 1);
+  sim.thaw_b(link.pair);
+  REQUIRE(link.until([&] { return link.held.size() == 1; }));
+  link.held.clear();
+}

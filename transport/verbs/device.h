@@ -101,6 +101,7 @@ class VerbsDevice final : public Device {
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] ByteVector hint() const override;
+  [[nodiscard]] bool pins() const override { return true; }
   [[nodiscard]] std::vector<DeviceCounter> counters() const override;
 
   [[nodiscard]] const std::shared_ptr<DeviceState>& state() const { return state_; }
