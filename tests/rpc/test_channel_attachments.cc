@@ -399,14 +399,14 @@ TEST_CASE(
     // Named once more, it is its owner's, whatever it lies in.
     const MutableBytes named{const_cast<std::byte*>(other.bytes().data()), kSize};
     other.release();
-    auto again = link.ask("make", make_into(kSize, {Destination(named)}));
+    auto again = link.ask("make", make_into(kSize, {Destination(named, std::make_shared<int>())}));
     REQUIRE_MESSAGE(again.has_value(), again.status().to_string());
     Attachment filled = again->attachments()[0];
     again->drop_attachments();
     filled.discard();
     CHECK(same(received->bytes(), bytes));
     // So is what its owner lends, even as bytes of no known memory.
-    Attachment(received->bytes(), nullptr).discard();
+    Attachment(received->bytes(), std::make_shared<int>()).discard();
     CHECK(same(received->bytes(), bytes));
     received->discard();
     CHECK(same(received->bytes(), ByteVector(kSize)));
@@ -452,6 +452,8 @@ TEST_CASE("memory that the peer may map is made for what was read before, one bl
   CHECK(in_blocks(link.must<Picture>("picture", Picture{"large", {Attachment(pattern(5 << 20))}}).layers) ==
         0);
   CHECK(in_blocks(link.must<Picture>("picture", Picture{"first", ones}).layers) == 0);
+  const std::vector<Attachment> both = {Attachment(pattern(5 << 20)), Attachment(pattern(1 << 20))};
+  CHECK(in_blocks(link.must<Picture>("picture", Picture{"both", both}).layers) == 1);
   std::vector<Attachment> kept;
   for (int i = 0; i < 3; ++i) {
     const Picture back = link.must<Picture>("picture", Picture{"again", ones});
