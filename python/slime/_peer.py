@@ -45,8 +45,9 @@ class Peer(_slime.Peer):
         deadline: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future:
-        """A call whose answer nobody wants: the future is done once it has left, and so is the time of with_timing(). If
-        the peer refuses it, or its handler fails, that is counted (`one_way_failed` in info()) and logged here."""
+        """A call whose answer nobody wants: the future is done once it has left, and the peer has read what it lends; so
+        is the time of with_timing(). If the peer refuses it, or its handler fails, that is counted (`one_way_failed` in
+        info()) and logged here."""
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:

@@ -379,7 +379,12 @@ class Peer:
         where the time went.
         """
 
-    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+        """
+        As call_raw, with what goes beside the arguments, and memory for what comes beside the result.
+        """
+
+    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None) -> Future:
         """
         A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata` and
         `timing` as of call_raw; the time is that until it had left.
@@ -434,7 +439,10 @@ class ServiceProxy:
     def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
-    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_attached(self, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+        """As Peer.call_attached."""
+
+    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None) -> Future:
         """As Peer.one_way_raw."""
 
 def dump() -> str:
@@ -451,6 +459,14 @@ class Payload:
     """
 
     def __len__(self) -> int: ...
+
+    def attachment(self, data: bytes) -> Attachment:
+        """
+        What came beside the bytes, by the data of the extension value that stands for it in them.
+        """
+
+    def drop_attachments(self) -> None:
+        """Those that were asked for stay."""
 
 def signature_hash(signature: str) -> int:
     """
@@ -505,7 +521,7 @@ class Request:
     def take_payload(self) -> Payload:
         """The encoded arguments, once."""
 
-    def reply(self, body: Any) -> None: ...
+    def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
 
     def fail(self, code: Code, text: str, executed: bool) -> None: ...
 
@@ -524,6 +540,65 @@ class Service:
         """Numbers of requests that were cancelled."""
 
     def close(self) -> None: ...
+
+def drain_released() -> None:
+    """Lets go of Python's memory that was lent and is not in use any more."""
+
+def wait_released() -> bool:
+    """Waits until drain_released() has something to do. False once closed."""
+
+def close_released() -> None: ...
+
+class AttachedBody:
+    """What goes beside the arguments or the result of a call."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, object: Any, memory: MemoryRegion | Attachment | None, dtype: str | None, shape: Sequence[int]) -> bytes:
+        """The data of the extension value that stands for it."""
+
+    def add_into(self, object: Any, region: MemoryRegion | None) -> None:
+        """Memory that the next attachment of the reply is read into."""
+
+class Attachment:
+    """
+    Bytes that came beside the arguments or the result of a call, where they were received. Has the buffer
+    protocol; the memory goes back when this and every view of it are gone, or by release().
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def dtype(self) -> str | None:
+        """
+        What its sender says that it is an array of ("<f4"); None: it is only bytes.
+        """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def released(self) -> bool: ...
+
+    def release(self) -> None:
+        """
+        Gives the memory back now. InvalidArgument while arrays or views of it are there. Idempotent.
+        """
+
+    def discard(self) -> None:
+        """
+        Gives the pages of large received memory back now, whoever still views it: they read as zeros then. Memory
+        that the call named (`into`) is left alone.
+        """
+
+    def __enter__(self) -> Attachment: ...
+
+    def __exit__(self, *args: Any) -> None: ...
+
+    def __repr__(self) -> str: ...
 
 class CacheClient:
     """One cache, seen from one agent."""

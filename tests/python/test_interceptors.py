@@ -218,6 +218,7 @@ def test_a_one_way_call_carries_metadata_is_timed_and_seen_by_interceptors(pair)
     a.add_client_interceptor(kinds)
     peer.one_way("Notes", "note", "stamp").wait(10)
     wait_until(lambda: target.notes[-1] == ["one-way"])
+    wait_until(lambda: len(kinds.seen) == 2)
     with pytest.raises(slime.Unavailable):
         a.peer("127.0.0.1:1").one_way("Notes", "note").wait(10)
     wait_until(lambda: len(kinds.seen) == 4)

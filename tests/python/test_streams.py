@@ -200,7 +200,9 @@ def test_a_generator_stops_at_its_yield_while_nobody_reads(served, method):
         assert target.yielded == WINDOW + 1
         for i in range(WINDOW):
             assert stream.read() == i + 1
-        wait_until(lambda: target.yielded == 2 * WINDOW + 1)
+        # The last half of a window may still be unsaid: credits come by halves.
+        wait_until(lambda: target.yielded > WINDOW + WINDOW // 2)
+        assert target.yielded <= 2 * WINDOW + 1
 
 
 def test_a_writer_waits_for_a_handler_that_does_not_read(served):
