@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Union
 
 from slime import _attachments, _interceptors, _slime
@@ -58,7 +57,8 @@ class Providers:
 
     def with_signature(self, signature: str) -> Providers:
         """As that of Peer."""
-        out = copy.copy(self)
+        out = Providers.__new__(Providers)
+        out.__dict__.update(self.__dict__)
         out._once = self._once.with_signature(signature)
         out._again = self._again.with_signature(signature)
         return out
