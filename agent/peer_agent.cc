@@ -93,7 +93,7 @@ Future<Payload> Peer::call_raw(std::string_view service, std::string_view method
 
 Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
                                     rpc::AttachedBody request, Nanos deadline) {
-  if (request.attachments.empty() && request.into.empty())
+  if (request.attachments.empty() && request.into.empty() && !request.raw)
     return call_raw(service, method, std::move(request.body), deadline);
   if (!agent_) return Future<Payload>::ready(no_agent());
   return begin(std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),

@@ -186,6 +186,17 @@ class Peer {
   // And with what goes beside them, which the extension values in them name.
   Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {});
+  // Calls a method of bytes (rpc::Service::add_bytes): what it gets is `body` as it is, and its answer comes
+  // as that made it; it begins at a multiple of 8. For messages that are encoded already.
+  Future<Payload> call_bytes(std::string_view service, std::string_view method, ByteVector body,
+                             Nanos deadline = {}) {
+    return call_attached(service, method, {.body = std::move(body), .raw = true}, deadline);
+  }
+  // The same with a copy of them.
+  Future<Payload> call_bytes(std::string_view service, std::string_view method, Bytes body,
+                             Nanos deadline = {}) {
+    return call_bytes(service, method, ByteVector(body.begin(), body.end()), deadline);
+  }
   // A call whose answer nobody wants: done once it has left, after which only the end of the connection can
   // lose it, within its deadline; one with attachments that are lent, once the peer has read them, too: they
   // may change then. If the peer refuses it or its handler fails, that is counted and logged here.
@@ -200,6 +211,10 @@ class Peer {
   Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
                            Nanos deadline = {}) {
     return one_way_attached(service, method, {std::move(arguments)}, deadline);
+  }
+  Future<None> one_way_bytes(std::string_view service, std::string_view method, ByteVector body,
+                             Nanos deadline = {}) {
+    return one_way_attached(service, method, {.body = std::move(body), .raw = true}, deadline);
   }
   Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {});

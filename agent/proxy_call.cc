@@ -128,7 +128,7 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
   const rpc::AttachedBody& body = request_.body;
   if (request_.kind == rpc::CallKind::kOneWay)
     return run(std::make_shared<OneWayOperation>(agent_->driver(), service, method, body), left);
-  if (body.attachments.empty() && body.into.empty())
+  if (body.attachments.empty() && body.into.empty() && !body.raw)
     return run(std::make_shared<CallOperation>(agent_->driver(), service, method, body.body), left);
   run(std::make_shared<AttachedCall>(agent_->driver(), service, method, body), left);
 }

@@ -77,6 +77,13 @@ class ServiceProxy {
   }
   Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
                                      Nanos deadline = {}) const;
+  // As Peer::call_bytes.
+  Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos deadline = {}) const {
+    return call_attached(method, {.body = std::move(body), .raw = true}, deadline);
+  }
+  Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos deadline = {}) const {
+    return one_way_attached(method, {.body = std::move(body), .raw = true}, deadline);
+  }
   // As Peer::one_way: done once it has left to a live provider, and never sent twice.
   template <class... A>
   Future<None> one_way(std::string_view method, const A&... args) const {

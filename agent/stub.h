@@ -36,6 +36,12 @@ class Stub {
       return peer->call_attached(service_, method, std::move(request));
     return std::get<ServiceProxy>(at_).call_attached(method, std::move(request));
   }
+  // Of a method of bytes.
+  Future<Payload> call_bytes(std::string_view method, ByteVector body) {
+    if (auto* const peer = std::get_if<Peer>(&at_))
+      return peer->call_bytes(service_, method, std::move(body));
+    return std::get<ServiceProxy>(at_).call_bytes(method, std::move(body));
+  }
   // Of methods that stream, to the one peer: through a proxy it ends with kUnimplemented.
   template <class In, class Out, class R, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) {

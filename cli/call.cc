@@ -1,9 +1,14 @@
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/one_peer.h"
 #include "cli/values.h"
+#include "rpc/limits.h"
 
 namespace slime::cli {
 namespace {
@@ -14,10 +19,45 @@ int report(OnePeer& peer, const Status& status, std::string_view service, std::s
   const int exit_code = fail(kCommand, status);
   if (status.maybe_executed()) {
     std::fprintf(stderr, "  the call may have been executed\n");
-  } else if (status.code() == Code::kNotFound || status.code() == Code::kInvalidArgument) {
+  } else if (status.code() == Code::kNotFound || status.code() == Code::kInvalidArgument ||
+             status.code() == Code::kUnimplemented) {
     peer.suggest(service, method);
   }
   return exit_code;
+}
+
+int print_bytes(Bytes bytes) {
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size();
+  if (written && std::fflush(stdout) == 0) return kExitOk;
+  return fail(kCommand, {Code::kInternal, str("standard output: ", std::strerror(errno))});
+}
+
+int print_value(Payload& reply) {
+  auto value = decode_to_json(reply.bytes());
+  if (!value) return fail(kCommand, value.error());
+  std::printf("%s\n", print(*value, 2).c_str());
+  reply.release();
+  return kExitOk;
+}
+
+// All of standard input, as far as a call can carry it.
+Result<ByteVector> read_input() {
+  ByteVector out;
+  std::array<std::byte, std::size_t{64} * 1024> part{};
+  while (const std::size_t count = std::fread(part.data(), 1, part.size(), stdin)) {
+    out.insert(out.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(count));
+    if (out.size() > rpc::limits::kMaxPayloadBytes)
+      return Status(Code::kInvalidArgument,
+                    str("standard input has more than ", rpc::limits::kMaxPayloadBytes, " bytes"));
+  }
+  if (std::ferror(stdin) != 0) return Status(Code::kInternal, str("standard input: ", std::strerror(errno)));
+  return out;
+}
+
+Result<ByteVector> body_of(const CallOptions& options) {
+  if (!options.raw) return encode_json_arguments(options.arguments);
+  if (options.arguments.empty()) return read_input();
+  return Status(Code::kInvalidArgument, "--raw takes no arguments: what is sent comes from standard input");
 }
 
 }  // namespace
@@ -34,19 +74,16 @@ int call(const CallOptions& options) {
     service = options.method.substr(0, dot);
     method = options.method.substr(dot + 1);
   }
-  auto arguments = encode_json_arguments(options.arguments);
-  if (!arguments) return fail(kCommand, arguments.error());
+  auto body = body_of(options);
+  if (!body) return fail(kCommand, body.error());
   auto peer = OnePeer::open(options.at);
   if (!peer) return fail(kCommand, peer.error());
-  auto reply = (*peer)->call(service, method, *std::move(arguments));
+  auto reply = (*peer)->call(service, method, *std::move(body), options.raw);
   int exit_code = kExitOk;
   if (!reply) {
     exit_code = report(**peer, reply.error(), service, method);
-  } else if (auto value = decode_to_json(reply->bytes()); !value) {
-    exit_code = fail(kCommand, value.error());
   } else {
-    std::printf("%s\n", print(*value, 2).c_str());
-    reply->release();
+    exit_code = options.raw ? print_bytes(reply->bytes()) : print_value(*reply);
   }
   return OnePeer::interrupted() ? kExitInterrupted : exit_code;
 }

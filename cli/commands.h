@@ -50,6 +50,7 @@ struct CallOptions {
   PeerOptions at;
   std::string method;                  // "service.method"; without a peer the method alone
   std::vector<std::string> arguments;  // JSON values
+  bool raw = false;  // of a method of bytes: stdin goes there as it is, the answer to stdout
 };
 int call(const CallOptions& options);
 

@@ -75,10 +75,15 @@ void add_call(CLI::App& app, int& exit_code) {
       "\nExamples:\n  slime call worker:0 calc.add 1 2 --ctrl http://127.0.0.1:4479\n"
       "  slime call --service calc add 1 2 --ctrl http://127.0.0.1:4479\n"
       "  slime call 127.0.0.1:40112 store.put '\"key\"' '{\"$bytes\": \"00ff\"}'\n"
+      "  slime call --raw worker:0 codec.pack < request.bin > reply.bin\n"
       "`slime services PEER` says what there is to call.");
   add_peer(*command, options->at, "of any live provider, instead of PEER: then METHOD comes first");
   command->add_option("method", options->method, "SERVICE.METHOD");
   command->add_option("arguments", options->arguments, "JSON values; {\"$bytes\": \"00ff\"} for binary");
+  command->add_flag(
+      "--raw", options->raw,
+      "of a method that takes bytes (raw): those of standard input, as they are; the answer's go to "
+      "standard output");
   command->callback([options, &exit_code] {
     shift_call(*options);
     exit_code = call(*options);

@@ -75,19 +75,19 @@ OnePeer::~OnePeer() { agent_->close().ignore(); }
 
 bool OnePeer::interrupted() { return g_interrupted; }
 
-Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method, ByteVector arguments,
-                                     Nanos deadline) {
-  if (proxy_) return wait_or_cancel(proxy_->call_raw(method, std::move(arguments), deadline));
-  return wait_or_cancel(peer_.call_raw(service, method, std::move(arguments), deadline));
+Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method,
+                                     rpc::AttachedBody body, Nanos deadline) {
+  if (proxy_) return wait_or_cancel(proxy_->call_attached(method, std::move(body), deadline));
+  return wait_or_cancel(peer_.call_attached(service, method, std::move(body), deadline));
 }
 
-Result<Payload> OnePeer::call(std::string_view service, std::string_view method, ByteVector arguments) {
-  return call_within(service, method, std::move(arguments), deadline_);
+Result<Payload> OnePeer::call(std::string_view service, std::string_view method, ByteVector body, bool raw) {
+  return call_within(service, method, {.body = std::move(body), .raw = raw}, deadline_);
 }
 
 Result<std::vector<rpc::ServiceInfo>> OnePeer::services_within(Nanos deadline) {
   if (!proxy_)
-    return decode_list(call_within(rpc::kReflectionService, "services", rpc::encode_arguments(), deadline));
+    return decode_list(call_within(rpc::kReflectionService, "services", {rpc::encode_arguments()}, deadline));
   auto one = wait_or_cancel(proxy_->describe(deadline));
   if (!one) return one.error();
   return std::vector<rpc::ServiceInfo>{*std::move(one)};
@@ -97,7 +97,8 @@ Result<std::vector<rpc::ServiceInfo>> OnePeer::services() { return services_with
 
 Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
   if (proxy_) return services();
-  const auto reply = call_within(rpc::kReflectionService, "service", rpc::encode_arguments(name), deadline_);
+  const auto reply =
+      call_within(rpc::kReflectionService, "service", {rpc::encode_arguments(name)}, deadline_);
   if (!reply) return reply.error();
   auto one = rpc::decode_value<rpc::ServiceInfo>(reply->bytes());
   if (!one) return Status(Code::kCorrupt, str("the peer's service: ", one.error().text()));

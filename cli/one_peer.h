@@ -24,8 +24,8 @@ class OnePeer {
   OnePeer(const OnePeer&) = delete;
   OnePeer& operator=(const OnePeer&) = delete;
 
-  // Ctrl-C cancels it, so that the peer's handler is told.
-  Result<Payload> call(std::string_view service, std::string_view method, ByteVector arguments);
+  // Ctrl-C cancels it, so that the peer's handler is told. `raw`: the body is for a method of bytes.
+  Result<Payload> call(std::string_view service, std::string_view method, ByteVector body, bool raw = false);
   // What it serves: all, or the one that is named. Of any provider it is the service that open() named.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
@@ -38,7 +38,7 @@ class OnePeer {
 
  private:
   OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos deadline);
-  Result<Payload> call_within(std::string_view service, std::string_view method, ByteVector arguments,
+  Result<Payload> call_within(std::string_view service, std::string_view method, rpc::AttachedBody body,
                               Nanos deadline);
   Result<std::vector<rpc::ServiceInfo>> services_within(Nanos deadline);
 

@@ -136,6 +136,13 @@ std::string stream_overload(const rpc::MethodInfo& info, const std::string& name
              ">(", literal(info.name), passed, ");\n  }\n");
 }
 
+// What it is called with is for its users to encode.
+std::string bytes_method(const rpc::MethodInfo& info, const std::string& name) {
+  return str("  slime::Future<slime::Payload> ", name,
+             "(slime::ByteVector body) {\n    return stub_.call_bytes(", literal(info.name),
+             ", std::move(body));\n  }\n");
+}
+
 // One overload, with the first `count` parameters.
 std::string overload(const rpc::MethodInfo& info, const std::string& name,
                      const std::vector<Parameter>& parameters, std::size_t count) {
@@ -175,6 +182,7 @@ std::string method(const rpc::MethodInfo& info, const std::string& name) {
     }
   }
   std::string out = "\n" + comment(info.doc, "  ");
+  if (info.raw()) return out.append(bytes_method(info, name));
   for (std::size_t count = needed; count <= parameters.size(); ++count)
     out.append(overload(info, name, parameters, count));
   return out;

@@ -88,7 +88,15 @@ std::string docstring(const std::string& doc, const std::string& indent) {
   return indent + "\"\"\"" + text + (lines.size() > 1 ? "\n" + indent : "") + "\"\"\"\n";
 }
 
+// What it is called with is for its users to encode.
+std::string bytes_method(const rpc::MethodInfo& info, const std::string& name, bool async) {
+  return str("\n    ", async ? "async def " : "def ", name, "(self, body: Any) -> builtins.memoryview:\n",
+             docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
+             literal(info.name), "].call_bytes(body)\n");
+}
+
 std::string method(const rpc::MethodInfo& info, const std::string& name, bool async) {
+  if (info.raw()) return bytes_method(info, name, async);
   Names names(reserved());
   std::string parameters;
   std::string passed;

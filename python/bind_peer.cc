@@ -88,17 +88,17 @@ nb::object recv(const PyPeer& self, nb::handle tag, Seconds deadline) {
 
 nb::object call_raw(const PyPeer& self, std::string_view service, std::string_view method,
                     nb::handle arguments, Seconds deadline, nb::handle decode,
-                    const std::optional<PyMetadata>& metadata, bool timing) {
+                    const std::optional<PyMetadata>& metadata, bool timing, bool as_bytes) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
-  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
   const Nanos nanos = deadline_from(deadline);
   if (!metadata && !timing) {
-    return make_call_future(self.peer().call_raw(service, method, std::move(body), nanos), self.agent(),
+    return make_call_future(self.peer().call_attached(service, method, std::move(body), nanos), self.agent(),
                             decode, nullptr);
   }
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_call_future(peer.call_raw(service, method, std::move(body), nanos), self.agent(), decode,
+  return make_call_future(peer.call_attached(service, method, std::move(body), nanos), self.agent(), decode,
                           std::move(told));
 }
 
@@ -114,8 +114,9 @@ nb::object call_attached(const PyPeer& self, std::string_view service, std::stri
 
 nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
                        nb::handle arguments, Seconds deadline, const std::optional<PyMetadata>& metadata,
-                       bool timing, PyAttachedBody* attached) {
+                       bool timing, PyAttachedBody* attached, bool as_bytes) {
   rpc::AttachedBody body = body_of(arguments, attached);
+  body.raw = as_bytes;
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
   return make_future(peer.one_way_attached(service, method, std::move(body), deadline_from(deadline)),
@@ -164,16 +165,16 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "The next message with this tag, as bytes.")
       .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
-           nb::arg("timing") = false,
+           nb::arg("timing") = false, nb::arg("as_bytes") = false,
            nb::sig("def call_raw(self, service: str, method: str, arguments: typing.Any, "
                    "deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False) -> Future"),
+                   "timing: bool = False, as_bytes: bool = False) -> Future"),
            "Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the "
            "Payload.\n"
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
-           "tells\nwhere the time went.")
+           "tells\nwhere the time went. `as_bytes`: they are no msgpack, but for a method of bytes.")
       .def("call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
            nb::arg("arguments").none(), nb::arg("attached"), nb::arg("deadline") = nb::none(),
            nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
@@ -185,14 +186,15 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
-           nb::arg("attached") = nb::none(),
+           nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
            nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
                    "deadline: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False, attached: AttachedBody | None = None) -> Future"),
+                   "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
+                   "Future"),
            "A call whose answer nobody wants, with an encoded msgpack array; done once it has left. "
-           "`metadata` "
-           "and\n`timing` as of call_raw; the time is that until it had left.");
+           "`metadata`, "
+           "\n`timing` and `as_bytes` as of call_raw; the time is that until it had left.");
 }
 
 }  // namespace

@@ -52,12 +52,12 @@ Balance balance_from(std::string_view name) {
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
                     std::optional<double> deadline, nb::handle decode,
-                    const std::optional<PyMetadata>& metadata, bool timing) {
+                    const std::optional<PyMetadata>& metadata, bool timing, bool as_bytes) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
-  ByteVector body(memory.bytes().begin(), memory.bytes().end());
+  rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_call_future(proxy.call_raw(method, std::move(body), deadline_from(deadline)), self.agent(),
+  return make_call_future(proxy.call_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
                           decode, std::move(told));
 }
 
@@ -73,8 +73,9 @@ nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb
 
 nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
                        std::optional<double> deadline, const std::optional<PyMetadata>& metadata, bool timing,
-                       PyAttachedBody* attached) {
+                       PyAttachedBody* attached, bool as_bytes) {
   rpc::AttachedBody body = body_of(arguments, attached);
+  body.raw = as_bytes;
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
   return make_future(proxy.one_way_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
@@ -127,11 +128,11 @@ void bind_proxy(nb::module_& m) {
           nb::arg("signature"), "As Peer.with_signature.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
-           nb::arg("timing") = false,
+           nb::arg("timing") = false, nb::arg("as_bytes") = false,
            nb::sig("def call_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False) -> Future"),
+                   "timing: bool = False, as_bytes: bool = False) -> Future"),
            "As Peer.call_raw; the time is that of all attempts together.")
       .def("call_attached", &call_attached, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("attached"), nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
@@ -144,10 +145,11 @@ void bind_proxy(nb::module_& m) {
            "As Peer.call_attached.")
       .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
-           nb::arg("attached") = nb::none(),
+           nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
            nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False, attached: AttachedBody | None = None) -> Future"),
+                   "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
+                   "Future"),
            "As Peer.one_way_raw.");
 }
 

@@ -133,6 +133,8 @@ struct AttachedBody {
   ByteVector body;
   Attachments attachments{};
   Destinations into{};
+  // Of a request: the body is bytes for a method that takes such, and no msgpack. Nothing is beside it.
+  bool raw = false;
 };
 
 }  // namespace slime::rpc

@@ -85,13 +85,14 @@ template <class Body, class H>
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
   frame.header.flags = flags & wire::kFlagStream;
+  if constexpr (!kPlain) status = put_kind(frame, body);
   frame.deadline = spec.deadline;
   frame.one_way = flags == wire::kFlagOneWay;
   const bool said = !kPlain && spec.signature != 0;
   if (said && known != nullptr) known = known_as(*known, spec.signature);
   if (known != nullptr) frame.header.method = known->id;
   if (frame.header.method == 0) frame.text = wire::encode_names(spec.service, spec.method);
-  if (extended) status = put_context(frame, *spec.context);
+  if (extended && status.ok()) status = put_context(frame, *spec.context);
   if (said) put_signature(frame, known, spec.signature);
   Handle lent;
   if (status.ok()) status = put_body(frame, std::move(body), lent);

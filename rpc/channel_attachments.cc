@@ -116,12 +116,8 @@ Status ChannelImpl::lend_attachment(const Attachment& attachment, Lent& to, wire
 
 // Asked before the peer's hello, which says that it cannot read them.
 void ChannelImpl::refuse_attached() {
-  if ((peer_.optional_features & wire::kFeatureAttachments) != 0) return;
-  std::vector<Handle> refused;
-  for (const OutFrame& frame : queue_) {
-    if ((frame.header.flags & wire::kFlagAttachments) != 0) refused.push_back(frame.pending);
-  }
-  for (const Handle handle : refused) fail(handle, no_attachments());
+  if ((peer_.optional_features & wire::kFeatureAttachments) == 0)
+    refuse_queued(wire::kFlagAttachments, no_attachments());
 }
 
 // The answer to a request that was cancelled meanwhile, or has attachments.

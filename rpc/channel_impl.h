@@ -277,6 +277,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry);
   [[nodiscard]] Status no_attachments() const;
   void refuse_attached();
+  // What waits for the hello and has this flag, which the peer does not know.
+  void refuse_queued(std::uint8_t flag, const Status& why);
+
+  // Methods of bytes (channel_raw.cc).
+  Status put_kind(OutFrame& frame, const AttachedBody& body) const;
+  [[nodiscard]] Status no_raw() const;
+  void refuse_raw();
   void send_known_answer(Handle handle, const Served& served, Result<ByteVector>&& reply);
   CallHandler keep_destinations(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
   Status read_table(Pull& pull, Bytes bytes, Status& refusal);

@@ -96,6 +96,7 @@ Status ChannelImpl::on_hello(const Frame& frame) {
   if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
   if (streams_ != nullptr && (peer_.optional_features & wire::kFeatureStreams) == 0) refuse_streams();
   refuse_attached();
+  refuse_raw();
   flush();
   return {};
 }
@@ -121,6 +122,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   CallInfo info((*method)->names);
   info.connection = endpoint_->id();
+  info.raw = (frame.header.flags & wire::kFlagRaw) != 0;
   const std::uint64_t left = frame.header.value;
   if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
     info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));

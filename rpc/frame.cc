@@ -59,6 +59,7 @@ constexpr auto kFlags = [] {
       if (has_result && !failed) flags |= kFlagAttachments;
       const FrameType one_way = failed ? FrameType::kReply : FrameType::kRequest;
       if (type == static_cast<std::size_t>(one_way)) flags |= kFlagOneWay;
+      if (type == static_cast<std::size_t>(FrameType::kRequest)) flags |= kFlagRaw;
       out[type][failed ? 1 : 0] = static_cast<std::uint8_t>(flags);
     }
   }
@@ -121,12 +122,17 @@ Status check_text(const Frame& frame, unsigned fields) {
   return bare ? Status() : check_rare_text(frame);
 }
 
+// Flags that exclude each other.
+bool contradict(std::uint8_t flags) {
+  const auto both = [flags](unsigned pair) { return (flags & pair) == pair; };
+  return both(kFlagOneWay | kFlagStream) || both(kFlagRaw | kFlagStream) || both(kFlagRaw | kFlagAttachments);
+}
+
 // Most frames have none of these.
 [[gnu::noinline]] Status check_marks(const Frame& frame, unsigned fields) {
   const FrameHeader& h = frame.header;
   const unsigned flags = kFlags[static_cast<std::size_t>(h.type)][h.code != 0 ? 1 : 0];
-  constexpr unsigned kNotBoth = kFlagOneWay | kFlagStream;
-  if ((h.flags & ~flags) != 0 || (h.flags & kNotBoth) == kNotBoth) return corrupt(h, "unexpected flags");
+  if ((h.flags & ~flags) != 0 || contradict(h.flags)) return corrupt(h, "unexpected flags");
   if (h.reserved != 0) return corrupt(h, "a reserved field is not zero");
   if (h.code != 0 && (fields & kHasCode) == 0) return corrupt(h, "an unexpected code");
   if (h.code != 0 && !frame.body.empty()) return corrupt(h, "an unexpected body");

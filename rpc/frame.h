@@ -24,10 +24,12 @@ inline constexpr std::uint64_t kFeatureSignatures = 4;   // a hash behind the na
 inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
+inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
 inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
-                                                   kFeatureAttachments | kFeatureStreams | kFeatureMetadata;
+                                                   kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
+                                                   kFeatureRaw;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -58,6 +60,7 @@ inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes pre
 inline constexpr std::uint8_t kFlagStream = 8;        // of kRequest: it opens a stream, which its reply ends
 inline constexpr std::uint8_t kFlagFromHandler = 64;  // of a stream: sent by the side that was asked
 inline constexpr std::uint8_t kFlagAttachments = 4;   // the body begins with a table: rpc/attachments.h
+inline constexpr std::uint8_t kFlagRaw = 128;  // kRequest: its body, and that of the answer, is no msgpack
 
 struct FrameHeader {
   FrameType type{};

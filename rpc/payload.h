@@ -112,7 +112,7 @@ class Payload {
   Buffer pulled_;
   transport::Message message_;
   Bytes bytes_;
-  std::array<std::byte, kInsideBytes> inside_;  // uninitialized but for bytes_
+  alignas(8) std::array<std::byte, kInsideBytes> inside_;  // uninitialized but for bytes_
 };
 
 }  // namespace slime::rpc

@@ -217,6 +217,22 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info
   return method->second;
 }
 
+namespace {
+
+// The bytes of one kind would be garbage to the other.
+Status called_wrongly(const CallInfo& info) {
+  return Status(Code::kUnimplemented,
+                str(info.service, ".", info.method,
+                    info.raw ? " takes arguments: call() it, with those" : " takes bytes: call_bytes() it"));
+}
+
+// What is borrowed may begin anywhere in a frame.
+bool aligned(Bytes bytes) {
+  return reinterpret_cast<std::uintptr_t>(bytes.data()) % Service::kBytesAlignment == 0;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, Found& found) {
   requests_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Service::Method> method;
@@ -226,6 +242,8 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, F
     if (!searched) return searched;
     method = std::move(*searched);
   }
+  if (request.info().raw != method->raw) [[unlikely]]
+    return called_wrongly(request.info());
   unanswered_.fetch_add(1);
   const unsigned unusual = unusual_.load();
   if (unusual == 0) return method;
@@ -476,7 +494,7 @@ void Server::handle(Request&& request, Found& found) noexcept {
   const bool pooled = method->run == Run::kPool;
   // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
   // may do that. Else calls that wait for each other across two peers could starve their own replies.
-  if (pooled || !method->borrows) request.payload().detach();
+  if (pooled || !method->borrows || (method->raw && !aligned(request.body()))) request.payload().detach();
   if (pooled) {
     impl_->enqueue(std::move(request), method);
   } else if (method->max_running > 0) {

@@ -85,6 +85,10 @@ Status Service::add_typed(std::string_view method, RawHandler handler, MethodOpt
                              .info = std::move(info)});
 }
 
+MethodInfo Service::bytes_info() {
+  return {.parameters = {{.name = "body", .type = "raw"}}, .result = "raw"};
+}
+
 Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptions options) {
   MethodInfo info;
   for (std::string& name : options.parameters) info.parameters.push_back({.name = std::move(name)});
@@ -117,6 +121,7 @@ Status Service::add_method(std::string_view name, Method method) {
     return Status(Code::kAlreadyExists, str("service '", name_, "' has a method '", name, "' already"));
   }
   method.info.name = name;
+  method.raw = method.info.raw();
   methods_.emplace(name, std::make_shared<Method>(std::move(method)));
   return {};
 }

@@ -60,6 +60,8 @@ struct MethodInfo {
   // Of a method that streams: the types of the messages that it reads and writes; empty: none.
   std::string reads{};
   std::string writes{};
+  // Takes bytes as they are, and answers with such, as its one parameter and its result say: "raw".
+  [[nodiscard]] bool raw() const { return result == "raw"; }
   MSGPACK_DEFINE_MAP(name, parameters, result, doc, reads, writes)
 };
 
@@ -111,6 +113,7 @@ struct CallInfo {
   // Endpoint::id() of the connection that it came over: what a handler lends to a caller it can tie to this,
   // since a name may come back as another process, and a process over another connection.
   std::uint64_t connection = 0;
+  bool raw = false;                        // its body is bytes as they are (Service::add_bytes)
   std::shared_ptr<const CallNames> names;  // what the texts lie in
 };
 
@@ -147,7 +150,8 @@ class Request {
   ~Request();
 
   [[nodiscard]] const CallInfo& info() const { return info_; }
-  [[nodiscard]] Bytes body() const { return body_.bytes(); }  // msgpack: an array of the arguments
+  // msgpack, an array of the arguments; or bytes as they are (CallInfo::raw).
+  [[nodiscard]] Bytes body() const { return body_.bytes(); }
   [[nodiscard]] Payload& payload() { return body_; }
   [[nodiscard]] std::span<const Attachment> attachments() const { return body_.attachments(); }
   // The caller has cancelled, its connection is gone, or its deadline has passed: a long handler looks now
@@ -161,7 +165,7 @@ class Request {
   void mark_started();
   // The stream that it opened, which its answer ends; null if it is a plain call, or is over.
   [[nodiscard]] std::shared_ptr<StreamEnd> stream() const;
-  void reply(ByteVector body);  // msgpack: the value
+  void reply(ByteVector body);  // msgpack, the value; of a raw method bytes as they are
   // What goes beside the reply, whose extension values name it; before reply().
   void attach(Attachments attachments);
   template <std::same_as<AttachedBody> Body>  // not what braces could mean as well
@@ -190,6 +194,7 @@ using RawHandler = UniqueFunction<void(Request)>;
 // several at once on the pool.
 class Service {
  public:
+  static constexpr std::size_t kBytesAlignment = 8;  // of what a method of bytes gets
   explicit Service(std::string name) : name_(std::move(name)) {}
 
   // Adds a plain function: arguments and result are anything that msgpack converts (numbers, strings, bytes
@@ -202,10 +207,19 @@ class Service {
   Status add(std::string_view method, F handler, MethodOptions options = {}) {
     return add_typed(method, typed_handler(std::move(handler)), std::move(options), typed_info<F>());
   }
+  // Adds a method of bytes: no msgpack, neither in nor out. For messages that are encoded already
+  // (FlatBuffers, protobuf). `handler` takes Bytes, as the caller gave them, which are there until it
+  // returns, and begin at a multiple of kBytesAlignment; before them, if it likes, `const CallInfo&` or
+  // `const Request&`. It returns ByteVector, Result<ByteVector>, Status or void. Inline it reads them where
+  // they were received. Called by Peer::call_bytes only: any other call is refused, as is one by call_bytes
+  // of any other method.
+  template <class F>
+  Status add_bytes(std::string_view method, F handler, MethodOptions options = {});
   // Adds a handler that gets the encoded request and answers when it likes. The request owns its bytes.
   // Parameters that are named are of any type; if none is, it takes whatever comes.
   Status add_raw(std::string_view method, RawHandler handler, MethodOptions options = {});
-  // The same with all that there is to say of it; only the name is `method`.
+  // The same with all that there is to say of it; only the name is `method`. One whose description is raw is
+  // a method of bytes.
   Status add_raw(std::string_view method, RawHandler handler, Run run, MethodInfo info);
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -215,6 +229,7 @@ class Service {
     Run run = Run::kPool;
     std::size_t max_running = 0;  // 0: any number
     Priority priority = Priority::kNormal;
+    bool raw = false;      // of bytes: add_bytes()
     bool borrows = false;  // is done with the body when it returns, so inline it may read a receive slot
     bool while_draining = false;  // is answered by a server that drains, too
     MethodInfo info{};
@@ -230,6 +245,7 @@ class Service {
   template <class F>
   static MethodInfo typed_info();
   Status add_typed(std::string_view method, RawHandler handler, MethodOptions options, MethodInfo info);
+  static MethodInfo bytes_info();
   Status add_method(std::string_view name, Method method);
 
   bool served_ = false;

@@ -210,4 +210,5 @@ MethodInfo Service::typed_info() {
 
 }  // namespace slime::rpc
 
+#include "rpc/bytes_handler.h"
 #include "rpc/stream_handler.h"

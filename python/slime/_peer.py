@@ -37,6 +37,23 @@ class Peer(_slime.Peer):
         begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, deadline, into)
         return _interceptors.begin_call(self, "call", (service, method), begin, metadata, timing)
 
+    def call_bytes(
+        self,
+        service: str,
+        method: str,
+        body: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timing: bool = False,
+    ) -> _slime.Future:
+        """Calls a raw method, with bytes as they are, or whatever has the buffer protocol; they are copied. The future's
+        value is a memoryview of its answer."""
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return self.call_raw(service, method, body, deadline, memoryview, entries, timed, as_bytes=True)
+
+        return _interceptors.begin_call(self, "call", (service, method), start, metadata, timing)
+
     def one_way(
         self,
         service: str,
@@ -179,6 +196,9 @@ class Proxy:
     def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.one_way(self._service, method, *arguments, deadline=self._timeout)
 
+    def _call_bytes(self, method: str, body: Any) -> Any:
+        return self._peer.call_bytes(self._service, method, body, deadline=self._timeout).wait()
+
     def _open(self, method: str, arguments: tuple) -> Any:
         return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, self._timeout)
 
@@ -197,6 +217,9 @@ class AsyncProxy(Proxy):
     def _tell(self, method: str, arguments: tuple) -> Any:
         return self._start_one_way(method, arguments)
 
+    def _call_bytes(self, method: str, body: Any) -> Any:
+        return self._peer.call_bytes(self._service, method, body, deadline=self._timeout)
+
 
 class _Method:
     __slots__ = ("_proxy", "_name")
@@ -213,6 +236,10 @@ class _Method:
         """The same call, whose answer nobody wants: returns (of an AsyncProxy, a future that is done) once it has left."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
+
+    def call_bytes(self, body: Any) -> Any:
+        """A call of a raw method: see Peer.call_bytes()."""
+        return self._proxy._call_bytes(self._name, body)
 
     def stream(self, *arguments: Any, **keywords: Any) -> Any:
         """The same call of a method that streams: a Stream, of an AsyncProxy an AsyncStream."""

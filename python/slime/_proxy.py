@@ -64,10 +64,21 @@ class Providers:
         return out
 
     def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
-        again = self._idempotent is None or method in self._idempotent
-        proxy = self._again if again else self._once
+        proxy = self._repeating(method)
         begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, deadline)
         return _interceptors.begin_call(self, "call", (service, method), begin)
+
+    def call_bytes(self, service: str, method: str, body: Any, deadline: Optional[float] = None) -> _slime.Future:
+        proxy = self._repeating(method)
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return proxy.call_raw(method, body, deadline, memoryview, entries, timed, as_bytes=True)
+
+        return _interceptors.begin_call(self, "call", (service, method), start)
+
+    def _repeating(self, method: str) -> _slime.ServiceProxy:
+        again = self._idempotent is None or method in self._idempotent
+        return self._again if again else self._once
 
     def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         body, beside = _attachments.pack(arguments)

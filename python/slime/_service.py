@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slime import _attachments, _describe, _slime
 from slime._errors import Code, Error, InvalidArgument, from_status
@@ -28,6 +28,7 @@ def method(
     name: Optional[str] = None,
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
+    raw: bool = False,
 ) -> Any:
     """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`.
 
@@ -36,13 +37,16 @@ def method(
 
     max_running: calls of it that run at once; more wait, and keep no worker from others. 0: no limit.
     priority: which of the calls that wait for a worker is next. Strict: while there are some of a higher one, those
-        of a lower one wait."""
+        of a lower one wait.
+    raw: it takes one memoryview, of what the caller gave call_bytes() as it is, and returns bytes (or anything with
+        the buffer protocol, or None for none): for messages that are encoded already."""
 
     def mark(target: Callable) -> Callable:
         if max_running < 0:
             raise InvalidArgument("max_running is below 0")
         target.__slime_method__ = name or target.__name__  # type: ignore[attr-defined]
         target.__slime_limits__ = (max_running, priority)  # type: ignore[attr-defined]
+        target.__slime_raw__ = raw  # type: ignore[attr-defined]
         return target
 
     return mark if function is None else mark(function)
@@ -95,6 +99,7 @@ class _Method:
         self.streaming = Streaming(function, inspect.signature(function), label)
         self.is_async = self.streaming.is_async
         self.signature = self.streaming.signature
+        self.raw = getattr(function, "__slime_raw__", False)
         self.least = 0
         self.most: Optional[int] = 0
         for parameter in self.signature.parameters.values():
@@ -107,17 +112,35 @@ class _Method:
                 raise InvalidArgument(
                     f"{label} needs `{parameter.name}` by keyword, but arguments travel by position"
                 )
+        if self.raw and (self.streaming or self.least > 1 or self.most == 0):
+            raise InvalidArgument(f"{label} is raw: it takes the one memoryview, and does not stream")
 
     def described(self) -> tuple:
         """What reflection says of it, and its limits."""
         streaming = self.streaming
         parameters, result, doc = _describe.describe(self.function, self.signature)
+        if self.raw:
+            parameters, result = [(next(iter(self.signature.parameters)), "raw", False, False)], "raw"
         result = result if streaming.result is None else streaming.result
         return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
 
     def runner(self, request: Any) -> Optional[Callable]:
         """What the arguments go to. None: the request has its answer."""
         return self.streaming.opened(request, self.function) if self.streaming else self.function
+
+    def arguments(self, payload: _slime.Payload) -> list:
+        if self.raw:
+            return [memoryview(payload)]
+        arguments = _attachments.unpack(payload)
+        payload.drop_attachments()
+        self.check(arguments)
+        return arguments
+
+    def result(self, value: Any) -> Tuple[Any, Any]:
+        """The reply's body, and what goes beside it."""
+        if not self.raw:
+            return _attachments.pack(value)
+        return b"" if value is None else memoryview(value), None
 
     def check(self, arguments: Any) -> None:
         if not isinstance(arguments, list):
@@ -267,10 +290,7 @@ class Server:
         if isinstance(request, _Watched) and not request.let_in(call):
             return
         try:
-            payload = request.take_payload()
-            arguments = _attachments.unpack(payload)
-            payload.drop_attachments()
-            handler.check(arguments)
+            arguments = handler.arguments(request.take_payload())
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
             request.fail(Code.INVALID_ARGUMENT, text, False)
@@ -335,7 +355,7 @@ class Server:
 
     def _answer(self, request: Any, value: Any) -> None:
         try:
-            body, beside = _attachments.pack(value)
+            body, beside = self._methods[request.method].result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
             request.fail(Code.INTERNAL, f"the result of {self.name}.{request.method} {why}", True)
