@@ -66,7 +66,7 @@ std::string suggestion(const std::vector<rpc::ServiceInfo>& services, std::strin
                }));
   }
   return str("it is ", printable(service), ".", printable(method), parameters_text(*known), " -> ",
-             result_text(*known));
+             result_text(*known), known->raw() ? ": called with --raw" : "");
 }
 
 }  // namespace slime::cli

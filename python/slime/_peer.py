@@ -72,6 +72,21 @@ class Peer(_slime.Peer):
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
+    def one_way_bytes(
+        self,
+        service: str,
+        method: str,
+        body: Any,
+        deadline: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> _slime.Future:
+        """As one_way(), of a raw method: see call_bytes()."""
+
+        def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
+            return self.one_way_raw(service, method, body, deadline, entries, timed, as_bytes=True)
+
+        return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
+
     def stream(
         self,
         service: str,

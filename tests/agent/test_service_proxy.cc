@@ -26,6 +26,14 @@ class Worker {
   void serve() {
     rpc::Service service("who");
     REQUIRE(service.add("name", [this] { return ++calls, name_; }, {.doc = "Who answers."}).ok());
+    REQUIRE(service
+                .add_bytes("greet",
+                           [this](Bytes whom) {
+                             ++calls;
+                             const std::string text = str(as_text(whom), ", says ", name_);
+                             return ByteVector(as_bytes(text).begin(), as_bytes(text).end());
+                           })
+                .ok());
     const auto hold = [this](rpc::Request request) {
       const std::lock_guard lock(mutex_);
       held_.push_back(std::move(request));
@@ -80,6 +88,25 @@ TEST_CASE("calls go to every provider of the service, and to nobody else") {
   for (int i = 0; i < 10; ++i) ++answers[who(proxy)];
   CHECK(answers == std::map<std::string, int>{{"a", 5}, {"b", 5}});
   CHECK(proxy.info().find("\"name\":\"b\"") != std::string::npos);
+}
+
+TEST_CASE("calls of bytes go to every provider, too, also one-way") {
+  Registry registry;
+  Worker a(options_for(registry, "a"));
+  Worker b(options_for(registry, "b"));
+  auto caller = test::start(options_for(registry, "caller"));
+  const ServiceProxy proxy = caller->proxy("who");
+  const Bytes word = as_bytes("hello");
+  const ByteVector hello(word.begin(), word.end());
+  std::set<std::string> answers;
+  for (int i = 0; i < 4; ++i)
+    answers.emplace(as_text(take(proxy.call_bytes("greet", hello).wait(kSoon)).bytes()));
+  CHECK(answers == std::set<std::string>{"hello, says a", "hello, says b"});
+  take(proxy.one_way_bytes("greet", hello).wait(kSoon));
+  CHECK(eventually([&] { return a.calls + b.calls == 5; }));
+  const auto wrong = proxy.call_bytes("name", hello).wait(kSoon);
+  CHECK(wrong.status().code() == Code::kUnimplemented);
+  CHECK_FALSE(wrong.status().maybe_executed());
 }
 
 TEST_CASE("a caller-driven agent has proxies too") {

@@ -74,6 +74,10 @@ class Served {
                      {.parameters = {"a", "b"}, .doc = "The sum.\nOf two."})
                 .ok());
     REQUIRE(service
+                .add_bytes("same",
+                           [](slime::Bytes bytes) { return slime::ByteVector(bytes.begin(), bytes.end()); })
+                .ok());
+    REQUIRE(service
                 .add("refuse",
                      []() -> slime::Result<int> {
                        return slime::Status(slime::Code::kPermissionDenied, "not for you");
@@ -236,6 +240,30 @@ TEST_CASE("call prints the result of a method") {
   const Outcome outcome = run({"call", served.address(), "test.calc.add", "40", "2"});
   CHECK(outcome.text == "42\n");
   CHECK(outcome.exit_code == 0);
+}
+
+TEST_CASE("call --raw sends standard input as it is, and writes the answer so") {
+  const Served served;
+  Process process = start({"call", "--raw", served.address(), "test.calc.same"});
+  for (const char* line : {"first\t\xff\x01", "second"}) REQUIRE(process.write_line(line).ok());
+  process.close_stdin();
+  const Outcome done = finish(std::move(process));
+  CHECK(done.exit_code == 0);
+  CHECK(done.text == "first\t\xff\x01\nsecond\n");
+}
+
+TEST_CASE("call says which of the two ways a method is called") {
+  const Served served;
+  const Outcome bare = run({"call", served.address(), "test.calc.same", "1"});
+  CHECK(bare.exit_code == 1);
+  CHECK(contains(bare.text, "test.calc.same takes bytes"));
+  CHECK(contains(bare.text, "test.calc.same(body: raw) -> raw: called with --raw"));
+  Process process = start({"call", "--raw", served.address(), "test.calc.add"});
+  process.close_stdin();
+  const Outcome raw = finish(std::move(process));
+  CHECK(raw.exit_code == 1);
+  CHECK(contains(raw.text, "test.calc.add takes arguments"));
+  CHECK(run({"call", "--raw", served.address(), "test.calc.same", "1"}).exit_code == 2);
 }
 
 TEST_CASE("call reports the error of a method, of a missing one, and of wrong arguments") {

@@ -62,6 +62,9 @@ std::vector<rpc::Service> services() {
                      return sum;
                    })
               .ok());
+  REQUIRE(calc.add_bytes("swap", [](Bytes bytes) { return ByteVector(bytes.rbegin(), bytes.rend()); },
+                         {.doc = "Turns them round."})
+              .ok());
   rpc::Service& odd = out.emplace_back("class");
   REQUIRE(add_echo(odd, {.name = "class",
                          .parameters = {{.name = "for", .type = "int"},
@@ -143,6 +146,8 @@ TEST_CASE("stubs of C++ call one peer, or any live provider") {
     const auto lengths = get(calc.lengths({ByteVector(3), ByteVector(5)}, true));
     CHECK(lengths ==
           std::map<std::string, std::tuple<std::int64_t, double>>{{"3", {3, -1.0}}, {"5", {5, -1.0}}});
+    const Bytes word = as_bytes("word");
+    CHECK(as_text(get(calc.swap({word.begin(), word.end()})).bytes()) == "drow");
   }
   stubs::test_calc calc(agent.peer("served"));
   auto range = calc.range(2);

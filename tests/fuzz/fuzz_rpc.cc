@@ -166,6 +166,17 @@ void run(Bytes input) {
   SLIME_CHECK(
       service.add_raw("h", [&](Request request) { held.push_back(std::move(request)); }, {Run::kInline})
           .ok());
+  SLIME_CHECK(service
+                  .add_bytes("b",
+                             [](const CallInfo& info, Bytes bytes) {
+                               SLIME_CHECK(info.raw);
+                               SLIME_CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) %
+                                               Service::kBytesAlignment ==
+                                           0);
+                               return ByteVector(bytes.begin(), bytes.end());
+                             },
+                             {Run::kInline})
+                  .ok());
   std::vector<std::unique_ptr<ServerStream<int, int>>> streams;
   int reads = 0;
   int reads_ended = 0;

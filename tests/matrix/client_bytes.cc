@@ -26,6 +26,33 @@ void large_bodies(Run& run) {
   for (std::size_t size = 8192 - 128; size <= 8192 + 8; ++size) echoes(size);
 }
 
+void raw(Run& run) {
+  for (const std::size_t size : {0, 1, 100, 8100, 9000, 1 << 20}) {
+    const ByteVector body = bytes_of(size);
+    for (const std::string_view method : {"raw_reverse", "raw_inline"}) {
+      const Payload reply = take(run.peer.call_bytes("Matrix", method, body).wait(kSoon), "call_bytes");
+      expect(std::equal(body.rbegin(), body.rend(), reply.bytes().begin(), reply.bytes().end()),
+             str(size, " bytes come back reversed from ", method));
+    }
+    const Payload place = take(run.peer.call_bytes("Matrix", "raw_place", body).wait(kSoon), "raw_place");
+    expect(size == 0 || as_text(place.bytes()) == std::string_view("\0", 1), "they lie at a multiple of 8");
+  }
+  take(run.peer.one_way_bytes("Matrix", "raw_reverse", bytes_of(10)).wait(kSoon), "one-way");
+}
+
+void raw_refused(Run& run) {
+  const auto refused = [](const auto& outcome, std::string_view hint) {
+    const Status status = error_of(outcome, Code::kUnimplemented, hint);
+    expect(!status.maybe_executed(), "not executed");
+    expect(status.text().find(hint) != std::string::npos, str("says why: ", status.text()));
+  };
+  for (int i = 0; i < 2; ++i) {  // by name, by number
+    refused(run.peer.call<std::string>("Matrix", "raw_reverse", "x").wait(kSoon), "takes bytes");
+    refused(run.peer.call_bytes("Matrix", "add", bytes_of(3)).wait(kSoon), "takes arguments");
+    take(run.peer.call_bytes("Matrix", "raw_reverse", {}).wait(kSoon), "the right way");
+  }
+}
+
 void big_refused(Run& run) {
   const auto agent = run.start();
   Peer peer = run.peer_of(*agent);
@@ -117,6 +144,8 @@ void call_backs(Run& run) {
 
 constexpr std::array kFeatures{
     Feature{"large_bodies", large_bodies},
+    Feature{"raw", raw},
+    Feature{"raw_refused", raw_refused},
     Feature{"big_refused", big_refused},
     Feature{"messages", messages},
     Feature{"regions", regions},

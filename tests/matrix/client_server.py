@@ -148,6 +148,31 @@ def large_bodies(run: Run) -> None:
 
 
 @feature
+def raw(run: Run) -> None:
+    for size in (0, 1, 100, 8100, 9000, 1 << 20):
+        sent = bytes_of(size)
+        for method in ("raw_reverse", "raw_inline"):
+            reply = run.peer.call_bytes("Matrix", method, sent).wait(SOON)
+            expect(isinstance(reply, memoryview) and reply == sent[::-1], f"{size} bytes come back from {method}")
+        place = run.peer.call_bytes("Matrix", "raw_place", sent).wait(SOON)
+        expect(size == 0 or place == b"\0", "they lie at a multiple of 8")
+    run.peer.one_way_bytes("Matrix", "raw_reverse", bytes_of(10)).wait(SOON)
+
+
+@feature
+def raw_refused(run: Run) -> None:
+    def refused(future: slime.Future, hint: str) -> None:
+        error = error_of(future, slime.Unimplemented, hint)
+        expect(not error.maybe_executed, "not executed")
+        expect(hint in error.text, f"says why: {error.text}")
+
+    for _ in range(2):  # by name, by number
+        refused(run.peer.call("Matrix", "raw_reverse", b"x"), "takes bytes")
+        refused(run.peer.call_bytes("Matrix", "add", b"xyz"), "takes arguments")
+        run.peer.call_bytes("Matrix", "raw_reverse", b"").wait(SOON)
+
+
+@feature
 def big_refused(run: Run) -> None:
     peer = run.peer_of(run.start())
     message = bytes(32 << 20)

@@ -56,6 +56,8 @@ FEATURES: List[Feature] = [
     Feature("proxy_failover", "kills a provider by its pid", "every call after that answered by another"),
     # ---- bytes
     Feature("large_bodies", "echoes 0 B, 1 B, all around 8 KiB, 1 MiB, 16 MiB + 1", "the same bytes"),
+    Feature("raw", "calls methods of bytes, with none to 1 MiB", "them reversed, at a multiple of 8"),
+    Feature("raw_refused", "calls one with arguments, another method with bytes", "unimplemented; not executed"),
     Feature("big_refused", "sends more than the inbox takes", "resource_exhausted that says so; calls go on"),
     Feature("messages", "sends by tag, has it sent back reversed", "the bytes, of 0 B to 3 MiB"),
     Feature("regions", "reads and writes published memory, two blocks at once", "the server's bytes, and its view"),

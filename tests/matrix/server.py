@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+import numpy as np
 import slime
 
 BOUND = 20 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))  # seconds, which only a failure reaches
@@ -102,6 +103,18 @@ class Values:
     @slime.method
     def nothing(self) -> None:
         pass
+
+    @slime.method(raw=True)
+    def raw_reverse(self, body: memoryview) -> bytes:
+        return bytes(body)[::-1]
+
+    @slime.method(raw=True)
+    async def raw_inline(self, body: memoryview) -> bytearray:
+        return bytearray(body)[::-1]
+
+    @slime.method(raw=True)
+    def raw_place(self, body: memoryview) -> bytes:
+        return bytes([np.frombuffer(body, np.uint8).ctypes.data % 8])
 
     @slime.method
     def mirror(self, point: Dict[str, Any]) -> Dict[str, Any]:

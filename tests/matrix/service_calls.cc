@@ -73,6 +73,17 @@ Status add_values(rpc::Service& service) {
   });
 }
 
+ByteVector reversed(Bytes bytes) { return {bytes.rbegin(), bytes.rend()}; }
+
+// Methods of bytes; "raw_place" answers where they lay.
+Status add_raw(rpc::Service& service) {
+  SLIME_TRY(service.add_bytes("raw_reverse", reversed));
+  SLIME_TRY(service.add_bytes("raw_inline", reversed, {rpc::Run::kInline}));
+  return service.add_bytes("raw_place", [](Bytes bytes) {
+    return ByteVector{static_cast<std::byte>(reinterpret_cast<std::uintptr_t>(bytes.data()) % 8)};
+  });
+}
+
 Status add_time(rpc::Service& service) {
   SLIME_TRY(service.add("left_ms", [](const rpc::CallInfo& info) -> std::int64_t {
     if (info.deadline == kNever) return -1;
@@ -122,6 +133,7 @@ Status add_calls(World&, rpc::Service& service) {
   SLIME_TRY(service.add("add", [](std::int64_t a, std::int64_t b) { return a + b; },
                         {.parameters = {"a", "b"}, .doc = "The sum."}));
   SLIME_TRY(add_values(service));
+  SLIME_TRY(add_raw(service));
   SLIME_TRY(add_time(service));
   SLIME_TRY(add_context(service));
   SLIME_TRY(service.add(

@@ -43,6 +43,11 @@ class Calc:
         """Counts."""
         yield from range(0, n * step, step)
 
+    @slime.method(raw=True)
+    def swap(self, body):
+        """Turns them round."""
+        return bytes(body)[::-1]
+
     @slime.method
     async def total(self, values: typing.AsyncIterator[float]) -> float:
         return sum([value async for value in values])
@@ -92,14 +97,15 @@ def test_stubs_call_a_peer_or_any_provider(made, served, make_agent, nanoctrl):
         assert calc.class_(1, 2, 3) == {"sum": 6}
         assert calc.other_name((1, "x")) is None
         assert calc.int(5) == 5
+        assert calc.swap(b"word") == b"drow"
         with pytest.raises(TypeError, match="left out"):
             calc.scale(1.5, offset=1)
 
     async def main():
         calc = made.AsyncCalc(caller)
-        return await asyncio.gather(calc.scale(2.0), calc.join(["x"]))
+        return await asyncio.gather(calc.scale(2.0), calc.join(["x"]), calc.swap(b"word"))
 
-    assert asyncio.run(main()) == [4, b"x"]
+    assert asyncio.run(main()) == [4, b"x", b"drow"]
 
 
 def test_stubs_open_streams(made, served, make_agent, nanoctrl):
