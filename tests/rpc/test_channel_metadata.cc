@@ -224,8 +224,7 @@ TEST_CASE("thousands of timed calls with metadata that are cancelled, answered a
   CHECK(value_of<int>(link.call("add", 1, 2)) == 3);
 }
 
-// ------------------------------------------------------------------------------------- peers that are no
-// Slime
+// ----------------------------------------------------------------------------------- peers that are no Slime
 
 namespace {
 
