@@ -60,8 +60,7 @@ Status PeerAgentOptions::validate() const {
   return {};
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// start
+// ----------------------------------------------------------------------------------------------------- start
 
 PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(options)) {
   if (options_.name.empty()) options_.name = str("agent-", instance_.to_string().substr(0, 12));
@@ -198,8 +197,7 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
 
 PeerAgentImpl::~PeerAgentImpl() { close(Nanos::zero()).ignore(); }
 
-// -----------------------------------------------------------------------------------------------------------
-// peers
+// ----------------------------------------------------------------------------------------------------- peers
 
 Peer PeerAgentImpl::peer(std::string name) { return Peer(shared_from_this(), std::move(name)); }
 
@@ -265,8 +263,7 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
   sessions_changed_.notify_all();
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// regions
+// --------------------------------------------------------------------------------------------------- regions
 
 Result<MemoryRegion> PeerAgentImpl::keep(Result<agent::Registrations> registrations) {
   if (!registrations) return std::move(registrations).error();
@@ -327,8 +324,7 @@ void PeerAgentImpl::revoke(const std::vector<std::string>& names) {
   loop_->dispatch([self = shared_from_this(), names] { self->switchboard_->revoke(names); });
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// serving
+// --------------------------------------------------------------------------------------------------- serving
 
 Status PeerAgentImpl::serve(rpc::Service& service) {
   agent::Gate::Pass pass(gate_);

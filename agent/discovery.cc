@@ -17,8 +17,7 @@ std::uint64_t random_seed() {
 
 }  // namespace
 
-// -----------------------------------------------------------------------------------------------------------
-// lists
+// ----------------------------------------------------------------------------------------------------- lists
 
 std::shared_ptr<Providers> Discovery::providers(const std::string& service) {
   const std::lock_guard lock(mutex_);
@@ -77,8 +76,7 @@ void Discovery::note_change() {
   for (const auto& providers : all()) providers->note_change();
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// calls that wait
+// ------------------------------------------------------------------------------------------- calls that wait
 
 void Discovery::wait(std::shared_ptr<Waiting> call, std::shared_ptr<Providers> providers,
                      std::uint64_t answer, TimePoint until) {

@@ -37,8 +37,7 @@ Status PeerOperation::outcome(Status status) const {
   return Status(Code::kUnavailable, status.text()).with_maybe_executed(maybe_executed);
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// through the channel
+// --------------------------------------------------------------------------------------- through the channel
 
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
@@ -83,8 +82,7 @@ void RecvOperation::start(Session& session) {
 
 void RecvOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
-// -----------------------------------------------------------------------------------------------------------
-// on the endpoint
+// ------------------------------------------------------------------------------------------- on the endpoint
 
 template <class T>
 void PostedOperation<T>::start(Session& session) {
@@ -133,8 +131,7 @@ Status check_remote(Session& session, const RemoteRegion& remote) {
 
 }  // namespace
 
-// -----------------------------------------------------------------------------------------------------------
-// one-sided
+// ------------------------------------------------------------------------------------------------- one-sided
 
 OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind,
                                      std::span<const slime::Copy> copies, std::uint32_t imm)
@@ -195,8 +192,7 @@ Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
   return Status(Code::kInternal, "an unknown one-sided operation");
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// atomics
+// --------------------------------------------------------------------------------------------------- atomics
 
 Status AtomicOperation::bind(Session& session) {
   const Registrations& local = place_.region().registrations;

@@ -14,8 +14,7 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 }  // namespace
 
-// -----------------------------------------------------------------------------------------------------------
-// Peer
+// ------------------------------------------------------------------------------------------------------ Peer
 
 Future<None> Peer::connect(Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
@@ -166,8 +165,7 @@ Status Peer::disconnect() { return agent_ ? agent_->disconnect(name_) : no_agent
 
 std::string Peer::info() const { return agent_ ? agent_->peer_info(name_) : "{}"; }
 
-// -----------------------------------------------------------------------------------------------------------
-// PeerAgent
+// ------------------------------------------------------------------------------------------------- PeerAgent
 
 Result<std::unique_ptr<PeerAgent>> PeerAgent::start(PeerAgentOptions options) {
   auto impl = PeerAgentImpl::start(std::move(options));

@@ -30,8 +30,7 @@ Providers::Providers(std::string service, std::uint64_t seed) : service_(std::mo
   next_ = rng_.below(1u << 16);  // so that many callers do not begin with the same one
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// choosing
+// -------------------------------------------------------------------------------------------------- choosing
 
 std::shared_ptr<Provider> Providers::pick(const Wish& wish, TimePoint now) {
   const Lock lock(mutex_);
@@ -102,8 +101,7 @@ Providers::Says Providers::says(const Provider& provider, std::string_view metho
   return std::binary_search(methods.begin(), methods.end(), method, std::less<>()) ? Says::kYes : Says::kNo;
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// knowing
+// --------------------------------------------------------------------------------------------------- knowing
 
 Providers::Question Providers::want() {
   const Lock lock(mutex_);

@@ -6,8 +6,7 @@
 
 namespace slime {
 
-// -----------------------------------------------------------------------------------------------------------
-// the handle
+// ------------------------------------------------------------------------------------------------ the handle
 
 MemoryRegion::MemoryRegion(std::shared_ptr<State> state) : state_(std::move(state)) {}
 MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;
@@ -48,8 +47,7 @@ Status MemoryRegion::State::close(Nanos bound) {
 
 namespace agent {
 
-// -----------------------------------------------------------------------------------------------------------
-// names
+// ----------------------------------------------------------------------------------------------------- names
 
 void RegionTable::add(const RegionState& region) {
   const std::lock_guard lock(mutex_);

@@ -24,8 +24,7 @@ std::string_view registry_state_name(RegistryState state) {
   return "unknown";
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// start, close
+// ---------------------------------------------------------------------------------------------- start, close
 
 Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
                      NewsHandler on_news)
@@ -88,8 +87,7 @@ RegistryView Registrar::view() const {
   return view_;
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// requests of other threads
+// --------------------------------------------------------------------------------- requests of other threads
 
 void Registrar::look_up(const std::string& name, LookupHandler handler) {
   ask([this, name, handler = std::move(handler)](Status refused) mutable {
@@ -166,8 +164,7 @@ void Registrar::wait_announced(std::uint64_t change, Nanos bound) {
                       [&] { return stopping_ || announced_ >= change || tried_ >= change; });
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// the thread
+// ------------------------------------------------------------------------------------------------ the thread
 
 void Registrar::run() {
   std::unique_lock lock(mutex_);

@@ -94,8 +94,7 @@ void Session::revoke(std::string_view region) {
   if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// one-sided operations
+// -------------------------------------------------------------------------------------- one-sided operations
 
 void Session::post(std::shared_ptr<Posted> operation) {
   if (!stalled_.empty()) {
@@ -155,8 +154,7 @@ void Session::fail_stalled(const Status& reason) {
   }
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// the channel's owner
+// --------------------------------------------------------------------------------------- the channel's owner
 
 void Session::on_channel_ready() noexcept {
   if (state_ != State::kOpening) return;

@@ -32,8 +32,7 @@ Switchboard::~Switchboard() { SLIME_CHECK(sessions_.empty()); }
 void Switchboard::set_registry(Registry registry) { registry_ = std::move(registry); }
 void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
-// -----------------------------------------------------------------------------------------------------------
-// links
+// ----------------------------------------------------------------------------------------------------- links
 
 Link* Switchboard::find_link(std::string_view key) {
   const auto it = links_.find(key);
@@ -167,8 +166,7 @@ Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name
   return pairings_.end();
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// handshakes
+// ------------------------------------------------------------------------------------------------ handshakes
 
 Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
   if (closing_) return Status(Code::kUnavailable, str(options_.handshake.self.name, " is closing"));
@@ -253,8 +251,7 @@ void Switchboard::release(Session& session) {
   live_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// sessions
+// -------------------------------------------------------------------------------------------------- sessions
 
 void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
@@ -362,8 +359,7 @@ bool Switchboard::make_room() {
   return true;
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// the registry, regions
+// ------------------------------------------------------------------------------------- the registry, regions
 
 void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (closing_) return;
@@ -424,8 +420,7 @@ void Switchboard::cut_all() {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------
-// views
+// ----------------------------------------------------------------------------------------------------- views
 
 PeerView Switchboard::view_of(const Link& link) const {
   PeerView out;

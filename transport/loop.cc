@@ -53,8 +53,7 @@ Loop::~Loop() {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// driving
+// --------------------------------------------------------------------------------------------------- driving
 
 bool Loop::nobody_else_drives() const {
   const std::thread::id driver = driver_.load(std::memory_order_acquire);
@@ -208,8 +207,7 @@ void Loop::wake() {
   [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// a turn
+// ---------------------------------------------------------------------------------------------------- a turn
 
 // Runs what is due. With nothing to do it waits until `block_until` (a steady time; zero: not at all).
 bool Loop::turn(TimePoint block_until) {
@@ -387,8 +385,7 @@ bool Loop::wait_fds(TimePoint block_until) {
   return ran;
 }
 
-// ------------------------------------------------------------------------------------------------ timers,
-// descriptors
+// --------------------------------------------------------------------------------------- timers, descriptors
 
 TimerId Loop::add_timer(TimePoint when, Task task) {
   SLIME_CHECK(in_loop());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Union
 
 from slime import _attachments, _interceptors, _slime
@@ -57,8 +58,7 @@ class Providers:
 
     def with_signature(self, signature: str) -> Providers:
         """As that of Peer."""
-        out = Providers.__new__(Providers)
-        out.__dict__.update(self.__dict__)
+        out = copy.copy(self)
         out._once = self._once.with_signature(signature)
         out._again = self._again.with_signature(signature)
         return out

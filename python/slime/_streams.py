@@ -6,7 +6,8 @@ Who writes faster than the other side reads waits: between a writer and its read
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+from functools import partial
+from typing import Any, Callable, Generic, Mapping, Optional, Tuple, Type, TypeVar
 
 from slime import _attachments, _codec, _interceptors, _slime
 from slime._errors import Internal, InvalidArgument, Unimplemented
@@ -20,12 +21,34 @@ _MESSAGES_PER_TURN = 64
 # What a read gives behind the last message.
 _END = object()
 
+_Decode = Callable[[Optional[_slime.Payload]], Any]
+
+
+def _decoder(error: Callable[[str], Exception]) -> _Decode:
+    """What makes a message of what came, and an `error` of what is none."""
+
+    def decode(payload: Optional[_slime.Payload]) -> Any:
+        if payload is None:
+            return _END
+        try:
+            return _codec.unpack(payload)
+        except InvalidArgument as bad:
+            raise error(f"bad message: {bad.text}") from bad
+
+    return decode
+
+
+_decode_answer = _decoder(partial(Internal, maybe_executed=True))
+_decode_request = _decoder(InvalidArgument)
+
 
 class _Messages:
     """One end. Each direction is used by one thread, or task, at a time."""
 
-    def __init__(self, end: _slime.StreamEnd) -> None:
+    # `decode` is no method: a read that was given up holds it, and with it would hold its stream, which holds the read.
+    def __init__(self, end: _slime.StreamEnd, decode: _Decode) -> None:
         self._end = end
+        self._decode = decode
         self._reading: Optional[_slime.Future] = None
 
     def close_writing(self) -> None:
@@ -40,11 +63,6 @@ class _Messages:
         if self._reading is None:
             self._reading = self._end.read(self._decode)
         return self._reading
-
-    # Not a method: a read that was given up would hold its stream, which holds it.
-    @staticmethod
-    def _decode(payload: Optional[_slime.Payload]) -> Any:
-        raise NotImplementedError
 
 
 class _Waiting(_Messages):
@@ -132,7 +150,7 @@ class _Caller(_Messages):
     """The caller's side. Dropping it, or leaving its `with`, cancels the stream if it has not ended."""
 
     def __init__(self, end: _slime.StreamEnd, result: _slime.Future) -> None:
-        super().__init__(end)
+        super().__init__(end, _decode_answer)
         self._result = result
 
     def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
@@ -142,15 +160,6 @@ class _Caller(_Messages):
     def cancel(self) -> None:
         """Ends it now, on both sides, with Cancelled; the handler is told."""
         self._end.cancel()
-
-    @staticmethod
-    def _decode(payload: Optional[_slime.Payload]) -> Any:
-        if payload is None:
-            return _END
-        try:
-            return _codec.unpack(payload)
-        except InvalidArgument as error:
-            raise Internal(f"bad message: {error.text}", maybe_executed=True) from error
 
 
 class Stream(_Caller, _Waiting, Generic[In, Out, R]):
@@ -219,7 +228,7 @@ class _Handler(_Messages):
     for the stream any more."""
 
     def __init__(self, end: _slime.StreamEnd, request: Any, reads: bool, writes: bool) -> None:
-        super().__init__(end)
+        super().__init__(end, _decode_request)
         self._request = request
         self._reads = reads
         self._writes = writes
@@ -240,15 +249,6 @@ class _Handler(_Messages):
         if not self._reads:
             raise InvalidArgument(f"{self._request.method} reads nothing from its stream")
         return super()._start_read()
-
-    @staticmethod
-    def _decode(payload: Optional[_slime.Payload]) -> Any:
-        if payload is None:
-            return _END
-        try:
-            return _codec.unpack(payload)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"bad message: {error.text}") from error
 
     def _start_yield(self, message: Any) -> _slime.Future:
         """What a generator has yielded, which is its mistake if it cannot be sent."""

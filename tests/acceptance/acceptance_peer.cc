@@ -6,6 +6,8 @@
 //   of its own
 //
 // The last two print a line of JSON with what they measured, or ERROR and what went wrong.
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -189,6 +191,9 @@ int run(int argc, char** argv) {
 }  // namespace slime
 
 int main(int argc, char** argv) {
+  // Large blocks go back to the kernel as soon as they are freed: what is measured is what is in use, not
+  // what malloc keeps. Left to itself it takes them from arenas of the threads once the first one was freed.
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
   try {
     return slime::run(argc, argv);
   } catch (const std::exception& error) {  // of the JSON library

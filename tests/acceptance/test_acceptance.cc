@@ -47,9 +47,11 @@ TEST_CASE("a slow reader of a long stream holds its writer back: memory stays wi
   // 64 messages of 1 MiB, which lie with the writer or the reader.
   CHECK(figures.at("most_held_bytes").get<std::int64_t>() <= 64 * kMib);
   if (kSanitized) return;  // their allocators keep what is freed
-  // Those, and what malloc keeps of messages that were freed: on a busy machine 90 MiB were seen, else 67.
-  CHECK(figures.at("client_peak_bytes").get<std::int64_t>() < 128 * kMib);
-  CHECK(figures.at("server_peak_bytes").get<std::int64_t>() < 128 * kMib);
+  // Those, and the one that is written or read. The peers have malloc keep nothing that is freed: so 20 runs
+  // of 2 GiB on a busy machine took up to 65.6 MiB. Where it may keep what it likes the same is in use, by
+  // its own books, and up to 48 MiB are free in its arenas: 10 such runs took up to 82 MiB.
+  CHECK(figures.at("client_peak_bytes").get<std::int64_t>() < 72 * kMib);
+  CHECK(figures.at("server_peak_bytes").get<std::int64_t>() < 72 * kMib);
 }
 
 TEST_CASE("an attachment that comes back is copied by nobody") {

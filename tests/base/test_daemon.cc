@@ -5,12 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "base/daemon.h"
 #include "base/str.h"
+#include "tests/support/folder.h"
 
 namespace slime::daemon {
 namespace {
@@ -18,22 +18,11 @@ namespace {
 using namespace std::chrono_literals;
 
 // A directory of its own; sets SLIME_RUNTIME_DIR while it lives.
-struct Directory {
-  Directory() {
-    char name[] = "/tmp/slime-test-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-    ::setenv("SLIME_RUNTIME_DIR", path.c_str(), 1);
-  }
-  ~Directory() {
-    ::unsetenv("SLIME_RUNTIME_DIR");
-    std::remove(log().c_str());
-    std::remove(pid_file().c_str());
-    ::rmdir(path.c_str());
-  }
-  std::string log() const { return path + "/log"; }
-  std::string pid_file() const { return path + "/pid"; }
-  std::string path;
+struct Directory : test::Folder {
+  Directory() { ::setenv("SLIME_RUNTIME_DIR", path().c_str(), 1); }
+  ~Directory() { ::unsetenv("SLIME_RUNTIME_DIR"); }
+  std::string log() const { return file("log"); }
+  std::string pid_file() const { return file("pid"); }
 };
 
 // A background process that holds the pid file until it is told to stop; `deaf` ones must be killed.
@@ -130,8 +119,8 @@ TEST_CASE("a start that fails, dies or hangs is told as such") {
 
 TEST_CASE("the runtime directory is made for its owner alone, and refused otherwise") {
   const Directory dir;
-  CHECK(*runtime_dir() == dir.path);
-  const std::string inner = dir.path + "/inner";
+  CHECK(*runtime_dir() == dir.path());
+  const std::string inner = dir.file("inner");
   ::setenv("SLIME_RUNTIME_DIR", inner.c_str(), 1);
   CHECK(*runtime_dir() == inner);
   struct stat info {};
@@ -140,10 +129,10 @@ TEST_CASE("the runtime directory is made for its owner alone, and refused otherw
   REQUIRE(::chmod(inner.c_str(), 0750) == 0);
   CHECK(runtime_dir().error().code() == Code::kPermissionDenied);
   ::rmdir(inner.c_str());
-  REQUIRE(::symlink(dir.path.c_str(), inner.c_str()) == 0);
+  REQUIRE(::symlink(dir.path().c_str(), inner.c_str()) == 0);
   CHECK(runtime_dir().error().code() == Code::kPermissionDenied);
   ::unlink(inner.c_str());
-  ::setenv("SLIME_RUNTIME_DIR", (dir.path + "/no/such").c_str(), 1);
+  ::setenv("SLIME_RUNTIME_DIR", dir.file("no/such").c_str(), 1);
   CHECK(runtime_dir().error().text().find("SLIME_RUNTIME_DIR") != std::string::npos);
 }
 

@@ -1,8 +1,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -11,28 +9,13 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "tests/support/folder.h"
 
 using slime::Code;
 using slime::LogLevel;
+using slime::test::Folder;
 
 namespace {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "slime-log-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string file(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string contents(const std::string& path) {
   std::ostringstream out;
@@ -72,7 +55,7 @@ TEST_CASE("a text is built only when its level is on") {
 }
 
 TEST_CASE("lines from many threads arrive whole, each once") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string path = folder.file("slime.log");
   REQUIRE(slime::log_to_file(path).ok());
   slime::set_log_level(LogLevel::kInfo);
@@ -91,7 +74,7 @@ TEST_CASE("lines from many threads arrive whole, each once") {
 }
 
 TEST_CASE("a text of a peer cannot forge lines or fill the log") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string path = folder.file("slime.log");
   REQUIRE(slime::log_to_file(path).ok());
   slime::set_log_level(LogLevel::kInfo);
@@ -104,7 +87,7 @@ TEST_CASE("a text of a peer cannot forge lines or fill the log") {
 }
 
 TEST_CASE("a file that cannot be opened is an error and the earlier target stays") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string path = folder.file("slime.log");
   REQUIRE(slime::log_to_file(path).ok());
   CHECK(slime::log_to_file("/proc/slime-no-such-folder/x.log").code() == Code::kInvalidArgument);
@@ -123,7 +106,7 @@ TEST_CASE("a full disk drops lines, never the process") {
   slime::set_log_level(LogLevel::kInfo);
   for (int i = 0; i < 100; ++i) CHECK_NOTHROW(slime::log(LogLevel::kInfo, "agent", "nowhere to go"));
 
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string path = folder.file("slime.log");
   REQUIRE(slime::log_to_file(path).ok());
   slime::log(LogLevel::kInfo, "agent", "back again");

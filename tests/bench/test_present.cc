@@ -1,8 +1,6 @@
 // Tables and plots of a small file that `slime bench all --quick` wrote, and of files that are not whole.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,22 +8,14 @@
 
 #include "bench/present.h"
 #include "bench/svg.h"
+#include "tests/support/folder.h"
 
 namespace slime::bench {
 namespace {
 
 using nlohmann::json;
 
-// A folder that is gone with the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "slime-bench-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+struct Folder : test::Folder {
   [[nodiscard]] std::string put(const std::string& name, const std::string& text) const {
     std::ofstream(file(name)) << text;
     return file(name);
@@ -36,9 +26,6 @@ class Folder {
     out << in.rdbuf();
     return out.str();
   }
-
- private:
-  std::string path_;
 };
 
 bool contains(const std::string& text, const std::string& what) {

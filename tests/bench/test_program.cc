@@ -1,6 +1,5 @@
 // `slime bench` as its users run it. Nothing here depends on how fast anything is.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/folder.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
 
 namespace {
 
 using nlohmann::json;
+using slime::test::Folder;
 using slime::test::Process;
 using namespace std::chrono_literals;
 
@@ -74,20 +75,6 @@ void check_report(const json& report, const std::string& provider) {
 bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "slime-bench-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 json read_file(const std::string& path) {
   std::ifstream in(path);

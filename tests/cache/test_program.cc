@@ -1,14 +1,13 @@
 // The program slime-cache, as its users run it.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "agent/peer_agent.h"
 #include "cache/client.h"
+#include "tests/support/folder.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
 #include "tests/transport/huge_pool.h"
@@ -24,18 +23,10 @@ const Nanos kSoon = test::patient(60s);
 // A folder for pid files and logs that is gone with the test, and what runs out of it.
 class Runtime {
  public:
-  Runtime() {
-    std::string name = (std::filesystem::temp_directory_path() / "slime-cache-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir_ = name;
-  }
-  ~Runtime() {
-    spawn({"stop", "--force"}).wait(kSoon).status().ignore();
-    std::filesystem::remove_all(dir_);
-  }
+  ~Runtime() { spawn({"stop", "--force"}).wait(kSoon).status().ignore(); }
   test::Process spawn(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
     arguments.insert(arguments.begin(), SLIME_CACHE_PROGRAM);
-    environment.push_back("SLIME_RUNTIME_DIR=" + dir_);
+    environment.push_back("SLIME_RUNTIME_DIR=" + folder_.path().string());
     environment.push_back("SLIME_PROVIDER=" + test::provider());
     auto process = test::Process::spawn(std::move(arguments), std::move(environment));
     REQUIRE(process.has_value());
@@ -59,7 +50,7 @@ class Runtime {
   }
 
  private:
-  std::string dir_;
+  test::Folder folder_;
 };
 
 TEST_CASE("a name that is not UTF-8 is told with a replacement character") {

@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/server.h"
+#include "tests/support/folder.h"
 #include "tests/support/process.h"
 
 namespace slime::ctrl {
@@ -29,16 +29,8 @@ struct Output {
 // A runtime directory of its own, and the real program in it.
 class Fixture {
  public:
-  Fixture() {
-    char path[] = "/tmp/slime-test-XXXXXX";
-    REQUIRE(::mkdtemp(path) != nullptr);
-    dir = path;
-  }
   ~Fixture() {
     for (const int port : ports) run({"stop", "--port", std::to_string(port), "--force", "--timeout", "10"});
-    for (const int port : ports) std::remove(str(dir, "/nanoctrl-", port, ".log").c_str());
-    for (const int port : ports) std::remove(str(dir, "/nanoctrl-", port, ".pid").c_str());
-    ::rmdir(dir.c_str());
   }
   std::vector<std::string> environment() const { return {"SLIME_RUNTIME_DIR=" + dir}; }
 
@@ -78,7 +70,8 @@ class Fixture {
   }
   std::string port() const { return std::to_string(ports.back()); }
 
-  std::string dir;
+  const test::Folder folder;
+  const std::string dir = folder.path().string();
   std::vector<int> ports;
 };
 

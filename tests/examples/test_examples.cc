@@ -76,9 +76,9 @@ TEST_CASE("stream: messages go in either direction, and in both") {
   check_ends(server);
 }
 
-TEST_CASE("copy: every byte comes, goes and comes back") {
-  Process server = start({SLIME_COPY, "serve"});
-  Process client = start({SLIME_COPY, "fetch", line_of(server)});
+TEST_CASE("one_sided: every byte comes, goes and comes back") {
+  Process server = start({SLIME_ONE_SIDED, "serve"});
+  Process client = start({SLIME_ONE_SIDED, "fetch", line_of(server)});
   const std::string out = output_of(client);
   check_contains(out, "read 64 MiB");
   check_contains(out, "wrote 64 blocks and read them back, every byte right");
@@ -99,7 +99,7 @@ TEST_CASE("named_peers: the client finds the server by its name") {
 }
 
 TEST_CASE("wrong use is exit status 2, a failure is 1") {
-  for (const char* program : {SLIME_COPY, SLIME_CALL, SLIME_STREAM, SLIME_NAMED_PEERS}) {
+  for (const char* program : {SLIME_ONE_SIDED, SLIME_CALL, SLIME_STREAM, SLIME_NAMED_PEERS}) {
     Process process = start({program, "dance"});
     const auto ended = process.wait(kPatience);
     REQUIRE(ended);

@@ -1,8 +1,8 @@
-"""The features of SlimeRPC that the matrix runs between programs of each language, and which language lacks what."""
+"""The features of SlimeRPC that the matrix runs between programs of each language."""
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple
+from typing import List, NamedTuple
 
 LANGUAGES = ("cpp", "python")
 
@@ -11,7 +11,6 @@ class Feature(NamedTuple):
     name: str
     does: str  # what the client does
     sees: str  # what it must see
-    group: str = ""  # of those that a language may not have yet
 
 
 FEATURES: List[Feature] = [
@@ -66,29 +65,17 @@ FEATURES: List[Feature] = [
     Feature("atomics", "adds and swaps in published memory", "what was there before"),
     Feature("call_backs", "calls 50 handlers that each call back", "the results, over one connection"),
     # ---- streams
-    Feature("stream_server", "reads a stream of 1,000", "each, in order; the end", "streams"),
-    Feature("stream_client", "writes a stream of 1,000", "their sum", "streams"),
-    Feature("stream_both", "writes and reads in turns, up to 300 kB", "the same messages", "streams"),
-    Feature("stream_half_close", "closes its direction, then reads", "the answer behind that", "streams"),
-    Feature("stream_error", "reads what fails behind five messages", "the five, then the error", "streams"),
-    Feature("stream_unknown", "opens a stream to no method", "not_found; not executed", "streams"),
-    Feature("stream_credits", "does not read, then does", "the writer stops at the window, and goes on", "streams"),
-    Feature("stream_cancel", "cancels a stream, drops another", "both handlers are told", "streams"),
+    Feature("stream_server", "reads a stream of 1,000", "each, in order; the end"),
+    Feature("stream_client", "writes a stream of 1,000", "their sum"),
+    Feature("stream_both", "writes and reads in turns, up to 300 kB", "the same messages"),
+    Feature("stream_half_close", "closes its direction, then reads", "the answer behind that"),
+    Feature("stream_error", "reads what fails behind five messages", "the five, then the error"),
+    Feature("stream_unknown", "opens a stream to no method", "not_found; not executed"),
+    Feature("stream_credits", "does not read, then does", "the writer stops at the window, and goes on"),
+    Feature("stream_cancel", "cancels a stream, drops another", "both handlers are told"),
     # ---- attachments
-    Feature("attach_small", "echoes attachments of 0 to 3,000 B", "the same; nothing read apart", "attachments"),
-    Feature("attach_large", "echoes 4 MiB + 1", "the same; no byte copied", "attachments"),
-    Feature("attach_into", "names memory for the reply, too small for another", "it lies there; refused", "attachments"),
-    Feature("attach_release", "lends memory for a call", "it is free again; nothing is lent", "attachments"),
+    Feature("attach_small", "echoes attachments of 0 to 3,000 B", "the same; nothing read apart"),
+    Feature("attach_large", "echoes 4 MiB + 1", "the same; no byte copied"),
+    Feature("attach_into", "names memory for the reply, too small for another", "it lies there; refused"),
+    Feature("attach_release", "lends memory for a call", "it is free again; nothing is lent"),
 ]
-
-# What a language does not have yet, by group. It shrinks to nothing: a client that has what is listed here fails, and
-# so does one that lacks what is not.
-NOT_YET: Dict[str, Dict[str, str]] = {
-    "cpp": {},
-    "python": {},
-}
-
-
-def missing(feature: Feature, *languages: str) -> str:
-    """Why there is no such cell yet; empty: there is."""
-    return "; ".join(sorted({NOT_YET[each][feature.group] for each in languages if feature.group in NOT_YET[each]}))

@@ -128,18 +128,20 @@ def test_a_cancelled_call_lets_go_of_what_it_lent(echo):
 
 
 SERVER = """
-import sys, time, numpy, slime
+import sys, threading, numpy, slime
+over = threading.Event()
 class Lender:
     @slime.method
     def lend(self, count):
         return numpy.ones(count, "u1")
     @slime.method
     def hold(self, array):
-        time.sleep(60)
+        over.wait()
 agent = slime.PeerAgent("lender", provider=sys.argv[1])
 agent.serve(Lender())
 print(agent.address)
 sys.stdin.read()
+over.set()
 """
 
 

@@ -26,7 +26,7 @@ def example(language, name):
     [
         ("call", "client", ["40 + 2 = 42", "1 / 2 = 0.5", "total = 7", "1 / 0: invalid_argument", "power: not_found"]),
         ("stream", "client", ["word: streams\nword: of", "only: first", "words written: 2000", "upper: ABC"]),
-        ("copy", "fetch", ["every byte right", "wrote 64 blocks"]),
+        ("one_sided", "fetch", ["every byte right", "wrote 64 blocks"]),
     ],
 )
 def test_by_address(start, name, role, expected, server, client):
@@ -67,7 +67,7 @@ def test_by_name(start, nanoctrl, server, client):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", ["call", "copy", "stream", "named_peers"])
+@pytest.mark.parametrize("name", ["call", "one_sided", "stream", "named_peers"])
 def test_wrong_use_is_explained(start, language, name):
     status, _ = start(*example(language, name), "dance").finish()
     assert status == 2

@@ -323,49 +323,42 @@ def test_async_calls_are_bounded_too(pair):
         assert future.wait(10) is None
 
 
+class Sleeper:
+    def __init__(self):
+        self.started, self.ended = threading.Event(), threading.Event()
+
+    @slime.method
+    async def sleep(self):
+        self.started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.ended.set()
+
+
 def test_an_async_handler_ends_with_its_callers_deadline(pair):
     _, b, peer = pair
-    started, ended = threading.Event(), threading.Event()
-
-    class Sleeper:
-        @slime.method
-        async def sleep(self):
-            started.set()
-            try:
-                await asyncio.sleep(60)
-            finally:
-                ended.set()
-
-    b.serve(Sleeper())
+    sleeper = Sleeper()
+    b.serve(sleeper)
     for deadline in (0.2, 2, 20):  # on a busy machine a handler may not even start in time
         with pytest.raises(slime.DeadlineExceeded):
             peer.call("Sleeper", "sleep", deadline=deadline).wait(30)
-        if started.is_set():
+        if sleeper.started.is_set():
             break
-    assert started.is_set()
-    assert ended.wait(10)
+    assert sleeper.started.is_set()
+    assert sleeper.ended.wait(10)
 
 
 def test_a_closing_agent_ends_its_async_handlers(make_agent):
-    started, ended = threading.Event(), threading.Event()
-
-    class Sleeper:
-        @slime.method
-        async def sleep(self):
-            started.set()
-            try:
-                await asyncio.sleep(30)
-            finally:
-                ended.set()
-
+    sleeper = Sleeper()
     a, b = make_agent("a"), make_agent("b")
-    b.serve(Sleeper())
+    b.serve(sleeper)
     future = a.peer(b.address).call("Sleeper", "sleep")
-    assert started.wait(10)
+    assert sleeper.started.wait(10)
     with pytest.raises(slime.DeadlineExceeded, match="cut off"):
         b.close(0.2)
     b.close()
-    assert ended.wait(10)
+    assert sleeper.ended.wait(10)
     with pytest.raises(slime.Unavailable) as caught:
         future.wait(10)
     assert caught.value.maybe_executed

@@ -70,12 +70,13 @@ struct Forger {
     return out;
   }
   // The n-th message that came from the channel.
-  FrameHeader wait(std::size_t n) {
+  wire::Frame frame(std::size_t n) {
     REQUIRE(fixture.until([&] { return received.messages.size() > n; }));
     auto frame = wire::decode_frame(received.messages[n]);
     REQUIRE(frame.has_value());
-    return frame->header;
+    return *frame;
   }
+  FrameHeader wait(std::size_t n) { return frame(n).header; }
   void expect_reset(Code code) {
     REQUIRE(fixture.until([&] { return owner.closed == 1; }));
     CHECK(owner.reason.code() == Code::kUnavailable);

@@ -3,6 +3,7 @@
 #include "rpc/frame.h"
 #include "rpc/interceptor.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/rpc/forger.h"
 
 // What travels with a call besides its arguments, and what is told of its time.
 using namespace slime;
@@ -224,68 +225,17 @@ TEST_CASE("thousands of timed calls with metadata that are cancelled, answered a
   CHECK(value_of<int>(link.call("add", 1, 2)) == 3);
 }
 
-// ------------------------------------------------------------------------------------- peers that are no
-// Slime
+// ----------------------------------------------------------------------------------- peers that are no Slime
 
 namespace {
 
-// A channel on side 1, whose peer on side 0 says what the test says.
-struct Stranger {
-  explicit Stranger(Fixture& f) : fixture(f) {
-    f.open({});
-    auto connected = f.connect();
-    REQUIRE(connected.has_value());
-    endpoint = std::move(connected->a);
-    endpoint->set_receiver(received);
-    channel =
-        Channel::create(f.loop(1), f.device(1), std::move(connected->b), nullptr, owner, {.peer_name = "it"});
-  }
-  ~Stranger() {
-    endpoint.reset();
-    channel.reset();
-    fixture.settle();
-  }
-  void send(wire::FrameHeader header, Bytes text, Bytes body) {
-    header.text_bytes = static_cast<std::uint32_t>(text.size());
-    header.body_bytes = static_cast<std::uint32_t>(body.size());
-    ByteVector bytes;
-    ByteWriter out(bytes);
-    out.append(std::as_bytes(std::span(&header, 1)));
-    out.append(text);
-    out.append(body);
-    operations.push_back(std::make_unique<transport::testing::TestOperation>());
-    const Bytes part = bytes;
-    REQUIRE(fixture.until([&] { return endpoint->send(std::span(&part, 1), *operations.back()).ok(); }));
-  }
+struct Stranger : Forger {
+  using Forger::Forger;
   void hello(std::uint64_t features) {
-    wire::Hello greeting;
-    greeting.max_requests = 100;
-    greeting.max_payload_bytes = 1 << 20;
-    greeting.optional_features = features;
-    wire::FrameHeader header;
-    header.type = wire::FrameType::kHello;
-    send(header, {}, std::as_bytes(std::span(&greeting, 1)));
+    Forger::hello({.max_requests = 100, .optional_features = features, .max_payload_bytes = 1 << 20});
     REQUIRE(fixture.until([&] { return owner.ready == 1; }));
   }
-  wire::Frame wait(std::size_t n) {
-    REQUIRE(fixture.until([&] { return received.messages.size() > n; }));
-    auto frame = wire::decode_frame(received.messages[n]);
-    REQUIRE(frame.has_value());
-    return *frame;
-  }
-  void expect_reset(Code code) {
-    REQUIRE(fixture.until([&] { return owner.closed == 1; }));
-    CHECK_MESSAGE(owner.reason.text().find(code_name(code)) != std::string::npos, owner.reason.text());
-  }
-  Fixture& fixture;
-  Owner owner;
-  transport::testing::Recorder received;
-  std::vector<std::unique_ptr<transport::testing::TestOperation>> operations;
-  std::unique_ptr<transport::Endpoint> endpoint;
-  std::unique_ptr<Channel> channel;
 };
-
-constexpr std::uint64_t kId = std::uint64_t{5} << 32 | 1;
 
 }  // namespace
 
@@ -310,11 +260,11 @@ TEST_CASE(
     REQUIRE(sim.until([&] { return needed.done(); }));
     CHECK(needed.status().code() == Code::kUnimplemented);
     CHECK_FALSE(needed.status().maybe_executed());
-    const wire::Frame first = peer.wait(1);
+    const wire::Frame first = peer.frame(1);
     CHECK(first.method == "optional");
     CHECK(first.header.flags == 0);
     CHECK(first.text.size() == wire::encode_names("s", "optional").size());
-    const wire::Frame second = peer.wait(2);
+    const wire::Frame second = peer.frame(2);
     CHECK(second.method == "timed");
     CHECK(second.header.flags == 0);
     for (const wire::Frame& frame : {first, second}) {
@@ -365,8 +315,8 @@ TEST_CASE("a peer without the feature gets none with a call of any kind, before 
       CHECK(left.status.ok());
       std::size_t next = 1;
       for (int i = 1; i <= 3; ++i) {
-        wire::Frame frame = peer.wait(next++);
-        while (frame.header.type == wire::FrameType::kCredit) frame = peer.wait(next++);  // of the stream
+        wire::Frame frame = peer.frame(next++);
+        while (frame.header.type == wire::FrameType::kCredit) frame = peer.frame(next++);  // of the stream
         CHECK(frame.method == "m" + std::to_string(i));
         CHECK((frame.header.flags & wire::kFlagMetadata) == 0);
         CHECK(frame.text.size() == wire::encode_names("s", "m1").size());
@@ -409,7 +359,7 @@ TEST_CASE("times that nobody asked for reset the connection, and lies about them
     wire::FrameHeader answer;
     answer.type = wire::FrameType::kReply;
     answer.flags = wire::kFlagTiming;
-    answer.id = peer.wait(1).header.id;
+    answer.id = peer.wait(1).id;
     const wire::ServerTimes times{~std::uint64_t{0}, 5};
     peer.send(answer, std::as_bytes(std::span(&times, 1)), encode_value(1));
     REQUIRE(sim.until([&] { return reply.done(); }));

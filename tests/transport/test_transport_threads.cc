@@ -102,82 +102,72 @@ void connect(Worker& a, Worker& b, Receiver& receiver_a, Receiver& receiver_b) {
   finish(b, pending_b, *pending_a, socket_b, receiver_b, false);
 }
 
-// Writes to the peer's region over and over until it is told to stop.
-class Writer final : public Operation {
+// An operation on the peer's region that is posted over and over until it is told to stop.
+class Repeated : public Operation {
  public:
-  Writer(Worker& worker, const MemoryRegion& source, std::uint64_t target_offset)
-      : worker_(worker), source_(source), target_offset_(target_offset) {}
   void aim(const RegionDescriptor& target) {
     worker_.loop->run([&] {
       auto region = worker_.endpoint->import_region(target);
       SLIME_CHECK(region.has_value());
       next_ = *region;
-      if (!posted()) post();
+      if (!posted()) repeat();
     });
   }
   void stop() {
     stopping_ = true;
     REQUIRE(eventually([&] { return worker_.loop->run([&] { return !posted(); }); }));
   }
-  void complete(Status status) noexcept override {
-    if (status.ok()) ++written;
+  void complete(Status status) noexcept final {
+    if (status.ok()) ++succeeded;
     ++completed;
-    if (!stopping_) post();
+    if (!stopping_) repeat();
   }
   std::atomic<std::uint64_t> completed{0};
-  std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint64_t> succeeded{0};
+
+ protected:
+  explicit Repeated(Worker& worker) : worker_(worker) {}
+  ~Repeated() = default;
+  virtual void post(Endpoint& endpoint, const RemoteRegion& target) = 0;
 
  private:
-  void post() {
-    region_ = next_;
-    copy_ = {&source_, 0, &region_, target_offset_, source_.length_bytes()};
-    worker_.endpoint->write(std::span(&copy_, 1), *this).ignore();
+  void repeat() {
+    target_ = next_;
+    post(*worker_.endpoint, target_);
   }
   Worker& worker_;
-  const MemoryRegion& source_;
-  const std::uint64_t target_offset_;
-  RemoteRegion region_;
+  RemoteRegion target_;
   RemoteRegion next_;
-  Copy copy_;
   std::atomic<bool> stopping_{false};
 };
 
-// Adds 1 to a number of the peer over and over until it is told to stop.
-class Adder final : public Operation {
+class Writer final : public Repeated {
  public:
-  Adder(Worker& worker, const MemoryRegion& result, std::size_t place)
-      : worker_(worker), result_(result), place_(place) {}
-  void aim(const RegionDescriptor& target) {
-    worker_.loop->run([&] {
-      auto region = worker_.endpoint->import_region(target);
-      SLIME_CHECK(region.has_value());
-      next_ = *region;
-      if (!posted()) post();
-    });
-  }
-  void stop() {
-    stopping_ = true;
-    REQUIRE(eventually([&] { return worker_.loop->run([&] { return !posted(); }); }));
-  }
-  void complete(Status status) noexcept override {
-    if (status.ok()) ++added;
-    ++completed;
-    if (!stopping_) post();
-  }
-  std::atomic<std::uint64_t> completed{0};
-  std::atomic<std::uint64_t> added{0};
+  Writer(Worker& worker, const MemoryRegion& source, std::uint64_t target_offset)
+      : Repeated(worker), source_(source), target_offset_(target_offset) {}
 
  private:
-  void post() {
-    region_ = next_;
-    SLIME_CHECK(worker_.endpoint->fetch_add({&result_, 8 * place_, &region_, 0}, 1, *this).ok());
+  void post(Endpoint& endpoint, const RemoteRegion& target) override {
+    copy_ = {&source_, 0, &target, target_offset_, source_.length_bytes()};
+    endpoint.write(std::span(&copy_, 1), *this).ignore();
   }
-  Worker& worker_;
+  const MemoryRegion& source_;
+  const std::uint64_t target_offset_;
+  Copy copy_;
+};
+
+// Adds 1 to a number of the peer.
+class Adder final : public Repeated {
+ public:
+  Adder(Worker& worker, const MemoryRegion& result, std::size_t place)
+      : Repeated(worker), result_(result), place_(place) {}
+
+ private:
+  void post(Endpoint& endpoint, const RemoteRegion& target) override {
+    SLIME_CHECK(endpoint.fetch_add({&result_, 8 * place_, &target, 0}, 1, *this).ok());
+  }
   const MemoryRegion& result_;
   const std::size_t place_;
-  RemoteRegion region_;
-  RemoteRegion next_;
-  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace
@@ -212,7 +202,7 @@ TEST_CASE("atomics of several loops on one number lose nothing, and end with the
   for (int round = 0; round < 10; ++round) {
     number = 0;
     std::uint64_t added_before = 0;
-    for (const Adder& adder : adders) added_before += adder.added;
+    for (const Adder& adder : adders) added_before += adder.succeeded;
     auto region = target_device->register_memory(&number, sizeof number, Rights::kReadWrite);
     REQUIRE(region.has_value());
     for (Adder& adder : adders) adder.aim(region->describe());
@@ -223,7 +213,7 @@ TEST_CASE("atomics of several loops on one number lose nothing, and end with the
     REQUIRE(all_complete(3));
     CHECK(number == at_close);
     std::uint64_t added = 0;
-    for (const Adder& adder : adders) added += adder.added;
+    for (const Adder& adder : adders) added += adder.succeeded;
     CHECK(added - added_before == at_close);
   }
   for (Adder& adder : adders) adder.stop();
@@ -246,7 +236,8 @@ TEST_CASE(
   for (int i = 0; i < 4; ++i) writers.emplace_back(a, *source, 0).aim(target->describe());
   const auto goal = static_cast<std::uint64_t>(test::scaled(50));
   CHECK(eventually([&] {
-    return std::all_of(writers.begin(), writers.end(), [&](Writer& writer) { return writer.written > goal; });
+    return std::all_of(writers.begin(), writers.end(),
+                       [&](Writer& writer) { return writer.succeeded > goal; });
   }));
   for (Writer& writer : writers) writer.stop();
   CHECK(source->close().ok());
@@ -269,9 +260,9 @@ TEST_CASE("a region closed on one thread holds its bytes, while two loops go on 
     std::fill(target.begin(), target.end(), std::byte{0});
     auto region = target_device->register_memory(target.data(), kBytes, Rights::kRemoteWrite);
     REQUIRE(region.has_value());
-    const std::uint64_t written = writers[0].written + writers[1].written;
+    const std::uint64_t written = writers[0].succeeded + writers[1].succeeded;
     for (Writer& writer : writers) writer.aim(region->describe());
-    REQUIRE(eventually([&] { return writers[0].written + writers[1].written > written; }));
+    REQUIRE(eventually([&] { return writers[0].succeeded + writers[1].succeeded > written; }));
     CHECK(region->close().ok());
     // From here on the memory is ours: the thread sanitizer would see any access of a loop.
     std::fill(target.begin(), target.end(), std::byte{9});

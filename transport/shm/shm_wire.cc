@@ -222,8 +222,7 @@ void ShmWire::on_attached() {
   hub_->watch(*this);
 }
 
-// ------------------------------------------------------------------------------------------- the peer's
-// memory
+// ----------------------------------------------------------------------------------------- the peer's memory
 
 void ShmWire::use_windows() {
   attachment_->socket = std::move(local_);
@@ -300,8 +299,7 @@ void ShmWire::on_socket(std::uint32_t) {
   hub_->watch(*this);
 }
 
-// ------------------------------------------------------------------------------------------------------
-// bytes
+// ----------------------------------------------------------------------------------------------------- bytes
 
 Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
   if (!attached_ || gone_ || ended_) return std::size_t{0};

@@ -181,8 +181,7 @@ void SoftEndpoint::settle() {
   receiver_->on_ready();
 }
 
-// -------------------------------------------------------------------------------------------------------
-// time
+// ------------------------------------------------------------------------------------------------------ time
 
 // One timer for everything; it never fires late, sometimes early.
 void SoftEndpoint::arm(TimePoint when) {

@@ -243,8 +243,7 @@ void SoftEndpoint::corrupt(std::string_view what) {
   break_now(Status(Code::kCorrupt, str(who_.peer_name, " (", wire_text_, ") broke the protocol: ", what)));
 }
 
-// ---------------------------------------------------------------------------------------- messages and
-// credits
+// -------------------------------------------------------------------------------------- messages and credits
 
 bool SoftEndpoint::use_credit(const FrameHeader& header) {
   if (received_ >= announced_) {
@@ -327,8 +326,7 @@ void SoftEndpoint::deliver_arrived() {
   top_up();
 }
 
-// ------------------------------------------------------------------------------------------ one-sided
-// operations
+// -------------------------------------------------------------------------------------- one-sided operations
 
 void SoftEndpoint::queue_ack(std::uint64_t operation, Code code, bool patient) {
   if (acks_.size() >= limits::kMaxOperations) return corrupt("it has more writes in flight than allowed");

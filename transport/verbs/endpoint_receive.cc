@@ -140,8 +140,7 @@ void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
   break_fabric(unavailable(error));
 }
 
-// ------------------------------------------------------------------------------------------ what the peer
-// sent
+// ---------------------------------------------------------------------------------------- what the peer sent
 
 void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
   const bool usable = completion.status == IBV_WC_SUCCESS && state_ != State::kEnded;

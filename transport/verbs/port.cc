@@ -24,8 +24,7 @@ Status make_nonblocking(int fd) {
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------- opening and the
-// end
+// --------------------------------------------------------------------------------------- opening and the end
 
 Result<std::shared_ptr<PortState>> PortState::create(std::shared_ptr<DeviceState> device, Loop& loop,
                                                      const PortOptions& options) {
@@ -359,8 +358,7 @@ PortCounters PortState::counters() const {
   return out;
 }
 
-// ------------------------------------------------------------------------------------- what happens to a
-// port
+// ------------------------------------------------------------------------------------ what happens to a port
 
 // Nobody polls it again; the endpoints end by their bound.
 void PortState::die(std::string_view call) {

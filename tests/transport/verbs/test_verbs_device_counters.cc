@@ -1,19 +1,18 @@
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "base/str.h"
+#include "tests/support/folder.h"
 #include "transport/verbs/device_counters.h"
 
 namespace slime::transport::verbs {
 
 TEST_CASE("the counters of a device: what is not zero, and what tells of receivers that were not ready") {
-  std::string name = (std::filesystem::temp_directory_path() / "slime-test-XXXXXX").string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  const std::filesystem::path root = name;
+  const test::Folder temporary;
+  const std::filesystem::path& root = temporary.path();
   const std::string folder = "sys/class/infiniband/fake0/ports/1/";
   std::filesystem::create_directories(root / folder / "hw_counters");
   std::filesystem::create_directories(root / folder / "counters");
@@ -33,7 +32,6 @@ TEST_CASE("the counters of a device: what is not zero, and what tells of receive
   CHECK(text == "out_of_buffer=0 port_xmit_wait=7 rcvd_rnr_err=0 sent_pkts=18446744073709551615 ");
   CHECK(read_device_counters("fake0", 2, root).empty());
   CHECK(read_device_counters("fake1", 1, root).empty());
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace slime::transport::verbs

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 
+#include "tests/support/folder.h"
 #include "transport/verbs/context.h"
 
 using namespace slime;
@@ -226,18 +227,8 @@ constexpr const char* kLinkLocal = "fe80::e2d1:afff:fe6c:7f36";
 constexpr const char* kRoutable = "2001:db8::1";
 constexpr const char* kMapped = "::ffff:10.9.0.1";
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "slime-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  void make(const std::string& below) const { fs::create_directories(path / below); }
-  fs::path path;
+struct Folder : test::Folder {
+  void make(const std::string& below) const { fs::create_directories(path() / below); }
 };
 
 }  // namespace
@@ -410,19 +401,19 @@ TEST_CASE("discovery reads NUMA node and PCI place from sysfs") {
   const Folder sysfs;
   sysfs.make("pci0000:3a/0000:3b:00.0");
   sysfs.make("class/infiniband/fake0");
-  std::ofstream(sysfs.path / "pci0000:3a/0000:3b:00.0/numa_node") << "1\n";
+  std::ofstream(sysfs.path() / "pci0000:3a/0000:3b:00.0/numa_node") << "1\n";
   fs::create_directory_symlink("../../../pci0000:3a/0000:3b:00.0",
-                               sysfs.path / "class/infiniband/fake0/device");
+                               sysfs.path() / "class/infiniband/fake0/device");
   World world;
   for (const char* name : {"fake0", "fake1"}) {
     ibv_device& device = world.add_device(name).device;
-    const std::string path = (sysfs.path / "class/infiniband" / name).string();
+    const std::string path = (sysfs.path() / "class/infiniband" / name).string();
     path.copy(static_cast<char*>(device.ibdev_path), sizeof device.ibdev_path - 1);
   }
   const auto ports = list_ports(world.functions);
   REQUIRE(ports.has_value());
   CHECK((*ports)[0].numa_node == 1);
-  CHECK((*ports)[0].pci_path == fs::canonical(sysfs.path / "pci0000:3a/0000:3b:00.0"));
+  CHECK((*ports)[0].pci_path == fs::canonical(sysfs.path() / "pci0000:3a/0000:3b:00.0"));
   CHECK((*ports)[1].numa_node == -1);
   CHECK((*ports)[1].pci_path.empty());
 }
@@ -468,18 +459,18 @@ TEST_CASE("discovery: a kernel without RDMA, and a machine without a device") {
 
 TEST_CASE("why there is no device: what the kernel's files tell") {
   const Folder root;
-  Status status = no_device(root.path);
+  Status status = no_device(root.path());
   CHECK(status.code() == Code::kUnavailable);
   CHECK(contains(status.text(), "rdma link add rxe0 type rxe netdev eth0"));
   root.make("sys/class/infiniband/mlx5_1");
   root.make("sys/class/infiniband/mlx5_0");
-  status = no_device(root.path);
+  status = no_device(root.path());
   CHECK(contains(status.text(), "mlx5_0, mlx5_1"));
   CHECK(contains(status.text(), "modprobe ib_uverbs"));
   root.make("sys/class/infiniband_verbs/uverbs0");
-  CHECK(contains(no_device(root.path).text(), "--device=/dev/infiniband"));
+  CHECK(contains(no_device(root.path()).text(), "--device=/dev/infiniband"));
   root.make("dev/infiniband/uverbs0");
-  CHECK(contains(no_device(root.path).text(), "ibverbs-providers"));
+  CHECK(contains(no_device(root.path()).text(), "ibverbs-providers"));
 }
 
 TEST_CASE("a context is opened on what was chosen, and closed with the last reference") {

@@ -125,8 +125,7 @@ TEST_CASE(
   CHECK(next.a->error().ok());
 }
 
-// ------------------------------------------------------------------------------------- receives never run
-// dry
+// ------------------------------------------------------------------------------------ receives never run dry
 
 ByteVector numbered(std::uint32_t number, std::size_t bytes) {
   ByteVector out(std::max(bytes, sizeof number), std::byte{static_cast<unsigned char>(number)});

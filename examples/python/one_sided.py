@@ -1,7 +1,7 @@
 """Bulk transfer between two processes, by address, without a registry. Works with the C++ twin on either side.
 
-    copy.py serve                 offers 64 MiB and prints its address; ends with Enter or end of input
-    copy.py fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
+    one_sided.py serve                 offers 64 MiB and prints its address; ends with Enter or end of input
+    one_sided.py fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
 """
 
 import os
@@ -59,13 +59,13 @@ def fetch(agent: slime.PeerAgent, address: str) -> int:
 
 def main(role: str = "", *arguments: str) -> int:
     if (role, len(arguments)) not in (("serve", 0), ("fetch", 1)):
-        print("usage: copy.py serve | copy.py fetch HOST:PORT", file=sys.stderr)
+        print("usage: one_sided.py serve | one_sided.py fetch HOST:PORT", file=sys.stderr)
         return 2
     try:
-        with slime.PeerAgent(f"copy-{role}", provider=PROVIDER) as agent:
+        with slime.PeerAgent(f"one-sided-{role}", provider=PROVIDER) as agent:
             return serve(agent) if role == "serve" else fetch(agent, *arguments)
     except slime.Error as error:
-        print("copy.py:", error, file=sys.stderr)
+        print("one_sided.py:", error, file=sys.stderr)
         return 1
 
 

@@ -1,7 +1,7 @@
 // Bulk transfer between two processes, by address, without a registry.
 //
-//   copy serve                 offers 64 MiB and prints its address; ends with Enter or end of input
-//   copy fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
+//   one_sided serve                 offers 64 MiB and prints its address; ends with Enter or end of input
+//   one_sided fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,7 +19,7 @@ constexpr std::size_t kBytes = 64 << 20;
 std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 4096); }
 
 int fail(const slime::Status& status) {
-  std::fprintf(stderr, "copy: %s\n", status.to_string().c_str());
+  std::fprintf(stderr, "one_sided: %s\n", status.to_string().c_str());
   return 1;
 }
 
@@ -74,12 +74,12 @@ int fetch(slime::PeerAgent& agent, const std::string& address) {
 int main(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if ((role != "serve" || argc != 2) && (role != "fetch" || argc != 3)) {
-    std::fprintf(stderr, "usage: copy serve | copy fetch HOST:PORT\n");
+    std::fprintf(stderr, "usage: one_sided serve | one_sided fetch HOST:PORT\n");
     return 2;
   }
   const char* provider = std::getenv("SLIME_PROVIDER");  // such as "verbs"
-  auto agent =
-      slime::PeerAgent::start({.name = "copy-" + role, .provider = provider != nullptr ? provider : "auto"});
+  auto agent = slime::PeerAgent::start(
+      {.name = "one-sided-" + role, .provider = provider != nullptr ? provider : "auto"});
   if (!agent) return fail(agent.error());
   return role == "serve" ? serve(**agent) : fetch(**agent, argv[2]);
 }
