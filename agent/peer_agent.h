@@ -192,11 +192,6 @@ class Peer {
                              Nanos deadline = {}) {
     return call_attached(service, method, {.body = std::move(body), .raw = true}, deadline);
   }
-  // The same with a copy of them.
-  Future<Payload> call_bytes(std::string_view service, std::string_view method, Bytes body,
-                             Nanos deadline = {}) {
-    return call_bytes(service, method, ByteVector(body.begin(), body.end()), deadline);
-  }
   // A call whose answer nobody wants: done once it has left, after which only the end of the connection can
   // lose it, within its deadline; one with attachments that are lent, once the peer has read them, too: they
   // may change then. If the peer refuses it or its handler fails, that is counted and logged here.
