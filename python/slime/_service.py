@@ -190,6 +190,9 @@ class _Watched:
             return False
         return True
 
+    def reply_value(self, value: Any) -> bool:
+        return False  # what it says is for reply()
+
     def reply(self, body: Any, attached: Any = None) -> None:
         error = self._after(None)
         if error is None:
@@ -267,9 +270,11 @@ class Server:
         if isinstance(request, _Watched) and not request.let_in(call):
             return
         try:
-            payload = request.take_payload()
-            arguments = _attachments.unpack(payload)
-            payload.drop_attachments()
+            arguments = request.arguments()
+            if arguments is None:
+                payload = request.take_payload()
+                arguments = _attachments.unpack(payload)
+                payload.drop_attachments()
             handler.check(arguments)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
@@ -334,6 +339,8 @@ class Server:
             del self._tasks[number]
 
     def _answer(self, request: Any, value: Any) -> None:
+        if request.reply_value(value):
+            return
         try:
             body, beside = _attachments.pack(value)
         except (InvalidArgument, TypeError) as error:
