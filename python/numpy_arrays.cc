@@ -1,6 +1,6 @@
-#include "python/py_numpy.h"
-
 #include <algorithm>
+
+#include "python/py_numpy.h"
 
 namespace slime::python {
 namespace {
@@ -44,8 +44,8 @@ Numpy::Numpy(nb::handle module)
 const PlainDtype* Numpy::dtype_of(PyObject* array) const {
   const nb::object dtype = nb::steal(PyObject_GetAttr(array, dtype_name_));
   if (!dtype.is_valid()) PyErr_Clear();
-  const auto found =
-      std::find_if(dtypes_.begin(), dtypes_.end(), [&](const auto& each) { return each.dtype == dtype.ptr(); });
+  const auto found = std::find_if(dtypes_.begin(), dtypes_.end(),
+                                  [&](const auto& each) { return each.dtype == dtype.ptr(); });
   return found == dtypes_.end() ? nullptr : &*found;
 }
 

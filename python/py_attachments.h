@@ -40,8 +40,8 @@ class ReleaseQueue {
 // Keeps it until the last copy of the keeper is gone, on whichever thread that is.
 std::shared_ptr<const void> keep(PinnedMemory memory);
 
-// An object's memory, to be sent. `memory`: the MemoryRegion or the received Attachment that the object lies in,
-// which is lent as it is; or None. Thread: holds the GIL.
+// An object's memory, to be sent. `memory`: the MemoryRegion or the received Attachment that the object lies
+// in, which is lent as it is; or None. Thread: holds the GIL.
 rpc::Attachment lent(nb::handle object, nb::handle memory);
 
 // _slime.AttachedBody: what goes beside a body that Python has encoded. Thread: holds the GIL.

@@ -40,7 +40,7 @@ class FutureOf final : public AnyFuture {
   Status status() override { return taken().status(); }
   nb::object value() override { return convert_(*taken()); }
   void value_taken() override {
-    if constexpr (requires(Convert& convert) { convert.value_taken(); }) convert_.value_taken();
+    if constexpr (requires(Convert & convert) { convert.value_taken(); }) convert_.value_taken();
   }
 
  private:

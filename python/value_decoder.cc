@@ -124,7 +124,8 @@ class Decoder {
                                                static_cast<Py_ssize_t>(data.size())));
   }
 
-  // Each object has at least one byte, those that contain others too: room is made for no more than are there.
+  // Each object has at least one byte, those that contain others too: room is made for no more than are
+  // there.
   bool admit(std::uint64_t objects) {
     if (objects > objects_) return false;
     objects_ -= objects;

@@ -15,8 +15,8 @@ namespace {
 constexpr int kDepth = 64;
 // Bytes from this length on go beside the message: slime._attachments.BYTES.
 constexpr std::size_t kLongBytes = 64 * 1024;
-// An array of this size is copied at once: that costs less than to say where it lies and to keep it alive. As many
-// bytes as fit into one message are.
+// An array of this size is copied at once: that costs less than to say where it lies and to keep it alive. As
+// many bytes as fit into one message are.
 constexpr std::size_t kCopiedArray = 2048;
 constexpr std::size_t kCopiedArrays = 6144;
 
@@ -36,9 +36,7 @@ class View {
     return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
   }
   [[nodiscard]] std::size_t dimensions() const { return static_cast<std::size_t>(view_.ndim); }
-  [[nodiscard]] std::vector<std::uint64_t> shape() const {
-    return {view_.shape, view_.shape + view_.ndim};
-  }
+  [[nodiscard]] std::vector<std::uint64_t> shape() const { return {view_.shape, view_.shape + view_.ndim}; }
 
  private:
   Py_buffer view_{};
@@ -92,7 +90,8 @@ class Encoder {
   // Big-endian, as msgpack has it.
   bool number(unsigned first, std::uint64_t value, int width) {
     tag(first);
-    for (int shift = 8 * (width - 1); shift >= 0; shift -= 8) tag(static_cast<unsigned>(value >> shift) & 0xffU);
+    for (int shift = 8 * (width - 1); shift >= 0; shift -= 8)
+      tag(static_cast<unsigned>(value >> shift) & 0xffU);
     return true;
   }
   bool append(const void* data, std::size_t size) {
@@ -147,7 +146,8 @@ class Encoder {
       return false;
     }
     const auto count = static_cast<std::size_t>(size);
-    const bool fits = count <= 31 ? tag(0xa0U | static_cast<unsigned>(count)) : length(count, 0xd9, 0xda, 0xdb);
+    const bool fits =
+        count <= 31 ? tag(0xa0U | static_cast<unsigned>(count)) : length(count, 0xd9, 0xda, 0xdb);
     return fits && append(data, count);
   }
   bool bytes(const char* data, Py_ssize_t size) {
@@ -165,7 +165,8 @@ class Encoder {
     }
     return true;
   }
-  // What is made for an array may run the collector, and that other code: lists and dicts may change meanwhile.
+  // What is made for an array may run the collector, and that other code: lists and dicts may change
+  // meanwhile.
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;
@@ -235,8 +236,8 @@ class Encoder {
     return append(data.data(), data.size());
   }
 
-  // The region or the attachment that may be lent as it is; None: the memory is of somebody else. False: that is
-  // for Python to find out.
+  // The region or the attachment that may be lent as it is; None: the memory is of somebody else. False: that
+  // is for Python to find out.
   static bool lies_in(const Numpy& numpy, PyObject* array, nb::object& memory) {
     memory = nb::none();
     nb::object base = numpy.base_of(array);
