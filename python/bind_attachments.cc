@@ -230,17 +230,20 @@ void PyAttachment::release_buffer(PyObject* self, Py_buffer* /*view*/) {
   --nb::inst_ptr<PyAttachment>(self)->exports_;
 }
 
-PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data) {
-  // As msgpack holds an extension value: its type, then its data.
-  std::string raw(1, static_cast<char>(rpc::detail::kAttachmentExtension));
-  raw.append(data.c_str(), data.size());
+bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out) {
   msgpack::object object;
   object.type = msgpack::type::EXT;
-  object.via.ext.ptr = raw.data();
-  object.via.ext.size = static_cast<std::uint32_t>(data.size());
+  object.via.ext.ptr = reinterpret_cast<const char*>(extension.data());
+  object.via.ext.size = static_cast<std::uint32_t>(extension.size() - 1);
   const rpc::detail::AttachmentScope scope(payload.attachments());
+  return rpc::detail::unpack_attachment(object, out);
+}
+
+PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data) {
+  std::string raw(1, static_cast<char>(rpc::detail::kAttachmentExtension));
+  raw.append(data.c_str(), data.size());
   rpc::Attachment out;
-  if (!rpc::detail::unpack_attachment(object, out))
+  if (!find_attachment(payload, as_bytes(raw), out))
     raise(Code::kInvalidArgument, "an attachment that did not come with this body");
   return PyAttachment(std::move(out));
 }

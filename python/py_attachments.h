@@ -84,7 +84,9 @@ class PyAttachment {
   bool released_ = false;
 };
 
-// The attachment that an extension value stands for.
+// The attachment that an extension value stands for, of which msgpack has the type, then the data. False:
+// none that came with this payload.
+bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out);
 PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data);
 
 }  // namespace slime::python

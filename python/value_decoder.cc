@@ -2,11 +2,11 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "python/py_attachments.h"
 #include "python/py_numpy.h"
 #include "python/py_values.h"
-#include "rpc/attachments.h"
 #include "rpc/codec.h"
 #include "rpc/limits.h"
 
@@ -19,8 +19,8 @@ constexpr int kDepth = 64;
 // Whatever is wrong, or rare, gives an invalid object, perhaps with a Python exception that is set.
 class Decoder {
  public:
-  Decoder(Bytes bytes, std::span<const rpc::Attachment> attachments)
-      : rest_(bytes), objects_(bytes.size()), attachments_(attachments) {}
+  explicit Decoder(const rpc::Payload& payload)
+      : rest_(payload.bytes()), objects_(payload.bytes().size()), payload_(payload) {}
 
   nb::object run() {
     nb::object value = get(0);
@@ -162,40 +162,36 @@ class Decoder {
 
   // Only arrays that stand where they should.
   nb::object extension(std::uint64_t size) {
-    std::uint64_t type = 0;
-    Bytes data;
-    if (!number(1, type) || !take(size, data)) return {};
-    if (static_cast<std::int8_t>(type) != rpc::detail::kAttachmentExtension) return {};
-    auto named = rpc::wire::decode_attachment_value(data);
-    if (!named || !named->is_array || named->index >= attachments_.size()) return {};
-    if (!taken_.insert(named->index).second) return {};
+    Bytes whole;  // the type, and the data
+    rpc::Attachment attachment;
+    if (!take(size + 1, whole) || !find_attachment(payload_, whole, attachment)) return {};
+    const rpc::ArrayType* const array = attachment.array();
     const Numpy* const numpy = Numpy::get();
-    if (numpy == nullptr) return {};
-    const PlainDtype* const dtype = numpy->dtype_named(named->array.dtype);
-    rpc::Attachment attachment = attachments_[named->index];
+    if (array == nullptr || numpy == nullptr) return {};
+    if (!taken_.insert(attachment.bytes().data()).second) return {};
+    const PlainDtype* const dtype = numpy->dtype_named(array->dtype);
     if (dtype == nullptr || attachment.size() == 0) return {};
     std::uint64_t bytes = dtype->item_bytes;
-    for (const std::uint64_t extent : named->array.shape) {
+    for (const std::uint64_t extent : array->shape) {
       if (extent != 0 && bytes > std::numeric_limits<std::uint64_t>::max() / extent) return {};
       bytes *= extent;
     }
     if (bytes != attachment.size()) return {};
-    const std::vector<std::uint64_t> shape = named->array.shape;
-    attachment.set_array(std::move(named->array));
+    const std::vector<std::uint64_t> shape = array->shape;
     const nb::object memory = nb::cast(PyAttachment(std::move(attachment)));
     return numpy->view(memory, *dtype, shape);
   }
 
   Bytes rest_;
   std::uint64_t objects_;  // that may still be announced
-  const std::span<const rpc::Attachment> attachments_;
-  std::set<std::uint32_t> taken_;  // each once: what is copied cannot become more than came
+  const rpc::Payload& payload_;
+  std::set<const std::byte*> taken_;  // attachments, each once: what is copied cannot become more than came
 };
 
 }  // namespace
 
 nb::object decode_value(const rpc::Payload& payload) {
-  nb::object value = Decoder(payload.bytes(), payload.attachments()).run();
+  nb::object value = Decoder(payload).run();
   if (!value.is_valid()) PyErr_Clear();
   return value;
 }

@@ -1,10 +1,12 @@
+#include <bit>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "python/py_attachments.h"
 #include "python/py_numpy.h"
 #include "python/py_values.h"
-#include "rpc/attachments.h"
 #include "rpc/codec.h"
 #include "rpc/limits.h"
 
@@ -45,7 +47,7 @@ class View {
 
 class Encoder {
  public:
-  explicit Encoder(rpc::AttachedBody& out) : out_(out), body_(out.body) { body_.reserve(128); }
+  explicit Encoder(rpc::AttachedBody& out) : body_(out.body), scope_(out.attachments) { body_.reserve(128); }
 
   // The arguments, or the result.
   bool run(PyObject* value) {
@@ -214,10 +216,7 @@ class Encoder {
       attachment = lent(value, memory);
     }
     attachment.set_array(std::move(type));
-    const auto index = static_cast<std::uint32_t>(out_.attachments.size());
-    const ByteVector data = rpc::wire::encode_attachment_value(index, attachment.array());
-    out_.attachments.push_back(std::move(attachment));
-    return extension(data);
+    return extension(rpc::detail::pack_attachment(attachment));
   }
 
   bool extension(const ByteVector& data) {
@@ -263,8 +262,8 @@ class Encoder {
     return true;
   }
 
-  rpc::AttachedBody& out_;
   ByteVector& body_;
+  const rpc::detail::AttachmentScope scope_;  // pack_attachment() finds them here
   std::size_t copied_bytes_ = 0;
 };
 
