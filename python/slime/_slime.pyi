@@ -436,6 +436,11 @@ class ServiceProxy:
     def with_signature(self, signature: str) -> ServiceProxy:
         """As Peer.with_signature."""
 
+    def call_value(self, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
+        """
+        A call with values that need no Python to be encoded; None, and nothing was sent, for others.
+        """
+
     def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
