@@ -99,8 +99,17 @@ void ReleaseQueue::drain() {
   for (PinnedMemory* const each : all) delete each;  // may run Python, and come back here
 }
 
+void ReleaseQueue::have_waiter() {
+  const bool waited_for = [this] {
+    const std::lock_guard lock(mutex_);
+    return waited_for_;
+  }();
+  if (!waited_for) nb::module_::import_("slime._attachments").attr("start_releaser")();
+}
+
 bool ReleaseQueue::wait() {
   std::unique_lock lock(mutex_);
+  waited_for_ = true;
   changed_.wait(lock, [this] { return closed_ || !left_.empty(); });
   changed_.wait_for(lock, kReleaseDelay, [this] { return closed_; });
   return !closed_;
@@ -135,9 +144,14 @@ std::shared_ptr<const void> keep(PinnedMemory memory) {
 
 // -------------------------------------------------------------------------------------------------- sending
 
+rpc::Attachment lent(nb::handle object, nb::handle memory) {
+  ReleaseQueue::get().have_waiter();
+  return attachment_in(memory, PinnedMemory::of(object));
+}
+
 nb::bytes PyAttachedBody::add(nb::handle object, nb::handle memory, std::optional<std::string> dtype,
                               std::vector<std::uint64_t> shape) {
-  rpc::Attachment attachment = attachment_in(memory, PinnedMemory::of(object));
+  rpc::Attachment attachment = lent(object, memory);
   if (dtype && (dtype->empty() || dtype->size() > rpc::limits::kDtypeBytes ||
                 shape.size() > rpc::limits::kArrayDimensions))
     raise(Code::kInvalidArgument, "a dtype or a shape that is too long");
@@ -216,17 +230,20 @@ void PyAttachment::release_buffer(PyObject* self, Py_buffer* /*view*/) {
   --nb::inst_ptr<PyAttachment>(self)->exports_;
 }
 
-PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data) {
-  // As msgpack holds an extension value: its type, then its data.
-  std::string raw(1, static_cast<char>(rpc::detail::kAttachmentExtension));
-  raw.append(data.c_str(), data.size());
+bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out) {
   msgpack::object object;
   object.type = msgpack::type::EXT;
-  object.via.ext.ptr = raw.data();
-  object.via.ext.size = static_cast<std::uint32_t>(data.size());
+  object.via.ext.ptr = reinterpret_cast<const char*>(extension.data());
+  object.via.ext.size = static_cast<std::uint32_t>(extension.size() - 1);
   const rpc::detail::AttachmentScope scope(payload.attachments());
+  return rpc::detail::unpack_attachment(object, out);
+}
+
+PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data) {
+  std::string raw(1, static_cast<char>(rpc::detail::kAttachmentExtension));
+  raw.append(data.c_str(), data.size());
   rpc::Attachment out;
-  if (!rpc::detail::unpack_attachment(object, out))
+  if (!find_attachment(payload, as_bytes(raw), out))
     raise(Code::kInvalidArgument, "an attachment that did not come with this body");
   return PyAttachment(std::move(out));
 }

@@ -117,21 +117,21 @@ nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
   if (!wait_done(timeout)) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
   check(future_->status());
-  nb::object raw = future_->value();
-  nb::object value = raw;
-  if (decode_.is_valid()) {
-    try {
-      value = decode_(raw);
-    } catch (nb::python_error&) {
-      if (!value_.is_valid()) throw;
-      return value_;  // another thread has decoded it meanwhile, and dropped what this one looked for
-    }
+  nb::object raw;
+  nb::object value;
+  try {
+    raw = future_->value();
+    value = decode_.is_valid() ? decode_(raw) : raw;
+  } catch (nb::python_error&) {
+    if (!value_.is_valid()) throw;
+    return value_;  // another thread has decoded it meanwhile, and dropped what this one looked for
   }
   if (value_.is_valid()) return value_;
   value_ = value;
   // What it has become is all that holds what came beside it.
   if (decode_.is_valid() && nb::isinstance<PyPayload>(raw))
     nb::cast<PyPayload&>(raw).payload().drop_attachments();
+  future_->value_taken();
   return value;
 }
 

@@ -10,6 +10,7 @@
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
+#include "python/py_values.h"
 
 namespace slime::python {
 namespace {
@@ -48,6 +49,17 @@ Balance balance_from(std::string_view name) {
   if (name == "sticky") return Balance::kSticky;
   raise(Code::kInvalidArgument,
         "balance is \"round-robin\", \"least-in-flight\" or \"sticky\", not \"" + std::string(name) + "\"");
+}
+
+nb::object call_value(const PyServiceProxy& self, std::string_view method, nb::tuple arguments,
+                      std::optional<double> deadline) {
+  rpc::AttachedBody request;
+  if (!encode_value(arguments, request)) return nb::none();
+  const Nanos nanos = deadline_from(deadline);
+  Future<Payload> future = request.attachments.empty()
+                               ? self.proxy().call_raw(method, std::move(request.body), nanos)
+                               : self.proxy().call_attached(method, std::move(request), nanos);
+  return make_future(std::move(future), self.agent(), ReplyValue());
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
@@ -126,6 +138,11 @@ void bind_proxy(nb::module_& m) {
             return PyServiceProxy(self.proxy().with_signature(rpc::Signature(signature)), self.agent());
           },
           nb::arg("signature"), "As Peer.with_signature.")
+      .def("call_value", &call_value, nb::arg("method"), nb::arg("arguments"),
+           nb::arg("deadline") = nb::none(),
+           nb::sig("def call_value(self, method: str, arguments: tuple, deadline: float | None = None) "
+                   "-> Future | None"),
+           "A call with values that need no Python to be encoded; None, and nothing was sent, for others.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,

@@ -13,6 +13,7 @@
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
 #include "python/py_streams.h"
+#include "python/py_values.h"
 
 namespace slime::python {
 namespace {
@@ -37,6 +38,29 @@ class PyRequest {
   nb::object stream() const { return stream_of(taken_->request); }
   PyPayload take_payload() {
     return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
+  }
+  // Instead of take_payload(); None: they need Python to be decoded.
+  nb::object arguments() {
+    Payload& payload = taken_->request.payload();
+    nb::object value = decode_value(payload);
+    if (!value.is_valid() || !PyList_CheckExact(value.ptr())) return nb::none();
+    payload.release();
+    return value;
+  }
+  // False, and nothing was answered, for a value that needs Python to be encoded.
+  bool reply_value(nb::handle value) {
+    rpc::AttachedBody all;
+    if (!encode_value(value, all)) return false;
+    answer();
+    rpc::Request& request = taken_->request;
+    const nb::gil_scoped_release unlocked;
+    if (all.attachments.empty()) {
+      request.reply(std::move(all.body));
+    } else {
+      request.reply(std::move(all));
+    }
+    taken_->leave();
+    return true;
   }
   // `attached`: a PyAttachedBody or None.
   void reply(nb::handle body, nb::handle attached) {
@@ -278,6 +302,11 @@ void bind_rpc(nb::module_& m) {
       .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
            "The handler's end of the stream that it opened; None: it is a plain call, or over.")
       .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
+      .def("arguments", &PyRequest::arguments, nb::sig("def arguments(self) -> list | None"),
+           "The arguments, once; None: take_payload(), for what needs Python to be decoded.")
+      .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(),
+           nb::sig("def reply_value(self, value: typing.Any) -> bool"),
+           "False, and nothing was answered, for a value that needs Python to be encoded.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(), nb::arg("attached") = nb::none(),
            nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));

@@ -1,4 +1,5 @@
 #include "python/binding.h"
+#include "python/py_values.h"
 
 NB_MODULE(_slime, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
@@ -11,5 +12,6 @@ NB_MODULE(_slime, m) {
   slime::python::bind_agent(m);
   slime::python::bind_rpc(m);
   slime::python::bind_attachments(m);
+  slime::python::bind_values(m);
   slime::python::bind_cache(m);
 }

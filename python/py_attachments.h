@@ -22,6 +22,8 @@ class ReleaseQueue {
   void push(std::unique_ptr<PinnedMemory> memory) noexcept;
   // Thread: holds the GIL.
   void drain();
+  // Sees to it that somebody waits. Thread: holds the GIL.
+  void have_waiter();
   // Waits until there is something that nobody else has taken for a while; false once closed. Thread: any,
   // without the GIL.
   bool wait();
@@ -31,11 +33,16 @@ class ReleaseQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<PinnedMemory*> left_;
+  bool waited_for_ = false;
   bool closed_ = false;
 };
 
 // Keeps it until the last copy of the keeper is gone, on whichever thread that is.
 std::shared_ptr<const void> keep(PinnedMemory memory);
+
+// An object's memory, to be sent. `memory`: the MemoryRegion or the received Attachment that the object lies
+// in, which is lent as it is; or None. Thread: holds the GIL.
+rpc::Attachment lent(nb::handle object, nb::handle memory);
 
 // _slime.AttachedBody: what goes beside a body that Python has encoded. Thread: holds the GIL.
 class PyAttachedBody {
@@ -77,7 +84,9 @@ class PyAttachment {
   bool released_ = false;
 };
 
-// The attachment that an extension value stands for.
+// The attachment that an extension value stands for, of which msgpack has the type, then the data. False:
+// none that came with this payload.
+bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out);
 PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data);
 
 }  // namespace slime::python

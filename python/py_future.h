@@ -24,6 +24,8 @@ class AnyFuture {
   virtual Status status() = 0;
   // The value; only when done and OK. Thread: holds the GIL. May be asked again.
   virtual nb::object value() = 0;
+  // The value has become somebody's: what it was made of may go.
+  virtual void value_taken() {}
 };
 
 // Convert: T& -> nb::object, called with the GIL held.
@@ -37,6 +39,9 @@ class FutureOf final : public AnyFuture {
   void on_done(Task task) override { future_.on_done(std::move(task)); }
   Status status() override { return taken().status(); }
   nb::object value() override { return convert_(*taken()); }
+  void value_taken() override {
+    if constexpr (requires(Convert & convert) { convert.value_taken(); }) convert_.value_taken();
+  }
 
  private:
   Result<T>& taken() {

@@ -122,7 +122,6 @@ def _pack_beside(value: Any) -> Tuple[bytes, _slime.AttachedBody]:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"cannot be sent: {error}") from error
-    _Releaser.start()
     return body, beside
 
 
@@ -257,6 +256,10 @@ def _found(code: int, data: bytes) -> Any:
 def unpack(payload: Any) -> Any:
     """InvalidArgument for bytes that are not one msgpack value, or name attachments that are none. The payload keeps
     its attachments, besides the views of them that are in the value: drop_attachments()."""
+    if isinstance(payload, _slime.Payload):
+        value = _slime.decode_value(payload)
+        if value is not NotImplemented:
+            return value
     try:
         return _codec.unpack(payload, _found)
     except _Beside:
@@ -387,5 +390,6 @@ class _Releaser:
         cls._thread = None
 
 
+start_releaser = _Releaser.start
 close = _Releaser.close
 os.register_at_fork(after_in_child=_Releaser._after_fork)

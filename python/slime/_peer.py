@@ -34,6 +34,12 @@ class Peer(_slime.Peer):
         where they lie, and must not change until the call has ended well; those of the result are read into the array,
         tensor or region `into`, or the list of them, in their order. `metadata` travels along, besides that of
         with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
+        if into is None and not metadata and not (timing or self._timing or self._metadata):
+            # What most calls are, and have: no Python is needed to send them.
+            if not self.agent.client_interceptors:
+                future = _slime.call_value(self, service, method, arguments, deadline)
+                if future is not None:
+                    return future
         begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, deadline, into)
         return _interceptors.begin_call(self, "call", (service, method), begin, metadata, timing)
 

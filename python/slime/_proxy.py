@@ -65,6 +65,10 @@ class Providers:
 
     def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
         proxy = self._repeating(method)
+        if not (self._metadata or self._timing or self.agent.client_interceptors):
+            future = proxy.call_value(method, arguments, deadline)
+            if future is not None:
+                return future
         begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, deadline)
         return _interceptors.begin_call(self, "call", (service, method), begin)
 

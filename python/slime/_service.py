@@ -128,11 +128,14 @@ class _Method:
         """What the arguments go to. None: the request has its answer."""
         return self.streaming.opened(request, self.function) if self.streaming else self.function
 
-    def arguments(self, payload: _slime.Payload) -> list:
+    def arguments(self, request: Any) -> list:
         if self.raw:
-            return [memoryview(payload)]
-        arguments = _attachments.unpack(payload)
-        payload.drop_attachments()
+            return [memoryview(request.take_payload())]
+        arguments = request.arguments()
+        if arguments is None:
+            payload = request.take_payload()
+            arguments = _attachments.unpack(payload)
+            payload.drop_attachments()
         self.check(arguments)
         return arguments
 
@@ -213,6 +216,9 @@ class _Watched:
             return False
         return True
 
+    def reply_value(self, value: Any) -> bool:
+        return False  # what it says is for reply()
+
     def reply(self, body: Any, attached: Any = None) -> None:
         error = self._after(None)
         if error is None:
@@ -290,7 +296,7 @@ class Server:
         if isinstance(request, _Watched) and not request.let_in(call):
             return
         try:
-            arguments = handler.arguments(request.take_payload())
+            arguments = handler.arguments(request)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
             request.fail(Code.INVALID_ARGUMENT, text, False)
@@ -354,8 +360,11 @@ class Server:
             del self._tasks[number]
 
     def _answer(self, request: Any, value: Any) -> None:
+        handler = self._methods[request.method]
+        if not handler.raw and request.reply_value(value):
+            return
         try:
-            body, beside = self._methods[request.method].result(value)
+            body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
             request.fail(Code.INTERNAL, f"the result of {self.name}.{request.method} {why}", True)

@@ -436,6 +436,11 @@ class ServiceProxy:
     def with_signature(self, signature: str) -> ServiceProxy:
         """As Peer.with_signature."""
 
+    def call_value(self, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
+        """
+        A call with values that need no Python to be encoded; None, and nothing was sent, for others.
+        """
+
     def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
@@ -521,6 +526,16 @@ class Request:
     def take_payload(self) -> Payload:
         """The encoded arguments, once."""
 
+    def arguments(self) -> list | None:
+        """
+        The arguments, once; None: take_payload(), for what needs Python to be decoded.
+        """
+
+    def reply_value(self, value: Any) -> bool:
+        """
+        False, and nothing was answered, for a value that needs Python to be encoded.
+        """
+
     def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
 
     def fail(self, code: Code, text: str, executed: bool) -> None: ...
@@ -599,6 +614,16 @@ class Attachment:
     def __exit__(self, *args: Any) -> None: ...
 
     def __repr__(self) -> str: ...
+
+def call_value(peer: Peer, service: str, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
+    """
+    A call with values that need no Python to be encoded; None, and nothing was sent, for others.
+    """
+
+def decode_value(payload: Payload) -> Any:
+    """
+    The value, if it needs no Python to be decoded; NotImplemented for others and for what is none.
+    """
 
 class CacheClient:
     """One cache, seen from one agent."""

@@ -335,8 +335,8 @@ TEST_CASE("a live provider describes the service") {
   auto caller = test::start(options_for(registry, "caller"));
   const auto info = take(caller->proxy("who").describe().wait(kSoon));
   CHECK(info.name == "who");
-  REQUIRE(info.methods.size() == 4);
-  CHECK(info.methods[3].doc == "Who answers.");
+  REQUIRE(info.methods.size() == 5);
+  CHECK(info.methods[4].doc == "Who answers.");
 }
 
 TEST_CASE("a cancelled call ends, whether a provider has it or none is there") {

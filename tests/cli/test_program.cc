@@ -275,7 +275,7 @@ TEST_CASE("call reports the error of a method, of a missing one, and of wrong ar
   const Outcome missing = run({"call", served.address(), "test.calc.divide"});
   CHECK(missing.exit_code == 1);
   CHECK(contains(missing.text, "slime call: not_found: "));
-  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse()\n"));
+  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
   const Outcome wrong = run({"call", served.address(), "test.calc.add", "\"x\"", "2"});
   CHECK(wrong.exit_code != 0);
   CHECK(contains(wrong.text, "invalid_argument: "));
@@ -300,7 +300,8 @@ TEST_CASE("services shows what a peer serves, as a table") {
         "SERVICE    METHOD  PARAMETERS        RESULT  DOC\n"
         "test.calc  add     (a: int, b: int)  int     The sum.\n"
         "test.calc  hang    (...)             any\n"
-        "test.calc  refuse  ()                int\n");
+        "test.calc  refuse  ()                int\n"
+        "test.calc  same    (body: raw)       raw\n");
 }
 
 TEST_CASE("services shows the same as one JSON object") {
@@ -383,7 +384,7 @@ TEST_CASE("call, services and stubs find any live provider of a service") {
   const Outcome missing = run({"call", "--service", "test.calc", "divide"}, ctrl);
   CHECK(missing.exit_code == 1);
   CHECK(contains(missing.text, "slime call: not_found: "));
-  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse()\n"));
+  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
   const Outcome none = run({"call", "--service", "nothing", "add", "--deadline", "5"}, ctrl);
   CHECK(none.exit_code == 1);
   CHECK(contains(none.text,
@@ -407,7 +408,7 @@ TEST_CASE("services without a peer shows who serves what in the scope") {
   CHECK(table.exit_code == 0);
   CHECK(table.text ==
         "SERVICE    PROVIDERS  METHODS\n"
-        "test.calc  one,two    add,hang,refuse\n");
+        "test.calc  one,two    add,hang,refuse,same\n");
   const Outcome machine = run({"services", "--ctrl", registry.url(), "--json"});
   const json parsed = json::parse(machine.text, nullptr, false);
   REQUIRE(parsed.is_object());
@@ -418,7 +419,7 @@ TEST_CASE("services without a peer shows who serves what in the scope") {
   REQUIRE(providers.size() == 2);
   CHECK(providers[0]["peer"] == "one");
   CHECK(providers[1]["address"] == two.address());
-  CHECK(providers[1]["methods"] == json::array({"add", "hang", "refuse"}));
+  CHECK(providers[1]["methods"] == json::array({"add", "hang", "refuse", "same"}));
   const Outcome empty = run({"services", "--ctrl", registry.url(), "--scope", "other"});
   CHECK(empty.text == "no services in scope other\n");
   CHECK(run({"services", "--ctrl", "http://127.0.0.1:1"}).exit_code == 1);

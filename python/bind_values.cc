@@ -1,0 +1,47 @@
+#include "agent/peer_agent.h"
+#include "python/py_agent.h"
+#include "python/py_attachments.h"
+#include "python/py_call.h"
+#include "python/py_values.h"
+
+namespace slime::python {
+namespace {
+
+nb::object call_value(const PyPeer& self, std::string_view service, std::string_view method,
+                      nb::tuple arguments, std::optional<double> deadline) {
+  rpc::AttachedBody request;
+  if (!encode_value(arguments, request)) return nb::none();
+  const Nanos nanos = deadline_from(deadline);
+  Future<Payload> future = request.attachments.empty()
+                               ? self.peer().call_raw(service, method, std::move(request.body), nanos)
+                               : self.peer().call_attached(service, method, std::move(request), nanos);
+  return make_future(std::move(future), self.agent(), ReplyValue());
+}
+
+}  // namespace
+
+nb::object ReplyValue::operator()(rpc::Payload& payload) {
+  if (!kept_) kept_ = std::make_shared<rpc::Payload>(std::move(payload));
+  const std::shared_ptr<rpc::Payload> kept = kept_;
+  nb::object value = decode_value(*kept);
+  if (value.is_valid()) return value;
+  return nb::module_::import_("slime._attachments").attr("unpack_reply")(nb::cast(PyPayload(kept)));
+}
+
+void bind_values(nb::module_& m) {
+  m.def("call_value", &call_value, nb::arg("peer"), nb::arg("service"), nb::arg("method"),
+        nb::arg("arguments"), nb::arg("deadline") = nb::none(),
+        nb::sig("def call_value(peer: Peer, service: str, method: str, arguments: tuple, "
+                "deadline: float | None = None) -> Future | None"),
+        "A call with values that need no Python to be encoded; None, and nothing was sent, for others.");
+  m.def(
+      "decode_value",
+      [](const PyPayload& payload) -> nb::object {
+        nb::object value = decode_value(payload.payload());
+        return value.is_valid() ? value : nb::borrow(Py_NotImplemented);
+      },
+      nb::arg("payload"), nb::sig("def decode_value(payload: Payload) -> typing.Any"),
+      "The value, if it needs no Python to be decoded; NotImplemented for others and for what is none.");
+}
+
+}  // namespace slime::python
