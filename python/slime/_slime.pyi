@@ -372,11 +372,11 @@ class Peer:
     def recv(self, tag: int, deadline: float | None = None) -> Future:
         """The next message with this tag, as bytes."""
 
-    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """
         Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
         `metadata` has keys, values, and whether the call may be made without; with `timing` the future tells
-        where the time went.
+        where the time went. `as_bytes`: they are no msgpack, but for a method of bytes.
         """
 
     def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
@@ -384,10 +384,10 @@ class Peer:
         As call_raw, with what goes beside the arguments, and memory for what comes beside the result.
         """
 
-    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None) -> Future:
+    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """
-        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata` and
-        `timing` as of call_raw; the time is that until it had left.
+        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata`, 
+        `timing` and `as_bytes` as of call_raw; the time is that until it had left.
         """
 
     def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> tuple[StreamEnd, Future]:
@@ -441,13 +441,13 @@ class ServiceProxy:
         A call with values that need no Python to be encoded; None, and nothing was sent, for others.
         """
 
-    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
     def call_attached(self, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """As Peer.call_attached."""
 
-    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None) -> Future:
+    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """As Peer.one_way_raw."""
 
 def dump() -> str:
