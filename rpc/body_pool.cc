@@ -1,12 +1,21 @@
 #include "rpc/body_pool.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "rpc/limits.h"
 
 namespace slime::rpc {
 namespace {
+
+constexpr std::size_t kHugePage = 2 << 20;
 
 struct Pool {
   Pool() { bodies.reserve(limits::kPooledBodies); }
@@ -26,6 +35,62 @@ Pool* pool_of_thread() {
   return &pool;
 }
 
+// Of the whole process.
+class LargeBodies {
+ public:
+  // One that is large enough, and not far larger; of several the one that came last, which may be in the
+  // caches. Without memory: there is none.
+  ByteVector take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto best = kept_.rend();
+    for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
+      const std::size_t room = at->capacity();
+      if (room < bytes || room / 2 > bytes || (best != kept_.rend() && room >= best->capacity())) continue;
+      best = at;
+      if (room - bytes <= bytes / 8) break;
+    }
+    if (best == kept_.rend()) return {};
+    ByteVector out = std::move(*best);
+    kept_.erase(std::next(best).base());
+    bytes_ -= out.capacity();
+    return out;
+  }
+  // The oldest go when there are too many; they are freed when the lock is not held.
+  void give(ByteVector&& body) noexcept {
+    std::vector<ByteVector> gone;
+    body.clear();
+    const std::lock_guard lock(mutex_);
+    bytes_ += body.capacity();
+    kept_.push_back(std::move(body));
+    auto first = kept_.begin();
+    for (; bytes_ > limits::kLargeBodiesBytes; ++first) bytes_ -= first->capacity();
+    gone.assign(std::make_move_iterator(kept_.begin()), std::make_move_iterator(first));
+    kept_.erase(kept_.begin(), first);
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<ByteVector> kept_;
+  std::uint64_t bytes_ = 0;
+};
+
+LargeBodies& large_bodies() {
+  static constinit PerProcess<LargeBodies> all;
+  return all.get();
+}
+
+// A fault for each 4 KiB takes three times as long as one for each 2 MiB with all that it clears.
+void wish_for_huge_pages(ByteVector& body) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + body.capacity()) / kHugePage * kHugePage;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
 }  // namespace
 
 ByteVector take_body() {
@@ -40,12 +105,37 @@ ByteVector take_body() {
   return out;
 }
 
+ByteVector take_body(std::size_t bytes) {
+  if (bytes <= limits::kSmallBody) return take_body();
+  ByteVector out;
+  if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
+  if (bytes <= out.capacity()) return out;
+  out.reserve(bytes);
+  wish_for_huge_pages(out);
+  return out;
+}
+
+void grow_body(ByteVector& body, std::size_t bytes) {
+  const std::size_t whole = body.size() + bytes;
+  if (whole <= body.capacity()) return;
+  ByteVector larger = take_body(std::max(whole, 2 * body.size()));
+  larger.assign(body.begin(), body.end());
+  body.swap(larger);
+  give_body(std::move(larger));
+}
+
 void give_body(ByteVector&& body) noexcept {
+  if (body.capacity() >= limits::kLargeBody) {
+    if (body.capacity() <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
+    return;
+  }
   if (body.capacity() < limits::kSmallBody || body.capacity() > limits::kPooledBodyBytes) return;
   Pool* const pool = pool_of_thread();
   if (pool == nullptr || pool->bodies.size() >= limits::kPooledBodies) return;
   body.clear();
   pool->bodies.push_back(std::move(body));
 }
+
+std::uint64_t kept_body_bytes() { return large_bodies().bytes(); }
 
 }  // namespace slime::rpc
