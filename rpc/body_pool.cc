@@ -1,7 +1,5 @@
 #include "rpc/body_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -14,8 +12,6 @@
 
 namespace slime::rpc {
 namespace {
-
-constexpr std::size_t kHugePage = 2 << 20;
 
 struct Pool {
   Pool() { bodies.reserve(limits::kPooledBodies); }
@@ -83,14 +79,6 @@ LargeBodies& large_bodies() {
   return all.get();
 }
 
-// A fault for each 4 KiB takes three times as long as one for each 2 MiB with all that it clears.
-void wish_for_huge_pages(ByteVector& body) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
-  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t last = (begin + body.capacity()) / kHugePage * kHugePage;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-}
-
 }  // namespace
 
 ByteVector take_body() {
@@ -109,9 +97,7 @@ ByteVector take_body(std::size_t bytes) {
   if (bytes <= limits::kSmallBody) return take_body();
   ByteVector out;
   if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
-  if (bytes <= out.capacity()) return out;
   out.reserve(bytes);
-  wish_for_huge_pages(out);
   return out;
 }
 
