@@ -182,9 +182,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::uint64_t next_done = 0;
     std::vector<transport::Copy> copies;
     std::uint64_t copied_bytes = 0;  // of these
-    Handle call;     // of ours, whose reply it is
-    Handle served;   // of the peer's, whose request it is
-    Status aborted;  // nobody wants it any more
+    Handle call;                     // of ours, whose reply it is
+    Handle served;                   // of the peer's, whose request it is
+    Status aborted;                  // nobody wants it any more
     PullHandler handler;
   };
 
