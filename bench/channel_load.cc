@@ -120,7 +120,7 @@ class CallLoad final : public ChannelLoad {
   }
   bool check(std::uint32_t i) override {
     const auto value = rpc::decode_value<ByteVector>(replies_[i].bytes());
-    return value && *value == payloads_[i];
+    return value && same_bytes(*value, payloads_[i]);
   }
 
   std::vector<ByteVector> payloads_;

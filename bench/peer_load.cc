@@ -60,7 +60,7 @@ class Calls final : public Load {
     return load<ByteVector>(
         static_cast<std::uint32_t>(payloads_.size()), span, out,
         [&](std::uint32_t i) { return peer_.call<ByteVector>("bench", "echo", payloads_[i]); },
-        [&](std::uint32_t i, const ByteVector& reply) { return reply == payloads_[i]; });
+        [&](std::uint32_t i, const ByteVector& reply) { return same_bytes(reply, payloads_[i]); });
   }
 
  private:

@@ -1,8 +1,13 @@
 #include "rpc/body_pool.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "rpc/limits.h"
 
 namespace slime::rpc {
@@ -26,6 +31,54 @@ Pool* pool_of_thread() {
   return &pool;
 }
 
+// Of the whole process.
+class LargeBodies {
+ public:
+  // One that is large enough, and not far larger; of several the one that came last, which may be in the
+  // caches. Without memory: there is none.
+  ByteVector take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto best = kept_.rend();
+    for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
+      const std::size_t room = at->capacity();
+      if (room < bytes || room / 2 > bytes || (best != kept_.rend() && room >= best->capacity())) continue;
+      best = at;
+      if (room - bytes <= bytes / 8) break;
+    }
+    if (best == kept_.rend()) return {};
+    ByteVector out = std::move(*best);
+    kept_.erase(std::next(best).base());
+    bytes_ -= out.capacity();
+    return out;
+  }
+  // The oldest go when there are too many; they are freed when the lock is not held.
+  void give(ByteVector&& body) noexcept {
+    std::vector<ByteVector> gone;
+    body.clear();
+    const std::lock_guard lock(mutex_);
+    bytes_ += body.capacity();
+    kept_.push_back(std::move(body));
+    auto first = kept_.begin();
+    for (; bytes_ > limits::kLargeBodiesBytes; ++first) bytes_ -= first->capacity();
+    gone.assign(std::make_move_iterator(kept_.begin()), std::make_move_iterator(first));
+    kept_.erase(kept_.begin(), first);
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<ByteVector> kept_;
+  std::uint64_t bytes_ = 0;
+};
+
+LargeBodies& large_bodies() {
+  static constinit PerProcess<LargeBodies> all;
+  return all.get();
+}
+
 }  // namespace
 
 ByteVector take_body() {
@@ -40,12 +93,35 @@ ByteVector take_body() {
   return out;
 }
 
+ByteVector take_body(std::size_t bytes) {
+  if (bytes <= limits::kSmallBody) return take_body();
+  ByteVector out;
+  if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
+  out.reserve(bytes);
+  return out;
+}
+
+void grow_body(ByteVector& body, std::size_t bytes) {
+  const std::size_t whole = body.size() + bytes;
+  if (whole <= body.capacity()) return;
+  ByteVector larger = take_body(std::max(whole, 2 * body.size()));
+  larger.assign(body.begin(), body.end());
+  body.swap(larger);
+  give_body(std::move(larger));
+}
+
 void give_body(ByteVector&& body) noexcept {
+  if (body.capacity() >= limits::kLargeBody) {
+    if (body.capacity() <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
+    return;
+  }
   if (body.capacity() < limits::kSmallBody || body.capacity() > limits::kPooledBodyBytes) return;
   Pool* const pool = pool_of_thread();
   if (pool == nullptr || pool->bodies.size() >= limits::kPooledBodies) return;
   body.clear();
   pool->bodies.push_back(std::move(body));
 }
+
+std::uint64_t kept_body_bytes() { return large_bodies().bytes(); }
 
 }  // namespace slime::rpc

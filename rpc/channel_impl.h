@@ -181,9 +181,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::size_t next_part = 0;  // the same once the piece under way has come
     std::uint64_t next_done = 0;
     std::vector<transport::Copy> copies;
-    Handle call;     // of ours, whose reply it is
-    Handle served;   // of the peer's, whose request it is
-    Status aborted;  // nobody wants it any more
+    std::uint64_t copied_bytes = 0;  // of these
+    Handle call;                     // of ours, whose reply it is
+    Handle served;                   // of the peer's, whose request it is
+    Status aborted;                  // nobody wants it any more
     PullHandler handler;
   };
 
@@ -326,6 +327,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status pull(const wire::Frame& frame, Handle call, Handle served, PullHandler handler);
   Status pull_body(Pull& pull, Bytes offer, Status& refusal);
   Status admit_bytes(Pull& pull, std::uint64_t bytes);
+  Status make_body(Pull& pull);
+  void note_active(const Pull& pull, bool active);
   Status register_part(Pull& pull, Pull::Part& part, MutableBytes to);
   void erase_pull(std::list<Pull>::iterator pull);
   Status give_back(const wire::Frame& frame);
@@ -445,6 +448,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;
   std::size_t active_pulls_ = 0;
+  std::uint64_t active_pull_bytes_ = 0;
   std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced
   std::unordered_map<std::uint64_t, Destinations> into_;  // of calls that named some
   std::uint64_t into_numbers_ = 0;

@@ -42,14 +42,19 @@ Status ChannelImpl::pull_body(Pull& pull, Bytes bytes, Status& refusal) {
   const std::uint64_t length = offer->length_bytes;
   refusal = admit_bytes(pull, length);
   if (!refusal.ok()) return {};
-  pull.body = Buffer(length);
-  if (pull.body.data() == nullptr) {
-    refusal = Status(Code::kResourceExhausted, str("no memory for a payload of ", length, " bytes"));
-    return {};
-  }
   pull.parts.push_back({.remote = *remote, .length_bytes = length});
-  refusal = register_part(pull, pull.parts.back(), {pull.body.data(), pull.body.size()});
   return {};
+}
+
+// Memory for a body is taken when it is about to be read: until then another one may use what is kept.
+Status ChannelImpl::make_body(Pull& pull) {
+  Pull::Part& part = pull.parts[pull.part];
+  if (part.local != nullptr) return {};
+  pull.body = Buffer(part.length_bytes);
+  if (pull.body.data() == nullptr) {
+    return Status(Code::kResourceExhausted, str("no memory for a payload of ", part.length_bytes, " bytes"));
+  }
+  return register_part(pull, part, {pull.body.data(), pull.body.size()});
 }
 
 // All pulls together may announce no more than one payload may have; memory is touched as bytes arrive.
@@ -74,6 +79,7 @@ Status ChannelImpl::register_part(Pull& pull, Pull::Part& part, MutableBytes to)
 
 void ChannelImpl::Pull::prepare() {
   copies.clear();
+  copied_bytes = 0;
   std::uint64_t room = limits::kPullBytes;
   next_part = part;
   next_done = done;
@@ -83,6 +89,7 @@ void ChannelImpl::Pull::prepare() {
     copies.push_back(
         {from.local, from.local_offset + next_done, &from.remote, from.remote_offset + next_done, length});
     room -= length;
+    copied_bytes += length;
     next_done += length;
     if (next_done < from.length_bytes) continue;
     ++next_part;
@@ -91,19 +98,21 @@ void ChannelImpl::Pull::prepare() {
 }
 
 void ChannelImpl::post_pulls() {
-  while (!waiting_pulls_.empty() && active_pulls_ < limits::kMaxActivePulls && !endpoint_closing_) {
+  while (!waiting_pulls_.empty() && active_pulls_ < limits::kMaxActivePulls &&
+         active_pull_bytes_ < limits::kActivePullBytes && !endpoint_closing_) {
     Pull& pull = *waiting_pulls_.front();
     waiting_pulls_.pop_front();
-    if (!pull.aborted.ok()) {
-      end_pull(pull.self, pull.aborted);
+    Status begun = pull.aborted.ok() ? make_body(pull) : pull.aborted;
+    if (!begun.ok()) {
+      end_pull(pull.self, std::move(begun));
       continue;
     }
     pull.prepare();
     pull.deadline = kNever;
-    ++active_pulls_;
+    note_active(pull, true);
     const Status status = endpoint_->read(pull.copies, pull);
     if (status.ok()) continue;
-    --active_pulls_;
+    note_active(pull, false);
     if (status.code() == Code::kResourceExhausted) {
       waiting_pulls_.push_front(&pull);  // on_ready comes back here
       return;
@@ -112,9 +121,19 @@ void ChannelImpl::post_pulls() {
   }
 }
 
+void ChannelImpl::note_active(const Pull& pull, bool active) {
+  if (active) {
+    ++active_pulls_;
+    active_pull_bytes_ += pull.copied_bytes;
+  } else {
+    --active_pulls_;
+    active_pull_bytes_ -= pull.copied_bytes;
+  }
+}
+
 void ChannelImpl::Pull::complete(Status status) noexcept {
   const Scope scope(channel, true);
-  --channel.active_pulls_;
+  channel.note_active(*this, false);
   channel.on_pulled(*this, std::move(status));
 }
 
@@ -122,7 +141,7 @@ void ChannelImpl::on_pulled(Pull& pull, Status status) {
   // A broken endpoint ends everything in on_closed, which follows.
   if (closed_ || endpoint_closing_ || (!status.ok() && !endpoint_->error().ok())) return;
   if (status.ok()) {
-    for (const transport::Copy& copy : pull.copies) counters_.pulled_bytes += copy.length_bytes;
+    counters_.pulled_bytes += pull.copied_bytes;
     pull.part = pull.next_part;
     pull.done = pull.next_done;
     if (pull.complete_parts() && pull.aborted.ok() && pull.attached && pull.result == nullptr) {

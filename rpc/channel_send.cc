@@ -43,8 +43,9 @@ Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
     return Status(Code::kInvalidArgument, str("a payload of ", body.size(), " bytes: ", options_.peer_name,
                                               " takes at most ", limit));
   }
+  const auto use = body.size() < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
   auto region = device_.register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
-                                        transport::MemoryKind::kHost, transport::Use::kOnce);
+                                        transport::MemoryKind::kHost, use);
   if (!region) return std::move(region).error().with_context("lending a payload");
   if (lent.generation == 0) {
     const auto handle = lent_.insert(Lent());
@@ -74,7 +75,9 @@ void ChannelImpl::release_lent(Handle lent) {
   auto record = lent_.take(lent);
   if (!record) return;
   record->close();
-  if (record->stream != nullptr) message_released(*record->stream, record->bytes.size());
+  const std::size_t length = record->bytes.size();
+  give_body(std::move(record->bytes));
+  if (record->stream != nullptr) message_released(*record->stream, length);
   if (record->one_way.generation != 0) one_way_done(record->one_way, record->one_way_answered);
 }
 

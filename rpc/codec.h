@@ -45,6 +45,8 @@ class ByteSink {
     if (size == 1) {  // most of what is packed are tags
       out_.push_back(*first);
     } else {
+      if (size >= limits::kLargeBody) [[unlikely]]
+        grow_body(out_, size);
       out_.insert(out_.end(), first, first + size);
     }
   }
@@ -258,7 +260,8 @@ ByteVector pack_value(const T& value) {
 // alike.
 class FlatReader {
  public:
-  explicit FlatReader(Bytes bytes) : rest_(bytes) {}
+  // `kept`: bytes are read into memory of large bodies, which goes back there (give_body).
+  explicit FlatReader(Bytes bytes, bool kept = false) : rest_(bytes), kept_(kept) {}
 
   template <class T>
   static constexpr bool kCharacter =
@@ -283,6 +286,8 @@ class FlatReader {
   bool read(ByteVector& out) {
     Bytes bytes;
     if (!read(bytes)) return false;
+    if (kept_ && bytes.size() >= limits::kLargeBody) [[unlikely]]
+      out = take_body(bytes.size());
     out.assign(bytes.begin(), bytes.end());
     return true;
   }
@@ -306,20 +311,31 @@ class FlatReader {
   bool integer(std::uint64_t& value, bool& negative);
 
   Bytes rest_;
+  const bool kept_;
 };
 
-// The arguments of a request, if all are flat and there; else nothing, and decode_arguments() says why.
+// The arguments of a request, if all are flat and there; else nothing, and decode_arguments() says why. They
+// are for give_value().
 template <class... T>
 std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   std::optional<std::tuple<T...>> out;
   if constexpr ((FlatReader::kReads<T> && ...)) {
-    FlatReader reader(bytes);
+    FlatReader reader(bytes, true);
     if (!reader.array(sizeof...(T))) return out;
     out.emplace();
     if (!std::apply([&](T&... each) { return (reader.read(each) && ...); }, *out) || !reader.done())
       out.reset();
   }
   return out;
+}
+
+// Nobody wants the value any more: memory of large ones is kept.
+template <class T>
+void give_value(T& value) noexcept {
+  if constexpr (std::is_same_v<T, ByteVector>) {
+    if (value.capacity() >= limits::kLargeBody) [[unlikely]]
+      give_body(std::move(value));
+  }
 }
 
 }  // namespace detail

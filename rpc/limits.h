@@ -41,6 +41,9 @@ inline constexpr std::size_t kTracestateBytes = 512;
 inline constexpr std::uint64_t kPullBytes = 16 << 20;
 // Reads of one channel under way. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not worth this.
 inline constexpr std::size_t kMaxActivePulls = 8;
+// They begin one more only while those under way have less than this to read: enough for any link, and what
+// is read lies in the caches when it is used.
+inline constexpr std::uint64_t kActivePullBytes = 32 << 20;
 
 // Messages that one end of a stream takes before its user has read any, and the bytes of them that it reads
 // out of the peer's memory, or keeps in its own for the peer; a larger one goes alone.
@@ -54,8 +57,9 @@ inline constexpr std::size_t kMaxAttachments = 1024;
 // Where all of a body does not fit into one message, those up to this travel inside of it all the same: for
 // so few bytes a registration and a read cost more than two copies.
 inline constexpr std::size_t kInlineAttachmentBytes = 512;
-// Attachments of at least this are lent as memory that may be read more than once: the peer asks where it
-// lies, and the kernel copies, which over shm beats the rings from about here on.
+// Bodies and attachments of at least this are lent as memory that may be read more than once: the peer asks
+// where it lies, and the kernel copies, which over shm beats the rings from about here on, and needs nothing
+// of their owner meanwhile.
 inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
 // What is received and has at least this lies in blocks of its own, of which so many bytes are kept for the
 // next.
@@ -82,6 +86,10 @@ inline constexpr std::size_t kSmallBody = 256;
 // Bodies that one thread keeps for the next ones, and the largest: what goes eagerly is no larger by default.
 inline constexpr std::size_t kPooledBodies = 64;
 inline constexpr std::size_t kPooledBodyBytes = 8 * 1024;
+// Large bodies that the process keeps, all together: fresh pages cost more than the bytes that come into
+// them.
+inline constexpr std::size_t kLargeBody = 64 * 1024;
+inline constexpr std::uint64_t kLargeBodiesBytes = 64 << 20;
 
 // msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
 inline constexpr std::size_t kMsgpackDepth = 64;

@@ -11,27 +11,44 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "rpc/attachment.h"
+#include "rpc/limits.h"
 #include "transport/endpoint.h"
 
 namespace slime::rpc {
 
+namespace detail {
+// Memory of the process's own that is kept for the next (received.h). Null: there is none.
+std::byte* take_block(std::size_t length_bytes);
+void give_block(std::byte* block) noexcept;
+
+struct FreeBuffer {
+  void operator()(std::byte* data) const {
+    if (size < limits::kReceivedBlockBytes) {
+      std::free(data);
+    } else {
+      give_block(data);
+    }
+  }
+  std::size_t size = 0;
+};
+}  // namespace detail
+
 // Memory for bytes that are about to come in. Not zeroed: pages of a large one exist only once they are
-// written, so what a peer announces costs nothing until it arrives.
+// written, or have been kept, so what a peer announces costs nothing until it arrives.
 class Buffer {
  public:
   Buffer() = default;
   // data() is null when there is no memory.
-  explicit Buffer(std::size_t size) : data_(static_cast<std::byte*>(std::malloc(size))), size_(size) {}
+  explicit Buffer(std::size_t size)
+      : data_(size < limits::kReceivedBlockBytes ? static_cast<std::byte*>(std::malloc(size))
+                                                 : detail::take_block(size),
+              detail::FreeBuffer{size}) {}
 
   [[nodiscard]] std::byte* data() const { return data_.get(); }
-  [[nodiscard]] std::size_t size() const { return data_ ? size_ : 0; }
+  [[nodiscard]] std::size_t size() const { return data_ ? data_.get_deleter().size : 0; }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
 // What a payload with attachments holds on to instead of a receive slot.

@@ -5,7 +5,6 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <new>
 #include <optional>
 
 #include "base/fork.h"
@@ -47,9 +46,10 @@ class Pool {
   std::optional<Block> take(std::size_t length) {
     const std::lock_guard lock(mutex_);
     auto best = kept_.end();
+    // Of several the one that was used last, which may be in the caches.
     for (auto at = kept_.begin(); at != kept_.end(); ++at) {
       const bool fits = at->size >= length && at->size / 2 <= round_up(length, kStep);
-      if (fits && (best == kept_.end() || at->size < best->size)) best = at;
+      if (fits && (best == kept_.end() || at->size <= best->size)) best = at;
     }
     if (best == kept_.end()) return std::nullopt;
     const Block out = *best;
@@ -58,11 +58,13 @@ class Pool {
     return out;
   }
   // The oldest go when there are too many.
-  void give(Block block) {
+  void give(std::byte* data) {
     std::list<Block> gone;
     {
       const std::lock_guard lock(mutex_);
-      in_use_.erase(block.data);
+      const auto in_use = in_use_.extract(data);
+      if (in_use.empty()) return;  // of the process that forked us
+      const Block block{data, in_use.mapped()};
       // One that is larger than all that is kept drives nothing out.
       const bool fits = block.size <= limits::kReceivedKeptBytes;
       (fits ? kept_ : gone).push_back(block);
@@ -106,30 +108,21 @@ Pool& pool() {
   return all.get();
 }
 
-struct Keeper {
-  explicit Keeper(Block of) : block(of) { pool().note_in_use(block); }
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
-  ~Keeper() { pool().give(block); }
-  const Block block;
-};
-
 }  // namespace
 
+std::byte* detail::take_block(std::size_t length_bytes) {
+  const auto kept = pool().take(length_bytes);
+  const Block block = kept ? *kept : Block::map(length_bytes);
+  if (block.data != nullptr) pool().note_in_use(block);
+  return block.data;
+}
+
+void detail::give_block(std::byte* block) noexcept { pool().give(block); }
+
 Received make_received(std::size_t length_bytes) {
-  if (length_bytes < limits::kReceivedBlockBytes) {
-    auto made = std::make_shared<const Buffer>(length_bytes);
-    if (made->data() == nullptr) return {};
-    return {{made->data(), length_bytes}, std::move(made)};
-  }
-  Block block;
-  if (const auto kept = pool().take(length_bytes)) {
-    block = *kept;
-  } else {
-    block = Block::map(length_bytes);
-  }
-  if (block.data == nullptr) return {};
-  return {{block.data, length_bytes}, std::make_shared<const Keeper>(block)};
+  auto made = std::make_shared<const Buffer>(length_bytes);
+  if (made->data() == nullptr) return {};
+  return {{made->data(), length_bytes}, std::move(made)};
 }
 
 void discard_received(Bytes bytes) { pool().discard(bytes.data()); }

@@ -8,9 +8,10 @@
 
 namespace slime::rpc {
 
-// Memory that attachments are read into where nobody named any. That of large ones is kept for the next: the
-// kernel takes ten times as long to make fresh pages as the bytes take to be copied (16 MiB: 8.3 ms, and 0.6
-// into pages that are there). What is announced is not touched before it comes. Thread: any.
+// Memory that attachments are read into where nobody named any, and bodies (Buffer). That of large ones is
+// kept for the next: the kernel takes ten times as long to make fresh pages as the bytes take to be copied
+// (16 MiB: 8.3 ms, and 0.6 into pages that are there). What is announced is not touched before it comes.
+// Thread: any.
 struct Received {
   MutableBytes bytes;                  // not zeroed
   std::shared_ptr<const void> keeper;  // null: there is no memory

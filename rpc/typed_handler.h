@@ -82,9 +82,14 @@ Result<ByteVector> encode_outcome(Call&& call, [[maybe_unused]] Attachments* att
   } else if constexpr (IsResult<Return>::value) {
     Return result = call();
     if (!result) return std::move(result).error();
-    return encode_result(*result, attachments);
+    ByteVector encoded = encode_result(*result, attachments);
+    give_value(*result);
+    return encoded;
   } else {
-    return encode_result(call(), attachments);
+    Return result = call();
+    ByteVector encoded = encode_result(result, attachments);
+    if constexpr (!std::is_reference_v<Return>) give_value(result);
+    return encoded;
   }
 }
 
@@ -132,6 +137,7 @@ class TypedHandler {
     Attachments* to = nullptr;
     if constexpr (kAttaches) to = &attachments;
     Result<ByteVector> outcome = invoke(request, *arguments, to);
+    std::apply([](auto&... each) { (give_value(each), ...); }, *arguments);
     if (outcome) {
       if constexpr (kAttaches) request.attach(std::move(attachments));
       request.reply(std::move(*outcome));

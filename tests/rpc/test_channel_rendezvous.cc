@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "base/str.h"
+#include "rpc/body_pool.h"
+#include "rpc/received.h"
 #include "tests/rpc/channel_fixture.h"
 
 using namespace slime;
@@ -65,6 +67,36 @@ TEST_CASE("many large calls at once, more than are read at once") {
     CHECK(std::equal(expected.begin(), expected.end(), reply->bytes().begin(), reply->bytes().end()));
   }
   REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+}
+
+TEST_CASE("memory of large bodies is kept for the next: what was encoded, and what was read") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  const ByteVector bytes = pattern(300'000);
+  REQUIRE(value_of<ByteVector>(link.call("echo", bytes)) == bytes);
+  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+  CHECK(kept_body_bytes() >= bytes.size());
+  CHECK(kept_received_bytes() >= bytes.size());
+  ByteVector first = take_body(bytes.size());
+  const std::byte* const memory = first.data();
+  CHECK(first.empty());
+  give_body(std::move(first));
+  CHECK(take_body(bytes.size()).data() == memory);
+}
+
+TEST_CASE("of large bodies no more than the bound is kept") {
+  constexpr std::size_t kSize = 1 << 20;
+  std::vector<ByteVector> bodies;
+  for (std::size_t i = 0; i <= rpc::limits::kLargeBodiesBytes / kSize; ++i)
+    bodies.push_back(take_body(kSize));
+  for (ByteVector& body : bodies) give_body(std::move(body));
+  const std::uint64_t kept = kept_body_bytes();
+  CHECK(kept > rpc::limits::kLargeBodiesBytes - 2 * kSize);
+  CHECK(kept <= rpc::limits::kLargeBodiesBytes);
+  ByteVector larger;
+  larger.reserve(rpc::limits::kLargeBodiesBytes + 1);
+  give_body(std::move(larger));  // drives nothing out
+  CHECK(kept_body_bytes() == kept);
 }
 
 TEST_CASE("a payload beyond the peer's limit is refused here, a reply beyond ours there") {

@@ -191,6 +191,9 @@ Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
     ++(record.atomic() ? counters_.atomics : counters_.reads);
     requests_.push_back(*handle);
     open_requests_.push_back(*handle);
+    // Its owner is asked now, so that the answer is there when its turn comes.
+    if (peer_memory_ != nullptr && !record.atomic())
+      static_cast<void>(peer_memory_->reach(record.blocks().front().remote->descriptor()));
   }
   schedule();
   return {};
