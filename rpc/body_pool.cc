@@ -101,21 +101,13 @@ ByteVector take_body(std::size_t bytes) {
   return out;
 }
 
-void grow_body(ByteVector& body, std::size_t bytes) {
-  const std::size_t whole = body.size() + bytes;
-  if (whole <= body.capacity()) return;
-  ByteVector larger = take_body(std::max(whole, 2 * body.size()));
-  larger.assign(body.begin(), body.end());
-  body.swap(larger);
-  give_body(std::move(larger));
-}
-
 void give_body(ByteVector&& body) noexcept {
-  if (body.capacity() >= limits::kLargeBody) {
-    if (body.capacity() <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
+  const std::size_t room = body.capacity();
+  if (room > limits::kPooledBodyBytes) {
+    if (room >= limits::kLargeBody && room <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
     return;
   }
-  if (body.capacity() < limits::kSmallBody || body.capacity() > limits::kPooledBodyBytes) return;
+  if (room < limits::kSmallBody) return;
   Pool* const pool = pool_of_thread();
   if (pool == nullptr || pool->bodies.size() >= limits::kPooledBodies) return;
   body.clear();

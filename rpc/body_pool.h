@@ -16,8 +16,6 @@ namespace slime::rpc {
 ByteVector take_body();
 // The same with room for so much.
 ByteVector take_body(std::size_t bytes);
-// Room for so much more behind what is there.
-void grow_body(ByteVector& body, std::size_t bytes);
 // Keeps it for the next one, unless there are enough.
 void give_body(ByteVector&& body) noexcept;
 // Of large ones, in this process.

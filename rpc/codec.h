@@ -45,8 +45,6 @@ class ByteSink {
     if (size == 1) {  // most of what is packed are tags
       out_.push_back(*first);
     } else {
-      if (size >= limits::kLargeBody) [[unlikely]]
-        grow_body(out_, size);
       out_.insert(out_.end(), first, first + size);
     }
   }
@@ -232,9 +230,29 @@ namespace slime::rpc {
 
 namespace detail {
 
+// The bytes and texts in it, which may be large; nothing else is looked at.
+template <class T>
+std::size_t long_bytes(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return std::string_view(value).size();
+  } else if constexpr (std::is_convertible_v<const T&, Bytes>) {
+    return value.size();
+  } else {
+    return 0;
+  }
+}
+// Memory for what these are encoded to: that of large bodies, if they are large.
+template <class... T>
+ByteVector body_for(const T&... values) {
+  const std::size_t bytes = (std::size_t{0} + ... + long_bytes(values));
+  if (bytes < limits::kLargeBody) [[likely]]
+    return take_body();
+  return take_body(bytes + 16 * (sizeof...(T) + 1));  // and what msgpack says of them
+}
+
 template <class Sink, class... A>
 ByteVector pack_arguments(const A&... arguments) {
-  ByteVector out = take_body();
+  ByteVector out = body_for(arguments...);
   Sink sink(out);
   msgpack::packer<Sink> packer(sink);
   packer.pack_array(sizeof...(A));
@@ -244,7 +262,7 @@ ByteVector pack_arguments(const A&... arguments) {
 
 template <class Sink, class T>
 ByteVector pack_value(const T& value) {
-  ByteVector out = take_body();
+  ByteVector out = body_for(value);
   Sink sink(out);
   msgpack::packer<Sink> packer(sink);
   if constexpr (std::is_same_v<T, None>) {
@@ -260,8 +278,7 @@ ByteVector pack_value(const T& value) {
 // alike.
 class FlatReader {
  public:
-  // `kept`: bytes are read into memory of large bodies, which goes back there (give_body).
-  explicit FlatReader(Bytes bytes, bool kept = false) : rest_(bytes), kept_(kept) {}
+  explicit FlatReader(Bytes bytes) : rest_(bytes) {}
 
   template <class T>
   static constexpr bool kCharacter =
@@ -286,7 +303,18 @@ class FlatReader {
   bool read(ByteVector& out) {
     Bytes bytes;
     if (!read(bytes)) return false;
-    if (kept_ && bytes.size() >= limits::kLargeBody) [[unlikely]]
+    out.assign(bytes.begin(), bytes.end());
+    return true;
+  }
+  // The same, where large bytes come into memory of large bodies: it goes back there (give_value()).
+  template <class T>
+  bool read_kept(T& out) {
+    return read(out);
+  }
+  bool read_kept(ByteVector& out) {
+    Bytes bytes;
+    if (!read(bytes)) return false;
+    if (bytes.size() >= limits::kLargeBody) [[unlikely]]
       out = take_body(bytes.size());
     out.assign(bytes.begin(), bytes.end());
     return true;
@@ -311,7 +339,6 @@ class FlatReader {
   bool integer(std::uint64_t& value, bool& negative);
 
   Bytes rest_;
-  const bool kept_;
 };
 
 // The arguments of a request, if all are flat and there; else nothing, and decode_arguments() says why. They
@@ -320,10 +347,10 @@ template <class... T>
 std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   std::optional<std::tuple<T...>> out;
   if constexpr ((FlatReader::kReads<T> && ...)) {
-    FlatReader reader(bytes, true);
+    FlatReader reader(bytes);
     if (!reader.array(sizeof...(T))) return out;
     out.emplace();
-    if (!std::apply([&](T&... each) { return (reader.read(each) && ...); }, *out) || !reader.done())
+    if (!std::apply([&](T&... each) { return (reader.read_kept(each) && ...); }, *out) || !reader.done())
       out.reset();
   }
   return out;
