@@ -193,7 +193,7 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
            "A call whose answer nobody wants, with an encoded msgpack array; done once it has left. "
-           "`metadata`, "
+           "`metadata`,"
            "\n`timing` and `as_bytes` as of call_raw; the time is that until it had left.");
 }
 

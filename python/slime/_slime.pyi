@@ -386,7 +386,7 @@ class Peer:
 
     def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """
-        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata`, 
+        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata`,
         `timing` and `as_bytes` as of call_raw; the time is that until it had left.
         """
 

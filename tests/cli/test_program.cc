@@ -275,7 +275,8 @@ TEST_CASE("call reports the error of a method, of a missing one, and of wrong ar
   const Outcome missing = run({"call", served.address(), "test.calc.divide"});
   CHECK(missing.exit_code == 1);
   CHECK(contains(missing.text, "slime call: not_found: "));
-  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
+  CHECK(contains(missing.text,
+                 "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
   const Outcome wrong = run({"call", served.address(), "test.calc.add", "\"x\"", "2"});
   CHECK(wrong.exit_code != 0);
   CHECK(contains(wrong.text, "invalid_argument: "));
@@ -384,7 +385,8 @@ TEST_CASE("call, services and stubs find any live provider of a service") {
   const Outcome missing = run({"call", "--service", "test.calc", "divide"}, ctrl);
   CHECK(missing.exit_code == 1);
   CHECK(contains(missing.text, "slime call: not_found: "));
-  CHECK(contains(missing.text, "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
+  CHECK(contains(missing.text,
+                 "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
   const Outcome none = run({"call", "--service", "nothing", "add", "--deadline", "5"}, ctrl);
   CHECK(none.exit_code == 1);
   CHECK(contains(none.text,
