@@ -147,13 +147,9 @@ class Decoder {
     nb::object out = nb::steal(PyDict_New());
     if (!out.is_valid()) return {};
     for (std::uint64_t i = 0; i < count; ++i) {
-      nb::object key = get(depth + 1);
+      // Not interned, which keeps a text for ever: a peer may send new ones again and again.
+      const nb::object key = get(depth + 1);
       if (!key.is_valid()) return {};
-      if (PyUnicode_CheckExact(key.ptr())) {
-        PyObject* interned = key.release().ptr();  // as msgpack does: the same keys come again
-        PyUnicode_InternInPlace(&interned);
-        key = nb::steal(interned);
-      }
       const nb::object value = get(depth + 1);
       if (!value.is_valid() || PyDict_SetItem(out.ptr(), key.ptr(), value.ptr()) != 0) return {};
     }
