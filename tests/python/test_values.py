@@ -269,6 +269,6 @@ def test_requests_that_come_faster_than_one_worker_takes_them_are_all_answered(m
 def test_an_agent_ends_while_its_workers_wait_for_the_next_request(make_agent):
     a = make_agent("a")
     for _ in range(20):
-        with slime.PeerAgent(provider="shm") as b:
+        with make_agent("b") as b:
             b.serve(Once(), workers=2)
             assert a.peer(b.address).call("Once", "add", 1, 2).wait(10) == 3
