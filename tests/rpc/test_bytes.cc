@@ -159,6 +159,8 @@ TEST_CASE("a peer that knows no methods of bytes is sent none") {
   const std::uint64_t others = wire::kOptionalFeatures & ~wire::kFeatureRaw;
   for (const bool early : {false, true}) {
     CAPTURE(early);
+    Reply reply;
+    Reply plain;  // ends with the channel
     SimFixture sim(kSeed);
     Forger peer(sim);
     const auto greet = [&] {
@@ -168,8 +170,6 @@ TEST_CASE("a peer that knows no methods of bytes is sent none") {
       greet();
       REQUIRE(sim.until([&] { return peer.owner.ready == 1; }));
     }
-    Reply reply;
-    Reply plain;
     peer.channel->call_attached({"calc", "pack", sim.now() + 60s}, {.body = pattern(10), .raw = true},
                                 reply.handler());
     peer.channel->call({"calc", "add", sim.now() + 60s}, encode_arguments(2, 3), plain.handler());
