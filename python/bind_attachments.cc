@@ -239,7 +239,7 @@ bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachme
   return rpc::detail::unpack_attachment(object, out);
 }
 
-PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data) {
+PyAttachment attachment_from(const rpc::Payload& payload, const nb::bytes& data) {
   std::string raw(1, static_cast<char>(rpc::detail::kAttachmentExtension));
   raw.append(data.c_str(), data.size());
   rpc::Attachment out;

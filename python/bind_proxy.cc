@@ -51,7 +51,7 @@ Balance balance_from(std::string_view name) {
         "balance is \"round-robin\", \"least-in-flight\" or \"sticky\", not \"" + std::string(name) + "\"");
 }
 
-nb::object call_value(const PyServiceProxy& self, std::string_view method, nb::tuple arguments,
+nb::object call_value(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
                       std::optional<double> deadline) {
   rpc::AttachedBody request;
   if (!encode_value(arguments, request)) return nb::none();

@@ -8,7 +8,7 @@ namespace slime::python {
 namespace {
 
 nb::object call_value(const PyPeer& self, std::string_view service, std::string_view method,
-                      nb::tuple arguments, std::optional<double> deadline) {
+                      const nb::tuple& arguments, std::optional<double> deadline) {
   rpc::AttachedBody request;
   if (!encode_value(arguments, request)) return nb::none();
   const Nanos nanos = deadline_from(deadline);

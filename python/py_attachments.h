@@ -87,6 +87,6 @@ class PyAttachment {
 // The attachment that an extension value stands for, of which msgpack has the type, then the data. False:
 // none that came with this payload.
 bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out);
-PyAttachment attachment_from(const rpc::Payload& payload, nb::bytes data);
+PyAttachment attachment_from(const rpc::Payload& payload, const nb::bytes& data);
 
 }  // namespace slime::python

@@ -79,6 +79,8 @@ struct MakeBytes<F, Return, std::tuple<const CallInfo&, Body>> : MakeBytes<F, Re
 namespace slime::rpc {
 
 template <class F>
+// NOLINTNEXTLINE(performance-unnecessary-value-param): moved on, which a template that nobody uses does not
+// show
 Status Service::add_bytes(std::string_view method, F handler, MethodOptions options) {
   using Of = detail::Signature<F>;
   using Handler = typename detail::MakeBytes<F, typename Of::Return, typename Of::Arguments>::Type;
