@@ -22,7 +22,7 @@ import programs
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGES = ["ray", "numpy", "pyzmq", "grpcio"]
-# What is compared: who of Slime, beside whom, and how many calls make a figure.
+# What is compared: who of Slime, beside whom, and how many calls make a figure (of short arrays more).
 SETS = {
     "arrays": (("slime", "slime-thread"), ("ray",), 60),
     "calls": (("slime-call", "slime-call-thread"), ("pipe", "zmq", "grpc"), 10_000),

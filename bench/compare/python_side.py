@@ -14,6 +14,8 @@ import time
 
 SIZES = {"1K": 1 << 10, "16K": 16 << 10, "256K": 256 << 10, "1M": 1 << 20, "4M": 4 << 20, "16M": 16 << 20}
 BODY = b"x" * 64
+# Of short arrays there are more calls: sixty of them are over before the threads have settled on their cores.
+SHORT, MORE_CALLS = 64 << 10, 20
 
 
 def p50(call, count: int, warm: int) -> float:
@@ -28,6 +30,10 @@ def p50(call, count: int, warm: int) -> float:
     del result
     times.sort()
     return times[len(times) // 2] / 1e3
+
+
+def p50_of_arrays(call, array, count: int) -> float:
+    return p50(lambda: call(array), count * (MORE_CALLS if array.nbytes < SHORT else 1), 10)
 
 
 @contextlib.contextmanager
@@ -80,13 +86,13 @@ def slime_arrays(count: int, progress: str) -> dict:
         actor = agent.peer(address).proxy("Actor")
         for name, size in SIZES.items():
             array = agent.empty(size, "u1", slime.Rights.REMOTE_READ)
-            out[f"echo-{name}"] = p50(lambda: actor.echo(array), count, 10)
-            out[f"take-{name}"] = p50(lambda: actor.take(array), count, 10)
+            out[f"echo-{name}"] = p50_of_arrays(actor.echo, array, count)
+            out[f"take-{name}"] = p50_of_arrays(actor.take, array, count)
             import numpy
 
             array = numpy.zeros(size, "u1")  # of NumPy's own memory, as Ray gets it
-            out[f"echo-numpy-{name}"] = p50(lambda: actor.echo(array), count, 10)
-            out[f"take-numpy-{name}"] = p50(lambda: actor.take(array), count, 10)
+            out[f"echo-numpy-{name}"] = p50_of_arrays(actor.echo, array, count)
+            out[f"take-numpy-{name}"] = p50_of_arrays(actor.take, array, count)
     return out
 
 
@@ -110,8 +116,8 @@ def ray_arrays(count: int) -> dict:
         out = {}
         for name, size in SIZES.items():
             array = numpy.zeros(size, "u1")
-            out[f"echo-{name}"] = p50(lambda: ray.get(actor.echo.remote(array)), count, 10)
-            out[f"take-{name}"] = p50(lambda: ray.get(actor.take.remote(array)), count, 10)
+            out[f"echo-{name}"] = p50_of_arrays(lambda a: ray.get(actor.echo.remote(a)), array, count)
+            out[f"take-{name}"] = p50_of_arrays(lambda a: ray.get(actor.take.remote(a)), array, count)
         ray.shutdown()
     return out
 

@@ -85,6 +85,13 @@ TEST_CASE("blocks that fit the cache together are hot, more of them are cold, an
   }
 }
 
+TEST_CASE(
+    "a block that fills the cache together with its copy is cold, one that leaves room for others is hot") {
+  WorkingSet set(32 * kMiB);
+  CHECK(cold_after(set, 1, 16 * kMiB, 128 * kMiB));
+  CHECK_FALSE(cold_after(set, 1, 8 * kMiB, 128 * kMiB));
+}
+
 TEST_CASE("however large a cache is said to be, copies of far more than that are cold") {
   for (const std::size_t cache : {64 * kMiB, 128 * kMiB, 384 * kMiB, 1152 * kMiB}) {
     CAPTURE(cache);
