@@ -1,5 +1,7 @@
 #include "rpc/body_pool.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -9,6 +11,7 @@
 
 #include "base/fork.h"
 #include "rpc/limits.h"
+#include "rpc/received.h"
 
 namespace slime::rpc {
 namespace {
@@ -34,6 +37,7 @@ Pool* pool_of_thread() {
 // Of the whole process.
 class LargeBodies {
  public:
+  LargeBodies() { kept_.reserve(limits::kLargeBodiesBytes / limits::kLargeBody); }
   // One that is large enough, and not far larger; of several the one that came last, which may be in the
   // caches. Without memory: there is none.
   ByteVector take(std::size_t bytes) {
@@ -51,17 +55,10 @@ class LargeBodies {
     bytes_ -= out.capacity();
     return out;
   }
-  // The oldest go when there are too many; they are freed when the lock is not held.
+  // The oldest go when there are too many.
   void give(ByteVector&& body) noexcept {
-    std::vector<ByteVector> gone;
     body.clear();
-    const std::lock_guard lock(mutex_);
-    bytes_ += body.capacity();
-    kept_.push_back(std::move(body));
-    auto first = kept_.begin();
-    for (; bytes_ > limits::kLargeBodiesBytes; ++first) bytes_ -= first->capacity();
-    gone.assign(std::make_move_iterator(kept_.begin()), std::make_move_iterator(first));
-    kept_.erase(kept_.begin(), first);
+    while (!keep(body)) drop_oldest();
   }
   std::uint64_t bytes() {
     const std::lock_guard lock(mutex_);
@@ -69,14 +66,38 @@ class LargeBodies {
   }
 
  private:
+  bool keep(ByteVector& body) {
+    const std::lock_guard lock(mutex_);
+    if (bytes_ + body.capacity() > limits::kLargeBodiesBytes) return false;
+    bytes_ += body.capacity();
+    kept_.push_back(std::move(body));  // within what is reserved
+    return true;
+  }
+  void drop_oldest() {
+    ByteVector gone;  // after the lock
+    const std::lock_guard lock(mutex_);
+    if (kept_.empty()) return;
+    gone = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+    bytes_ -= gone.capacity();
+  }
+
   std::mutex mutex_;
-  std::vector<ByteVector> kept_;
+  std::vector<ByteVector> kept_;  // from the oldest on
   std::uint64_t bytes_ = 0;
 };
 
 LargeBodies& large_bodies() {
   static constinit PerProcess<LargeBodies> all;
   return all.get();
+}
+
+// Of a body's whole huge pages: a fault for each 4 KiB of fresh memory takes longer than its bytes.
+void wish_for_huge_pages(ByteVector& body) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (begin + body.capacity()) / kHugePage * kHugePage;
+  if (first < end) ::madvise(body.data() + (first - begin), end - first, MADV_HUGEPAGE);
 }
 
 }  // namespace
@@ -97,7 +118,9 @@ ByteVector take_body(std::size_t bytes) {
   if (bytes <= limits::kSmallBody) return take_body();
   ByteVector out;
   if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
+  if (out.capacity() >= bytes) return out;
   out.reserve(bytes);
+  wish_for_huge_pages(out);
   return out;
 }
 

@@ -14,7 +14,6 @@
 namespace slime::rpc {
 namespace {
 
-constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kStep = 64 * 1024;
 
 std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step - 1) / step * step; }

@@ -8,6 +8,9 @@
 
 namespace slime::rpc {
 
+// Large memory asks for pages of this size, where the kernel has them.
+inline constexpr std::size_t kHugePage = 2 << 20;
+
 // Memory that attachments are read into where nobody named any, and bodies (Buffer). That of large ones is
 // kept for the next: the kernel takes ten times as long to make fresh pages as the bytes take to be copied
 // (16 MiB: 8.3 ms, and 0.6 into pages that are there). What is announced is not touched before it comes.
