@@ -21,8 +21,8 @@
 //     auto pid_file = daemon::PidFile::acquire(pid_path, "any text for status");
 //     if (!pid_file) { ready.failed(pid_file.error()); return 1; }
 //     ... start the threads, sockets, ... ; on error ready.failed(status), return 1
-//     ready.ready("127.0.0.1:4479");                         // what start_in_background returns in the
-//     parent
+//     ready.ready("127.0.0.1:4479");                         // start_in_background returns that
+//                                                            // in the parent
 //     ... run until SIGTERM
 //     return 0;                                              // the exit status; pid_file goes with the scope
 //   });

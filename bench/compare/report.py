@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes a table and plots of what `peers.py --matrix --out FILE` measured: calls of Slime beside gRPC's.
 
-    report.py FILE                                  prints the table
-    report.py FILE --into docs/benchmarks.md        puts it between the lines <!-- grpc: begin --> and <!-- grpc: end -->
-    report.py FILE --plots docs/plots               writes grpc-latency.svg and grpc-rate.svg
+    report.py FILE...                               prints the table
+    report.py FILE... --into docs/benchmarks.md     puts it between the lines <!-- grpc: begin --> and <!-- grpc: end -->
+    report.py FILE... --plots docs/plots            writes grpc-latency.svg and grpc-rate.svg
 
-Sizes and loads that FILE has no figures of are left empty: it may hold a part. Exit status: 0 done; 2 wrong options, or
-a file that cannot be read or written.
+Each FILE may hold a part, such as large calls, which take longer to measure; of what two of them have the later one's
+counts. Sizes and loads that none has are left empty. Exit status: 0 done; 2 wrong options, or a file that cannot be
+read or written.
 """
 
 import argparse
@@ -192,12 +193,14 @@ def links(options) -> str:
 
 def main(arguments) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("files", type=pathlib.Path, metavar="FILE", nargs="+")
     parser.add_argument("--into", type=pathlib.Path, metavar="PAGE")
     parser.add_argument("--plots", type=pathlib.Path, metavar="FOLDER")
     options = parser.parse_args(arguments)
     try:
-        cells = read(options.file)
+        cells = {}
+        for file in options.files:
+            cells.update(read(file))
         if options.plots is not None:
             write_plots(options.plots, cells)
         if options.into is not None:

@@ -2,8 +2,8 @@
 //
 //   acceptance_peer serve PROVIDER                      prints READY and its address, ends with its stdin
 //   acceptance_peer stream PROVIDER ADDRESS MIB         reads a stream of so many messages of 1 MiB, slowly
-//   acceptance_peer attachment PROVIDER ADDRESS MIB     has an attachment of that size sent back into memory
-//   of its own
+//   acceptance_peer attachment PROVIDER ADDRESS MIB     has an attachment of that size sent back, into its
+//                                                       own memory
 //
 // The last two print a line of JSON with what they measured, or ERROR and what went wrong.
 #include <malloc.h>

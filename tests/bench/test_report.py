@@ -49,6 +49,16 @@ class Report(unittest.TestCase):
         self.assertIn("1.2 M/s : - = -", lines[4])
         self.assertEqual({line.count("|") for line in lines}, {8})
 
+    def test_files_are_put_together_and_the_later_one_counts(self):
+        later = self.folder / "large.json"
+        later.write_text(json.dumps({"comparisons": [comparison("grpc-16M-1x1-shm", "us", 6000.0, 30000.0),
+                                                     comparison("grpc-16M-1x1-tcp", "us", 9000.0, 27000.0)]}))
+        status, output, errors = self.run_report(later)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("| shm, 64B | 0.5 us : 75 us = 150x |", output)
+        self.assertIn("| shm, 16MiB | 6 ms : 30 ms = 5x |", output)
+        self.assertIn("| tcp, 16MiB | 9 ms : 27 ms = 3x |", output)
+
     def test_it_goes_between_the_lines_of_a_page_and_again(self):
         page = self.folder / "page.md"
         page.write_text("before\n<!-- grpc: begin -->\nold\n<!-- grpc: end -->\nafter\n")
