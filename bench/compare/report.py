@@ -12,21 +12,17 @@ read or written.
 
 import argparse
 import json
-import math
 import os
 import pathlib
 import re
 import sys
 import typing
 
-BEGIN, END = "<!-- grpc: begin -->", "<!-- grpc: end -->"
+import present
+
 SIZES = {"64": 64, "1K": 1 << 10, "16K": 1 << 14, "256K": 1 << 18, "1M": 1 << 20, "16M": 1 << 24}
 LOADS = ("1x1", "16x1", "64x1", "1x4", "16x4", "64x4")  # in flight x clients
 NAME = re.compile(r"grpc-([0-9]+[KM]?)-([0-9]+x[0-9]+)-(shm|tcp)")
-
-
-class Wrong(Exception):
-    """Why there is no report."""
 
 
 class Cell(typing.NamedTuple):
@@ -47,9 +43,9 @@ def read(path: pathlib.Path) -> dict:
             peer = item["peers"][0]
             cells[found[3], found[1], found[2]] = Cell(item["unit"], item["slime"], peer["median"], peer["ratio"])
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise Wrong(f"{path}: not a report of peers.py: {error}") from None
+        raise present.Wrong(f"{path}: not a report of peers.py: {error}") from None
     if not cells:
-        raise Wrong(f"{path}: nothing of the matrix in it; it is measured by peers.py --matrix --out FILE")
+        raise present.Wrong(f"{path}: nothing of the matrix in it; it is measured by peers.py --matrix --out FILE")
     return cells
 
 
@@ -90,97 +86,28 @@ def table(cells: dict) -> str:
     return "\n".join(lines)
 
 
-def put_into(path: pathlib.Path, text: str) -> None:
-    try:
-        page = path.read_text()
-    except OSError as error:
-        raise Wrong(str(error)) from None
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise Wrong(f"{path}: has no lines {BEGIN} and {END}")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
-
-
-# --------------------------------------------------------------------------------------------------------------- plots
-
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 420, 80, 230, 62, 40
-GRID, INK, PALE = "#dddddd", "#222222", "#555555"
 # Slime solid, gRPC dashed, in one colour for each wire.
-COLOURS = {"shm": "#2f6db5", "tcp": "#3c9a5f"}
-
-
-class Axis:
-    """Logarithmic, from `least` to `most`, onto pixels."""
-
-    def __init__(self, least: float, most: float, start: float, end: float) -> None:
-        self._first, self._last = math.log10(least), math.log10(most)
-        if self._last <= self._first:
-            self._last = self._first + 1
-        self._start, self._end = start, end
-
-    def at(self, value: float) -> float:
-        part = (math.log10(value) - self._first) / (self._last - self._first)
-        return round(self._start + part * (self._end - self._start), 1)
-
-
-def text(x, y, words, anchor="start", size=12, colour=INK) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">{words}</text>'
-
-
-def stroke(x1, y1, x2, y2, colour, width=1, dashed=False) -> str:
-    dashes = ' stroke-dasharray="5 4"' if dashed else ""
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="{width}"{dashes}/>'
-
-
-def grid(x: Axis, y: Axis, decades) -> list:
-    shapes = []
-    for size, count in SIZES.items():
-        shapes.append(stroke(x.at(count), TOP, x.at(count), HEIGHT - BOTTOM, GRID))
-        shapes.append(text(x.at(count), HEIGHT - BOTTOM + 18, f"{size}{'' if size == '64' else 'i'}B", "middle"))
-    for decade in decades:
-        shapes.append(stroke(LEFT, y.at(decade), WIDTH - RIGHT, y.at(decade), GRID))
-        shapes.append(text(LEFT - 8, y.at(decade) + 4, f"{decade:g}", "end"))
-    return shapes
+COLOURS = {"shm": present.BLUE, "tcp": present.GREEN}
 
 
 def draw(title: str, cells: dict, load: str) -> str:
     """Lines over the size, of Slime and gRPC over each wire, at one load."""
-    lines = {}
+    points = {}
     for (provider, size, at), cell in cells.items():
         for side, value in (("Slime", cell.slime), ("gRPC", cell.grpc)):
             if at == load and value:
-                lines.setdefault((side, provider), []).append((SIZES[size], value))
-    values = [value for points in lines.values() for _, value in points]
-    if not values:
-        raise Wrong(f"nothing is measured at {load}")
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    high = max(high, low + 1)
-    x = Axis(min(SIZES.values()), max(SIZES.values()), LEFT, WIDTH - RIGHT)
-    y = Axis(10.0**low, 10.0**high, HEIGHT - BOTTOM, TOP)
-    shapes = [text(16, 24, title, size=16), text(16, 44, "by the size of the body; dashed: gRPC", colour=PALE),
-              *grid(x, y, [10.0**decade for decade in range(low, high + 1)])]
-    for index, ((side, provider), points) in enumerate(sorted(lines.items(), reverse=True)):
-        colour, dashed = COLOURS[provider], side == "gRPC"
-        spots = [(x.at(size), y.at(value)) for size, value in sorted(points)]
-        for (x1, y1), (x2, y2) in zip(spots, spots[1:]):
-            shapes.append(stroke(x1, y1, x2, y2, colour, 2, dashed))
-        shapes += [f'<circle cx="{cx}" cy="{cy}" r="3" fill="{colour}"/>' for cx, cy in spots]
-        row, begin = TOP + 20 * (index + 1), WIDTH - RIGHT + 20
+                points.setdefault((side, provider), []).append((SIZES[size], value))
+    lines = []
+    for (side, provider), of_it in sorted(points.items(), reverse=True):
+        dashed = side == "gRPC"
         wire = "unix socket" if dashed and provider == "shm" else provider
-        shapes += [stroke(begin, row - 4, begin + 30, row - 4, colour, 2, dashed), text(begin + 38, row, f"{side}, {wire}")]
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-            'font-family="sans-serif">\n<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join(shapes) + "\n</svg>\n")
+        lines.append(present.Line(f"{side}, {wire}", COLOURS[provider], dashed, of_it))
+    return present.draw(title, "by the size of the body; dashed: gRPC", SIZES, lines)
 
 
-def write_plots(folder: pathlib.Path, cells: dict) -> None:
-    plots = {"grpc-latency.svg": draw("One call at a time beside gRPC, p50 in us", cells, "1x1"),
-             "grpc-rate.svg": draw("64 calls in flight beside gRPC, calls/s", cells, "64x1")}
-    try:
-        for name, shapes in plots.items():
-            (folder / name).write_text(shapes)
-    except OSError as error:
-        raise Wrong(str(error)) from None
+def plots(cells: dict) -> dict:
+    return {"grpc-latency.svg": draw("One call at a time beside gRPC, p50 in us", cells, "1x1"),
+            "grpc-rate.svg": draw("64 calls in flight beside gRPC, calls/s", cells, "64x1")}
 
 
 def links(options) -> str:
@@ -202,12 +129,12 @@ def main(arguments) -> int:
         for file in options.files:
             cells.update(read(file))
         if options.plots is not None:
-            write_plots(options.plots, cells)
+            present.write_plots(options.plots, plots(cells))
         if options.into is not None:
-            put_into(options.into, table(cells) + links(options))
+            present.put_into(options.into, "grpc", table(cells) + links(options))
         if options.into is None and options.plots is None:
             print(table(cells))
-    except Wrong as error:
+    except present.Wrong as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 2
     return 0
