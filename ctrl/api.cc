@@ -60,7 +60,7 @@ ApiReply reply_error(Status status) {
   const std::string_view hint = hint_for(status.code());
   return reply_error(std::move(status), hint);
 }
-ApiReply reply_ok(std::string body) { return {200, std::move(body), {}, {}}; }
+ApiReply reply_ok(std::string body) { return {.status = 200, .body = std::move(body)}; }
 
 ApiReply wrong_method(std::string_view method, std::string allowed) {
   ApiReply out = Api::error(405, Code::kUnimplemented, str(method, " is not possible here"),
@@ -138,7 +138,7 @@ Api::Api(ApiOptions options, const Clock& clock, Prober prober)
       registry_(options_.registry) {}
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
-  return {status, wire::encode(wire::Error{code, std::move(message), std::move(hint)}), {}, {}};
+  return {.status = status, .body = wire::encode(wire::Error{code, std::move(message), std::move(hint)})};
 }
 
 void Api::stop() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/http.h"
 #include "ctrl/limits.h"
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
@@ -21,20 +22,6 @@ struct ApiOptions {
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
   std::function<void(const ScopedEvent&)> on_event = {};  // for logs; called under the lock, may be empty
-};
-
-// One HTTP request and its answer, without HTTP.
-struct ApiRequest {
-  std::string_view method;
-  std::string_view target;  // path and query as sent, still escaped
-  std::string_view content_type;
-  std::string_view body;
-};
-struct ApiReply {
-  int status = 200;
-  std::string body;     // JSON
-  std::string allow;    // with 405: the methods that there are
-  Nanos retry_after{};  // when not zero: when it makes sense to try again
 };
 
 // nanoctrl's routes over one Registry. Thread: any, many at once; a watch blocks its thread for up to its
