@@ -130,12 +130,19 @@ class Api::Query {
   Status status_;
 };
 
-Api::Api(ApiOptions options, const Clock& clock, Prober prober)
+Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober)
     : options_(std::move(options)),
       clock_(clock),
       prober_(std::move(prober)),
       started_at_(clock.now()),
-      registry_(options_.registry) {}
+      engine_(std::move(engine)) {
+  engine_->on_event([this](const ScopedEvent& event) {
+    if (options_.on_event) options_.on_event(event);
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+    changed_.notify_all();
+  });
+}
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
   return {.status = status, .body = wire::encode(wire::Error{code, std::move(message), std::move(hint)})};
@@ -147,21 +154,7 @@ void Api::stop() {
   changed_.notify_all();
 }
 
-Nanos Api::tick() {
-  const std::lock_guard lock(mutex_);
-  apply(TickCommand{});
-  const TimePoint next = registry_.next_expiry();
-  return next == kNever ? Nanos::max() : std::max(next - clock_.now(), Nanos::zero());
-}
-
-Outcome Api::apply(const Command& command) {
-  Outcome out = registry_.apply(command, clock_.now());
-  if (!out.events.empty()) changed_.notify_all();
-  if (options_.on_event) {
-    for (const ScopedEvent& event : out.events) options_.on_event(event);
-  }
-  return out;
-}
+Nanos Api::tick() { return engine_->tick(); }
 
 ApiReply Api::handle(const ApiRequest& request) try {
   if (request.target.size() > limits::kTargetBytes)
@@ -231,16 +224,20 @@ ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::strin
 
 ApiReply Api::server_status(Query& query) {
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  apply(TickCommand{});
-  const ServerStatus out{SLIME_VERSION,
-                         options_.registry.epoch,
-                         clock_.now() - started_at_,
-                         options_.registry.ttl,
-                         registry_.scope_count(),
-                         registry_.peer_count(),
-                         watchers_};
-  return reply_ok(wire::encode(out, registry_.record_bytes()));
+  ServerStatus out;
+  out.version = SLIME_VERSION;
+  out.uptime = clock_.now() - started_at_;
+  {
+    const Lock lock(mutex_);
+    out.watchers = watchers_;
+  }
+  return engine_->read([&](const Registry& registry) {
+    out.server_epoch = registry.options().epoch;
+    out.ttl = registry.options().ttl;
+    out.scopes = registry.scope_count();
+    out.peers = registry.peer_count();
+    return reply_ok(wire::encode(out, registry.record_bytes()));
+  });
 }
 
 ApiReply Api::register_peer(Query& query, std::string_view body) {
@@ -250,12 +247,11 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   RegisterCommand command{std::move(request->registration), 0};
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
-  Lock lock(mutex_);
   for (int attempt = 1;; ++attempt) {
-    Outcome out = apply(command);
+    Outcome out = engine_->submit(command);
     if (out.status.ok()) return reply_ok(wire::encode(out.lease));
     if (!out.holder) return reply_error(std::move(out.status));
-    const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(lock, *out.holder);
+    const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(*out.holder);
     if (probed == ProbeResult::kGone && attempt < kAttempts) {
       command.takes_over = out.holder->incarnation;
       continue;
@@ -272,12 +268,14 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   }
 }
 
-ProbeResult Api::probe(Lock& lock, const Holder& holder) {
-  if (probes_ >= options_.probes_max) return ProbeResult::kSilent;
-  ++probes_;
-  lock.unlock();
+ProbeResult Api::probe(const Holder& holder) {
+  {
+    const Lock lock(mutex_);
+    if (probes_ >= options_.probes_max) return ProbeResult::kSilent;
+    ++probes_;
+  }
   const ProbeResult out = prober_(holder.address, holder.instance);
-  lock.lock();
+  const Lock lock(mutex_);
   --probes_;
   return out;
 }
@@ -289,18 +287,19 @@ ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode
   if (limit == 0) query.problem("query parameter 'limit' is zero");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
 
-  const Lock lock(mutex_);
-  apply(TickCommand{});
   std::vector<std::string> items;
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
-  wire::PageHead head{options_.registry.epoch, registry_.revision(scope), std::nullopt};
-  head.next = registry_.visit(scope, after, [&](const PeerInfo& peer, Nanos expires_in) {
-    const std::size_t before = items.size();
-    encode(peer, expires_in, items);
-    if (items.size() == before) return true;
-    for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
-    return ++peers < limit && bytes < limits::kPageBytes;
+  const auto head = engine_->read([&](const Registry& registry) {
+    wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
+    out.next = registry.visit(scope, after, [&](const PeerInfo& peer, Nanos expires_in) {
+      const std::size_t before = items.size();
+      encode(peer, expires_in, items);
+      if (items.size() == before) return true;
+      for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
+      return ++peers < limit && bytes < limits::kPageBytes;
+    });
+    return out;
   });
   return reply_ok(wire::encode_page(list, items, head));
 }
@@ -350,9 +349,14 @@ ApiReply Api::watch(Query& query) {
 
   const TimePoint deadline =
       deadline_after(steady_clock().now(), std::chrono::milliseconds(static_cast<std::int64_t>(wait_ms)));
+  const auto look = [&] {
+    return engine_->read([&](const Registry& registry) { return registry.changes(scope, *since); });
+  };
   Lock lock(mutex_);
-  apply(TickCommand{});
-  Changes changes = registry_.changes(scope, *since);
+  std::uint64_t seen = changes_;
+  lock.unlock();
+  Changes changes = look();
+  lock.lock();
   const auto idle = [&] { return !changes.resync && changes.events.empty() && !stopped_; };
   if (wait_ms > 0 && idle()) {
     if (watchers_ >= options_.watchers_max) {
@@ -363,20 +367,22 @@ ApiReply Api::watch(Query& query) {
       return reply;
     }
     ++watchers_;
-    while (idle() && changed_.wait_until(lock, deadline) == std::cv_status::no_timeout)
-      changes = registry_.changes(scope, *since);
+    while (idle() && changed_.wait_until(lock, deadline, [&] { return stopped_ || changes_ != seen; })) {
+      seen = changes_;
+      lock.unlock();
+      changes = look();
+      lock.lock();
+    }
     --watchers_;
   }
   if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  return reply_ok(wire::encode(registry_.changes(scope, *since)));
+  return reply_ok(wire::encode(changes));
 }
 
 ApiReply Api::get_peer(Query& query, const std::string& name) {
   const std::string scope = query.name("scope", "default");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  apply(TickCommand{});
-  const std::optional<PeerInfo> peer = registry_.find(scope, name);
+  const auto peer = engine_->read([&](const Registry& registry) { return registry.find(scope, name); });
   if (peer) return reply_ok(wire::encode(*peer));
   return reply_error(Status(Code::kNotFound, str("'", name, "' is not registered in scope '", scope, "'")),
                      "look at the list of peers, and at the scope");
@@ -387,8 +393,7 @@ ApiReply Api::deregister(Query& query, const std::string& name) {
   const std::optional<std::uint64_t> incarnation = query.integer("incarnation", limits::kIntegerMax);
   if (!incarnation) query.problem("query parameter 'incarnation' is missing");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  Outcome out = apply(DeregisterCommand{scope, name, *incarnation});
+  Outcome out = engine_->submit(DeregisterCommand{scope, name, *incarnation});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
@@ -397,11 +402,12 @@ ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view 
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const Result<wire::HeartbeatRequest> request = wire::decode_heartbeat(body);
   if (!request) return reply_error(request.error());
-  const Lock lock(mutex_);
-  Outcome out = apply(HeartbeatCommand{scope, name, request->incarnation});
+  Outcome out = engine_->submit(HeartbeatCommand{scope, name, request->incarnation});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   // Without a revision of the client's there is nothing to tell but the current one.
-  return reply_ok(wire::encode(registry_.changes(scope, request->since.value_or(out.lease.revision))));
+  const std::uint64_t since = request->since.value_or(out.lease.revision);
+  return reply_ok(
+      wire::encode(engine_->read([&](const Registry& registry) { return registry.changes(scope, since); })));
 }
 
 ApiReply Api::update_regions(Query& query, const std::string& name, std::string_view body, bool replace) {
@@ -423,8 +429,7 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
 }
 
 ApiReply Api::apply_update(const Command& command) {
-  const Lock lock(mutex_);
-  Outcome out = apply(command);
+  Outcome out = engine_->submit(command);
   return out.status.ok() ? reply_ok(wire::encode(out.lease)) : reply_error(std::move(out.status));
 }
 

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -13,15 +14,16 @@
 #include "ctrl/limits.h"
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
+#include "ctrl/store/engine.h"
 
 namespace slime::ctrl {
 
 struct ApiOptions {
-  RegistryOptions registry = {};
   std::size_t watchers_max = limits::kWatchers;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  std::function<void(const ScopedEvent&)> on_event = {};  // for logs; called under the lock, may be empty
+  std::function<void(const ScopedEvent&)> on_event =
+      {};  // for logs; called under the engine's lock, may be empty
 };
 
 // nanoctrl's routes over one Registry. Thread: any, many at once; a watch blocks its thread for up to its
@@ -29,7 +31,7 @@ struct ApiOptions {
 class Api {
  public:
   // `clock` outlives this.
-  Api(ApiOptions options, const Clock& clock, Prober prober);
+  Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
@@ -39,9 +41,9 @@ class Api {
 
   // Expires what is due. Returns how long until something may be due again.
   Nanos tick();
+  [[nodiscard]] std::uint64_t epoch() const { return engine_->epoch(); }
   // Ends the watches under way and refuses new requests (503). Idempotent.
   void stop();
-  [[nodiscard]] std::uint64_t epoch() const { return options_.registry.epoch; }
 
  private:
   // The query parameters of one request, each at most once; the first problem sticks.
@@ -64,20 +66,19 @@ class Api {
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
-  // Applies a command and wakes the watches if anything happened. The lock is held.
-  Outcome apply(const Command& command);
   ApiReply apply_update(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);
-  ProbeResult probe(Lock& lock, const Holder& holder);
+  ProbeResult probe(const Holder& holder);
 
   const ApiOptions options_;
   const Clock& clock_;
   const Prober prober_;
   const TimePoint started_at_;
+  const std::unique_ptr<Engine> engine_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Registry registry_;
+  std::uint64_t changes_ = 0;
   std::size_t watchers_ = 0;
   std::size_t probes_ = 0;
   bool stopped_ = false;

@@ -28,6 +28,7 @@ struct Flags {
   std::uint16_t port = limits::kDefaultPort;
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   bool insecure = false;
+  std::string store;  // empty: a file in the state directory, named after the port
   std::string log_level = "info";
   double wait_s = 8;
   double timeout_s = 10;
@@ -48,13 +49,25 @@ std::string instance_path(const std::string& dir, std::uint16_t port, const char
   return str(dir, "/nanoctrl-", port, suffix);
 }
 
+// A port that is chosen anew each time names no file that would be found again.
+Result<std::string> store_of(const Flags& flags) {
+  if (!flags.store.empty()) return flags.store;
+  if (flags.port == 0) return std::string("memory");
+  const Result<std::string> dir = daemon::state_dir();
+  if (!dir) return dir.error();
+  return str("sqlite:", instance_path(*dir, flags.port, ".db"));
+}
+
 Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   ServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
   options.insecure = flags.insecure;
-  options.api.registry.ttl = to_nanos(flags.ttl_s);
-  options.api.registry.epoch = wall_clock_epoch();
+  options.registry.ttl = to_nanos(flags.ttl_s);
+  options.registry.epoch = wall_clock_epoch();
+  Result<std::string> store = store_of(flags);
+  if (!store) return store.error();
+  options.store = std::move(*store);
   return Server::bind(std::move(options));
 }
 
@@ -87,9 +100,13 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
     started(pid_file.error());
     return daemon::kExitFailed;
   }
-  server.start();
+  if (Status status = server.start(); !status.ok()) {
+    started(status);
+    return daemon::kExitFailed;
+  }
   set_served(&server);
-  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", pid ", ::getpid());
+  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", store ", server.store(), ", pid ",
+            ::getpid());
   started(Status());
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
@@ -218,6 +235,9 @@ void add_server_flags(CLI::App& command, Flags& flags) {
   command.add_option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  command.add_option("--store", flags.store,
+                     "where the registry is kept: memory or sqlite:PATH (default: sqlite, a file in "
+                     "$SLIME_STATE_DIR or ~/.local/state/slime named after the port; memory with --port 0)");
   command.add_flag("--insecure", flags.insecure,
                    "allow a --host that others can reach, without authentication");
   command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")

@@ -105,7 +105,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
     replace(wanted.scope, *scope, *held, wanted, out);
     return;
   }
-  scope = scope_for(wanted.scope);
+  scope = scope_for(wanted.scope, out);
   if (scope == nullptr) {
     out.status = Status(Code::kResourceExhausted, str("all ", options_.scopes_max, " scopes have peers"));
     return;
@@ -154,13 +154,28 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
+void Registry::run(const RestartCommand& command, Outcome& out) {
+  // Scopes that somebody has yet to make start behind what any of these ever told.
+  revision_floor_ = std::max(revision_floor_, command.epoch);
+  last_incarnation_ = std::max(last_incarnation_, command.epoch);
+  out.touched.push_back({Table::kRegistry, {}, {}});
+  for (auto& [name, scope] : scopes_) {
+    scope.revision = std::max(scope.revision + 1, command.epoch);
+    scope.first_revision = scope.revision;
+    scope.log.clear();
+    out.touched.push_back({Table::kScope, name, {}});
+    for (auto& [peer, record] : scope.peers) record.expires_at = deadline_after(now_, options_.ttl);
+  }
+}
+
 void Registry::expire(Outcome& out) {
   while (!expiries_.empty() && expiries_.begin()->first.at <= now_) {
     auto node = expiries_.extract(expiries_.begin());
     const PeerKey& key = node.mapped();
     Scope& scope = scopes_.find(key.scope)->second;
     Record& record = scope.peers.find(key.name)->second;
-    if (record.expires_at > now_) {
+    // Also one that has ended meanwhile moves to its place, so that leases expire in the order of their ends.
+    if (record.expires_at > node.key().at) {
       node.key().at = record.scheduled_at = record.expires_at;
       expiries_.insert(std::move(node));
     } else {
@@ -184,13 +199,15 @@ Registry::Record* Registry::owned(std::string_view scope, std::string_view name,
   return nullptr;
 }
 
-Registry::Scope* Registry::scope_for(const std::string& name) {
+Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
   if (const auto it = scopes_.find(name); it != scopes_.end()) return &it->second;
   if (scopes_.size() >= options_.scopes_max) {
     const auto empty = std::find_if(scopes_.begin(), scopes_.end(),
                                     [](const auto& entry) { return entry.second.peers.empty(); });
     if (empty == scopes_.end()) return nullptr;
     revision_floor_ = std::max(revision_floor_, empty->second.revision);
+    out.touched.push_back({Table::kScope, empty->first, {}});
+    out.touched.push_back({Table::kRegistry, {}, {}});
     scopes_.erase(empty);
   }
   Scope& scope = scopes_[name];
@@ -210,21 +227,27 @@ Status Registry::check_room(const Scope* scope, bool new_peer, std::size_t old_b
 
 void Registry::insert(const std::string& scope_name, Scope& scope, const Registration& registration,
                       Outcome& out) {
-  Record record;
-  static_cast<Registration&>(record.info) = registration;
-  record.info.incarnation = ++last_incarnation_;
-  record.bytes = record_size(registration);
-  record.expires_at = deadline_after(now_, options_.ttl);
-  record.scheduled_at = record.expires_at;
-  expiries_.emplace(ExpiryKey{record.scheduled_at, record.info.incarnation},
-                    PeerKey{scope_name, registration.name});
-  record_bytes_ += record.bytes;
+  PeerInfo info;
+  static_cast<Registration&>(info) = registration;
+  info.incarnation = ++last_incarnation_;
+  Record& record = place(scope, std::move(info), deadline_after(now_, options_.ttl));
+  record_event(scope_name, scope, record.info, EventKind::kRegistered, out);
+  out.touched.push_back({Table::kRegistry, {}, {}});
+  record.info.revision = scope.revision;
+  out.lease = lease_of(scope, record);
+}
+
+// The record in all indexes; nothing is told of it.
+Registry::Record& Registry::place(Scope& scope, PeerInfo info, TimePoint expires_at) {
+  const std::size_t bytes = record_size(info);
+  expiries_.emplace(ExpiryKey{expires_at, info.incarnation}, PeerKey{info.scope, info.name});
+  record_bytes_ += bytes;
   ++peer_count_;
-  const auto [it, fresh] = scope.peers.emplace(registration.name, std::move(record));
+  std::string name = info.name;
+  const auto [it, fresh] =
+      scope.peers.emplace(std::move(name), Record{std::move(info), expires_at, expires_at, bytes});
   SLIME_CHECK(fresh);
-  record_event(scope_name, scope, it->second.info, EventKind::kRegistered, out);
-  it->second.info.revision = scope.revision;
-  out.lease = lease_of(scope, it->second);
+  return it->second;
 }
 
 void Registry::replace(const std::string& scope_name, Scope& scope, Record& record,
@@ -261,6 +284,8 @@ void Registry::record_event(const std::string& scope_name, Scope& scope, const P
     scope.log.pop_front();
   }
   out.events.push_back({scope_name, std::move(event)});
+  out.touched.push_back({Table::kScope, scope_name, {}});
+  out.touched.push_back({Table::kPeer, scope_name, peer.name});
 }
 
 Lease Registry::lease_of(const Scope& scope, const Record& record) const {
@@ -317,6 +342,49 @@ Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size
 std::uint64_t Registry::revision(std::string_view scope) const {
   const auto it = scopes_.find(scope);
   return it == scopes_.end() ? revision_floor_ : it->second.revision;
+}
+
+RegistryState Registry::counters() const {
+  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}};
+}
+
+RegistryState Registry::state() const {
+  RegistryState out = counters();
+  out.peers.reserve(peer_count_);
+  for (const auto& [name, scope] : scopes_) {
+    out.revisions.emplace(name, scope.revision);
+    for (const auto& [peer, record] : scope.peers) {
+      out.peers.push_back(record.info);
+      out.peers.back().expires_in = record.expires_at - now_;
+    }
+  }
+  return out;
+}
+
+Result<Registry> Registry::restore(RegistryOptions options, RegistryState state, TimePoint now) {
+  const auto corrupt = [](std::string text) { return Status(Code::kCorrupt, std::move(text)); };
+  options.epoch = state.epoch;
+  if (Status valid = options.validate(); !valid.ok()) return corrupt(valid.text());
+  Registry out(options);
+  out.now_ = now;
+  out.last_incarnation_ = state.last_incarnation;
+  out.revision_floor_ = state.revision_floor;
+  for (const auto& [name, revision] : state.revisions) {
+    Scope& scope = out.scopes_[name];
+    scope.first_revision = scope.revision = revision;
+  }
+  for (PeerInfo& peer : state.peers) {
+    const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
+    if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));
+    const auto scope = out.scopes_.find(peer.scope);
+    if (scope == out.scopes_.end()) return corrupt(str(what, "has no scope"));
+    if (scope->second.peers.contains(peer.name)) return corrupt(str(what, "is there twice"));
+    if (peer.incarnation > state.last_incarnation || peer.revision > scope->second.revision)
+      return corrupt(str(what, "is of a later time than the counters"));
+    const TimePoint expires_at = deadline_after(now, peer.expires_in);
+    out.place(scope->second, std::move(peer), expires_at);
+  }
+  return out;
 }
 
 TimePoint Registry::next_expiry() const { return expiries_.empty() ? kNever : expiries_.begin()->first.at; }

@@ -60,8 +60,14 @@ struct UpdateServicesCommand {
   std::vector<std::string> unpublish;
 };
 struct TickCommand {};  // nothing but expiry
+// The server was away and has its state again. Agents could not send heartbeats meanwhile, so every lease
+// starts anew. What it told without keeping it may be lost, so numbers go on from `epoch` where they are
+// behind it, and who watches lists the peers again.
+struct RestartCommand {
+  std::uint64_t epoch = 0;
+};
 using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                             UpdateServicesCommand, TickCommand>;
+                             UpdateServicesCommand, TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -76,12 +82,34 @@ struct ScopedEvent {
   Event event;
 };
 
+// What a registry consists of, for who keeps it: each record has a key, and can be kept and lost alone.
+enum class Table : std::uint8_t {
+  kRegistry,  // the counters; one record
+  kScope,     // of a scope: its revision
+  kPeer,      // of a scope and a name
+};
+struct RecordKey {
+  Table table = Table::kRegistry;
+  std::string scope, name;
+  auto operator<=>(const RecordKey&) const = default;
+};
+
+// A registry without its log of changes.
+struct RegistryState {
+  std::uint64_t epoch = 0;
+  std::uint64_t last_incarnation = 0;
+  std::uint64_t revision_floor = 0;
+  std::map<std::string, std::uint64_t> revisions;  // of the scopes
+  std::vector<PeerInfo> peers;
+};
+
 // What a command did. A refused one changed nothing but what time alone changed.
 struct Outcome {
   Status status;                    // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
   Lease lease;                      // of a successful RegisterCommand
   std::optional<Holder> holder;     // with kAlreadyExists
   std::vector<ScopedEvent> events;  // in order; they are in the scopes' logs too
+  std::vector<RecordKey> touched;   // what is different now, or gone; a key may be there twice
 };
 
 // The registry as a pure state machine: no I/O, no clock, no randomness. The same commands at the same times
@@ -91,6 +119,9 @@ struct Outcome {
 class Registry {
  public:
   explicit Registry(RegistryOptions options);
+  // As it was, but for the logs: who watches from before lists the peers again. kCorrupt when the parts do
+  // not fit together.
+  static Result<Registry> restore(RegistryOptions options, RegistryState state, TimePoint now);
 
   Outcome apply(const Command& command, TimePoint now);
 
@@ -105,6 +136,11 @@ class Registry {
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
+  [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
+
+  // All of it, or the counters alone.
+  [[nodiscard]] RegistryState state() const;
+  [[nodiscard]] RegistryState counters() const;
 
   // When the next lease may end; kNever when there is none.
   [[nodiscard]] TimePoint next_expiry() const;
@@ -144,14 +180,16 @@ class Registry {
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
+  void run(const RestartCommand& command, Outcome& out);
 
   void expire(Outcome& out);
   // The record if it is there and of that incarnation; else sets out.status.
   Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
   // The scope, made if needed (an empty one may make room); null when there are too many.
-  Scope* scope_for(const std::string& name);
+  Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;
   void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
+  Record& place(Scope& scope, PeerInfo info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
                Outcome& out);
   void remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,

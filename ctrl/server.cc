@@ -159,16 +159,12 @@ Status ServerOptions::validate() const {
   if (threads <= api.watchers_max)
     return {Code::kInvalidArgument,
             str(threads, " threads for ", api.watchers_max, " watches leave none for heartbeats")};
-  return api.registry.validate();
+  return registry.validate();
 }
 
 class Server::Impl {
  public:
-  Impl(ServerOptions options, const Clock& clock)
-      : options_(std::move(options)),
-        api_(with_log(options_.api), clock, [](const auto& address, const auto& id) {
-          return probe_instance(address, id, limits::kProbeTimeout);
-        }) {
+  Impl(ServerOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {
     configure();
     add_routes();
   }
@@ -188,11 +184,18 @@ class Server::Impl {
     return {};
   }
 
-  void start() {
+  Status start() {
+    Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
+    if (!engine) return engine.error();
+    api_ = std::make_unique<Api>(with_log(options_.api), std::move(*engine), clock_,
+                                 [](const auto& address, const auto& id) {
+                                   return probe_instance(address, id, limits::kProbeTimeout);
+                                 });
     ticker_ = std::thread([this] { tick_until_stopped(); });
     acceptor_ = std::thread([this] { http_.listen_after_bind(); });
     // Until then the library would not notice a stop().
     while (!http_.is_running()) std::this_thread::sleep_for(kStartPoll);
+    return {};
   }
 
   void stop() {
@@ -201,7 +204,7 @@ class Server::Impl {
       if (std::exchange(stopped_, true)) return;
     }
     stop_ticker_.notify_all();
-    api_.stop();
+    if (api_) api_->stop();
     if (acceptor_.joinable()) {
       http_.stop();
       acceptor_.join();
@@ -212,7 +215,7 @@ class Server::Impl {
   }
 
   const ServerOptions& options() const { return options_; }
-  Api& api() { return api_; }
+  Api& api() { return *api_; }
 
  private:
   static ApiOptions with_log(ApiOptions options) {
@@ -267,20 +270,21 @@ class Server::Impl {
 
   void respond(const httplib::Request& request, std::string_view body, httplib::Response& response) {
     const std::string content_type = request.get_header_value("Content-Type");
-    answer(response, api_.handle({request.method, request.target, content_type, body}));
+    answer(response, api_->handle({request.method, request.target, content_type, body}));
     SLIME_LOG(LogLevel::kDebug, "nanoctrl", request.method, " ", request.target, " ", response.status);
   }
 
   void tick_until_stopped() {
     std::unique_lock lock(mutex_);
     while (!stopped_) {
-      const Nanos next = std::clamp(api_.tick(), kTickMin, kTickMax);
+      const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
       stop_ticker_.wait_for(lock, next, [this] { return stopped_; });
     }
   }
 
   ServerOptions options_;
-  Api api_;
+  const Clock& clock_;
+  std::unique_ptr<Api> api_;
   int listen_fd_ = -1;
   std::mutex mutex_;
   std::condition_variable stop_ticker_;
@@ -299,9 +303,10 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options, const Clock&
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { stop(); }
-void Server::start() { impl_->start(); }
+Status Server::start() { return impl_->start(); }
 void Server::stop() { impl_->stop(); }
 std::uint16_t Server::port() const { return impl_->options().port; }
+const std::string& Server::store() const { return impl_->options().store; }
 Api& Server::api() { return impl_->api(); }
 std::string Server::url() const {
   return str("http://", bracketed(impl_->options().host), ":", impl_->options().port);

@@ -23,10 +23,11 @@ constexpr const char* kBody =
 class Fixture {
  public:
   explicit Fixture(ApiOptions options = {})
-      : api(options, clock, [this](const std::string&, const InstanceId&) {
-          ++probes;
-          return probe_answer.load();
-        }) {}
+      : api(options, std::make_unique<MemoryEngine>(RegistryOptions{}, clock), clock,
+            [this](const std::string&, const InstanceId&) {
+              ++probes;
+              return probe_answer.load();
+            }) {}
 
   ApiReply get(std::string_view target) { return api.handle({"GET", target, "", ""}); }
   ApiReply post(std::string_view target, std::string_view body) {

@@ -69,7 +69,7 @@ struct Fixture {
     Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options));
     REQUIRE(bound);
     server = std::move(*bound);
-    server->start();
+    REQUIRE(server->start().ok());
   }
   // Sends the text on a connection of its own; the whole answer.
   std::string exchange(const std::string& request) {
