@@ -30,9 +30,9 @@ constexpr int kNames = 40;  // of each writer
 class Nanoctrl {
  public:
   explicit Nanoctrl(const std::string& store) {
-    Result<Process> spawned =
-        Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--ttl", "600", "--store", store, "--json"},
-                       {"SLIME_RUNTIME_DIR=" + folder_.path().string(), "SLIME_LOG=warning"});
+    Result<Process> spawned = Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--ttl", "600",
+                                              "--store", store, "--log-level", "warning", "--json"},
+                                             {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
     REQUIRE(spawned);
     process_.emplace(std::move(*spawned));
     const Result<std::string> line = process_->read_line(60s);
