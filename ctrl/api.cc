@@ -1,78 +1,15 @@
 #include "ctrl/api.h"
 
-#include <algorithm>
-#include <charconv>
 #include <exception>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "base/str.h"
+#include "base/log.h"
+#include "ctrl/api_query.h"
 #include "ctrl/url.h"
-#include "ctrl/wire.h"
 
 namespace slime::ctrl {
 namespace {
-
-int http_status(Code code) {
-  switch (code) {
-    case Code::kInvalidArgument:
-      return 400;
-    case Code::kUnauthenticated:
-      return 401;
-    case Code::kPermissionDenied:
-      return 403;
-    case Code::kNotFound:
-    case Code::kUnimplemented:
-      return 404;
-    case Code::kAlreadyExists:
-      return 409;
-    case Code::kAborted:
-      return 410;
-    case Code::kResourceExhausted:
-      return 429;
-    case Code::kUnavailable:
-      return 503;
-    default:
-      return 500;
-  }
-}
-
-std::string_view hint_for(Code code) {
-  switch (code) {
-    case Code::kInvalidArgument:
-      return "fix the request; docs/nanoctrl-api.md has an example of each";
-    case Code::kNotFound:
-      return "register again: the lease ran out, or nanoctrl restarted";
-    case Code::kAborted:
-      return "another instance owns the name now; use a different name";
-    case Code::kResourceExhausted:
-      return "a limit of this nanoctrl; remove what is not needed or use another one";
-    default:
-      return "";
-  }
-}
-
-ApiReply reply_error(Status status, std::string_view hint) {
-  return Api::error(http_status(status.code()), status.code(), status.text(), std::string(hint));
-}
-ApiReply reply_error(Status status) {
-  const std::string_view hint = hint_for(status.code());
-  return reply_error(std::move(status), hint);
-}
-ApiReply reply_ok(std::string body) { return {.status = 200, .body = std::move(body)}; }
-
-ApiReply wrong_method(std::string_view method, std::string allowed) {
-  ApiReply out = Api::error(405, Code::kUnimplemented, str(method, " is not possible here"),
-                            str("this route has ", allowed));
-  out.allow = std::move(allowed);
-  return out;
-}
-
-ApiReply no_route() {
-  return Api::error(404, Code::kUnimplemented, "there is no such route",
-                    "docs/nanoctrl-api.md lists them; a '/' inside a name is written %2F");
-}
 
 // A browser sends other types across origins without asking first: a page that somebody visits must not
 // register peers on their machine.
@@ -84,58 +21,13 @@ bool json_type(std::string_view type) {
 
 }  // namespace
 
-class Api::Query {
- public:
-  explicit Query(std::vector<std::pair<std::string, std::string>> pairs) : pairs_(std::move(pairs)) {}
-
-  // Empty when absent.
-  std::string text(std::string_view key) {
-    known_.insert(key);
-    const auto is_key = [key](const auto& pair) { return pair.first == key; };
-    const auto it = std::find_if(pairs_.begin(), pairs_.end(), is_key);
-    if (it == pairs_.end()) return {};
-    if (std::find_if(std::next(it), pairs_.end(), is_key) != pairs_.end())
-      problem(str("query parameter '", key, "' appears twice"));
-    return it->second;
-  }
-  std::string name(std::string_view key, std::string fallback) {
-    std::string value = text(key);
-    if (value.empty()) return fallback;
-    if (Status status = check_name(key, value); !status.ok()) problem(status.text());
-    return value;
-  }
-  std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max) {
-    const std::string value = text(key);
-    if (value.empty()) return std::nullopt;
-    std::uint64_t out = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-    if (error != std::errc() || end != value.data() + value.size() || out > max)
-      problem(str("query parameter '", key, "' is not an integer from 0 to ", max));
-    return out;
-  }
-  void problem(std::string text) {
-    if (status_.ok()) status_ = Status(Code::kInvalidArgument, std::move(text));
-  }
-  // After everything was read: a parameter that nobody asked for is a problem too.
-  Status finish() {
-    for (const auto& [key, value] : pairs_) {
-      if (!known_.contains(key)) problem(str("unknown query parameter '", key.substr(0, 64), "'"));
-    }
-    return std::move(status_);
-  }
-
- private:
-  std::vector<std::pair<std::string, std::string>> pairs_;
-  std::set<std::string_view> known_;  // the literals of the callers
-  Status status_;
-};
-
 Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober)
     : options_(std::move(options)),
       clock_(clock),
       prober_(std::move(prober)),
       started_at_(clock.now()),
       engine_(std::move(engine)) {
+  if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
   engine_->on_event([this](const ScopedEvent& event) {
     if (options_.on_event) options_.on_event(event);
     const std::lock_guard lock(mutex_);
@@ -169,10 +61,37 @@ ApiReply Api::handle(const ApiRequest& request) try {
     const std::lock_guard lock(mutex_);
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
-  Query query(std::move(target->query));
-  return route(request, target->path, query);
+  // Before anything of the body is looked at.
+  const bool open = target->path.size() == 1 && target->path[0] == "healthz";
+  const Result<Principal> principal = open ? Principal{} : identify(request);
+  if (!principal) {
+    refused(request, principal.error());
+    return reply_error(principal.error());
+  }
+  Query query(std::move(target->query), *principal);
+  ApiReply reply = route(request, target->path, query);
+  if (reply.status == 403)
+    refused(request, Status(Code::kPermissionDenied, str("token ", principal->token_id)));
+  return reply;
 } catch (const std::exception& e) {
   return error(500, Code::kInternal, str("unexpected: ", e.what()), "report this as a bug");
+}
+
+Result<Principal> Api::identify(const ApiRequest& request) const {
+  const std::uint64_t now = options_.unix_time_s();
+  if (!admin_.empty()) {
+    if (Result<Principal> admin = authenticate(admin_, request.authorization, now)) return admin;
+  }
+  return engine_->look([&](const Registry& registry) -> Result<Principal> {
+    const bool required = options_.require_token || !admin_.empty() || !registry.tokens().empty();
+    return required ? authenticate(registry.tokens(), request.authorization, now) : Principal{};
+  });
+}
+
+void Api::refused(const ApiRequest& request, const Status& why) const {
+  SLIME_LOG(LogLevel::kWarning, "audit", "refused ", request.method, " ",
+            request.target.substr(0, request.target.find('?')), " of ",
+            request.client.empty() ? "?" : request.client, ": ", why.to_string());
 }
 
 ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
@@ -184,6 +103,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
   const bool get = method == "GET";
   if (path.size() == 1 && path[0] == "healthz") {
     if (!get) return wrong_method(request.method, "GET");
+    query.permit_all();
     if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
     return reply_ok(wire::encode_member("status", "ok"));
   }
@@ -193,6 +113,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
     if (method == "POST") return register_peer(query, request.body);
     return get ? list_peers(query) : wrong_method(request.method, "GET, POST");
   }
+  if (path[1] == "tokens") return route_tokens(request, path, query);
   if (path.size() != 2) return no_route();
   if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
   if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
@@ -223,6 +144,7 @@ ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::strin
 }
 
 ApiReply Api::server_status(Query& query) {
+  query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   ServerStatus out;
   out.version = SLIME_VERSION;
@@ -234,16 +156,19 @@ ApiReply Api::server_status(Query& query) {
   return engine_->read([&](const Registry& registry) {
     out.server_epoch = registry.options().epoch;
     out.ttl = registry.options().ttl;
-    out.scopes = registry.scope_count();
-    out.peers = registry.peer_count();
+    // Of others' scopes a token of one does not even learn the size.
+    const Principal& who = query.principal();
+    out.scopes = who.everywhere() ? registry.scope_count() : 1;
+    out.peers = who.everywhere() ? registry.peer_count() : registry.peer_count(who.scope);
     return reply_ok(wire::encode(out, registry.record_bytes()));
   });
 }
 
 ApiReply Api::register_peer(Query& query, std::string_view body) {
-  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegisterRequest> request = wire::decode_register(body);
   if (!request) return reply_error(request.error());
+  query.permit(Role::kJoin, request->registration.scope);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   RegisterCommand command{std::move(request->registration), 0};
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
@@ -281,7 +206,7 @@ ProbeResult Api::probe(const Holder& holder) {
 }
 
 ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   const std::string after = query.text("after");
   const std::uint64_t limit = query.integer("limit", limits::kPeersPerPage).value_or(limits::kPeersPerPage);
   if (limit == 0) query.problem("query parameter 'limit' is zero");
@@ -341,7 +266,7 @@ ApiReply Api::list_regions(Query& query) {
 
 ApiReply Api::watch(Query& query) {
   const auto max_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.watch_wait_max).count();
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   const std::optional<std::uint64_t> since = query.integer("since", limits::kIntegerMax);
   const std::uint64_t wait_ms = query.integer("wait_ms", static_cast<std::uint64_t>(max_ms)).value_or(0);
   if (!since) query.problem("query parameter 'since' is missing; lists and registrations return a revision");
@@ -380,7 +305,7 @@ ApiReply Api::watch(Query& query) {
 }
 
 ApiReply Api::get_peer(Query& query, const std::string& name) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const auto peer = engine_->read([&](const Registry& registry) { return registry.find(scope, name); });
   if (peer) return reply_ok(wire::encode(*peer));
@@ -389,7 +314,7 @@ ApiReply Api::get_peer(Query& query, const std::string& name) {
 }
 
 ApiReply Api::deregister(Query& query, const std::string& name) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   const std::optional<std::uint64_t> incarnation = query.integer("incarnation", limits::kIntegerMax);
   if (!incarnation) query.problem("query parameter 'incarnation' is missing");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
@@ -398,7 +323,7 @@ ApiReply Api::deregister(Query& query, const std::string& name) {
 }
 
 ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view body) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const Result<wire::HeartbeatRequest> request = wire::decode_heartbeat(body);
   if (!request) return reply_error(request.error());
@@ -411,7 +336,7 @@ ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view 
 }
 
 ApiReply Api::update_regions(Query& query, const std::string& name, std::string_view body, bool replace) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegionsRequest> request = wire::decode_regions(body, replace);
   if (!request) return reply_error(request.error());
@@ -420,7 +345,7 @@ ApiReply Api::update_regions(Query& query, const std::string& name, std::string_
 }
 
 ApiReply Api::update_services(Query& query, const std::string& name, std::string_view body, bool replace) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::ServicesRequest> request = wire::decode_services(body, replace);
   if (!request) return reply_error(request.error());

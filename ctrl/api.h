@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/auth.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
 #include "ctrl/prober.h"
@@ -18,7 +20,14 @@
 
 namespace slime::ctrl {
 
+std::uint64_t unix_time_s();
+
 struct ApiOptions {
+  // Nobody gets in without a token. Else that is so once there are tokens.
+  bool require_token = false;
+  // One that is not of the registry, of all scopes and rights.
+  std::optional<TokenRecord> admin_token = {};
+  std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire
   std::size_t watchers_max = limits::kWatchers;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
@@ -46,15 +55,21 @@ class Api {
   void stop();
 
  private:
-  // The query parameters of one request, each at most once; the first problem sticks.
-  class Query;
+  class Query;  // api_query.h
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
+  Result<Principal> identify(const ApiRequest& request) const;
+  void refused(const ApiRequest& request, const Status& why) const;
   ApiReply route(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
   ApiReply route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
+  ApiReply route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
+
   ApiReply server_status(Query& query);
+  ApiReply create_token(Query& query, std::string_view body);
+  ApiReply list_tokens(Query& query);
+  ApiReply revoke_token(Query& query, const std::string& id);
   ApiReply register_peer(Query& query, std::string_view body);
   ApiReply list_peers(Query& query);
   ApiReply list_services(Query& query);
@@ -76,6 +91,7 @@ class Api {
   const Prober prober_;
   const TimePoint started_at_;
   const std::unique_ptr<Engine> engine_;
+  Tokens admin_;  // one, or none
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t changes_ = 0;

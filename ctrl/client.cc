@@ -85,6 +85,7 @@ class Client::Impl {
     request.method = method;
     request.path = std::move(target);
     request.set_header("Accept-Encoding", "identity");
+    if (!options_.token.empty()) request.set_header("Authorization", "Bearer " + options_.token);
     if (!body.empty()) request.set_header("Content-Type", "application/json");
     request.body = std::move(body);
     request.content_receiver = [&answer](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
@@ -289,6 +290,22 @@ Result<Changes> Client::watch(std::string_view scope, std::uint64_t since, Nanos
       "GET", str("/v1/watch", scope_query(scope), "&since=", since, "&wait_ms=", wait_ms), {}, bounded);
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
+}
+
+Result<TokenInfo> Client::create_token(const TokenRequest& request) {
+  const Result<std::string> reply = impl_->call("POST", "/v1/tokens", wire::encode(request));
+  if (!reply) return reply.error();
+  return wire::decode_token_info(*reply);
+}
+
+Result<std::vector<TokenInfo>> Client::list_tokens() {
+  const Result<std::string> reply = impl_->call("GET", "/v1/tokens");
+  if (!reply) return reply.error();
+  return wire::decode_tokens(*reply);
+}
+
+Status Client::revoke_token(std::string_view id) {
+  return impl_->call("DELETE", str("/v1/tokens/", percent_encode(id))).status();
 }
 
 Result<ServerStatus> Client::server_status() {

@@ -14,7 +14,8 @@
 namespace slime::ctrl {
 
 struct ClientOptions {
-  std::string url;  // "http://127.0.0.1:4479"
+  std::string url;         // "http://127.0.0.1:4479"
+  std::string token = {};  // what nanoctrl token create printed; empty: none
   Nanos connect_timeout = std::chrono::seconds(2);
   Nanos timeout = std::chrono::seconds(5);  // of a request after connecting; a watch adds its wait
   [[nodiscard]] Status validate() const;
@@ -58,6 +59,23 @@ struct ServiceList {
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
   std::vector<ServiceEntry> services;
+};
+
+struct TokenRequest {
+  Role role = Role::kJoin;
+  std::string scope = "default";  // "*": all
+  std::string note = {};
+  std::uint64_t expires_in_s = 0;  // 0: never
+};
+// A token as lists show it, and, of a new one only, its text: what its bearer sends.
+struct TokenInfo {
+  std::string id;
+  Role role = Role::kRead;
+  std::string scope;
+  std::string note;
+  std::uint64_t created_unix_s = 0;
+  std::uint64_t expires_unix_s = 0;
+  std::string token = {};
 };
 
 struct ServerStatus {
@@ -113,6 +131,12 @@ class Client {
   // kResourceExhausted when too many watch: poll with heartbeats instead, or come back later.
   Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
   Result<ServerStatus> server_status();
+
+  // For administrators of the token's scope. The text of the new token is told here and never again.
+  Result<TokenInfo> create_token(const TokenRequest& request);
+  Result<std::vector<TokenInfo>> list_tokens();
+  // kNotFound when there is no such token.
+  Status revoke_token(std::string_view id);
 
   // Ends the calls under way and refuses later ones (kCancelled). Returns when none is under way. Idempotent.
   void stop();

@@ -38,6 +38,11 @@ inline constexpr std::size_t kEventsPerReply = 256;
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
 
+// Tokens. As many as an operator can look after.
+inline constexpr std::size_t kTokens = 4096;
+inline constexpr std::size_t kTokenIdDigits = 16;
+inline constexpr std::size_t kTokenNoteBytes = 256;
+
 // Leases. Three heartbeats fit into one, so that two lost ones do no harm.
 inline constexpr Nanos kTtlDefault = std::chrono::seconds(15);
 inline constexpr Nanos kTtlMin = std::chrono::milliseconds(100);

@@ -154,6 +154,44 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
+void Registry::run(const PutTokenCommand& command, Outcome& out) {
+  out.status = check_token(command.token);
+  if (!out.status.ok()) return;
+  if (tokens_.size() >= limits::kTokens && !tokens_.contains(command.token.id)) {
+    out.status = Status(Code::kResourceExhausted, str("there are ", tokens_.size(), " tokens, the limit"));
+    return;
+  }
+  const bool admin = command.token.role == Role::kAdmin && command.token.scope == "*";
+  if (!admin && !command.other_admin && !has_admin_besides(command.token.id)) {
+    out.status =
+        Status(Code::kInvalidArgument, "the first token must be of role admin and of all scopes (\"*\")");
+    return;
+  }
+  tokens_[command.token.id] = command.token;
+  out.touched.push_back({Table::kToken, {}, command.token.id});
+}
+
+void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
+  if (!tokens_.contains(command.id)) {
+    out.status = Status(Code::kNotFound, str("there is no token '", command.id, "'"));
+    return;
+  }
+  if (!command.other_admin && !has_admin_besides(command.id)) {
+    out.status =
+        Status(Code::kInvalidArgument,
+               str("'", command.id, "' is the last token that may make others; create another one first"));
+    return;
+  }
+  tokens_.erase(command.id);
+  out.touched.push_back({Table::kToken, {}, command.id});
+}
+
+bool Registry::has_admin_besides(std::string_view id) const {
+  return std::any_of(tokens_.begin(), tokens_.end(), [id](const auto& entry) {
+    return entry.first != id && entry.second.role == Role::kAdmin && entry.second.scope == "*";
+  });
+}
+
 void Registry::run(const RestartCommand& command, Outcome& out) {
   // Scopes that somebody has yet to make start behind what any of these ever told.
   revision_floor_ = std::max(revision_floor_, command.epoch);
@@ -345,11 +383,12 @@ std::uint64_t Registry::revision(std::string_view scope) const {
 }
 
 RegistryState Registry::counters() const {
-  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}};
+  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}};
 }
 
 RegistryState Registry::state() const {
   RegistryState out = counters();
+  out.tokens = tokens_;
   out.peers.reserve(peer_count_);
   for (const auto& [name, scope] : scopes_) {
     out.revisions.emplace(name, scope.revision);
@@ -373,6 +412,11 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
     Scope& scope = out.scopes_[name];
     scope.first_revision = scope.revision = revision;
   }
+  for (const auto& [id, token] : state.tokens) {
+    if (Status valid = check_token(token); !valid.ok())
+      return corrupt(str("token '", id, "': ", valid.text()));
+  }
+  out.tokens_ = std::move(state.tokens);
   for (PeerInfo& peer : state.peers) {
     const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
     if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));

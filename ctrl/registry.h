@@ -59,6 +59,16 @@ struct UpdateServicesCommand {
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
 };
+// Adds or replaces the token of that id. As soon as there are tokens nobody gets in without one, so among
+// them is always one that may make others, unless there is another way to that (`other_admin`).
+struct PutTokenCommand {
+  TokenRecord token;
+  bool other_admin = false;
+};
+struct RevokeTokenCommand {
+  std::string id;
+  bool other_admin = false;
+};
 struct TickCommand {};  // nothing but expiry
 // The server was away and has its state again. Agents could not send heartbeats meanwhile, so every lease
 // starts anew. What it told without keeping it may be lost, so numbers go on from `epoch` where they are
@@ -66,8 +76,9 @@ struct TickCommand {};  // nothing but expiry
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
-using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                             UpdateServicesCommand, TickCommand, RestartCommand>;
+using Command =
+    std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
+                 UpdateServicesCommand, PutTokenCommand, RevokeTokenCommand, TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -87,6 +98,7 @@ enum class Table : std::uint8_t {
   kRegistry,  // the counters; one record
   kScope,     // of a scope: its revision
   kPeer,      // of a scope and a name
+  kToken,     // the name is its id
 };
 struct RecordKey {
   Table table = Table::kRegistry;
@@ -101,6 +113,7 @@ struct RegistryState {
   std::uint64_t revision_floor = 0;
   std::map<std::string, std::uint64_t> revisions;  // of the scopes
   std::vector<PeerInfo> peers;
+  std::map<std::string, TokenRecord, std::less<>> tokens;  // by id
 };
 
 // What a command did. A refused one changed nothing but what time alone changed.
@@ -138,6 +151,9 @@ class Registry {
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
   [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
 
+  // By id.
+  [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
+
   // All of it, or the counters alone.
   [[nodiscard]] RegistryState state() const;
   [[nodiscard]] RegistryState counters() const;
@@ -146,6 +162,10 @@ class Registry {
   [[nodiscard]] TimePoint next_expiry() const;
   [[nodiscard]] std::size_t scope_count() const { return scopes_.size(); }
   [[nodiscard]] std::size_t peer_count() const { return peer_count_; }
+  [[nodiscard]] std::size_t peer_count(std::string_view scope) const {
+    const auto it = scopes_.find(scope);
+    return it == scopes_.end() ? 0 : it->second.peers.size();
+  }
   [[nodiscard]] std::size_t record_bytes() const { return record_bytes_; }
   [[nodiscard]] const RegistryOptions& options() const { return options_; }
 
@@ -179,6 +199,8 @@ class Registry {
   void run(const DeregisterCommand& command, Outcome& out);
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
+  void run(const PutTokenCommand& command, Outcome& out);
+  void run(const RevokeTokenCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
   void run(const RestartCommand& command, Outcome& out);
 
@@ -196,6 +218,8 @@ class Registry {
               Outcome& out);
   void record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
                     Outcome& out);
+  // A token of all scopes that may make others, besides the one of that id.
+  [[nodiscard]] bool has_admin_besides(std::string_view id) const;
   [[nodiscard]] Lease lease_of(const Scope& scope, const Record& record) const;
 
   RegistryOptions options_;
@@ -206,6 +230,7 @@ class Registry {
   std::size_t record_bytes_ = 0;
   Scopes scopes_;
   std::map<ExpiryKey, PeerKey> expiries_;
+  std::map<std::string, TokenRecord, std::less<>> tokens_;
 };
 
 }  // namespace slime::ctrl

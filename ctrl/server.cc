@@ -149,13 +149,6 @@ std::uint64_t wall_clock_epoch() {
 
 Status ServerOptions::validate() const {
   if (host.empty()) return {Code::kInvalidArgument, "host is empty"};
-  if (!is_loopback(host) && !insecure)
-    return {
-        Code::kPermissionDenied,
-        str("host ", host,
-            " is not a loopback address: whoever reaches it could register and remove peers, "
-            "because nanoctrl has no authentication yet. Listen on 127.0.0.1, or say --insecure on a network "
-            "that you trust")};
   if (threads <= api.watchers_max)
     return {Code::kInvalidArgument,
             str(threads, " threads for ", api.watchers_max, " watches leave none for heartbeats")};
@@ -187,6 +180,7 @@ class Server::Impl {
   Status start() {
     Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
     if (!engine) return engine.error();
+    SLIME_TRY(check_exposure(**engine));
     api_ = std::make_unique<Api>(with_log(options_.api), std::move(*engine), clock_,
                                  [](const auto& address, const auto& id) {
                                    return probe_instance(address, id, limits::kProbeTimeout);
@@ -218,6 +212,22 @@ class Server::Impl {
   Api& api() { return *api_; }
 
  private:
+  // Whoever reaches this address must have a token, or somebody must have said that it is fine without.
+  Status check_exposure(const Engine& engine) {
+    if (is_loopback(options_.host) || options_.insecure) return {};
+    options_.api.require_token = true;
+    const bool tokens = engine.look([](const Registry& registry) { return !registry.tokens().empty(); });
+    if (tokens || options_.api.admin_token) return {};
+    return {
+        Code::kPermissionDenied,
+        str("host ", options_.host,
+            " is not a loopback address, and there is no token yet: nobody could use it, or everybody. Make "
+            "the first one with nanoctrl token create --store ",
+            options_.store,
+            " --role admin --scope '*', or give --admin-token-file; or say --insecure on a network that you "
+            "trust")};
+  }
+
   static ApiOptions with_log(ApiOptions options) {
     options.on_event = log_event;
     return options;
@@ -270,7 +280,13 @@ class Server::Impl {
 
   void respond(const httplib::Request& request, std::string_view body, httplib::Response& response) {
     const std::string content_type = request.get_header_value("Content-Type");
-    answer(response, api_->handle({request.method, request.target, content_type, body}));
+    const std::string authorization = request.get_header_value("Authorization");
+    answer(response, api_->handle({.method = request.method,
+                                   .target = request.target,
+                                   .content_type = content_type,
+                                   .body = body,
+                                   .authorization = authorization,
+                                   .client = request.remote_addr}));
     SLIME_LOG(LogLevel::kDebug, "nanoctrl", request.method, " ", request.target, " ", response.status);
   }
 

@@ -14,7 +14,7 @@ namespace slime::ctrl {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;  // 0: any free one
-  bool insecure = false;                      // needed to listen where others can reach it
+  bool insecure = false;                      // listen where others can reach it, without tokens
   RegistryOptions registry = {};              // epoch: the time of this start
   std::string store = "memory";               // or "sqlite:PATH": see open_engine()
   ApiOptions api = {};

@@ -13,8 +13,13 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kRightsNames = {"local", "read", "write", "read_write"};
 constexpr std::array<std::string_view, 4> kEventNames = {"registered", "updated", "deregistered", "expired"};
+constexpr std::array<std::string_view, 3> kRoleNames = {"read", "join", "admin"};
 
 Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 bool name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -65,6 +70,14 @@ std::optional<EventKind> parse_event_kind(std::string_view name) {
   return static_cast<EventKind>(it - kEventNames.begin());
 }
 
+std::string_view role_name(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
+
+std::optional<Role> parse_role(std::string_view name) {
+  const auto it = std::find(kRoleNames.begin(), kRoleNames.end(), name);
+  if (it == kRoleNames.end()) return std::nullopt;
+  return static_cast<Role>(it - kRoleNames.begin());
+}
+
 std::optional<HostPort> parse_host_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return std::nullopt;
@@ -106,6 +119,17 @@ Status check_name(std::string_view what, std::string_view name) {
       return invalid(str(what, " '", name, "' has an empty, '.' or '..' part between slashes"));
     from = to + 1;
   }
+  return {};
+}
+
+Status check_token(const TokenRecord& token) {
+  if (!is_hex(token.id, limits::kTokenIdDigits)) return invalid("the id of a token is 16 hexadecimal digits");
+  if (!is_hex(token.secret_sha256, 64)) return invalid("the hash of a token is 64 hexadecimal digits");
+  if (token.scope != "*") SLIME_TRY(check_name("scope", token.scope));
+  if (token.note.size() > limits::kTokenNoteBytes)
+    return invalid(str("note has more than ", limits::kTokenNoteBytes, " bytes"));
+  if (token.note.find_first_of(std::string_view("\0\r\n\t", 4)) != std::string::npos)
+    return invalid("note is of one line, without tabs");
   return {};
 }
 

@@ -72,6 +72,25 @@ enum class EventKind : std::uint8_t {
   kExpired = 3,       // its lease ran out, or somebody took the name over
 };
 
+// What a token lets its bearer do in its scope; each role may what those before it may.
+enum class Role : std::uint8_t {
+  kRead = 0,   // look
+  kJoin = 1,   // be a peer
+  kAdmin = 2,  // tokens, backups
+};
+
+// What nanoctrl keeps of a token. The secret itself is told once, to who makes the token.
+struct TokenRecord {
+  std::string id;  // 16 hexadecimal digits
+  Role role = Role::kRead;
+  std::string scope;          // one, or "*" for all
+  std::string note;           // for people: whose it is
+  std::string secret_sha256;  // hexadecimal
+  std::uint64_t created_unix_s = 0;
+  std::uint64_t expires_unix_s = 0;  // 0: never
+  bool operator==(const TokenRecord&) const = default;
+};
+
 // One change in a scope. Small on purpose: whoever needs the record asks for it.
 struct Event {
   std::uint64_t revision = 0;
@@ -97,6 +116,8 @@ std::string_view rights_name(RegionRights rights);  // "local", "read", "write",
 std::optional<RegionRights> parse_rights(std::string_view name);
 std::string_view event_kind_name(EventKind kind);  // "registered", "updated", "deregistered", "expired"
 std::optional<EventKind> parse_event_kind(std::string_view name);
+std::string_view role_name(Role role);  // "read", "join", "admin"
+std::optional<Role> parse_role(std::string_view name);
 
 // "host:port" or "[v6]:port" in two halves, brackets off; nothing for anything else.
 struct HostPort {
@@ -111,6 +132,7 @@ std::optional<HostPort> parse_host_port(std::string_view text);
 Status check_name(std::string_view what, std::string_view name);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
+Status check_token(const TokenRecord& token);
 Status check_services(const std::vector<ServiceInfo>& services);
 Status check_regions(const std::vector<RegionInfo>& regions);
 

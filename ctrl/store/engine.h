@@ -34,6 +34,12 @@ class Engine {
     expire();
     return read(std::as_const(registry_));
   }
+  // The same as of the last command, for what does not expire.
+  template <class Read>
+  auto look(const Read& read) const {
+    const std::lock_guard lock(mutex_);
+    return read(registry_);
+  }
   // Expires what is due. Returns how long until something may be due again.
   Nanos tick();
   // Where it is kept, for people: "memory", "sqlite:/var/lib/slime/nanoctrl.db".

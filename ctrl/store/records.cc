@@ -10,7 +10,7 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::array<std::string_view, 3> kTableNames = {"registry", "scope", "peer"};
+constexpr std::array<std::string_view, 4> kTableNames = {"registry", "scope", "peer", "token"};
 
 std::string encode_counters(const RegistryState& state) {
   return dump({{"epoch", state.epoch},
@@ -38,6 +38,13 @@ Status decode_record(const Record& record, RegistryState& state) {
     if (peer->scope != record.key.scope || peer->name != record.key.name)
       return {Code::kCorrupt, "the key is another peer's"};
     state.peers.push_back(std::move(*peer));
+    return {};
+  }
+  if (record.key.table == Table::kToken) {
+    Result<TokenRecord> token = wire::decode_token(record.value);
+    if (!token) return token.error();
+    if (token->id != record.key.name) return {Code::kCorrupt, "the key is another token's"};
+    state.tokens[token->id] = std::move(*token);
     return {};
   }
   const Result<Json> json = parse_json(record.value, Code::kCorrupt, "the record");
@@ -70,6 +77,10 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
     case Table::kPeer:
       if (const std::optional<PeerInfo> peer = registry.find(key.scope, key.name)) return wire::encode(*peer);
       return std::nullopt;
+    case Table::kToken:
+      if (const auto it = registry.tokens().find(key.name); it != registry.tokens().end())
+        return wire::encode_record(it->second);
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -77,12 +88,14 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
 std::vector<Record> encode_records(const Registry& registry) {
   const RegistryState state = registry.state();
   std::vector<Record> out;
-  out.reserve(1 + state.revisions.size() + state.peers.size());
+  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size());
   out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});
   for (const auto& [scope, revision] : state.revisions)
     out.push_back({{Table::kScope, scope, {}}, encode_scope(revision)});
   for (const PeerInfo& peer : state.peers)
     out.push_back({{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)});
+  for (const auto& [id, token] : state.tokens)
+    out.push_back({{Table::kToken, {}, id}, wire::encode_record(token)});
   return out;
 }
 
