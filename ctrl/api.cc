@@ -144,7 +144,6 @@ ApiReply Api::error(int status, Code code, std::string message, std::string hint
 void Api::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  changed_.notify_all();
 }
 
 Nanos Api::tick() {
@@ -156,7 +155,6 @@ Nanos Api::tick() {
 
 Outcome Api::apply(const Command& command) {
   Outcome out = registry_.apply(command, clock_.now());
-  if (!out.events.empty()) changed_.notify_all();
   if (options_.on_event) {
     for (const ScopedEvent& event : out.events) options_.on_event(event);
   }
@@ -203,7 +201,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
   if (path.size() != 2) return no_route();
   if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
   if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
-  if (path[1] == "watch") return get ? watch(query) : wrong_method(request.method, "GET");
+  if (path[1] == "watch") return get ? watch(query, request.answer_now) : wrong_method(request.method, "GET");
   if (path[1] == "status") return get ? server_status(query) : wrong_method(request.method, "GET");
   return no_route();
 }
@@ -239,7 +237,7 @@ ApiReply Api::server_status(Query& query) {
                          options_.registry.ttl,
                          registry_.scope_count(),
                          registry_.peer_count(),
-                         watchers_};
+                         options_.parked ? options_.parked() : 0};
   return reply_ok(wire::encode(out, registry_.record_bytes()));
 }
 
@@ -340,7 +338,7 @@ ApiReply Api::list_regions(Query& query) {
   });
 }
 
-ApiReply Api::watch(Query& query) {
+ApiReply Api::watch(Query& query, bool answer_now) {
   const auto max_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.watch_wait_max).count();
   const std::string scope = query.name("scope", "default");
   const std::optional<std::uint64_t> since = query.integer("since", limits::kIntegerMax);
@@ -348,27 +346,14 @@ ApiReply Api::watch(Query& query) {
   if (!since) query.problem("query parameter 'since' is missing; lists and registrations return a revision");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
 
-  const TimePoint deadline =
-      deadline_after(steady_clock().now(), std::chrono::milliseconds(static_cast<std::int64_t>(wait_ms)));
-  Lock lock(mutex_);
+  const Lock lock(mutex_);
   apply(TickCommand{});
-  Changes changes = registry_.changes(scope, *since);
-  const auto idle = [&] { return !changes.resync && changes.events.empty() && !stopped_; };
-  if (wait_ms > 0 && idle()) {
-    if (watchers_ >= options_.watchers_max) {
-      ApiReply reply = reply_error(
-          Status(Code::kResourceExhausted, str(watchers_, " watches are open, the most there may be")),
-          "ask without wait_ms, or with heartbeats");
-      reply.retry_after = std::chrono::seconds(1);
-      return reply;
-    }
-    ++watchers_;
-    while (idle() && changed_.wait_until(lock, deadline) == std::cv_status::no_timeout)
-      changes = registry_.changes(scope, *since);
-    --watchers_;
-  }
-  if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  return reply_ok(wire::encode(registry_.changes(scope, *since)));
+  const Changes changes = registry_.changes(scope, *since);
+  if (changes.resync || !changes.events.empty() || answer_now || wait_ms == 0)
+    return reply_ok(wire::encode(changes));
+  ApiReply reply;
+  reply.parked = Parked{scope, std::chrono::milliseconds(static_cast<std::int64_t>(wait_ms))};
+  return reply;
 }
 
 ApiReply Api::get_peer(Query& query, const std::string& name) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -18,14 +17,15 @@ namespace slime::ctrl {
 
 struct ApiOptions {
   RegistryOptions registry = {};
-  std::size_t watchers_max = limits::kWatchers;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  std::function<void(const ScopedEvent&)> on_event = {};  // for logs; called under the lock, may be empty
+  // For logs, and to wake the watches of the event's scope; called under the lock, may be empty.
+  std::function<void(const ScopedEvent&)> on_event = {};
+  std::function<std::size_t()> parked = {};  // how many watches wait now; never blocks, may be empty
 };
 
-// nanoctrl's routes over one Registry. Thread: any, many at once; a watch blocks its thread for up to its
-// wait, a registration for a probe.
+// nanoctrl's routes over one Registry. A watch without news is parked with its scope as the key. Thread: any,
+// many at once; a registration blocks its thread for a probe.
 class Api {
  public:
   // `clock` outlives this.
@@ -39,7 +39,7 @@ class Api {
 
   // Expires what is due. Returns how long until something may be due again.
   Nanos tick();
-  // Ends the watches under way and refuses new requests (503). Idempotent.
+  // Refuses requests from now on (503). Idempotent.
   void stop();
   [[nodiscard]] std::uint64_t epoch() const { return options_.registry.epoch; }
 
@@ -57,14 +57,14 @@ class Api {
   ApiReply list_peers(Query& query);
   ApiReply list_services(Query& query);
   ApiReply list_regions(Query& query);
-  ApiReply watch(Query& query);
+  ApiReply watch(Query& query, bool answer_now);
   ApiReply get_peer(Query& query, const std::string& name);
   ApiReply deregister(Query& query, const std::string& name);
   ApiReply heartbeat(Query& query, const std::string& name, std::string_view body);
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
-  // Applies a command and wakes the watches if anything happened. The lock is held.
+  // Applies a command and tells what happened. The lock is held.
   Outcome apply(const Command& command);
   ApiReply apply_update(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes.
@@ -76,9 +76,7 @@ class Api {
   const Prober prober_;
   const TimePoint started_at_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   Registry registry_;
-  std::size_t watchers_ = 0;
   std::size_t probes_ = 0;
   bool stopped_ = false;
 };

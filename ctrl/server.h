@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "ctrl/api.h"
+#include "ctrl/front.h"
 #include "ctrl/limits.h"
 
 namespace slime::ctrl {
@@ -16,7 +17,9 @@ struct ServerOptions {
   std::uint16_t port = limits::kDefaultPort;  // 0: any free one
   bool insecure = false;                      // needed to listen where others can reach it
   ApiOptions api = {};
-  std::size_t threads = limits::kThreads;
+  std::size_t threads = limits::kThreads;  // for requests under way, however many connections there are
+  TlsFiles tls = {};
+  FrontLimits limits = {};
   [[nodiscard]] Status validate() const;
 };
 
@@ -32,12 +35,12 @@ class Server {
 
   // Answers from now on.
   void start();
-  // Ends the watches, finishes the requests under way, closes. Takes about a second when connections are
-  // idle. Idempotent.
+  // Ends the watches, finishes the requests under way, closes. Takes up to a second when somebody does not
+  // take a reply. Idempotent.
   void stop();
 
   [[nodiscard]] std::uint16_t port() const;
-  [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"
+  [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"; https with TLS
   // The routes without HTTP; expiry by hand for tests with a manual clock.
   [[nodiscard]] Api& api();
 

@@ -20,7 +20,6 @@ class Registry {
     options.threads = 8;
     options.api.registry.ttl = ttl_;
     options.api.registry.epoch = ctrl::wall_clock_epoch();
-    options.api.watchers_max = 2;
     REQUIRE(eventually([&] {
       auto bound = ctrl::Server::bind(options);
       if (bound) server_ = std::move(*bound);
