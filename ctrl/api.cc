@@ -28,12 +28,7 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       started_at_(clock.now()),
       engine_(std::move(engine)) {
   if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
-  engine_->on_event([this](const ScopedEvent& event) {
-    if (options_.on_event) options_.on_event(event);
-    const std::lock_guard lock(mutex_);
-    ++changes_;
-    changed_.notify_all();
-  });
+  engine_->on_event(options_.on_event);
 }
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
@@ -43,7 +38,6 @@ ApiReply Api::error(int status, Code code, std::string message, std::string hint
 void Api::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  changed_.notify_all();
 }
 
 Nanos Api::tick() { return engine_->tick(); }
@@ -117,7 +111,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
   if (path.size() != 2) return no_route();
   if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
   if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
-  if (path[1] == "watch") return get ? watch(query) : wrong_method(request.method, "GET");
+  if (path[1] == "watch") return get ? watch(query, request.answer_now) : wrong_method(request.method, "GET");
   if (path[1] == "status") return get ? server_status(query) : wrong_method(request.method, "GET");
   return no_route();
 }
@@ -149,10 +143,7 @@ ApiReply Api::server_status(Query& query) {
   ServerStatus out;
   out.version = SLIME_VERSION;
   out.uptime = clock_.now() - started_at_;
-  {
-    const Lock lock(mutex_);
-    out.watchers = watchers_;
-  }
+  out.watchers = options_.parked ? options_.parked() : 0;
   return engine_->read([&](const Registry& registry) {
     out.server_epoch = registry.options().epoch;
     out.ttl = registry.options().ttl;
@@ -264,7 +255,7 @@ ApiReply Api::list_regions(Query& query) {
   });
 }
 
-ApiReply Api::watch(Query& query) {
+ApiReply Api::watch(Query& query, bool answer_now) {
   const auto max_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.watch_wait_max).count();
   const std::string scope = query.scope(Role::kRead);
   const std::optional<std::uint64_t> since = query.integer("since", limits::kIntegerMax);
@@ -272,36 +263,13 @@ ApiReply Api::watch(Query& query) {
   if (!since) query.problem("query parameter 'since' is missing; lists and registrations return a revision");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
 
-  const TimePoint deadline =
-      deadline_after(steady_clock().now(), std::chrono::milliseconds(static_cast<std::int64_t>(wait_ms)));
-  const auto look = [&] {
-    return engine_->read([&](const Registry& registry) { return registry.changes(scope, *since); });
-  };
-  Lock lock(mutex_);
-  std::uint64_t seen = changes_;
-  lock.unlock();
-  Changes changes = look();
-  lock.lock();
-  const auto idle = [&] { return !changes.resync && changes.events.empty() && !stopped_; };
-  if (wait_ms > 0 && idle()) {
-    if (watchers_ >= options_.watchers_max) {
-      ApiReply reply = reply_error(
-          Status(Code::kResourceExhausted, str(watchers_, " watches are open, the most there may be")),
-          "ask without wait_ms, or with heartbeats");
-      reply.retry_after = std::chrono::seconds(1);
-      return reply;
-    }
-    ++watchers_;
-    while (idle() && changed_.wait_until(lock, deadline, [&] { return stopped_ || changes_ != seen; })) {
-      seen = changes_;
-      lock.unlock();
-      changes = look();
-      lock.lock();
-    }
-    --watchers_;
-  }
-  if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  return reply_ok(wire::encode(changes));
+  const Changes changes =
+      engine_->read([&](const Registry& registry) { return registry.changes(scope, *since); });
+  if (changes.resync || !changes.events.empty() || answer_now || wait_ms == 0)
+    return reply_ok(wire::encode(changes));
+  ApiReply reply;
+  reply.parked = Parked{scope, std::chrono::milliseconds(static_cast<std::int64_t>(wait_ms))};
+  return reply;
 }
 
 ApiReply Api::get_peer(Query& query, const std::string& name) {

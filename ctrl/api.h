@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,15 +27,15 @@ struct ApiOptions {
   // One that is not of the registry, of all scopes and rights.
   std::optional<TokenRecord> admin_token = {};
   std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire
-  std::size_t watchers_max = limits::kWatchers;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  std::function<void(const ScopedEvent&)> on_event =
-      {};  // for logs; called under the engine's lock, may be empty
+  // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
+  std::function<void(const ScopedEvent&)> on_event = {};
+  std::function<std::size_t()> parked = {};  // how many watches wait now; never blocks, may be empty
 };
 
-// nanoctrl's routes over one Registry. Thread: any, many at once; a watch blocks its thread for up to its
-// wait, a registration for a probe.
+// nanoctrl's routes over one Registry. A watch without news is parked with its scope as the key. Thread: any,
+// many at once; a registration blocks its thread for a probe.
 class Api {
  public:
   // `clock` outlives this.
@@ -51,7 +50,7 @@ class Api {
   // Expires what is due. Returns how long until something may be due again.
   Nanos tick();
   [[nodiscard]] std::uint64_t epoch() const { return engine_->epoch(); }
-  // Ends the watches under way and refuses new requests (503). Idempotent.
+  // Refuses requests from now on (503). Idempotent.
   void stop();
 
  private:
@@ -74,7 +73,7 @@ class Api {
   ApiReply list_peers(Query& query);
   ApiReply list_services(Query& query);
   ApiReply list_regions(Query& query);
-  ApiReply watch(Query& query);
+  ApiReply watch(Query& query, bool answer_now);
   ApiReply get_peer(Query& query, const std::string& name);
   ApiReply deregister(Query& query, const std::string& name);
   ApiReply heartbeat(Query& query, const std::string& name, std::string_view body);
@@ -93,9 +92,6 @@ class Api {
   const std::unique_ptr<Engine> engine_;
   Tokens admin_;  // one, or none
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t changes_ = 0;
-  std::size_t watchers_ = 0;
   std::size_t probes_ = 0;
   bool stopped_ = false;
 };

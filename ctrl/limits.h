@@ -49,17 +49,34 @@ inline constexpr Nanos kTtlMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kTtlMax = std::chrono::hours(24);
 inline constexpr int kHeartbeatsPerTtl = 3;
 
-// HTTP. A connection holds a thread; watchers may hold fewer than half of them, so that heartbeats always
-// find one.
-inline constexpr std::size_t kThreads = 64;
-inline constexpr std::size_t kWatchers = 24;
+// HTTP. An event loop holds the connections, so they cost memory only; threads are for requests that came
+// whole. Probes hold fewer than all of them.
+inline constexpr std::size_t kThreads = 16;
 inline constexpr std::size_t kProbes = 8;
-inline constexpr std::size_t kQueuedConnections = 256;
-inline constexpr int kListenBacklog = 1024;
+inline constexpr int kListenBacklog = 4096;
+// Ten thousand agents with one each, and as many of others. A connection with nothing under way is closed
+// after its time; agents come back within it.
+inline constexpr std::size_t kConnections = 16384;
+inline constexpr std::size_t kReservedFds = 512;  // for everything but connections
+inline constexpr Nanos kIdleTime = std::chrono::seconds(75);
+inline constexpr Nanos kRequestTime = std::chrono::seconds(10);  // from its first byte to its last
+inline constexpr Nanos kReplyTime = std::chrono::seconds(10);    // for the next part of a reply to be taken
+inline constexpr Nanos kFlushTime = std::chrono::seconds(1);     // for the last replies at the end
+// What all connections may hold beyond the first bytes of each, which small requests never exceed.
+inline constexpr std::size_t kBufferedBytes = std::size_t{64} << 20;
+inline constexpr std::size_t kBufferedFree = 4096;
+// Of one client's address. Ten thousand agents on one machine beat 2,000 times a second.
+inline constexpr double kRequestsPerSecond = 10000;
+inline constexpr std::size_t kClientAddresses = 16384;
+// Requests that wait for a change.
+inline constexpr std::size_t kParked = 4096;
+inline constexpr std::size_t kParkedPerClient = 1024;
 inline constexpr Nanos kWatchWaitMax = std::chrono::seconds(30);
 inline constexpr Nanos kProbeTimeout = std::chrono::milliseconds(200);
-inline constexpr std::size_t kTargetBytes = 4096;  // path and query, as sent
-inline constexpr std::size_t kPathBytes = 1024;    // path, decoded
+inline constexpr std::size_t kHeaderBytes = std::size_t{16} << 10;
+inline constexpr std::size_t kHeaderLineBytes = 8000;  // what the HTTP library takes
+inline constexpr std::size_t kTargetBytes = 4096;      // path and query, as sent
+inline constexpr std::size_t kPathBytes = 1024;        // path, decoded
 // A full list of regions with the longest names, and room for the rest.
 inline constexpr std::size_t kBodyBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepth = 8;

@@ -1,17 +1,12 @@
 #include "ctrl/server.h"
 
 #include <arpa/inet.h>
-#include <httplib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/log.h"
 #include "base/str.h"
@@ -19,107 +14,8 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr time_t kIdleSeconds = 1;  // a connection between requests holds a thread
-constexpr time_t kReadSeconds = 5;
-constexpr Nanos kBodyTime = std::chrono::seconds(30);  // of one whole body
 constexpr Nanos kTickMax = std::chrono::seconds(1);
 constexpr Nanos kTickMin = std::chrono::milliseconds(5);
-constexpr Nanos kStartPoll = std::chrono::milliseconds(1);
-
-// Threads for connections. When all are busy and the queue is full, accepting waits: the rest stays in the
-// kernel's backlog.
-class BoundedPool final : public httplib::TaskQueue {
- public:
-  explicit BoundedPool(std::size_t threads) {
-    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
-  }
-  void enqueue(std::function<void()> job) override {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [this] { return jobs_.size() < limits::kQueuedConnections; });
-    jobs_.push_back(std::move(job));
-    work_.notify_one();
-  }
-  void shutdown() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    work_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  void run() {
-    while (true) {
-      std::function<void()> job;
-      {
-        std::unique_lock lock(mutex_);
-        work_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
-        if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
-        room_.notify_one();
-      }
-      job();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable room_;
-  std::deque<std::function<void()>> jobs_;
-  bool stopped_ = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
-};
-
-void answer(httplib::Response& response, ApiReply reply) {
-  response.status = reply.status;
-  if (!reply.allow.empty()) response.set_header("Allow", reply.allow);
-  if (reply.retry_after > Nanos::zero()) {
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(reply.retry_after).count();
-    response.set_header("Retry-After", std::to_string(seconds));
-  }
-  response.set_content(reply.body, "application/json");
-}
-
-// For what the HTTP library refuses by itself, so that it has our shape too.
-void answer_refusal(httplib::Response& response) {
-  if (!response.body.empty()) return;
-  const bool too_large = response.status == 413 || response.status == 414;
-  answer(
-      response,
-      Api::error(response.status, Code::kInvalidArgument,
-                 too_large ? "the request is too large" : "this is not a request that nanoctrl reads", ""));
-}
-
-// The whole body, or false after the answer was set.
-bool read_body(const httplib::Request& request, httplib::Response& response,
-               const httplib::ContentReader& reader, std::string& body) {
-  // Without either header there is no body; the library would wait for one.
-  if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding")) return true;
-  const TimePoint deadline = deadline_after(steady_clock().now(), kBodyTime);
-  bool too_large = false;
-  bool too_slow = false;
-  const auto receive = [&](const char* data, std::size_t size) {
-    too_large = body.size() + size > limits::kBodyBytes;
-    too_slow = steady_clock().now() >= deadline;
-    if (too_large || too_slow) return false;
-    body.append(data, size);
-    return true;
-  };
-  const bool complete = request.is_multipart_form_data()
-                            ? reader([](const httplib::MultipartFormData&) { return false; }, receive)
-                            : reader(receive);
-  if (complete) return true;
-  if (too_large || response.status == 413) {
-    answer(response, Api::error(413, Code::kInvalidArgument,
-                                str("the body has more than ", limits::kBodyBytes, " bytes"), ""));
-  } else {
-    answer(response, Api::error(too_slow ? 408 : 400, Code::kInvalidArgument,
-                                too_slow ? "the body came too slowly" : "the body did not come whole", ""));
-  }
-  return false;
-}
 
 void log_event(const ScopedEvent& e) {
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", e.scope, ": ", e.event.name, " ", event_kind_name(e.event.kind),
@@ -129,6 +25,10 @@ void log_event(const ScopedEvent& e) {
 
 std::string bracketed(const std::string& host) {
   return host.find(':') == std::string::npos ? host : str("[", host, "]");
+}
+
+FrontOptions front_options(const ServerOptions& options) {
+  return {options.host, options.port, options.threads, options.tls, options.limits};
 }
 
 }  // namespace
@@ -149,31 +49,21 @@ std::uint64_t wall_clock_epoch() {
 
 Status ServerOptions::validate() const {
   if (host.empty()) return {Code::kInvalidArgument, "host is empty"};
-  if (threads <= api.watchers_max)
-    return {Code::kInvalidArgument,
-            str(threads, " threads for ", api.watchers_max, " watches leave none for heartbeats")};
+  SLIME_TRY(front_options(*this).validate());
   return registry.validate();
 }
 
 class Server::Impl {
  public:
-  Impl(ServerOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {
-    configure();
-    add_routes();
-  }
+  Impl(ServerOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
   ~Impl() { stop(); }
 
   Status bind() {
-    errno = 0;
-    if (options_.port == 0) {
-      const int port = http_.bind_to_any_port(options_.host);
-      if (port <= 0) return bind_error();
-      options_.port = static_cast<std::uint16_t>(port);
-    } else if (!http_.bind_to_port(options_.host, options_.port)) {
-      return bind_error();
-    }
-    // The library's backlog of 5 would turn a restart of many agents into connection timeouts.
-    if (::listen(listen_fd_, limits::kListenBacklog) != 0) return from_errno("listen", errno);
+    Result<std::unique_ptr<Front>> bound = Front::bind(
+        front_options(options_), [this](const ApiRequest& request) { return api_->handle(request); });
+    if (!bound) return std::move(bound).error();
+    front_ = std::move(*bound);
+    options_.port = front_->port();
     return {};
   }
 
@@ -181,14 +71,12 @@ class Server::Impl {
     Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
     if (!engine) return engine.error();
     SLIME_TRY(check_exposure(**engine));
-    api_ = std::make_unique<Api>(with_log(options_.api), std::move(*engine), clock_,
+    api_ = std::make_unique<Api>(api_options(options_.api), std::move(*engine), clock_,
                                  [](const auto& address, const auto& id) {
                                    return probe_instance(address, id, limits::kProbeTimeout);
                                  });
     ticker_ = std::thread([this] { tick_until_stopped(); });
-    acceptor_ = std::thread([this] { http_.listen_after_bind(); });
-    // Until then the library would not notice a stop().
-    while (!http_.is_running()) std::this_thread::sleep_for(kStartPoll);
+    front_->start();
     return {};
   }
 
@@ -199,12 +87,7 @@ class Server::Impl {
     }
     stop_ticker_.notify_all();
     if (api_) api_->stop();
-    if (acceptor_.joinable()) {
-      http_.stop();
-      acceptor_.join();
-    } else if (listen_fd_ >= 0) {
-      ::close(listen_fd_);
-    }
+    if (front_) front_->stop();
     if (ticker_.joinable()) ticker_.join();
   }
 
@@ -228,66 +111,13 @@ class Server::Impl {
             "trust")};
   }
 
-  static ApiOptions with_log(ApiOptions options) {
-    options.on_event = log_event;
+  ApiOptions api_options(ApiOptions options) {
+    options.on_event = [this](const ScopedEvent& event) {
+      log_event(event);
+      if (front_) front_->wake(event.scope);
+    };
+    options.parked = [this] { return front_ ? front_->parked() : 0; };
     return options;
-  }
-
-  Status bind_error() const {
-    const int error = errno == 0 ? EADDRINUSE : errno;
-    return {Code::kUnavailable,
-            str("cannot listen on ", bracketed(options_.host), ":", options_.port, ": ", std::strerror(error),
-                error == EADDRINUSE ? "; another program has the port: choose another with --port" : "")};
-  }
-
-  void configure() {
-    http_.set_socket_options([this](int fd) {
-      // Not SO_REUSEPORT, the library's default: two servers would share the port and each know half.
-      const int on = 1;
-      ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      listen_fd_ = fd;
-    });
-    http_.set_tcp_nodelay(true);
-    http_.new_task_queue = [threads = options_.threads] { return new BoundedPool(threads); };
-    http_.set_keep_alive_timeout(kIdleSeconds);
-    http_.set_read_timeout(kReadSeconds);
-    http_.set_write_timeout(kReadSeconds);
-    http_.set_payload_max_length(limits::kBodyBytes);
-    http_.set_error_handler(
-        [](const httplib::Request&, httplib::Response& response) { answer_refusal(response); });
-    // Before the library matches the path with a regular expression, whose recursion grows with its length.
-    http_.set_pre_routing_handler([](const httplib::Request& request, httplib::Response& response) {
-      if (request.path.size() <= limits::kPathBytes) return httplib::Server::HandlerResponse::Unhandled;
-      response.status = 414;
-      answer_refusal(response);
-      return httplib::Server::HandlerResponse::Handled;
-    });
-  }
-
-  void add_routes() {
-    const auto plain = [this](const httplib::Request& request, httplib::Response& response) {
-      respond(request, {}, response);
-    };
-    const auto with_body = [this](const httplib::Request& request, httplib::Response& response,
-                                  const httplib::ContentReader& reader) {
-      std::string body;
-      if (read_body(request, response, reader, body)) respond(request, body, response);
-    };
-    const char* const any = ".*";
-    http_.Get(any, plain).Options(any, plain);
-    http_.Post(any, with_body).Put(any, with_body).Patch(any, with_body).Delete(any, with_body);
-  }
-
-  void respond(const httplib::Request& request, std::string_view body, httplib::Response& response) {
-    const std::string content_type = request.get_header_value("Content-Type");
-    const std::string authorization = request.get_header_value("Authorization");
-    answer(response, api_->handle({.method = request.method,
-                                   .target = request.target,
-                                   .content_type = content_type,
-                                   .body = body,
-                                   .authorization = authorization,
-                                   .client = request.remote_addr}));
-    SLIME_LOG(LogLevel::kDebug, "nanoctrl", request.method, " ", request.target, " ", response.status);
   }
 
   void tick_until_stopped() {
@@ -299,15 +129,13 @@ class Server::Impl {
   }
 
   ServerOptions options_;
+  std::unique_ptr<Front> front_;  // outlives the events of the API; its threads end in stop()
   const Clock& clock_;
   std::unique_ptr<Api> api_;
-  int listen_fd_ = -1;
   std::mutex mutex_;
   std::condition_variable stop_ticker_;
   bool stopped_ = false;
-  httplib::Server http_;
   std::thread ticker_;
-  std::thread acceptor_;
 };
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options, const Clock& clock) {
@@ -325,7 +153,8 @@ std::uint16_t Server::port() const { return impl_->options().port; }
 const std::string& Server::store() const { return impl_->options().store; }
 Api& Server::api() { return impl_->api(); }
 std::string Server::url() const {
-  return str("http://", bracketed(impl_->options().host), ":", impl_->options().port);
+  return str(impl_->options().tls.enabled() ? "https://" : "http://", bracketed(impl_->options().host), ":",
+             impl_->options().port);
 }
 
 }  // namespace slime::ctrl

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "ctrl/api.h"
+#include "ctrl/front.h"
 #include "ctrl/limits.h"
 
 namespace slime::ctrl {
@@ -18,7 +19,9 @@ struct ServerOptions {
   RegistryOptions registry = {};              // epoch: the time of this start
   std::string store = "memory";               // or "sqlite:PATH": see open_engine()
   ApiOptions api = {};
-  std::size_t threads = limits::kThreads;
+  std::size_t threads = limits::kThreads;  // for requests under way, however many connections there are
+  TlsFiles tls = {};
+  FrontLimits limits = {};
   [[nodiscard]] Status validate() const;
 };
 
@@ -34,13 +37,13 @@ class Server {
 
   // Opens the store, and answers from now on. Errors: the store's.
   Status start();
-  // Ends the watches, finishes the requests under way, closes. Takes about a second when connections are
-  // idle. Idempotent.
+  // Ends the watches, finishes the requests under way, closes. Takes up to a second when somebody does not
+  // take a reply. Idempotent.
   void stop();
 
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] const std::string& store() const;
-  [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"
+  [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"; https with TLS
   // The routes without HTTP; expiry by hand for tests with a manual clock. Of a started server.
   [[nodiscard]] Api& api();
 

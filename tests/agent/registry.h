@@ -20,7 +20,6 @@ class Registry {
     options.threads = 8;
     options.registry.ttl = ttl_;
     options.registry.epoch = ctrl::wall_clock_epoch();
-    options.api.watchers_max = 2;
     REQUIRE(eventually([&] {
       auto bound = ctrl::Server::bind(options);
       if (bound) server_ = std::move(*bound);

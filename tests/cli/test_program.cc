@@ -362,7 +362,6 @@ class Registry {
     slime::ctrl::ServerOptions options;
     options.port = 0;
     options.threads = 8;
-    options.api.watchers_max = 2;
     auto bound = slime::ctrl::Server::bind(options);
     REQUIRE_MESSAGE(bound.has_value(), bound.status().to_string());
     server_ = *std::move(bound);

@@ -92,7 +92,6 @@ class Served {
     ctrl::ServerOptions registry;
     registry.port = 0;
     registry.threads = 8;
-    registry.api.watchers_max = 2;
     auto bound = ctrl::Server::bind(registry);
     REQUIRE_MESSAGE(bound.has_value(), bound.status().to_string());
     registry_ = std::move(*bound);

@@ -7,13 +7,11 @@
 #include "ctrl/api.h"
 #include "ctrl/wire.h"
 #include "tests/ctrl/samples.h"
-#include "tests/support/eventually.h"
 
 namespace slime::ctrl {
 namespace {
 
 using namespace std::chrono_literals;
-using slime::test::eventually;
 using test::registration;
 
 constexpr const char* kJson = "application/json";
@@ -29,6 +27,12 @@ class Fixture {
               return probe_answer.load();
             }) {}
 
+  // As the server asks first: the answer may be to park it.
+  ApiReply ask(std::string_view target) {
+    ApiRequest request{"GET", target, "", ""};
+    request.answer_now = false;
+    return api.handle(request);
+  }
   ApiReply get(std::string_view target) { return api.handle({"GET", target, "", ""}); }
   ApiReply post(std::string_view target, std::string_view body) {
     return api.handle({"POST", target, kJson, body});
@@ -276,56 +280,39 @@ TEST_CASE("a watch returns at once when there is news, and empty after its wait"
   CHECK(wire::decode_changes(f.get("/v1/watch?since=0&wait_ms=30000").body)->resync);
 }
 
-TEST_CASE("a watch wakes on a change of its scope") {
+TEST_CASE("a watch without news is parked with its scope for its wait, unless it must be answered") {
   Fixture f;
-  ApiReply reply;
-  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000")); });
-  const auto watching = [&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; };
-  CHECK(eventually(watching));
-  Registration other = registration("x", 9);
-  other.scope = "other";
-  f.post("/v1/peers", wire::encode(wire::RegisterRequest{other, false}));
-  CHECK(watching());
-  f.enroll("a", 1);
-  watcher.join();
-  CHECK(wire::decode_changes(reply.body)->events.size() == 1);
+  const std::string target = str("/v1/watch?scope=s&since=", f.api.epoch(), "&wait_ms=30000");
+  const ApiReply parked = f.ask(target);
+  REQUIRE(parked.parked);
+  CHECK(parked.parked->key == "s");
+  CHECK(parked.parked->wait == 30s);
+  CHECK(wire::decode_changes(f.get(target).body)->events.empty());
+  const std::string brief = str("/v1/watch?scope=s&since=", f.api.epoch());
+  CHECK_FALSE(f.ask(brief).parked);
 }
 
-TEST_CASE("a watch learns of an expiry without anybody asking") {
+TEST_CASE("a watch that is asked again after a change or an expiry tells it") {
   Fixture f;
   const Result<Lease> lease = wire::decode_lease(f.enroll("a", 1).body);
-  ApiReply reply;
-  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", lease->revision, "&wait_ms=30000")); });
-  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
+  const std::string target = str("/v1/watch?since=", lease->revision, "&wait_ms=30000");
+  const auto watch = [&] { return f.ask(target); };
+  REQUIRE(watch().parked);
   CHECK(f.api.tick() == 15s);
   f.clock.advance(15s);
   CHECK(f.api.tick() == Nanos::max());
-  watcher.join();
-  CHECK(wire::decode_changes(reply.body)->events.at(0).kind == EventKind::kExpired);
+  CHECK(wire::decode_changes(watch().body)->events.at(0).kind == EventKind::kExpired);
 }
 
-TEST_CASE("one watch too many is 429 with a time to come back; others are not held up") {
-  Fixture f({.watchers_max = 1});
-  const std::string target = str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000");
-  std::thread watcher([&] { f.get(target); });
-  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
-  const ApiReply refused = f.get(target);
-  CHECK(refused.status == 429);
-  CHECK(code_of(refused) == Code::kResourceExhausted);
-  CHECK(refused.retry_after > Nanos::zero());
-  CHECK(f.enroll("a", 1).status == 200);
-  watcher.join();
-  CHECK(f.get(str("/v1/watch?since=", f.api.epoch() + 1, "&wait_ms=1")).status == 200);
+TEST_CASE("the status tells how many watches are parked") {
+  Fixture f({.parked = [] { return 7; }});
+  CHECK(f.get("/v1/status").body.find("\"watchers\":7") != std::string::npos);
 }
 
-TEST_CASE("stop ends the watches and refuses what comes later") {
+TEST_CASE("stop refuses what comes later") {
   Fixture f;
-  ApiReply reply;
-  std::thread watcher([&] { reply = f.get(str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000")); });
-  CHECK(eventually([&] { return f.get("/v1/status").body.find("\"watchers\":1") != std::string::npos; }));
   f.api.stop();
-  watcher.join();
-  CHECK(reply.status == 503);
+  CHECK(f.get(str("/v1/watch?since=", f.api.epoch(), "&wait_ms=30000")).status == 503);
   CHECK(code_of(f.enroll("a", 1)) == Code::kUnavailable);
 }
 

@@ -25,7 +25,7 @@ struct Fixture {
     ServerOptions options;
     options.port = 0;
     options.threads = 8;
-    options.api.watchers_max = watchers;
+    options.limits.parked = watchers;
     options.registry.epoch = epoch;
     Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options), clock);
     REQUIRE(bound);

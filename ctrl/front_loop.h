@@ -1,0 +1,135 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "ctrl/framing.h"
+#include "ctrl/front.h"
+#include "ctrl/front_mailbox.h"
+#include "ctrl/rates.h"
+#include "ctrl/tls.h"
+
+namespace slime::ctrl {
+
+// The event loop of a Front: its connections, their deadlines and their parked requests. Thread: the one that
+// calls run().
+class FrontLoop {
+ public:
+  // All outlive this. `parked` is kept up to date for others to read.
+  FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServer* tls, FrontMailbox& mailbox,
+            FrontWorkers& workers, std::atomic<std::size_t>& parked);
+  // Until the mailbox says stop and everything under way is answered.
+  void run();
+
+ private:
+  enum class State {
+    kHandshaking,  // TLS
+    kIdle,         // between requests
+    kReading,      // a part of a request is here
+    kWorking,      // a thread has the request
+    kParked,
+    kWriting,
+    kDraining,  // the last reply is sent; what still comes is thrown away, so that it is not lost
+  };
+  struct Connection {
+    Connection(std::uint64_t number, FrontSocket accepted) : id(number), socket(std::move(accepted)) {}
+    const std::uint64_t id;
+    FrontSocket socket;
+    std::string client;
+    State state = State::kIdle;
+    Framing framing;
+    std::string input;  // from the first byte that no request has taken
+    std::string output;
+    std::size_t written = 0;           // of output
+    std::size_t timed = 0;             // of output, when its deadline was set
+    std::unique_ptr<FrontJob> parked;  // in kParked
+    std::string parked_key;
+    std::size_t job_bytes = 0;  // of a request that was taken and is not answered
+    std::size_t counted = 0;    // in buffered_
+    std::size_t drained = 0;
+    TimePoint deadline = kNever;
+    std::list<std::uint64_t>::iterator idle_at;
+    // What the events said that was not used up yet.
+    bool readable = false;
+    bool writable = true;
+    bool gone = false;  // the other end has said that it sends nothing more
+    bool closes = false;
+    bool drains = false;
+    bool waits = false;  // counts as parked until it is answered
+    bool extra = false;  // beyond the limit of connections: only told so
+  };
+
+  // Accepting (front_accept.cc).
+  void accept_some();
+  bool accept_one();
+  void admit(UniqueFd fd, std::string client);
+  void pause_accepting(bool pause);
+  bool evict_idle();
+
+  // One connection. drive() does what can be done now; those that return bool say whether to go on, and
+  // false may mean that the connection is no more.
+  void drive(Connection& c);
+  bool advance(Connection& c);
+  bool handshake(Connection& c);
+  bool read_request(Connection& c);
+  bool read_more(Connection& c);
+  bool write_reply(Connection& c);
+  bool drain(Connection& c);
+  void close(Connection& c);
+
+  bool dispatch(Connection& c);
+  void submit(Connection& c, std::unique_ptr<FrontJob> job);
+  void take_done(std::unique_ptr<FrontJob> job);
+  bool park(Connection& c, std::unique_ptr<FrontJob>& job);
+  void unpark(Connection& c, bool answer_now);
+  void wake(const std::string& key);
+  void begin_reply(Connection& c, std::string reply, bool closes);
+  void refuse(Connection& c, int status, std::string_view message);
+
+  void enter(Connection& c, State state);
+  void set_deadline(Connection& c, TimePoint deadline);
+  void expire();
+  void count_bytes(Connection& c);
+  void stop_waiting(Connection& c);
+
+  void handle_event(std::uint64_t id, std::uint32_t events);
+  void handle_mail();
+  void begin_stop();
+  [[nodiscard]] bool finished() const;
+  [[nodiscard]] int wait_ms() const;
+
+  const FrontLimits limits_;
+  const TlsServer* const tls_;
+  FrontMailbox& mailbox_;
+  FrontWorkers& workers_;
+  std::atomic<std::size_t>& parked_;
+  UniqueFd listener_;
+  UniqueFd epoll_;
+  TimePoint now_;
+  std::uint64_t next_id_;
+  std::unordered_map<std::uint64_t, Connection> connections_;
+  std::size_t extras_ = 0;
+  std::size_t jobs_ = 0;  // with the workers
+  std::size_t buffered_ = 0;
+  std::list<std::uint64_t> idle_;  // the longest idle first
+  std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
+  std::unordered_map<std::string, std::unordered_set<std::uint64_t>> parked_by_key_;
+  std::unordered_map<std::string, std::size_t> waiting_by_client_;
+  Rates rates_;
+  TimePoint accept_again_ = kNever;  // not kNever: no file descriptor was left
+  bool stopping_ = false;
+  TimePoint stop_by_ = kNever;
+  std::vector<char> scratch_;
+};
+
+}  // namespace slime::ctrl

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "ctrl/codec.h"
+#include "ctrl/framing.h"
+
+namespace slime::ctrl {
+
+// One request on its way between the loop, which owns the connections, and the threads with the handler.
+struct FrontJob {
+  std::uint64_t connection = 0;
+  RawRequest request;
+  std::string client;
+  bool answer_now = false;
+  std::uint64_t wakes = 0;                     // how many there had been before the handler looked
+  std::optional<TimePoint> parked_until = {};  // set once it was parked
+  Handled handled;
+};
+
+// What others tell the loop. Thread: any; take() the loop's.
+class FrontMailbox {
+ public:
+  struct Mail {
+    std::vector<std::unique_ptr<FrontJob>> done;
+    std::set<std::string, std::less<>> woken;
+    bool stop = false;
+  };
+
+  FrontMailbox();
+  [[nodiscard]] int fd() const { return event_.get(); }  // readable when there is mail
+  void done(std::unique_ptr<FrontJob> job);
+  void wake(std::string_view key);
+  void stop();
+  Mail take();
+
+  // How many wakes there have been, of any key.
+  std::uint64_t wakes();
+  // Whether `key` was woken after that many; sometimes true where another key was.
+  bool woken_since(std::string_view key, std::uint64_t wakes);
+
+ private:
+  static constexpr std::size_t kSlots = 1024;
+  static std::size_t slot(std::string_view key);
+  void ring();
+
+  std::mutex mutex_;
+  Mail mail_;
+  bool rung_ = false;
+  std::uint64_t wakes_ = 0;
+  std::array<std::uint64_t, kSlots> last_wake_{};  // by the hash of the key: a fixed size for any keys
+  UniqueFd event_;
+};
+
+// The threads that run the handler. Thread: start(), submit() and stop() from one.
+class FrontWorkers {
+ public:
+  FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox);
+  ~FrontWorkers() { stop(); }
+  FrontWorkers(const FrontWorkers&) = delete;
+  FrontWorkers& operator=(const FrontWorkers&) = delete;
+
+  void start();
+  // Bounded by the loop: one for each connection.
+  void submit(std::unique_ptr<FrontJob> job);
+  // Returns when what was submitted is done.
+  void stop();
+
+ private:
+  void run();
+
+  const std::size_t count_;
+  const ApiHandler handler_;
+  FrontMailbox& mailbox_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::deque<std::unique_ptr<FrontJob>> jobs_;
+  bool stopped_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace slime::ctrl

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/clock.h"
+
+namespace slime::ctrl {
+
+// How many requests each client address may still send: a bucket of tokens for each, with twice a second's
+// worth at most. Bounded: addresses that there is no room for share one bucket. Thread: one.
+class Rates {
+ public:
+  // `per_second` 0: no limit.
+  Rates(double per_second, std::size_t clients_max);
+  // Takes one token, or says no.
+  bool take(const std::string& client, TimePoint now);
+
+ private:
+  struct Bucket {
+    double tokens = 0;
+    TimePoint at;
+  };
+  Bucket& bucket(const std::string& client, TimePoint now);
+  void drop_full(TimePoint now);
+
+  const double per_second_;
+  const std::size_t clients_max_;
+  std::unordered_map<std::string, Bucket> buckets_;
+  Bucket others_;
+  TimePoint swept_at_;
+};
+
+}  // namespace slime::ctrl
