@@ -222,8 +222,9 @@ ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode
 
 ApiReply Api::list_peers(Query& query) {
   const std::string kind = query.text("kind");
+  const Labels labels = query.labels("labels");
   return page(query, "peers", [&](const PeerInfo& peer, Nanos expires_in, std::vector<std::string>& out) {
-    if (!kind.empty() && peer.kind != kind) return;
+    if ((!kind.empty() && peer.kind != kind) || !has_labels(peer.metadata, labels)) return;
     PeerInfo copy = peer;
     copy.expires_in = expires_in;
     out.push_back(wire::encode(copy));
@@ -233,9 +234,15 @@ ApiReply Api::list_peers(Query& query) {
 ApiReply Api::list_services(Query& query) {
   const std::string kind = query.text("kind");
   const std::string name = query.text("name");
+  const Labels labels = query.labels("labels");
+  const std::string health_text = query.text("health");
+  const std::optional<Health> health = parse_health(health_text);
+  if (!health && !health_text.empty())
+    query.problem("query parameter 'health' is not serving, draining or not_serving");
   return page(query, "services", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
     for (const ServiceInfo& service : peer.services) {
       if ((!kind.empty() && service.kind != kind) || (!name.empty() && service.name != name)) continue;
+      if ((health && service.health != *health) || !has_labels(service.labels, labels)) continue;
       out.push_back(
           wire::encode(ServiceEntry{peer.name, peer.address, peer.instance, peer.incarnation, service}));
     }

@@ -118,6 +118,22 @@ class Api::Query {
     if (Status status = check_name(key, value); !status.ok()) problem(status.text());
     return value;
   }
+  // "key=value,key=value"; a value has no comma.
+  Labels labels(std::string_view key) {
+    Labels out;
+    const std::string value = text(key);
+    for (std::size_t from = 0; from < value.size();) {
+      const std::size_t to = std::min(value.find(',', from), value.size());
+      const std::size_t equals = value.find('=', from);
+      if (equals >= to || equals == from) {
+        problem(str("query parameter '", key, "' is not like \"key=value,key=value\""));
+        return out;
+      }
+      out.insert_or_assign(value.substr(from, equals - from), value.substr(equals + 1, to - equals - 1));
+      from = to + 1;
+    }
+    return out;
+  }
   std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max) {
     const std::string value = text(key);
     if (value.empty()) return std::nullopt;

@@ -245,13 +245,19 @@ Result<wire::PageHead> read_pages(const std::string& target, Call call, Decode d
 std::string filter_query(std::string_view key, std::string_view value) {
   return value.empty() ? std::string() : str("&", key, "=", percent_encode(value));
 }
+std::string labels_query(const Labels& labels) {
+  std::string text;
+  for (const auto& [key, value] : labels) text += str(text.empty() ? "" : ",", key, "=", value);
+  return filter_query("labels", text);
+}
 
 }  // namespace
 
 Result<PeerList> Client::list_peers(const PeerFilter& filter) {
   PeerList out;
   const Result<wire::PageHead> head = read_pages(
-      str("/v1/peers", scope_query(filter.scope), filter_query("kind", filter.kind)),
+      str("/v1/peers", scope_query(filter.scope), filter_query("kind", filter.kind),
+          labels_query(filter.labels)),
       [this](std::string target) { return impl_->call("GET", std::move(target)); },
       [&out](const std::string& body) { return wire::decode_peer_page(body, out.peers); });
   if (!head) return head.error();
@@ -264,7 +270,8 @@ Result<ServiceList> Client::list_services(const ServiceFilter& filter) {
   ServiceList out;
   const Result<wire::PageHead> head = read_pages(
       str("/v1/services", scope_query(filter.scope), filter_query("kind", filter.kind),
-          filter_query("name", filter.name)),
+          filter_query("name", filter.name), labels_query(filter.labels),
+          filter_query("health", filter.health ? health_name(*filter.health) : "")),
       [this](std::string target) { return impl_->call("GET", std::move(target)); },
       [&out](const std::string& body) { return wire::decode_service_page(body, out.services); });
   if (!head) return head.error();

@@ -24,6 +24,7 @@ struct ClientOptions {
 struct PeerFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: all
+  Labels labels = {};     // of its metadata, all of them
 };
 
 struct PeerList {
@@ -52,6 +53,8 @@ struct ServiceFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: all
   std::string name = {};  // empty: all
+  Labels labels = {};     // all of them
+  std::optional<Health> health = {};
 };
 
 // As of one moment for each page of it.

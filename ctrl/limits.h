@@ -21,6 +21,7 @@ inline constexpr std::size_t kMetadataEntries = 32;
 inline constexpr std::size_t kMetadataKeyBytes = 64;
 inline constexpr std::size_t kMetadataValueBytes = 1024;
 inline constexpr std::size_t kServicesPerPeer = 256;
+inline constexpr std::size_t kServiceLabels = 16;
 inline constexpr std::size_t kMethodsPerService = 256;
 inline constexpr std::size_t kRegionsPerPeer = 4096;
 // Integers in JSON must survive readers that hold every number in a double.

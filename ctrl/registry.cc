@@ -21,6 +21,8 @@ std::size_t record_size(const Registration& r) {
   for (const ServiceInfo& service : r.services) {
     bytes += 2 * kEntryOverheadBytes + service.name.size() + service.kind.size();
     for (const std::string& method : service.methods) bytes += kEntryOverheadBytes + method.size();
+    for (const auto& [key, value] : service.labels)
+      bytes += 2 * kEntryOverheadBytes + key.size() + value.size();
   }
   for (const RegionInfo& region : r.regions) bytes += kEntryOverheadBytes + region.name.size();
   return bytes;
@@ -117,7 +119,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
 void Registry::run(const HeartbeatCommand& command, Outcome& out) {
   Record* record = owned(command.scope, command.name, command.incarnation, out);
   if (record == nullptr) return;
-  record->expires_at = deadline_after(now_, options_.ttl);
+  record->expires_at = deadline_after(now_, ttl_of(record->info));
   out.lease = lease_of(scopes_.find(command.scope)->second, *record);
 }
 
@@ -202,7 +204,8 @@ void Registry::run(const RestartCommand& command, Outcome& out) {
     scope.first_revision = scope.revision;
     scope.log.clear();
     out.touched.push_back({Table::kScope, name, {}});
-    for (auto& [peer, record] : scope.peers) record.expires_at = deadline_after(now_, options_.ttl);
+    for (auto& [peer, record] : scope.peers)
+      record.expires_at = std::max(record.expires_at, deadline_after(now_, ttl_of(record.info)));
   }
 }
 
@@ -268,7 +271,8 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registr
   PeerInfo info;
   static_cast<Registration&>(info) = registration;
   info.incarnation = ++last_incarnation_;
-  Record& record = place(scope, std::move(info), deadline_after(now_, options_.ttl));
+  const TimePoint expires_at = deadline_after(now_, ttl_of(info));
+  Record& record = place(scope, std::move(info), expires_at);
   record_event(scope_name, scope, record.info, EventKind::kRegistered, out);
   out.touched.push_back({Table::kRegistry, {}, {}});
   record.info.revision = scope.revision;
@@ -290,7 +294,7 @@ Registry::Record& Registry::place(Scope& scope, PeerInfo info, TimePoint expires
 
 void Registry::replace(const std::string& scope_name, Scope& scope, Record& record,
                        const Registration& registration, Outcome& out) {
-  record.expires_at = deadline_after(now_, options_.ttl);
+  record.expires_at = deadline_after(now_, ttl_of(registration));
   if (static_cast<const Registration&>(record.info) != registration) {
     const std::size_t bytes = record_size(registration);
     record_bytes_ = record_bytes_ - record.bytes + bytes;
@@ -327,8 +331,8 @@ void Registry::record_event(const std::string& scope_name, Scope& scope, const P
 }
 
 Lease Registry::lease_of(const Scope& scope, const Record& record) const {
-  return {record.info.incarnation, options_.epoch, scope.revision, options_.ttl,
-          options_.ttl / limits::kHeartbeatsPerTtl};
+  const Nanos ttl = ttl_of(record.info);
+  return {record.info.incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl};
 }
 
 std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {

@@ -220,6 +220,9 @@ class Registry {
                     Outcome& out);
   // A token of all scopes that may make others, besides the one of that id.
   [[nodiscard]] bool has_admin_besides(std::string_view id) const;
+  [[nodiscard]] Nanos ttl_of(const Registration& peer) const {
+    return peer.ttl > Nanos::zero() ? peer.ttl : options_.ttl;
+  }
   [[nodiscard]] Lease lease_of(const Scope& scope, const Record& record) const;
 
   RegistryOptions options_;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kRightsNames = {"local", "read", "write", "read_write"};
 constexpr std::array<std::string_view, 4> kEventNames = {"registered", "updated", "deregistered", "expired"};
+constexpr std::array<std::string_view, 3> kHealthNames = {"serving", "draining", "not_serving"};
 constexpr std::array<std::string_view, 3> kRoleNames = {"read", "join", "admin"};
 
 Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
@@ -39,15 +40,15 @@ Status check_kind(std::string_view what, const std::string& kind) {
   return check_name(what, kind);
 }
 
-Status check_metadata(const std::map<std::string, std::string>& metadata) {
-  if (metadata.size() > limits::kMetadataEntries)
-    return invalid(str("metadata has ", metadata.size(), " entries; at most ", limits::kMetadataEntries));
-  for (const auto& [key, value] : metadata) {
-    SLIME_TRY(check_name("metadata key", key));
+Status check_labels(std::string_view what, const Labels& labels, std::size_t entries_max) {
+  if (labels.size() > entries_max)
+    return invalid(str(what, " has ", labels.size(), " entries; at most ", entries_max));
+  for (const auto& [key, value] : labels) {
+    SLIME_TRY(check_name(str(what, " key"), key));
     if (key.size() > limits::kMetadataKeyBytes)
-      return invalid(str("metadata key '", key, "' has more than ", limits::kMetadataKeyBytes, " bytes"));
+      return invalid(str(what, " key '", key, "' has more than ", limits::kMetadataKeyBytes, " bytes"));
     if (value.size() > limits::kMetadataValueBytes)
-      return invalid(str("metadata '", key, "' has more than ", limits::kMetadataValueBytes, " bytes"));
+      return invalid(str(what, " '", key, "' has more than ", limits::kMetadataValueBytes, " bytes"));
   }
   return {};
 }
@@ -68,6 +69,21 @@ std::optional<EventKind> parse_event_kind(std::string_view name) {
   const auto it = std::find(kEventNames.begin(), kEventNames.end(), name);
   if (it == kEventNames.end()) return std::nullopt;
   return static_cast<EventKind>(it - kEventNames.begin());
+}
+
+std::string_view health_name(Health health) { return kHealthNames[static_cast<std::size_t>(health)]; }
+
+std::optional<Health> parse_health(std::string_view name) {
+  const auto it = std::find(kHealthNames.begin(), kHealthNames.end(), name);
+  if (it == kHealthNames.end()) return std::nullopt;
+  return static_cast<Health>(it - kHealthNames.begin());
+}
+
+bool has_labels(const Labels& labels, const Labels& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& entry) {
+    const auto it = labels.find(entry.first);
+    return it != labels.end() && it->second == entry.second;
+  });
 }
 
 std::string_view role_name(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
@@ -140,6 +156,7 @@ Status check_services(const std::vector<ServiceInfo>& services) {
   for (const ServiceInfo& service : services) {
     SLIME_TRY(check_unique_name("service name", service.name, names));
     SLIME_TRY(check_kind("service kind", service.kind));
+    SLIME_TRY(check_labels("service labels", service.labels, limits::kServiceLabels));
     if (service.methods.size() > limits::kMethodsPerService)
       return invalid(str("service '", service.name, "' has ", service.methods.size(), " methods; at most ",
                          limits::kMethodsPerService));
@@ -177,7 +194,10 @@ Status check_registration(const Registration& registration) {
     if (provider.size() > limits::kKindBytes)
       return invalid(str("provider has more than ", limits::kKindBytes, " bytes"));
   }
-  SLIME_TRY(check_metadata(registration.metadata));
+  SLIME_TRY(check_labels("metadata", registration.metadata, limits::kMetadataEntries));
+  if (registration.ttl != Nanos::zero() &&
+      (registration.ttl < limits::kTtlMin || registration.ttl > limits::kTtlMax))
+    return invalid("ttl must be from 100 ms to 24 h");
   SLIME_TRY(check_services(registration.services));
   return check_regions(registration.regions);
 }

@@ -25,10 +25,21 @@ struct RegionInfo {
   bool operator==(const RegionInfo&) const = default;
 };
 
+using Labels = std::map<std::string, std::string>;
+
+// Whether a service takes requests now, as its peer says.
+enum class Health : std::uint8_t {
+  kServing = 0,
+  kDraining = 1,    // it finishes what it has
+  kNotServing = 2,  // there, but of no use now
+};
+
 struct ServiceInfo {
   std::string name;
   std::string kind;                  // what clients look for: "cache"; may be empty
   std::vector<std::string> methods;  // may be empty: not stated
+  Health health = Health::kServing;
+  Labels labels = {};  // what lists are filtered by: "model": "m-7b"
   bool operator==(const ServiceInfo&) const = default;
 };
 
@@ -41,9 +52,10 @@ struct Registration {
   std::string address;  // "host:port" or "[v6]:port" that others connect to and nanoctrl probes
   std::string kind;     // "worker", "cache"; may be empty
   std::vector<std::string> providers;
-  std::map<std::string, std::string> metadata;
+  Labels metadata;  // lists are filtered by it, too
   std::vector<ServiceInfo> services;
   std::vector<RegionInfo> regions;
+  Nanos ttl{};  // how long it lives without a heartbeat; zero: as nanoctrl says. Whole milliseconds
   bool operator==(const Registration&) const = default;
 };
 
@@ -125,6 +137,11 @@ struct HostPort {
   std::uint16_t port = 0;
 };
 std::optional<HostPort> parse_host_port(std::string_view text);
+
+std::string_view health_name(Health health);  // "serving", "draining", "not_serving"
+std::optional<Health> parse_health(std::string_view name);
+// Whether it has all of those labels.
+bool has_labels(const Labels& labels, const Labels& wanted);
 
 // Names of peers, scopes, services, methods and regions: 1 to 255 of A-Z a-z 0-9 . _ - : / @ + = ~ with no
 // empty, "." or ".." part between slashes, so that "ns/model/worker-0" is fine and every name survives a URL.

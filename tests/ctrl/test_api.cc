@@ -270,6 +270,58 @@ TEST_CASE("lists come in pages and filtered") {
   CHECK(regions[0].region == RegionInfo{"kv", 100, RegionRights::kReadWrite});
 }
 
+TEST_CASE("lists are filtered by labels and health") {
+  Fixture f;
+  for (std::uint8_t i = 0; i < 4; ++i) {
+    Registration r = registration(str("p", int{i}), static_cast<std::uint8_t>(i + 1));
+    r.metadata = {{"rack", i < 2 ? "a" : "b"}, {"gpu", i % 2 == 0 ? "h200" : "h100"}};
+    r.services = {{"m", "model", {}, i == 3 ? Health::kDraining : Health::kServing, {{"model", "m-7b"}}}};
+    REQUIRE(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 200);
+  }
+  const auto peers = [&](const char* labels) {
+    std::vector<PeerInfo> out;
+    REQUIRE(wire::decode_peer_page(f.get(str("/v1/peers?labels=", labels)).body, out));
+    return out.size();
+  };
+  CHECK(peers("rack%3Da") == 2);
+  CHECK(peers("rack=a,gpu=h200") == 1);
+  CHECK(peers("rack=c") == 0);
+  CHECK(peers("other=a") == 0);
+  for (const char* wrong : {"rack", "=a", "rack=a,,gpu=h200"})
+    CHECK(f.get(str("/v1/peers?labels=", wrong)).status == 400);
+  const auto services = [&](const char* filter) {
+    std::vector<ServiceEntry> out;
+    REQUIRE(wire::decode_service_page(f.get(str("/v1/services?", filter)).body, out));
+    return out.size();
+  };
+  CHECK(services("labels=model=m-7b") == 4);
+  CHECK(services("health=serving") == 3);
+  CHECK(services("health=draining&labels=model=m-7b") == 1);
+  CHECK(f.get("/v1/services?health=fine").status == 400);
+}
+
+TEST_CASE("a peer may ask for a lease of its own length") {
+  Fixture f;
+  Registration r = registration("slow", 1);
+  r.ttl = 60s;
+  const ApiReply reply = f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false}));
+  const Result<Lease> lease = wire::decode_lease(reply.body);
+  REQUIRE(lease);
+  CHECK(lease->ttl == 60s);
+  CHECK(lease->heartbeat_interval == 20s);
+  f.enroll("usual", 2);
+  f.clock.advance(59s);
+  CHECK(f.get("/v1/peers/usual").status == 404);
+  CHECK(f.get("/v1/peers/slow").status == 200);
+  CHECK(f.post("/v1/peers/slow/heartbeat", str("{\"incarnation\":", lease->incarnation, "}")).status == 200);
+  f.clock.advance(59s);
+  CHECK(f.get("/v1/peers/slow").status == 200);
+  f.clock.advance(1s);
+  CHECK(f.get("/v1/peers/slow").status == 404);
+  r.ttl = 50ms;
+  CHECK(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 400);
+}
+
 TEST_CASE("a watch returns at once when there is news, and empty after its wait") {
   Fixture f;
   const std::uint64_t since = f.api.epoch();
