@@ -127,6 +127,10 @@ ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::strin
   if (path.size() != 4) return no_route();
   if (path[3] == "heartbeat")
     return method == "POST" ? heartbeat(query, name, request.body) : wrong_method(method, "POST");
+  if (path[3] == "links") {
+    if (method == "PUT") return set_links(query, name, request.body);
+    return method == "GET" || method == "HEAD" ? get_links(query, name) : wrong_method(method, "GET, PUT");
+  }
   const bool update = method == "POST" || method == "PUT";
   if (path[3] == "regions")
     return update ? update_regions(query, name, request.body, method == "PUT")
@@ -326,6 +330,24 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
   if (!request) return reply_error(request.error());
   return apply_update(UpdateServicesCommand{scope, name, request->incarnation, replace,
                                             std::move(request->publish), std::move(request->unpublish)});
+}
+
+ApiReply Api::get_links(Query& query, const std::string& name) {
+  const std::string scope = query.scope(Role::kRead);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  return reply_ok(engine_->look([&](const Registry& registry) {
+    const Registry::Targets* targets = registry.links(scope, name);
+    return wire::encode_targets(targets == nullptr ? Registry::Targets{} : *targets);
+  }));
+}
+
+ApiReply Api::set_links(Query& query, const std::string& name, std::string_view body) {
+  const std::string scope = query.scope(Role::kJoin);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  Result<std::vector<std::string>> targets = wire::decode_targets(body);
+  if (!targets) return reply_error(targets.error());
+  Outcome out = engine_->submit(SetLinksCommand{scope, name, std::move(*targets)});
+  return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
 ApiReply Api::apply_update(const Command& command) {

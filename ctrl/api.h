@@ -80,6 +80,8 @@ class Api {
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
+  ApiReply get_links(Query& query, const std::string& name);
+  ApiReply set_links(Query& query, const std::string& name, std::string_view body);
   ApiReply apply_update(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);

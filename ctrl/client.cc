@@ -214,6 +214,20 @@ Status Client::update_services(std::string_view scope, std::string_view name, st
   return impl_->call("POST", peer_target(scope, name, "/services"), wire::encode(request)).status();
 }
 
+Status Client::set_links(std::string_view scope, std::string_view name,
+                         std::span<const std::string> targets) {
+  return impl_
+      ->call("PUT", peer_target(scope, name, "/links"),
+             wire::encode_targets({targets.begin(), targets.end()}))
+      .status();
+}
+
+Result<std::vector<std::string>> Client::get_links(std::string_view scope, std::string_view name) {
+  const Result<std::string> reply = impl_->call("GET", peer_target(scope, name, "/links"));
+  if (!reply) return reply.error();
+  return wire::decode_links(*reply);
+}
+
 Result<PeerInfo> Client::get_peer(std::string_view scope, std::string_view name) {
   const Result<std::string> reply = impl_->call("GET", peer_target(scope, name));
   if (!reply) return reply.error();

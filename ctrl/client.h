@@ -123,6 +123,11 @@ class Client {
   Status update_services(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                          std::span<const ServiceInfo> publish, std::span<const std::string> unpublish = {});
 
+  // Who a peer should be connected to; its agent opens those connections and keeps them. The whole set; the
+  // peer need not be registered.
+  Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets);
+  Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
+
   // kNotFound when the name is not registered.
   Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
   Result<PeerList> list_peers(const PeerFilter& filter = {});

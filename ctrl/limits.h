@@ -23,6 +23,7 @@ inline constexpr std::size_t kMetadataValueBytes = 1024;
 inline constexpr std::size_t kServicesPerPeer = 256;
 inline constexpr std::size_t kServiceLabels = 16;
 inline constexpr std::size_t kMethodsPerService = 256;
+inline constexpr std::size_t kLinksPerPeer = 1024;
 inline constexpr std::size_t kRegionsPerPeer = 4096;
 // Integers in JSON must survive readers that hold every number in a double.
 inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;

@@ -28,6 +28,12 @@ std::size_t record_size(const Registration& r) {
   return bytes;
 }
 
+std::size_t links_size(const std::vector<std::string>& targets) {
+  std::size_t bytes = targets.empty() ? 0 : kRecordOverheadBytes;
+  for (const std::string& target : targets) bytes += kEntryOverheadBytes + target.size();
+  return bytes;
+}
+
 // The entries after an update, in the order of their publication; a republished name keeps its place.
 template <class T>
 std::vector<T> merged(const std::vector<T>& current, bool replace, const std::vector<T>& publish,
@@ -156,6 +162,40 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
+void Registry::run(const SetLinksCommand& command, Outcome& out) {
+  out.status = check_links(command.name, command.targets);
+  if (out.status.ok()) out.status = check_name("scope", command.scope);
+  if (!out.status.ok()) return;
+  const Targets* before = links(command.scope, command.name);
+  if (before == nullptr ? command.targets.empty() : *before == command.targets) return;
+  const auto known = scopes_.find(command.scope);
+  const std::size_t old_bytes = before == nullptr ? 0 : links_size(*before);
+  const std::size_t new_bytes = links_size(command.targets);
+  out.status = check_room(known == scopes_.end() ? nullptr : &known->second, false, old_bytes, new_bytes);
+  if (!out.status.ok()) return;
+  Scope* scope = scope_for(command.scope, out);
+  if (scope == nullptr) {
+    out.status = Status(Code::kResourceExhausted, str("all ", options_.scopes_max, " scopes are in use"));
+    return;
+  }
+  if (before == nullptr && scope->links.size() >= options_.peers_per_scope_max) {
+    out.status = Status(Code::kResourceExhausted,
+                        str("links of ", scope->links.size(), " peers are wanted, the limit"));
+    return;
+  }
+  record_bytes_ = record_bytes_ - old_bytes + new_bytes;
+  if (command.targets.empty()) {
+    scope->links.erase(command.name);
+  } else {
+    scope->links[command.name] = command.targets;
+  }
+  PeerInfo subject;
+  subject.name = command.name;
+  if (const auto it = scope->peers.find(command.name); it != scope->peers.end()) subject = it->second.info;
+  record_event(command.scope, *scope, subject, EventKind::kLinks, out);
+  out.touched.back().table = Table::kLinks;
+}
+
 void Registry::run(const PutTokenCommand& command, Outcome& out) {
   out.status = check_token(command.token);
   if (!out.status.ok()) return;
@@ -243,8 +283,9 @@ Registry::Record* Registry::owned(std::string_view scope, std::string_view name,
 Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
   if (const auto it = scopes_.find(name); it != scopes_.end()) return &it->second;
   if (scopes_.size() >= options_.scopes_max) {
-    const auto empty = std::find_if(scopes_.begin(), scopes_.end(),
-                                    [](const auto& entry) { return entry.second.peers.empty(); });
+    const auto empty = std::find_if(scopes_.begin(), scopes_.end(), [](const auto& entry) {
+      return entry.second.peers.empty() && entry.second.links.empty();
+    });
     if (empty == scopes_.end()) return nullptr;
     revision_floor_ = std::max(revision_floor_, empty->second.revision);
     out.touched.push_back({Table::kScope, empty->first, {}});
@@ -332,7 +373,10 @@ void Registry::record_event(const std::string& scope_name, Scope& scope, const P
 
 Lease Registry::lease_of(const Scope& scope, const Record& record) const {
   const Nanos ttl = ttl_of(record.info);
-  return {record.info.incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl};
+  Lease out{
+      record.info.incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl, {}};
+  if (const auto it = scope.links.find(record.info.name); it != scope.links.end()) out.links = it->second;
+  return out;
 }
 
 std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
@@ -386,8 +430,21 @@ std::uint64_t Registry::revision(std::string_view scope) const {
   return it == scopes_.end() ? revision_floor_ : it->second.revision;
 }
 
+const Registry::Targets* Registry::links(std::string_view scope, std::string_view name) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return nullptr;
+  const auto it = scope_it->second.links.find(name);
+  return it == scope_it->second.links.end() ? nullptr : &it->second;
+}
+
+const std::map<std::string, Registry::Targets, std::less<>>& Registry::links(std::string_view scope) const {
+  static const std::map<std::string, Targets, std::less<>> kNone;
+  const auto it = scopes_.find(scope);
+  return it == scopes_.end() ? kNone : it->second.links;
+}
+
 RegistryState Registry::counters() const {
-  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}};
+  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}, {}};
 }
 
 RegistryState Registry::state() const {
@@ -396,6 +453,7 @@ RegistryState Registry::state() const {
   out.peers.reserve(peer_count_);
   for (const auto& [name, scope] : scopes_) {
     out.revisions.emplace(name, scope.revision);
+    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
     for (const auto& [peer, record] : scope.peers) {
       out.peers.push_back(record.info);
       out.peers.back().expires_in = record.expires_at - now_;
@@ -421,6 +479,14 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
       return corrupt(str("token '", id, "': ", valid.text()));
   }
   out.tokens_ = std::move(state.tokens);
+  for (RegistryState::Links& links : state.links) {
+    if (Status valid = check_links(links.name, links.targets); !valid.ok())
+      return corrupt(str("links of '", links.name, "': ", valid.text()));
+    const auto scope = out.scopes_.find(links.scope);
+    if (scope == out.scopes_.end()) return corrupt(str("links of '", links.name, "' have no scope"));
+    out.record_bytes_ += links_size(links.targets);
+    scope->second.links[links.name] = std::move(links.targets);
+  }
   for (PeerInfo& peer : state.peers) {
     const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
     if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));

@@ -59,6 +59,11 @@ struct UpdateServicesCommand {
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
 };
+// Who this peer should be connected to, whether it is there or not; the new set. None: nothing is wanted.
+struct SetLinksCommand {
+  std::string scope, name;
+  std::vector<std::string> targets;
+};
 // Adds or replaces the token of that id. As soon as there are tokens nobody gets in without one, so among
 // them is always one that may make others, unless there is another way to that (`other_admin`).
 struct PutTokenCommand {
@@ -76,9 +81,9 @@ struct TickCommand {};  // nothing but expiry
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
-using Command =
-    std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                 UpdateServicesCommand, PutTokenCommand, RevokeTokenCommand, TickCommand, RestartCommand>;
+using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
+                             UpdateServicesCommand, SetLinksCommand, PutTokenCommand, RevokeTokenCommand,
+                             TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -99,6 +104,7 @@ enum class Table : std::uint8_t {
   kScope,     // of a scope: its revision
   kPeer,      // of a scope and a name
   kToken,     // the name is its id
+  kLinks,     // of a scope and a name: who that peer should be connected to
 };
 struct RecordKey {
   Table table = Table::kRegistry;
@@ -114,6 +120,11 @@ struct RegistryState {
   std::map<std::string, std::uint64_t> revisions;  // of the scopes
   std::vector<PeerInfo> peers;
   std::map<std::string, TokenRecord, std::less<>> tokens;  // by id
+  struct Links {
+    std::string scope, name;
+    std::vector<std::string> targets;
+  };
+  std::vector<Links> links;
 };
 
 // What a command did. A refused one changed nothing but what time alone changed.
@@ -151,6 +162,10 @@ class Registry {
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
   [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
 
+  // Who a peer should be connected to; null: nobody in particular.
+  using Targets = std::vector<std::string>;
+  [[nodiscard]] const Targets* links(std::string_view scope, std::string_view name) const;
+  [[nodiscard]] const std::map<std::string, Targets, std::less<>>& links(std::string_view scope) const;
   // By id.
   [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
 
@@ -181,6 +196,7 @@ class Registry {
     std::uint64_t revision = 0;
     std::deque<Event> log;
     std::map<std::string, Record, std::less<>> peers;
+    std::map<std::string, std::vector<std::string>, std::less<>> links;  // wanted ones, by peer
   };
   // One for each record. Heartbeats leave it alone: when it comes up and the lease was renewed meanwhile, it
   // moves on. Leases that end together expire in the order in which they were granted.
@@ -199,6 +215,7 @@ class Registry {
   void run(const DeregisterCommand& command, Outcome& out);
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
+  void run(const SetLinksCommand& command, Outcome& out);
   void run(const PutTokenCommand& command, Outcome& out);
   void run(const RevokeTokenCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}

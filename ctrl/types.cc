@@ -12,7 +12,8 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::array<std::string_view, 4> kRightsNames = {"local", "read", "write", "read_write"};
-constexpr std::array<std::string_view, 4> kEventNames = {"registered", "updated", "deregistered", "expired"};
+constexpr std::array<std::string_view, 5> kEventNames = {"registered", "updated", "deregistered", "expired",
+                                                         "links"};
 constexpr std::array<std::string_view, 3> kHealthNames = {"serving", "draining", "not_serving"};
 constexpr std::array<std::string_view, 3> kRoleNames = {"read", "join", "admin"};
 
@@ -146,6 +147,18 @@ Status check_token(const TokenRecord& token) {
     return invalid(str("note has more than ", limits::kTokenNoteBytes, " bytes"));
   if (token.note.find_first_of(std::string_view("\0\r\n\t", 4)) != std::string::npos)
     return invalid("note is of one line, without tabs");
+  return {};
+}
+
+Status check_links(std::string_view name, const std::vector<std::string>& targets) {
+  SLIME_TRY(check_name("name", name));
+  if (targets.size() > limits::kLinksPerPeer)
+    return invalid(str(targets.size(), " links; at most ", limits::kLinksPerPeer, " for each peer"));
+  std::set<std::string_view> seen;
+  for (const std::string& target : targets) {
+    SLIME_TRY(check_unique_name("link target", target, seen));
+    if (target == name) return invalid(str("'", target, "' is the peer itself"));
+  }
   return {};
 }
 

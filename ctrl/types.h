@@ -74,7 +74,8 @@ struct Lease {
   std::uint64_t server_epoch = 0;  // changes when nanoctrl restarts without its state
   std::uint64_t revision = 0;      // of the scope; ask for changes since here
   Nanos ttl{};
-  Nanos heartbeat_interval{};  // how often to renew
+  Nanos heartbeat_interval{};      // how often to renew
+  std::vector<std::string> links;  // who the peer should be connected to; events tell when that changes
 };
 
 enum class EventKind : std::uint8_t {
@@ -82,6 +83,7 @@ enum class EventKind : std::uint8_t {
   kUpdated = 1,       // same owner; address, kind, services, regions or metadata differ
   kDeregistered = 2,  // it said goodbye
   kExpired = 3,       // its lease ran out, or somebody took the name over
+  kLinks = 4,         // the links that it should have are others now; the peer need not be there
 };
 
 // What a token lets its bearer do in its scope; each role may what those before it may.
@@ -126,7 +128,8 @@ struct Changes {
 
 std::string_view rights_name(RegionRights rights);  // "local", "read", "write", "read_write"
 std::optional<RegionRights> parse_rights(std::string_view name);
-std::string_view event_kind_name(EventKind kind);  // "registered", "updated", "deregistered", "expired"
+std::string_view event_kind_name(
+    EventKind kind);  // "registered", "updated", "deregistered", "expired", "links"
 std::optional<EventKind> parse_event_kind(std::string_view name);
 std::string_view role_name(Role role);  // "read", "join", "admin"
 std::optional<Role> parse_role(std::string_view name);
@@ -150,6 +153,8 @@ Status check_name(std::string_view what, std::string_view name);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
 Status check_token(const TokenRecord& token);
+// The peers that a peer should be connected to.
+Status check_links(std::string_view name, const std::vector<std::string>& targets);
 Status check_services(const std::vector<ServiceInfo>& services);
 Status check_regions(const std::vector<RegionInfo>& regions);
 

@@ -275,18 +275,35 @@ Result<ServicesRequest> decode_services(std::string_view body, bool replace) {
 }
 
 std::string encode(const Lease& lease) {
-  return dump({{"incarnation", lease.incarnation},
-               {"server_epoch", lease.server_epoch},
-               {"revision", lease.revision},
-               {"ttl_ms", to_ms(lease.ttl)},
-               {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}});
+  Json out = {{"incarnation", lease.incarnation},
+              {"server_epoch", lease.server_epoch},
+              {"revision", lease.revision},
+              {"ttl_ms", to_ms(lease.ttl)},
+              {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}};
+  if (!lease.links.empty()) out["links"] = lease.links;
+  return dump(out);
 }
 Result<Lease> decode_lease(std::string_view body) {
   return decode<Lease>(body, Mode::kLenient, [](Fields& in) {
-    return Lease{in.integer("incarnation", true), in.integer("server_epoch", true),
-                 in.integer("revision", true), from_ms(in.integer("ttl_ms", true)),
-                 from_ms(in.integer("heartbeat_interval_ms", true))};
+    return Lease{in.integer("incarnation", true),
+                 in.integer("server_epoch", true),
+                 in.integer("revision", true),
+                 from_ms(in.integer("ttl_ms", true)),
+                 from_ms(in.integer("heartbeat_interval_ms", true)),
+                 in.texts("links")};
   });
+}
+
+std::string encode_targets(const std::vector<std::string>& targets) { return dump({{"targets", targets}}); }
+Result<std::vector<std::string>> decode_targets(std::string_view body) {
+  return decode<std::vector<std::string>>(body, Mode::kStrict, [](Fields& in) {
+    in.array("targets", true);
+    return in.texts("targets");
+  });
+}
+Result<std::vector<std::string>> decode_links(std::string_view body) {
+  return decode<std::vector<std::string>>(body, Mode::kLenient,
+                                          [](Fields& in) { return in.texts("targets"); });
 }
 
 std::string encode(const Changes& changes) {

@@ -10,7 +10,7 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTableNames = {"registry", "scope", "peer", "token"};
+constexpr std::array<std::string_view, 5> kTableNames = {"registry", "scope", "peer", "token", "links"};
 
 std::string encode_counters(const RegistryState& state) {
   return dump({{"epoch", state.epoch},
@@ -51,6 +51,10 @@ Status decode_record(const Record& record, RegistryState& state) {
   if (!json) return json.error();
   if (record.key.table == Table::kRegistry) return decode_counters(*json, state);
   Fields in(*json, Fields::Mode::kLenient);
+  if (record.key.table == Table::kLinks) {
+    state.links.push_back({record.key.scope, record.key.name, in.texts("targets")});
+    return in.finish();
+  }
   SLIME_TRY(check_name("scope", record.key.scope));
   state.revisions[record.key.scope] = in.integer("revision", true);
   return in.finish();
@@ -81,6 +85,9 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
       if (const auto it = registry.tokens().find(key.name); it != registry.tokens().end())
         return wire::encode_record(it->second);
       return std::nullopt;
+    case Table::kLinks:
+      if (const auto* targets = registry.links(key.scope, key.name)) return wire::encode_targets(*targets);
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -88,7 +95,7 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
 std::vector<Record> encode_records(const Registry& registry) {
   const RegistryState state = registry.state();
   std::vector<Record> out;
-  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size());
+  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size());
   out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});
   for (const auto& [scope, revision] : state.revisions)
     out.push_back({{Table::kScope, scope, {}}, encode_scope(revision)});
@@ -96,6 +103,8 @@ std::vector<Record> encode_records(const Registry& registry) {
     out.push_back({{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)});
   for (const auto& [id, token] : state.tokens)
     out.push_back({{Table::kToken, {}, id}, wire::encode_record(token)});
+  for (const RegistryState::Links& links : state.links)
+    out.push_back({{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)});
   return out;
 }
 

@@ -23,7 +23,7 @@ std::vector<Record> encode_records(const Registry& registry);
 // kCorrupt with the record at fault.
 Result<RegistryState> decode_records(const std::vector<Record>& records);
 
-std::string_view table_name(Table table);  // "registry", "scope", "peer", "token"
+std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links"
 std::optional<Table> parse_table(std::string_view name);
 
 }  // namespace slime::ctrl

@@ -300,6 +300,26 @@ TEST_CASE("lists are filtered by labels and health") {
   CHECK(f.get("/v1/services?health=fine").status == 400);
 }
 
+TEST_CASE("a peer learns which links it should have when it registers, and of changes as events") {
+  Fixture f;
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["b","c"]})").status == 200);
+  const Result<Lease> lease = wire::decode_lease(f.enroll("a", 1).body);
+  REQUIRE(lease);
+  CHECK(lease->links == std::vector<std::string>{"b", "c"});
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["b","c"]})").status == 200);  // no change, no event
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["d"]})").status == 200);
+  const std::string body = str("{\"incarnation\":", lease->incarnation, ",\"since\":", lease->revision, "}");
+  const Result<Changes> changes = wire::decode_changes(f.post("/v1/peers/a/heartbeat", body).body);
+  REQUIRE(changes->events.size() == 1);
+  CHECK(changes->events[0].kind == EventKind::kLinks);
+  CHECK(changes->events[0].name == "a");
+  CHECK(*wire::decode_links(f.get("/v1/peers/a/links").body) == std::vector<std::string>{"d"});
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":[]})").status == 200);
+  CHECK(wire::decode_links(f.get("/v1/peers/a/links").body)->empty());
+  for (const char* wrong : {R"({"targets":["a"]})", R"({"targets":["b","b"]})", R"({"targets":"b"})", "{}"})
+    CHECK(f.put("/v1/peers/a/links", wrong).status == 400);
+}
+
 TEST_CASE("a peer may ask for a lease of its own length") {
   Fixture f;
   Registration r = registration("slow", 1);

@@ -199,7 +199,11 @@ class Twins {
     Registration peer = registration(std::string(1, static_cast<char>('a' + rng_.below(4))),
                                      static_cast<std::uint8_t>(1 + rng_.below(2)));
     peer.scope = rng_.chance(1, 2) ? "one" : str("scope-", rng_.below(5));
-    switch (rng_.below(6)) {
+    switch (rng_.below(7)) {
+      case 6:
+        return SetLinksCommand{
+            peer.scope, peer.name,
+            rng_.chance(1, 2) ? std::vector<std::string>{"x", "y"} : std::vector<std::string>{}};
       case 0:
         return HeartbeatCommand{peer.scope, peer.name, granted_};
       case 1:

@@ -75,6 +75,20 @@ TEST_CASE("a peer is there again after a restart, with its incarnation and a who
   CHECK(kept.engine->submit(HeartbeatCommand{"default", "a", registered.lease.incarnation}).status.ok());
 }
 
+TEST_CASE("tokens and wanted links are there again after a restart") {
+  Kept kept;
+  TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
+  REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
+  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b", "c"}}).status.ok());
+  kept.open(2000);
+  kept.engine->look([&](const Registry& registry) {
+    REQUIRE(registry.tokens().size() == 1);
+    CHECK(registry.tokens().begin()->second == token);
+    REQUIRE(registry.links("default", "a") != nullptr);
+    CHECK(*registry.links("default", "a") == std::vector<std::string>{"b", "c"});
+  });
+}
+
 TEST_CASE("what was removed or has expired stays away after a restart") {
   Kept kept;
   const Lease gone = kept.enroll("gone", 1);

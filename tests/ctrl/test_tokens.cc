@@ -118,6 +118,8 @@ TEST_CASE("every route: no token, a wrong one, one of another scope, one of too 
       {"GET", "/v1/services?scope=a", "", Role::kRead},
       {"GET", "/v1/regions?scope=a", "", Role::kRead},
       {"GET", "/v1/watch?scope=a&since=1", "", Role::kRead},
+      {"GET", "/v1/peers/w/links?scope=a", "", Role::kRead},
+      {"PUT", "/v1/peers/w/links?scope=a", R"({"targets":["x"]})", Role::kJoin},
       {"POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), Role::kJoin},
       {"POST", "/v1/peers/w/heartbeat?scope=a", beat, Role::kJoin},
       {"POST", "/v1/peers/w/regions?scope=a", update, Role::kJoin},
