@@ -219,9 +219,9 @@ void add_ctrl(CLI::App& bench, int& exit_code) {
   auto* command = bench.add_subcommand(
       "ctrl", "Simulated agents against a nanoctrl: latencies, its CPU and memory, who heard of whose death");
   command->footer(
-      "Exit status 0 only when no living agent was lost and every agent heard of each death in its scope "
-      "with its "
-      "first heartbeat after the lease and a slack of 1 s.");
+      "Exit status 0 only when no living agent was lost, and every agent heard of each death in its scope: "
+      "not "
+      "before the lease ended, and with its first heartbeat after that and a slack of 1 s.");
   command->add_option("--agents", options->agents, "how many; several numbers are measured in turn")
       ->delimiter(',')
       ->capture_default_str();

@@ -103,6 +103,7 @@ void CtrlLoad::on_registered(std::uint32_t index, std::string_view body) {
     figures_.registration.add(now - agent.due);
     figures_.registration_sent.add(now - agent.sent);
   }
+  figures_.ttl_ms = grant->ttl_ms;
   agent.incarnation = grant->incarnation;
   agent.since = grant->revision;
   agent.renewed_sent = agent.sent;

@@ -201,11 +201,19 @@ class Measurement {
     const TimePoint end = steady_clock().now() + to_nanos(run_.load.agents / kRampPerSecond) + kRampSpare;
     SLIME_TRY(load_.run(end, [this] { return load_.registered() == run_.load.agents || gone(); }));
     SLIME_TRY(server_.alive());
-    if (load_.registered() == run_.load.agents) return {};
+    if (load_.registered() == run_.load.agents) return check_ttl();
     return {Code::kDeadlineExceeded,
             str("only ", load_.registered(), " of ", run_.load.agents, " agents could register at ",
                 server_.urls()[0], "; errors: ", json(load_.figures().errors).dump(),
                 ", broken connections: ", load_.figures().reconnects)};
+  }
+
+  // What must be heard by when goes by it.
+  [[nodiscard]] Status check_ttl() const {
+    const Nanos ttl = std::chrono::milliseconds(load_.figures().ttl_ms);
+    if (ttl == std::chrono::floor<std::chrono::milliseconds>(run_.load.ttl)) return {};
+    return {Code::kInvalidArgument,
+            str("the server's leases are of ", seconds_of(ttl), " s: say --ttl ", seconds_of(ttl))};
   }
 
   // Nobody dies any more, and who lives hears of those that did.

@@ -129,8 +129,9 @@ Parsed parse_answer(std::string_view in, HttpAnswer& out) {
 std::optional<Grant> parse_grant(std::string_view body) {
   const auto incarnation = number_after(body, "\"incarnation\":");
   const auto revision = number_after(body, "\"revision\":");
-  if (!incarnation || !revision) return std::nullopt;
-  return Grant{*incarnation, *revision};
+  const auto ttl_ms = number_after(body, "\"ttl_ms\":");
+  if (!incarnation || !revision || !ttl_ms) return std::nullopt;
+  return Grant{*incarnation, *revision, *ttl_ms};
 }
 
 std::optional<News> parse_news(std::string_view body) {

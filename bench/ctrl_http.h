@@ -35,6 +35,7 @@ Parsed parse_answer(std::string_view in, HttpAnswer& out);
 struct Grant {
   std::uint64_t incarnation = 0;
   std::uint64_t revision = 0;
+  std::uint64_t ttl_ms = 0;
 };
 std::optional<Grant> parse_grant(std::string_view body);
 

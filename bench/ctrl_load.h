@@ -65,6 +65,7 @@ class CtrlLoad {
     std::uint64_t lost = 0;         // living agents that the server forgot
     std::uint64_t unknown = 0;      // heard to have expired, but nobody of ours
     std::uint64_t churned = 0;      // deaths in that time, each with a registration
+    std::uint64_t ttl_ms = 0;       // as the server says
     std::map<std::string, std::uint64_t> errors;  // by HTTP status, or "malformed"
   };
 

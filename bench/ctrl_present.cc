@@ -85,8 +85,9 @@ std::string run_text(const json& run) {
       number(run, "lost"), errors_text(run.at("errors")).c_str(), number(run, "reconnects"),
       number(run, "timeouts"), number(run, "idle_closed"), number(run, "skipped"), number(run, "follow_ups"),
       number(run, "resyncs"), number(run, "unknown"));
-  return out +
-         (run.at("verified").get<bool>() ? "" : "\n  FAILED: agents were lost, or deaths heard of late");
+  return out + (run.at("verified").get<bool>()
+                    ? ""
+                    : "\n  FAILED: agents were lost, or deaths heard of late or too early");
 }
 
 // One figure of a run, for a plot and a table.

@@ -84,7 +84,7 @@ Result<CtrlServer> CtrlServer::start(const CtrlOptions& options) {
   auto child = Child::start(arguments, *program, SIGTERM);
   if (!child) return child.error();
   const auto line = child->read_line(kStart);
-  if (!line) return Status(line.error().code(), str(*program, ": ", line.error().text()));
+  if (!line) return Status(line.error().code(), str(*program, " did not start: ", line.error().text()));
   const auto said = nlohmann::json::parse(*line, nullptr, false);
   if (!said.is_object() || said.value("state", "") != "running" || !said.contains("url"))
     return Status(Code::kUnavailable, str(*program, " said: ", *line));

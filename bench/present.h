@@ -6,8 +6,8 @@
 
 namespace slime::bench {
 
-// Files that `slime bench all --json`, `bench/compare/peers.py --json` or `slime bench ctrl --json` wrote, for
-// people.
+// Files that `slime bench all --json`, `bench/compare/peers.py --json` or `slime bench ctrl --json` wrote,
+// for people.
 
 // Markdown tables to stdout. With a page in `into`: in that file, in place of what stands between the lines
 // "<!-- tables: begin -->" and "<!-- tables: end -->" (or "peers", or "ctrl"); kNotFound when it has none.
