@@ -113,7 +113,16 @@ void CtrlLoad::on_registered(std::uint32_t index, std::string_view body) {
   // Anywhere in the period, so that the heartbeats of all are spread over it.
   const auto period = static_cast<std::uint64_t>(options_.heartbeat.count());
   agent.next_due = now + Nanos(static_cast<std::int64_t>(rng_.below(period) + 1));
-  done(index);
+  // Who was forgotten has missed what happened meanwhile.
+  if (!std::exchange(agent.forgotten, false)) return done(index);
+  agent.chain_sent = agent.sent;
+  resync(index);
+}
+
+void CtrlLoad::resync(std::uint32_t index) {
+  ++figures_.resyncs;
+  agents_[index].list = std::make_unique<PeerPage>();
+  begin(index, Doing::kList, clock_.now());
 }
 
 void CtrlLoad::on_news(std::uint32_t index, std::string_view body) {
@@ -137,11 +146,7 @@ void CtrlLoad::on_news(std::uint32_t index, std::string_view body) {
       ++figures_.unknown;
     }
   }
-  if (news->resync) {
-    ++figures_.resyncs;
-    agent.list = std::make_unique<PeerPage>();
-    return begin(index, Doing::kList, now);
-  }
+  if (news->resync) return resync(index);
   agent.since = news->revision;
   if (news->more) {
     ++figures_.follow_ups;
@@ -160,7 +165,7 @@ void CtrlLoad::on_list(std::uint32_t index, std::string_view body) {
   list.incarnations.insert(list.incarnations.end(), page->incarnations.begin(), page->incarnations.end());
   list.next = std::move(page->next);
   if (!list.next.empty()) return begin(index, Doing::kList, clock_.now());
-  deaths_.listed(scope_of(index), slot_of(index), list.incarnations, agent.chain_sent, clock_.now());
+  deaths_.listed(scope_of(index), slot_of(index), list.incarnations, clock_.now());
   deaths_.caught_up(scope_of(index), slot_of(index), agent.chain_sent);
   agent.since = list.revision;
   agent.list.reset();
@@ -176,6 +181,7 @@ void CtrlLoad::on_error(std::uint32_t index, int status) {
     lose(agent.incarnation);
     living_.erase(agent.incarnation);
     agent.incarnation = 0;
+    agent.forgotten = true;
     return begin(index, Doing::kRegister, clock_.now());
   }
   if (agent.doing == Doing::kRegister) return set_timer(index, clock_.now() + kRefusedPause);

@@ -26,7 +26,6 @@ void Deaths::died(std::size_t scope, std::size_t slot, std::uint64_t incarnation
 }
 
 void Deaths::hear(Death& death, const Hearer& hearer, std::size_t slot, TimePoint now) {
-  if (now < death.expires_first) ++figures_.early;
   if (death.heard[slot] || !owed(death, hearer)) return;
   death.heard[slot] = true;
   if (death.missed[slot]) --figures_.never;
@@ -38,16 +37,15 @@ void Deaths::hear(Death& death, const Hearer& hearer, std::size_t slot, TimePoin
 bool Deaths::heard(std::size_t scope, std::size_t slot, std::uint64_t incarnation, TimePoint now) {
   const auto it = by_incarnation_.find(incarnation);
   if (it == by_incarnation_.end()) return false;
+  if (now < it->second->expires_first) ++figures_.early;
   hear(*it->second, scopes_[scope].hearers[slot], slot, now);
   return true;
 }
 
 void Deaths::listed(std::size_t scope, std::size_t slot, const std::vector<std::uint64_t>& living,
-                    TimePoint sent, TimePoint now) {
+                    TimePoint now) {
   Scope& its = scopes_[scope];
   for (auto& [due, death] : its.deaths) {
-    // Of those that need not be gone yet the list proves nothing.
-    if (sent < death.expires_first) continue;
     if (std::find(living.begin(), living.end(), death.incarnation) == living.end())
       hear(death, its.hearers[slot], slot, now);
   }

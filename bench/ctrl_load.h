@@ -58,7 +58,7 @@ class CtrlLoad {
     std::uint64_t events = 0;       // in them
     std::uint64_t skipped = 0;      // heartbeats that were due while the one before was not answered
     std::uint64_t follow_ups = 0;   // because of "more"
-    std::uint64_t resyncs = 0;      // answered with a list of the scope
+    std::uint64_t resyncs = 0;      // lists of the scope: told to, or forgotten
     std::uint64_t reconnects = 0;   // a broken connection: the request goes to the next server
     std::uint64_t idle_closed = 0;  // a kept connection that the server closed between requests
     std::uint64_t timeouts = 0;     // of the broken ones: no answer in time
@@ -100,6 +100,7 @@ class CtrlLoad {
     std::string instance;
     std::uint64_t incarnation = 0;  // 0: not registered
     std::uint64_t since = 0;
+    bool forgotten = false;  // by the server; it registers again
     Doing doing = Doing::kNothing;
     TimePoint due;         // of the request under way
     TimePoint sent;        // its latest try
@@ -163,6 +164,7 @@ class CtrlLoad {
   void on_answer(std::uint32_t index, const HttpAnswer& answer);
   void on_registered(std::uint32_t index, std::string_view body);
   void on_news(std::uint32_t index, std::string_view body);
+  void resync(std::uint32_t index);
   void on_list(std::uint32_t index, std::string_view body);
   void on_error(std::uint32_t index, int status);
   void on_malformed(std::uint32_t index);

@@ -81,7 +81,7 @@ std::string run_text(const json& run) {
   out += print(
       "\n  lost agents: %.0f; errors: %s; broken connections: %.0f (%.0f without answer in time), closed "
       "while "
-      "idle: %.0f; heartbeats skipped: %.0f; follow-ups: %.0f; lists after a resync: %.0f; unknown: %.0f",
+      "idle: %.0f; heartbeats skipped: %.0f; follow-ups: %.0f; lists: %.0f; unknown: %.0f",
       number(run, "lost"), errors_text(run.at("errors")).c_str(), number(run, "reconnects"),
       number(run, "timeouts"), number(run, "idle_closed"), number(run, "skipped"), number(run, "follow_ups"),
       number(run, "resyncs"), number(run, "unknown"));

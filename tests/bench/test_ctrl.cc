@@ -96,10 +96,10 @@ TEST_CASE("heard before the lease can have ended is too early, and of a stranger
   CHECK(one.deaths.finish().early == 1);
 }
 
-TEST_CASE("a list of the living tells who died, but nothing of leases that may still be good") {
+TEST_CASE("who is not in a list of the living is known to be dead, at any time; who is in it is not") {
   OneDeath one;
-  one.deaths.listed(0, 0, {1, 2}, at(14s), at(14s));
-  one.deaths.listed(0, 1, {1, 2}, at(16s), at(16s));
+  one.deaths.listed(0, 0, {1, 2}, at(14s));
+  one.deaths.listed(0, 1, {1, 2, kDead}, at(16s));
   one.deaths.caught_up(0, 0, at(18s));
   one.deaths.caught_up(0, 1, at(18s));
   const auto figures = one.deaths.finish();
