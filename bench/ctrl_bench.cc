@@ -67,10 +67,10 @@ Status allow_descriptors(std::uint32_t agents) {
 }
 
 json latency_of(const Latency& latency) {
-  return {{"p50", ms_of(latency.values.quantile(0.5))},
-          {"p99", ms_of(latency.values.quantile(0.99))},
-          {"p999", ms_of(latency.values.quantile(0.999))},
-          {"max", ms_of(static_cast<double>(latency.max.count()))}};
+  const auto max = static_cast<double>(latency.max.count());
+  // The middle of a bucket may lie above all that is in it.
+  const auto part = [&](double q) { return ms_of(std::min(latency.values.quantile(q), max)); };
+  return {{"p50", part(0.5)}, {"p99", part(0.99)}, {"p999", part(0.999)}, {"max", ms_of(max)}};
 }
 
 // What was used in the measured time.

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr double kWidth = 960;
 constexpr double kPanel = 300;
-constexpr double kTop = 84;
+constexpr double kTop = 92;
 constexpr double kBottom = 330;
 constexpr const char* kGrid = "#dddddd";
 constexpr const char* kServer = "#2f6db5";
@@ -101,6 +101,18 @@ struct Curve {
   std::vector<std::pair<double, double>> points;  // agents, figure
 };
 
+void draw_curve(Svg& out, const Curve& curve, const LogAxis& x, const LogAxis& y, double figures_below) {
+  for (std::size_t i = 0; i < curve.points.size(); ++i) {
+    const auto& [agents, value] = curve.points[i];
+    out.circle(x.at(agents), y.at(value), 3.5, curve.colour);
+    out.text(x.at(agents), y.at(value) + figures_below, print("%.3g", value), Svg::Anchor::kMiddle, 10,
+             curve.colour);
+    if (i == 0) continue;
+    const auto& [before, value_before] = curve.points[i - 1];
+    out.line(x.at(before), y.at(value_before), x.at(agents), y.at(value), curve.colour, 2);
+  }
+}
+
 // One of the pictures beside each other; both axes logarithmic.
 void draw_panel(Svg& out, double left, const std::string& title, std::vector<Curve> curves) {
   double least = 1e30;
@@ -126,19 +138,13 @@ void draw_panel(Svg& out, double left, const std::string& title, std::vector<Cur
     out.text(left + 44, y.at(tick) + 4, print("%.3g", tick), Svg::Anchor::kEnd, 11);
   }
   for (std::size_t i = 0; i < curves.size(); ++i) {
-    const Curve& curve = curves[i];
-    out.text(left + 56 + 120 * static_cast<double>(i), kTop - 10, curve.name, Svg::Anchor::kStart, 11,
-             curve.colour);
-    for (std::size_t at = 0; at < curve.points.size(); ++at) {
-      const auto& [agents, value] = curve.points[at];
-      out.circle(x.at(agents), y.at(value), 3.5, curve.colour);
-      out.text(x.at(agents), y.at(value) - 8, print("%.3g", value), Svg::Anchor::kMiddle, 10, curve.colour);
-      out.text(x.at(agents), kBottom + 18, print("%.0f", agents), Svg::Anchor::kMiddle, 11);
-      if (at == 0) continue;
-      const auto& [before, value_before] = curve.points[at - 1];
-      out.line(x.at(before), y.at(value_before), x.at(agents), y.at(value), curve.colour, 2);
-    }
+    out.text(left + 56 + 120 * static_cast<double>(i), kTop - 14, curves[i].name, Svg::Anchor::kStart, 11,
+             curves[i].colour);
+    // Its figures above it, those of the second one below.
+    draw_curve(out, curves[i], x, y, i == 0 ? -8 : 16);
   }
+  for (const auto& [agents, value] : curves.back().points)
+    out.text(x.at(agents), kBottom + 18, print("%.0f", agents), Svg::Anchor::kMiddle, 11);
 }
 
 template <class Figure>
