@@ -77,6 +77,7 @@ void CtrlLoad::compose(std::uint32_t index) {
 
 void CtrlLoad::on_answer(std::uint32_t index, const HttpAnswer& answer) {
   Agent& agent = agents_[index];
+  agent.asked = false;
   const TimePoint now = clock_.now();
   if (now >= begin_ && now < end_) ++figures_.answers;
   if (options_.kept && answer.close) close(agent);

@@ -140,7 +140,7 @@ void CtrlLoad::run_due() {
     const Patience patience = patience_.front();
     patience_.pop_front();
     const Agent& agent = agents_[patience.agent];
-    if (agent.request != patience.request || agent.doing == Doing::kNothing) continue;
+    if (agent.request != patience.request || !agent.asked) continue;
     ++figures_.timeouts;
     broken(patience.agent);
   }
@@ -169,6 +169,7 @@ void CtrlLoad::transmit(std::uint32_t index) {
   agent.written = 0;
   agent.in.clear();
   ++agent.request;
+  agent.asked = true;
   agent.sent = clock_.now();
   patience_.push_back({agent.sent + kAnswerTime, index, agent.request});
   if (!options_.kept) close(agent);
@@ -214,9 +215,9 @@ void CtrlLoad::read(std::uint32_t index) {
   std::array<char, kReadBytes> chunk;
   const ssize_t n = ::recv(agent.connection.get(), chunk.data(), chunk.size(), 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (agent.doing == Doing::kNothing || n <= 0) {
+  if (!agent.asked || n <= 0) {
     // Between requests the server may close; anything else breaks the request.
-    if (agent.doing != Doing::kNothing) return broken(index);
+    if (agent.asked) return broken(index);
     if (options_.kept) ++figures_.idle_closed;
     return close(agent);
   }
@@ -249,7 +250,7 @@ void CtrlLoad::broken(std::uint32_t index) {
 void CtrlLoad::go_on_elsewhere(std::uint32_t index) {
   Agent& agent = agents_[index];
   close(agent);
-  ++agent.request;  // nobody waits for this try any more
+  agent.asked = false;
   ++agent.tries;
   const auto servers = static_cast<std::uint32_t>(servers_.size());
   agent.server = (agent.server + 1) % servers;

@@ -110,6 +110,7 @@ class CtrlLoad {
     TimePoint renewed_answered;
     std::uint32_t timer = 0;    // counts up: older entries of the queue are void
     std::uint32_t request = 0;  // counts up with each try
+    bool asked = false;         // the latest try has no answer yet
     std::uint32_t server = 0;   // index of its URL
     std::uint32_t tries = 0;    // of this request that broke
     UniqueFd connection;
