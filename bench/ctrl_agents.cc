@@ -166,7 +166,7 @@ void CtrlLoad::on_list(std::uint32_t index, std::string_view body) {
   list.incarnations.insert(list.incarnations.end(), page->incarnations.begin(), page->incarnations.end());
   list.next = std::move(page->next);
   if (!list.next.empty()) return begin(index, Doing::kList, clock_.now());
-  deaths_.listed(scope_of(index), slot_of(index), list.incarnations, clock_.now());
+  deaths_.listed(scope_of(index), slot_of(index), std::move(list.incarnations), clock_.now());
   deaths_.caught_up(scope_of(index), slot_of(index), agent.chain_sent);
   agent.since = list.revision;
   agent.list.reset();

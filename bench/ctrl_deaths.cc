@@ -42,11 +42,11 @@ bool Deaths::heard(std::size_t scope, std::size_t slot, std::uint64_t incarnatio
   return true;
 }
 
-void Deaths::listed(std::size_t scope, std::size_t slot, const std::vector<std::uint64_t>& living,
-                    TimePoint now) {
+void Deaths::listed(std::size_t scope, std::size_t slot, std::vector<std::uint64_t> living, TimePoint now) {
+  std::sort(living.begin(), living.end());
   Scope& its = scopes_[scope];
   for (auto& [due, death] : its.deaths) {
-    if (std::find(living.begin(), living.end(), death.incarnation) == living.end())
+    if (!std::binary_search(living.begin(), living.end(), death.incarnation))
       hear(death, its.hearers[slot], slot, now);
   }
 }

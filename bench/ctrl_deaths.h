@@ -39,7 +39,7 @@ class Deaths {
   bool heard(std::size_t scope, std::size_t slot, std::uint64_t incarnation, TimePoint now);
   // The agent in that place listed the living: who died in its scope and is not among them, it knows to be
   // gone. Never too early: a server that starts again has forgotten the dead.
-  void listed(std::size_t scope, std::size_t slot, const std::vector<std::uint64_t>& living, TimePoint now);
+  void listed(std::size_t scope, std::size_t slot, std::vector<std::uint64_t> living, TimePoint now);
   // The agent in that place has the whole answer to a heartbeat that was sent then, so it had to hear by now
   // what was due by then.
   void caught_up(std::size_t scope, std::size_t slot, TimePoint sent);

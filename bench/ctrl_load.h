@@ -54,6 +54,7 @@ class CtrlLoad {
     Latency registration;
     Latency registration_sent;
     Latency lag;                    // from when a request was due to when this thread came to send it
+    Latency lag_ever;               // the same of the whole run
     std::uint64_t answers = 0;      // of any kind, in that time
     std::uint64_t events = 0;       // in them
     std::uint64_t skipped = 0;      // heartbeats that were due while the one before was not answered
