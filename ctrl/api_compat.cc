@@ -170,8 +170,12 @@ class Api::Compat {
     Result<compat::TopologyRequest> request = compat::decode_topology(body_);
     if (!request) return reply_error(request.error());
     if (Status status = check_name("agent_id", agent_id); !status.ok()) return reply_error(std::move(status));
-    return update({request->scope, std::string(compat::kAgentType), agent_id},
-                  [&](Entity& agent) { agent.desired_topology = std::move(request->topology); });
+    if (Status status = permit(Role::kJoin, request->scope); !status.ok())
+      return reply_error(std::move(status));
+    Outcome out =
+        api_.engine_->submit(SetLinksCommand{request->scope, agent_id, std::move(request->target_peers)});
+    if (!out.status.ok()) return reply_error(std::move(out.status));
+    return reply_ok(compat::encode_status("ok", str("the links of '", agent_id, "' are wanted")));
   }
 
   ApiReply redis_address() {

@@ -130,10 +130,8 @@ Json details(const Entity& entity) {
     if (!text.empty()) out[key] = text;
   }
   if (entity.ib_port != 1) out["ib_port"] = entity.ib_port;
-  const std::pair<const char*, const std::string&> values[] = {{"endpoint", entity.endpoint},
-                                                               {"metadata", entity.metadata},
-                                                               {"resource", entity.resource},
-                                                               {"desired_topology", entity.desired_topology}};
+  const std::pair<const char*, const std::string&> values[] = {
+      {"endpoint", entity.endpoint}, {"metadata", entity.metadata}, {"resource", entity.resource}};
   for (const auto& [key, text] : values) {
     if (!text.empty()) out[key] = json_of(text);
   }
@@ -186,7 +184,7 @@ Result<Registration> to_registration(const Entity& entity, const InstanceId& ins
   if (text.size() > kBytesMax)
     return Status(Code::kResourceExhausted,
                   str("'", entity.id, "' would take ", text.size(), " bytes, of at most ", kBytesMax,
-                      ", for metadata, resource, endpoint, memory regions and topology"));
+                      ", for metadata, resource, endpoint and memory regions"));
   for (std::size_t from = 0; from < text.size(); from += limits::kMetadataValueBytes)
     out.metadata[str(kMetadataKey, from / limits::kMetadataValueBytes)] =
         text.substr(from, limits::kMetadataValueBytes);
@@ -213,7 +211,6 @@ Entity to_entity(const PeerInfo& peer) {
     out.endpoint = text_of(in.value("endpoint"));
     out.metadata = text_of(in.value("metadata"));
     out.resource = text_of(in.value("resource"));
-    out.desired_topology = text_of(in.value("desired_topology"));
     if (const Json* regions = in.value("memory_regions"); regions != nullptr && regions->is_object()) {
       for (const auto& [name, value] : regions->items()) {
         Body region(dump(value));
@@ -300,20 +297,18 @@ Result<TopologyRequest> decode_topology(std::string_view body) {
   Body in(body);
   TopologyRequest out;
   out.scope = in.scope();
-  Json topology = {{"target_peers", Json::array()}, {"symmetric", false}};
   if (const Json* peers = in.value("target_peers"); peers != nullptr && peers->is_array()) {
-    topology["target_peers"] = *peers;
-    if (!std::all_of(peers->begin(), peers->end(), [](const Json& peer) { return peer.is_string(); }))
-      in.problem("\"target_peers\" has an entry that is not a string");
+    for (const Json& peer : *peers) {
+      const auto* name = peer.get_ptr<const std::string*>();
+      if (name == nullptr) {
+        in.problem("\"target_peers\" has an entry that is not a string");
+        break;
+      }
+      out.target_peers.push_back(*name);
+    }
   } else {
     in.problem("\"target_peers\" is missing or not an array");
   }
-  if (const Json* symmetric = in.value("symmetric")) {
-    topology["symmetric"] = *symmetric;
-    if (!symmetric->is_boolean()) in.problem("\"symmetric\" is not true or false");
-  }
-  if (const std::string min_bw = in.text("min_bw"); !min_bw.empty()) topology["min_bw"] = min_bw;
-  out.topology = dump(topology);
   return finished(in, std::move(out));
 }
 

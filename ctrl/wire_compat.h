@@ -36,7 +36,6 @@ struct Entity {
   std::string device, link_type;
   std::uint32_t ib_port = 1;
   std::map<std::string, MemoryRegion> regions;
-  std::string desired_topology;
   bool native = false;  // it registered as a slime agent: these routes show it, and leave it alone
 };
 
@@ -71,7 +70,7 @@ struct RegionQuery {
 };
 struct TopologyRequest {
   std::string scope;
-  std::string topology;  // JSON
+  std::vector<std::string> target_peers;
 };
 Result<Entity> decode_entity(std::string_view body);
 Result<EntityRef> decode_entity_ref(std::string_view body);
