@@ -142,6 +142,11 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
     ++changes_;
     changed_.notify_all();
   });
+  engine_->on_reset([this] {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+    changed_.notify_all();
+  });
 }
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {

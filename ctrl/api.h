@@ -75,13 +75,13 @@ class Api {
   const Clock& clock_;
   const Prober prober_;
   const TimePoint started_at_;
-  const std::unique_ptr<Engine> engine_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t changes_ = 0;
   std::size_t watchers_ = 0;
   std::size_t probes_ = 0;
   bool stopped_ = false;
+  const std::unique_ptr<Engine> engine_;  // last: its threads tell of changes
 };
 
 }  // namespace slime::ctrl

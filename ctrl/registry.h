@@ -41,6 +41,10 @@ struct HeartbeatCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
 };
+// Heartbeats that were answered already: renews each lease that still has its incarnation, and tells nobody.
+struct RenewCommand {
+  std::vector<HeartbeatCommand> peers;
+};
 struct DeregisterCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
@@ -66,8 +70,8 @@ struct TickCommand {};  // nothing but expiry
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
-using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                             UpdateServicesCommand, TickCommand, RestartCommand>;
+using Command = std::variant<RegisterCommand, HeartbeatCommand, RenewCommand, DeregisterCommand,
+                             UpdateRegionsCommand, UpdateServicesCommand, TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -124,7 +128,11 @@ class Registry {
   static Result<Registry> restore(RegistryOptions options, RegistryState state, TimePoint now);
 
   Outcome apply(const Command& command, TimePoint now);
+  // Gives every lease a whole TTL from `now`, also one that has ended by it: for time that does not count.
+  void renew_all(TimePoint now);
 
+  // What the heartbeat would be answered, as of the last command; renews nothing.
+  [[nodiscard]] Outcome check(const HeartbeatCommand& command) const;
   // Queries, as of the last command: apply a TickCommand first.
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
   // The records in the order of names, after the name `after`, until the visitor returns false. What is left
@@ -176,6 +184,7 @@ class Registry {
 
   void run(const RegisterCommand& command, Outcome& out);
   void run(const HeartbeatCommand& command, Outcome& out);
+  void run(const RenewCommand& command, Outcome& out);
   void run(const DeregisterCommand& command, Outcome& out);
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
@@ -185,6 +194,8 @@ class Registry {
   void expire(Outcome& out);
   // The record if it is there and of that incarnation; else sets out.status.
   Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
+  const Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                      Outcome& out) const;
   // The scope, made if needed (an empty one may make room); null when there are too many.
   Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;
