@@ -187,6 +187,7 @@ class Server::Impl {
   Status start() {
     Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
     if (!engine) return engine.error();
+    options_.store = (*engine)->describe();  // from now on without a password
     api_ = std::make_unique<Api>(with_log(options_.api), std::move(*engine), clock_,
                                  [](const auto& address, const auto& id) {
                                    return probe_instance(address, id, limits::kProbeTimeout);
