@@ -39,7 +39,7 @@ return 1)";
 constexpr std::string_view kAdvance = R"(
 local old = redis.call('HMGET', KEYS[1], 'lineage', 'entries', 'id', 'removed')
 local new = redis.call('HMGET', KEYS[3], 'lineage', 'entries')
-if old[1] ~= new[1] or tonumber(old[2]) >= tonumber(new[2]) then
+if not old[1] or old[1] ~= new[1] or tonumber(old[2]) >= tonumber(new[2]) then
   redis.call('DEL', KEYS[3])
   return 0
 end
