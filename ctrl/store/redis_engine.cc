@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "ctrl/store/redis_load.h"
 
 namespace slime::ctrl {
 namespace {
@@ -25,7 +26,6 @@ constexpr std::size_t kAppendCount = 512;
 constexpr std::size_t kAppendBytes = std::size_t{4} << 20;
 constexpr Nanos kBackoffMin = milliseconds(20);
 constexpr Nanos kFencedRetry = seconds(5);
-constexpr int kCreateAttempts = 3;
 
 TimePoint now() { return steady_clock().now(); }
 // Renewals are gathered for as long, and ticks for ends of leases are as far apart.
@@ -38,19 +38,8 @@ std::uint64_t random_seed() {
   return out;
 }
 
-std::uint64_t microseconds_now() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(1, micros));
-}
-
 // Redis is there, and waiting does not help.
 bool fenced(const Status& status) { return !status.ok() && status.code() != Code::kUnavailable; }
-
-Status bad_entry(EntryId id, const Status& status) {
-  return {status.code(), str("entry ", id.to_string(), " of the log: ", status.text(),
-                             "; was it written by a later version of nanoctrl?")};
-}
 
 }  // namespace
 
@@ -422,87 +411,21 @@ Status RedisEngine::resume(RedisLog& log) {
   return *last && (*last)->entry.head == head ? Status() : load(log);
 }
 
-Result<Registry> RedisEngine::restore(const Snapshot& snapshot) const {
-  const RegistryOptions& options = registry_.options();
-  if (snapshot.rules != describe_rules(options))
-    return Status(Code::kInvalidArgument,
-                  str("its registry has ", snapshot.rules, "; this nanoctrl has ", describe_rules(options)));
-  std::vector<Record> records;
-  for (const std::string& chunk : snapshot.chunks) SLIME_TRY(decode_chunk(chunk, records));
-  Result<RegistryState> state = decode_records(records);
-  if (!state) return state.error();
-  return Registry::restore(options, std::move(*state), snapshot.head.at.time());
-}
-
-Status RedisEngine::create(RedisLog& log) const {
-  RegistryOptions options = registry_.options();
-  options.epoch = std::max(options.epoch, microseconds_now());
-  // After a registry that was lost its numbers go on.
-  if (!lineage_.empty()) options.epoch = std::max(options.epoch, largest_number(registry_.state()) + 1);
-  Snapshot empty;
-  empty.head.lineage = InstanceId::random().to_string();
-  empty.rules = describe_rules(options);
-  empty.chunks = encode_chunks(encode_records(Registry(options)));
-  return log.create(empty, str(name_, ":new"));
-}
-
-// Everything that is in the log now.
-Status RedisEngine::catch_up(RedisLog& log, const std::string& lineage, Registry& registry, Replay& replay) {
-  while (true) {
-    const Result<RedisLog::Batch> batch = log.read(replay.at(), kReadCount / 4, Nanos::zero());
-    if (!batch) return batch.error();
-    if (batch->head.lineage != lineage || batch->head.trimmed > replay.at())
-      return {Code::kUnavailable, "the log has changed while it was read"};
-    for (const StoredEntry& stored : batch->entries) {
-      const Result<LogEntry> entry = decode_entry(stored.entry.head, stored.entry.body);
-      if (!entry) return bad_entry(stored.id, entry.error());
-      replay.apply(registry, stored.id, entry->command);
-    }
-    if (batch->entries.empty()) return {};
-  }
-}
-
 // The reader's thread alone changes what it reads here without the lock.
 Status RedisEngine::load(RedisLog& log) {
-  Result<std::optional<Snapshot>> snapshot = log.load();
-  for (int i = 0; snapshot && !*snapshot && i < kCreateAttempts; ++i) {
-    SLIME_TRY(create(log));
-    snapshot = log.load();
-  }
-  if (!snapshot) return snapshot.error();
-  if (!*snapshot) return {Code::kUnavailable, "the log is gone as soon as it is made"};
-  const SnapshotHead head = (*snapshot)->head;
-  Result<Registry> registry = restore(**snapshot);
-  if (!registry) return registry.error();
-  snapshot->reset();
-  Replay replay(head.at, head.entries);
-  SLIME_TRY(catch_up(log, head.lineage, *registry, replay));
-  const bool first = lineage_.empty();
-  if (!first) {
-    const RegistryState before = registry_.state();
-    const bool lost =
-        head.lineage != lineage_ || replay.at() < replay_.at() || went_back(before, registry->state());
-    if (lost)
-      SLIME_LOG(LogLevel::kError, "nanoctrl", describe(),
-                " has lost what was in it: the registry goes on from its ", registry->peer_count(),
-                " peers at entry ", replay.at().to_string(), ", and had ", registry_.peer_count(), " at ",
-                replay_.at().to_string());
-    if (lost && !goes_on_from(registry->state(), largest_number(before))) {
-      const RestartCommand restart{largest_number(before) + 1};
-      SLIME_TRY(log.append(head.lineage, {encode(0, restart)}));
-      SLIME_TRY(catch_up(log, head.lineage, *registry, replay));
-    }
-  }
+  Result<LoadedLog> loaded =
+      load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_});
+  if (!loaded) return loaded.error();
   const std::lock_guard lock(mutex_);
   fail_waiters(refusal());
-  if (head.lineage != lineage_) renewals_.clear();
-  lineage_ = head.lineage;
-  replay_ = replay;
+  if (loaded->head.lineage != lineage_) renewals_.clear();
+  lineage_ = loaded->head.lineage;
+  replay_ = loaded->replay;
   last_head_.clear();
   applied_at_ = now();
-  changed_ = replay.entries();
-  snapshot_ = head;
-  reset(std::move(*registry));
+  changed_ = replay_.entries();
+  snapshot_ = loaded->head;
+  reset(std::move(loaded->registry));
   return {};
 }
 

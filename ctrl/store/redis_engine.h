@@ -78,9 +78,6 @@ class RedisEngine final : public Engine {
   Status follow();
   Status resume(RedisLog& log);
   Status load(RedisLog& log);
-  Result<Registry> restore(const Snapshot& snapshot) const;
-  Status create(RedisLog& log) const;
-  Status catch_up(RedisLog& log, const std::string& lineage, Registry& registry, Replay& replay);
   Status apply_batch(const RedisLog::Batch& batch);
   Status check(const RedisLog::Batch& batch) const;
   void note_snapshot(const SnapshotHead& head);
