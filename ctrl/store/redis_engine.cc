@@ -352,6 +352,7 @@ Status RedisEngine::follow() {
     SLIME_TRY(check(*batch));
     SLIME_TRY(apply_batch(*batch));
     lock.lock();
+    bytes_ += bytes;
     note_snapshot(batch->head);
   }
   return {Code::kUnavailable, "the connection is made anew"};
@@ -425,6 +426,7 @@ Status RedisEngine::load(RedisLog& log) {
   applied_at_ = now();
   changed_ = replay_.entries();
   snapshot_ = loaded->head;
+  bytes_ = 0;
   reset(std::move(loaded->registry));
   return {};
 }
@@ -435,12 +437,14 @@ void RedisEngine::note_snapshot(const SnapshotHead& head) {
   if (snapshot_.entries != head.entries) {
     snapshot_jitter_ = rng_.below(50);
     snapshot_ = head;
+    bytes_ = 0;
   }
   const std::uint64_t percent = 100 + snapshot_jitter_;
   const std::uint64_t since = replay_.entries() - std::min(replay_.entries(), head.entries);
   const Nanos age = replay_.at().time() - head.at.time();
   const bool old = changed_ > head.entries && age >= policy_.interval / 100 * static_cast<int>(percent);
-  snapshot_due_ = since > 0 && (since >= policy_.entries * percent / 100 || old);
+  const bool many = since >= policy_.entries * percent / 100 || bytes_ >= policy_.bytes * percent / 100;
+  snapshot_due_ = since > 0 && (many || old);
   if (snapshot_due_) snapshots_wake_.notify_one();
 }
 
@@ -459,7 +463,6 @@ void RedisEngine::run_snapshots() {
     lock.lock();
     if (stopping_) return;
     if (status.ok()) {
-      if (lineage_ == head.lineage && snapshot_.entries < head.entries) snapshot_ = head;
       snapshot_due_ = false;
       continue;
     }

@@ -18,10 +18,11 @@
 
 namespace slime::ctrl {
 
-// When a snapshot is due: after so many entries, or so long after the last one if something has changed.
-// Each engine waits up to half as long again, by chance, so that mostly one of them writes it.
+// When a snapshot is due: after so many entries, or bytes of them, or so long after the last one if something
+// has changed. Each engine waits up to half as long again, by chance, so that mostly one of them writes it.
 struct SnapshotPolicy {
   std::uint64_t entries = 20'000;
+  std::uint64_t bytes = std::uint64_t{32} << 20;
   Nanos interval = std::chrono::seconds(60);
 };
 
@@ -117,6 +118,7 @@ class RedisEngine final : public Engine {
   TimePoint applied_at_;       // when that was, by our clock
   std::uint64_t changed_ = 0;  // replay_.entries() when something changed last
   SnapshotHead snapshot_;      // in Redis, as far as known
+  std::uint64_t bytes_ = 0;    // of the entries that came since it did
   bool snapshot_due_ = false;
   std::uint64_t snapshot_jitter_ = 0;  // percent of the policy
 

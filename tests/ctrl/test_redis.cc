@@ -198,9 +198,9 @@ TEST_CASE("peers are there again when all engines have ended, with whole leases"
   CHECK(enroll(*engine, "b").incarnation > lease.incarnation);
 }
 
-TEST_CASE("snapshots keep the log short, and an engine that comes late starts from one") {
+void keep_short(const SnapshotPolicy& policy) {
   RedisServer server;
-  const auto a = join(server, kTtl, {.entries = 20, .interval = 60s});
+  const auto a = join(server, kTtl, policy);
   std::uint64_t appended = 0;
   const auto length = [&] { return server.command({"XLEN", "{slime}:log"}).integer; };
   const auto snapshot = [&] { return server.command({"HGET", "{slime}:snapshot", "entries"}).text; };
@@ -219,6 +219,14 @@ TEST_CASE("snapshots keep the log short, and an engine that comes late starts fr
   CHECK(late->position().second >= appended);
   // A watcher that comes with a revision of before lists the peers again.
   CHECK(late->read([](const Registry& registry) { return registry.changes("default", 1).resync; }));
+}
+
+TEST_CASE("snapshots keep the log short, and an engine that comes late starts from one") {
+  keep_short({.entries = 20, .interval = 1h});
+}
+
+TEST_CASE("snapshots keep a log of few large entries short, too") {
+  keep_short({.bytes = 8000, .interval = 1h});
 }
 
 TEST_CASE("a lease ends at the same revision for all, by whoever is there") {

@@ -7,6 +7,7 @@
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/replay.h"
 #include "tests/ctrl/samples.h"
+#include "tests/support/settings.h"
 
 // The log that several nanoctrl share, without the store that it is in.
 namespace slime::ctrl {
@@ -152,7 +153,8 @@ TEST_CASE(
   MESSAGE("base seed ", base_seed);
   RegistryOptions options = kOptions;
   options.scopes_max = 3;
-  for (std::uint64_t i = 0; i < 20; ++i) {
+  const auto runs = static_cast<std::uint64_t>(slime::test::scaled(20));
+  for (std::uint64_t i = 0; i < runs; ++i) {
     CAPTURE(base_seed + i);
     Rng rng(base_seed + i);
     Registry writer(options);
