@@ -30,6 +30,7 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       engine_(std::move(engine)) {
   if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
   engine_->on_event(options_.on_event);
+  engine_->on_reset(options_.on_reset);
 }
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {

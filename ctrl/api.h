@@ -33,6 +33,7 @@ struct ApiOptions {
   Nanos watch_wait_max = limits::kWatchWaitMax;
   // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
   std::function<void(const ScopedEvent&)> on_event = {};
+  std::function<void()> on_reset = {};       // the logs of changes begin anew: watches look again
   std::function<std::size_t()> parked = {};  // how many watches wait now; never blocks, may be empty
 };
 
@@ -98,12 +99,12 @@ class Api {
   const Clock& clock_;
   const Prober prober_;
   const TimePoint started_at_;
-  const std::unique_ptr<Engine> engine_;
   Tokens admin_;                               // one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   std::mutex mutex_;
   std::size_t probes_ = 0;
   bool stopped_ = false;
+  const std::unique_ptr<Engine> engine_;  // last: its threads tell of changes
 };
 
 }  // namespace slime::ctrl

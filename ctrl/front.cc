@@ -115,6 +115,7 @@ class Front::Impl {
   }
 
   void wake(std::string_view key) { mailbox_.wake(key); }
+  void wake_all() { mailbox_.wake_all(); }
   std::size_t parked() const { return parked_; }
   std::uint16_t port() const { return options_.port; }
 
@@ -152,6 +153,7 @@ Front::~Front() { stop(); }
 void Front::start() { impl_->start(); }
 void Front::stop() { impl_->stop(); }
 void Front::wake(std::string_view key) { impl_->wake(key); }
+void Front::wake_all() { impl_->wake_all(); }
 std::size_t Front::parked() const { return impl_->parked(); }
 std::uint16_t Front::port() const { return impl_->port(); }
 

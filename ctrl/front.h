@@ -56,6 +56,7 @@ class Front {
   // Has the parked requests with this key handled again, and those that are about to be parked with it.
   // Never waits.
   void wake(std::string_view key);
+  void wake_all();
   // How many requests are parked.
   [[nodiscard]] std::size_t parked() const;
   [[nodiscard]] std::uint16_t port() const;

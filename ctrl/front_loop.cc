@@ -121,6 +121,11 @@ void FrontLoop::handle_event(std::uint64_t id, std::uint32_t events) {
 void FrontLoop::handle_mail() {
   FrontMailbox::Mail mail = mailbox_.take();
   for (std::unique_ptr<FrontJob>& job : mail.done) take_done(std::move(job));
+  if (mail.all_woken) {
+    std::vector<std::string> keys;
+    for (const auto& [key, connections] : parked_by_key_) keys.push_back(key);
+    for (const std::string& key : keys) wake(key);
+  }
   for (const std::string& key : mail.woken) wake(key);
   if (mail.stop && !stopping_) begin_stop();
 }

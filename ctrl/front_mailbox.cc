@@ -36,6 +36,13 @@ void FrontMailbox::wake(std::string_view key) {
   ring();
 }
 
+void FrontMailbox::wake_all() {
+  const std::lock_guard lock(mutex_);
+  last_wake_.fill(++wakes_);
+  mail_.all_woken = true;
+  ring();
+}
+
 void FrontMailbox::stop() {
   const std::lock_guard lock(mutex_);
   mail_.stop = true;

@@ -37,6 +37,7 @@ class FrontMailbox {
   struct Mail {
     std::vector<std::unique_ptr<FrontJob>> done;
     std::set<std::string, std::less<>> woken;
+    bool all_woken = false;
     bool stop = false;
   };
 
@@ -44,6 +45,7 @@ class FrontMailbox {
   [[nodiscard]] int fd() const { return event_.get(); }  // readable when there is mail
   void done(std::unique_ptr<FrontJob> job);
   void wake(std::string_view key);
+  void wake_all();
   void stop();
   Mail take();
 

@@ -129,6 +129,21 @@ void Registry::run(const HeartbeatCommand& command, Outcome& out) {
   out.lease = lease_of(scopes_.find(command.scope)->second, *record);
 }
 
+Outcome Registry::check(const HeartbeatCommand& command) const {
+  Outcome out;
+  const Record* record = owned(command.scope, command.name, command.incarnation, out);
+  if (record != nullptr) out.lease = lease_of(scopes_.find(command.scope)->second, *record);
+  return out;
+}
+
+void Registry::run(const RenewCommand& command, Outcome&) {
+  for (const HeartbeatCommand& peer : command.peers) {
+    Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
+    Record* record = owned(peer.scope, peer.name, peer.incarnation, ignored);
+    if (record != nullptr) record->expires_at = deadline_after(now_, options_.ttl);
+  }
+}
+
 void Registry::run(const DeregisterCommand& command, Outcome& out) {
   if (owned(command.scope, command.name, command.incarnation, out) == nullptr) return;
   remove(command.scope, scopes_.find(command.scope)->second, command.name, EventKind::kDeregistered, out);
@@ -244,6 +259,13 @@ void Registry::run(const RestartCommand& command, Outcome& out) {
     scope.first_revision = scope.revision;
     scope.log.clear();
     out.touched.push_back({Table::kScope, name, {}});
+  }
+  renew_all(now_);
+}
+
+void Registry::renew_all(TimePoint now) {
+  now_ = std::max(now_, now);
+  for (auto& [name, scope] : scopes_) {
     for (auto& [peer, record] : scope.peers)
       record.expires_at = std::max(record.expires_at, deadline_after(now_, ttl_of(record.info)));
   }
@@ -267,6 +289,11 @@ void Registry::expire(Outcome& out) {
 
 Registry::Record* Registry::owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                                   Outcome& out) {
+  return const_cast<Record*>(std::as_const(*this).owned(scope, name, incarnation, out));
+}
+
+const Registry::Record* Registry::owned(std::string_view scope, std::string_view name,
+                                        std::uint64_t incarnation, Outcome& out) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it != scopes_.end()) {
     if (const auto it = scope_it->second.peers.find(name); it != scope_it->second.peers.end()) {

@@ -41,6 +41,10 @@ struct HeartbeatCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
 };
+// Heartbeats that were answered already: renews each lease that still has its incarnation, and tells nobody.
+struct RenewCommand {
+  std::vector<HeartbeatCommand> peers;
+};
 struct DeregisterCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
@@ -81,9 +85,9 @@ struct TickCommand {};  // nothing but expiry
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
-using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                             UpdateServicesCommand, SetLinksCommand, PutTokenCommand, RevokeTokenCommand,
-                             TickCommand, RestartCommand>;
+using Command = std::variant<RegisterCommand, HeartbeatCommand, RenewCommand, DeregisterCommand,
+                             UpdateRegionsCommand, UpdateServicesCommand, SetLinksCommand, PutTokenCommand,
+                             RevokeTokenCommand, TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -118,13 +122,13 @@ struct RegistryState {
   std::uint64_t last_incarnation = 0;
   std::uint64_t revision_floor = 0;
   std::map<std::string, std::uint64_t> revisions;  // of the scopes
-  std::vector<PeerInfo> peers;
-  std::map<std::string, TokenRecord, std::less<>> tokens;  // by id
+  std::vector<PeerInfo> peers = {};
+  std::map<std::string, TokenRecord, std::less<>> tokens = {};  // by id
   struct Links {
     std::string scope, name;
     std::vector<std::string> targets;
   };
-  std::vector<Links> links;
+  std::vector<Links> links = {};
 };
 
 // What a command did. A refused one changed nothing but what time alone changed.
@@ -148,7 +152,11 @@ class Registry {
   static Result<Registry> restore(RegistryOptions options, RegistryState state, TimePoint now);
 
   Outcome apply(const Command& command, TimePoint now);
+  // Gives every lease a whole TTL from `now`, also one that has ended by it: for time that does not count.
+  void renew_all(TimePoint now);
 
+  // What the heartbeat would be answered, as of the last command; renews nothing.
+  [[nodiscard]] Outcome check(const HeartbeatCommand& command) const;
   // Queries, as of the last command: apply a TickCommand first.
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
   // The records in the order of names, after the name `after`, until the visitor returns false. What is left
@@ -212,6 +220,7 @@ class Registry {
 
   void run(const RegisterCommand& command, Outcome& out);
   void run(const HeartbeatCommand& command, Outcome& out);
+  void run(const RenewCommand& command, Outcome& out);
   void run(const DeregisterCommand& command, Outcome& out);
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
@@ -224,6 +233,8 @@ class Registry {
   void expire(Outcome& out);
   // The record if it is there and of that incarnation; else sets out.status.
   Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
+  const Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                      Outcome& out) const;
   // The scope, made if needed (an empty one may make room); null when there are too many.
   Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;

@@ -70,6 +70,7 @@ class Server::Impl {
   Status start() {
     Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
     if (!engine) return engine.error();
+    options_.store = (*engine)->describe();  // from now on without a password
     SLIME_TRY(check_exposure(**engine));
     api_ = std::make_unique<Api>(api_options(options_.api), std::move(*engine), clock_,
                                  [](const auto& address, const auto& id) {
@@ -115,6 +116,9 @@ class Server::Impl {
     options.on_event = [this](const ScopedEvent& event) {
       log_event(event);
       if (front_) front_->wake(event.scope);
+    };
+    options.on_reset = [this] {
+      if (front_) front_->wake_all();
     };
     options.parked = [this] { return front_ ? front_->parked() : 0; };
     return options;

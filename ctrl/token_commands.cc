@@ -1,5 +1,6 @@
 #include "ctrl/token_commands.h"
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -84,6 +85,8 @@ void TokenCommands::add_where(CLI::App& command) {
       "--token-file", token_file_,
       "a file with the token of an administrator; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
 }
+
+bool TokenCommands::parsed() const { return command_->parsed(); }
 
 int TokenCommands::run() {
   if (new_->parsed()) return print_new();

@@ -1,7 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace slime::ctrl {
 
@@ -12,7 +15,7 @@ class TokenCommands {
   // Adds them to `app`, which outlives this.
   explicit TokenCommands(CLI::App& app);
   // Whether one of them was asked for; then run() gives the exit status.
-  [[nodiscard]] bool parsed() const { return command_->parsed(); }
+  [[nodiscard]] bool parsed() const;
   int run();
 
  private:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
 #   scripts/install_deps.sh             what a build and the demo need
-#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, valgrind)
+#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind)
 #   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
 #   scripts/install_deps.sh --tidy      and clang-tidy
 #   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler, qemu-user)
@@ -69,6 +69,7 @@ find_missing() {
   need_package libexpected-dev
   need_package libssl-dev
   need_package libsqlite3-dev
+  need_package libhiredis-dev
   need_package libxxhash-dev
   need_package libibverbs-dev
   # venv and headers for the python3 that is first in PATH: a Python of one's own brings both.
@@ -78,6 +79,7 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
   if [ "$tests" = yes ]; then
     need_package doctest-dev
     need_program valgrind valgrind
+    need_program redis-server redis-server
     if ! working_clang >/dev/null; then
       local version
       version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
@@ -122,6 +124,10 @@ if [ "${as_root[0]:-}" = none ]; then
 fi
 echo "install_deps: installing ${packages[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+# The tests start a Redis of their own; the service that its package starts would only run beside them.
+if [[ " ${packages[*]} " == *" redis-server "* ]] && [ -d /run/systemd/system ]; then
+  "${as_root[@]}" systemctl disable --now redis-server.service
+fi
 find_missing
 if [ "${#missing[@]}" -ne 0 ]; then
   echo "install_deps: still missing after the installation: ${missing[*]}" >&2

@@ -3,16 +3,25 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "ctrl/store/redis_engine.h"
 #include "ctrl/store/sqlite_engine.h"
 
 namespace slime::ctrl {
 
 Outcome Engine::apply(const Command& command, TimePoint now) {
   Outcome out = registry_.apply(command, now);
-  if (on_event_) {
-    for (const ScopedEvent& event : out.events) on_event_(event);
-  }
+  tell(out);
   return out;
+}
+
+void Engine::tell(const Outcome& out) const {
+  if (!on_event_) return;
+  for (const ScopedEvent& event : out.events) on_event_(event);
+}
+
+void Engine::reset(Registry registry) {
+  registry_ = std::move(registry);
+  if (on_reset_) on_reset_();
 }
 
 Nanos Engine::tick() {
@@ -37,7 +46,9 @@ Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOp
   constexpr std::string_view kSqlite = "sqlite:";
   if (store == "memory") return std::unique_ptr<Engine>(std::make_unique<MemoryEngine>(options, clock));
   if (store.starts_with(kSqlite)) return SqliteEngine::open(store.substr(kSqlite.size()), options, clock);
-  return Status(Code::kInvalidArgument, str("'", store, "' is not a store: memory or sqlite:PATH"));
+  if (store.starts_with("redis:")) return RedisEngine::open(store, options, clock);
+  return Status(Code::kInvalidArgument,
+                str("'", store, "' is not a store: memory, sqlite:PATH or redis://host:port"));
 }
 
 }  // namespace slime::ctrl

@@ -41,21 +41,35 @@ class Engine {
     return read(registry_);
   }
   // Expires what is due. Returns how long until something may be due again.
-  Nanos tick();
+  virtual Nanos tick();
   // Where it is kept, for people: "memory", "sqlite:/var/lib/slime/nanoctrl.db".
   [[nodiscard]] virtual std::string describe() const = 0;
   // OK, or why changes are refused now.
   [[nodiscard]] virtual Status writable() const { return {}; }
 
   // Before anything else is called.
-  void on_event(EventHandler handler) { on_event_ = std::move(handler); }
-  [[nodiscard]] std::uint64_t epoch() const { return registry_.options().epoch; }
+  void on_event(EventHandler handler) {
+    const std::lock_guard lock(mutex_);
+    on_event_ = std::move(handler);
+  }
+  // The registry is another one now, with numbers that go on from the old one's: who watches lists the peers
+  // again. Called like an event, and set like its handler.
+  void on_reset(std::function<void()> handler) {
+    const std::lock_guard lock(mutex_);
+    on_reset_ = std::move(handler);
+  }
+  [[nodiscard]] std::uint64_t epoch() const {
+    const std::lock_guard lock(mutex_);
+    return registry_.options().epoch;
+  }
 
  protected:
   Engine(Registry registry, const Clock& clock) : clock_(clock), registry_(std::move(registry)) {}
   // Under the lock.
   virtual void expire() = 0;
   Outcome apply(const Command& command, TimePoint now);
+  void tell(const Outcome& out) const;  // its events
+  void reset(Registry registry);
 
   const Clock& clock_;
   mutable std::mutex mutex_;
@@ -63,6 +77,7 @@ class Engine {
 
  private:
   EventHandler on_event_;
+  std::function<void()> on_reset_;
 };
 
 // Keeps nothing: after a restart the registry is empty until the agents' next heartbeats.
@@ -77,8 +92,8 @@ class MemoryEngine final : public Engine {
   void expire() override;
 };
 
-// `store`: "memory" or "sqlite:PATH". `options.epoch` is the time of this start. kInvalidArgument for
-// another; else what the store says.
+// `store`: "memory", "sqlite:PATH" or "redis://[[user]:password@]host:port[/db][?prefix=NAME]".
+// `options.epoch` is the time of this start. kInvalidArgument for another; else what the store says.
 Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOptions options,
                                             const Clock& clock);
 

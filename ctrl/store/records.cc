@@ -92,8 +92,9 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
   return std::nullopt;
 }
 
-std::vector<Record> encode_records(const Registry& registry) {
-  const RegistryState state = registry.state();
+std::vector<Record> encode_records(const Registry& registry) { return encode_records(registry.state()); }
+
+std::vector<Record> encode_records(const RegistryState& state) {
   std::vector<Record> out;
   out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size());
   out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});

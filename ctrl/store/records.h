@@ -20,6 +20,7 @@ struct Record {
 // As it is now; nothing when the record is gone.
 std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key);
 std::vector<Record> encode_records(const Registry& registry);
+std::vector<Record> encode_records(const RegistryState& state);
 // kCorrupt with the record at fault.
 Result<RegistryState> decode_records(const std::vector<Record>& records);
 

@@ -393,7 +393,11 @@ TEST_CASE("GET / says that it runs, to programs") {
 
 TEST_CASE("requests that are refused, in the shape that these clients read") {
   Fixture f;
-  const std::pair<const char*, Json> cases[] = {
+  struct Case {
+    const char* target;
+    Json body;
+  };
+  const Case cases[] = {
       {"/register", Json::object()},
       {"/register", {{"entity_id", "a b"}, {"kind", "k"}}},
       {"/register", {{"entity_id", "a"}}},
@@ -417,10 +421,10 @@ TEST_CASE("requests that are refused, in the shape that these clients read") {
       {"/get_mr_info", {{"dst", "a"}}},
       {"/get_redis_address", Json::array()},
   };
-  for (const auto& [target, body] : cases) {
-    CAPTURE(target);
-    CAPTURE(body.dump());
-    CHECK(is_error(f.post(target, body), 400));
+  for (const Case& refused : cases) {
+    CAPTURE(refused.target);
+    CAPTURE(refused.body.dump());
+    CHECK(is_error(f.post(refused.target, refused.body), 400));
   }
   CHECK(f.post("/v1/peers", Json::object()).body.contains("code"));  // the others' is as it was
   const ApiReply get = f.get("/register");

@@ -2,71 +2,40 @@
 
 #include <atomic>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "base/random.h"
 #include "base/str.h"
 #include "ctrl/client.h"
+#include "tests/ctrl/nanoctrl.h"
+#include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
 #include "tests/support/folder.h"
-#include "tests/support/process.h"
+#include "tests/support/settings.h"
 
-// nanoctrl is killed while agents register and say goodbye, and started again on its file, many times.
+// nanoctrl is killed while agents register and say goodbye, and started again on what it keeps, many times.
 // Nothing that it acknowledged may be lost.
 namespace slime::ctrl {
 namespace {
 
 using namespace std::chrono_literals;
 using slime::test::eventually;
-using slime::test::Process;
 using slime::test::scaled;
+using test::Nanoctrl;
 
 constexpr int kWriters = 3;
 constexpr int kNames = 40;  // of each writer
-
-class Nanoctrl {
- public:
-  explicit Nanoctrl(const std::string& store) {
-    Result<Process> spawned = Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--ttl", "600",
-                                              "--store", store, "--log-level", "warning", "--json"},
-                                             {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
-    REQUIRE(spawned);
-    process_.emplace(std::move(*spawned));
-    const Result<std::string> line = process_->read_line(60s);
-    REQUIRE(line);
-    const auto said = nlohmann::json::parse(*line);
-    REQUIRE_MESSAGE(said.contains("url"), *line);
-    url_ = said.at("url");
-  }
-  void kill() {
-    REQUIRE(process_->kill().ok());
-    REQUIRE(process_->wait(60s));
-  }
-  [[nodiscard]] std::unique_ptr<Client> client() const {
-    ClientOptions options;
-    options.url = url_;
-    Result<std::unique_ptr<Client>> made = Client::create(options);
-    REQUIRE(made);
-    return std::move(*made);
-  }
-
- private:
-  const slime::test::Folder folder_;
-  std::optional<Process> process_;
-  std::string url_;
-};
 
 // One agent after the other comes and goes, and what nanoctrl said to each is written down.
 class Writer {
  public:
   Writer(int number, std::uint64_t seed) : number_(number), rng_(seed) {}
 
-  // Until nanoctrl is gone.
-  void run(Client& client, std::atomic<int>& acknowledged) {
-    while (step(client)) acknowledged.fetch_add(1);
+  // Until nanoctrl is gone, or `stop`.
+  void run(Client& client, std::atomic<int>& acknowledged, const std::atomic<bool>& stop) {
+    while (!stop.load() && step(client)) acknowledged.fetch_add(1);
   }
   // Everything that was acknowledged is as it was said.
   void check(Client& client) {
@@ -74,7 +43,7 @@ class Writer {
     REQUIRE(list);
     std::map<std::string, std::uint64_t> there;
     for (const PeerInfo& peer : list->peers) there[peer.name] = peer.incarnation;
-    CHECK(list->revision > revision_);
+    CHECK(list->revision >= revision_);
     for (const auto& [name, incarnation] : held_) {
       if (unknown_.contains(name)) continue;
       const auto it = there.find(name);
@@ -128,13 +97,37 @@ class Writer {
   std::uint64_t revision_ = 0;
 };
 
-TEST_CASE("nanoctrl that is killed while it writes loses nothing that it acknowledged") {
+std::uint64_t new_seed() {
   std::uint64_t seed = 0;
   random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
   seed = static_cast<std::uint64_t>(
       slime::test::setting("SLIME_TEST_SEED", static_cast<std::int64_t>(seed >> 1)));
   MESSAGE("seed ", seed);
-  Rng rng(seed);
+  return seed;
+}
+
+// Each writer goes on through its server until `kill`, which is called when they have got far enough
+// together. Returns how far.
+template <class Kill>
+int write_until_killed(std::vector<Writer>& writers, const std::vector<Nanoctrl*>& servers, int enough,
+                       Kill kill) {
+  std::atomic<int> acknowledged{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const Nanoctrl* server : servers) clients.push_back(server->client());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < writers.size(); ++i)
+    threads.emplace_back([&, i] { writers[i].run(*clients[i], acknowledged, stop); });
+  const bool reached = eventually([&] { return acknowledged.load() >= enough; });
+  kill();
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(reached);
+  return acknowledged.load();
+}
+
+TEST_CASE("nanoctrl that is killed while it writes loses nothing that it acknowledged") {
+  Rng rng(new_seed());
   const slime::test::Folder folder;
   const std::string store = "sqlite:" + folder.file("registry.db");
   std::vector<Writer> writers;
@@ -146,21 +139,35 @@ TEST_CASE("nanoctrl that is killed while it writes loses nothing that it acknowl
     Nanoctrl server(store);
     const std::unique_ptr<Client> reader = server.client();
     for (Writer& writer : writers) writer.check(*reader);
-    std::atomic<int> acknowledged{0};
-    std::vector<std::thread> threads;
-    std::vector<std::unique_ptr<Client>> clients;
-    for (int i = 0; i < kWriters; ++i) clients.push_back(server.client());
-    for (int i = 0; i < kWriters; ++i) {
-      threads.emplace_back([&, i] {
-        writers[static_cast<std::size_t>(i)].run(*clients[static_cast<std::size_t>(i)], acknowledged);
-      });
-    }
-    const int enough = 1 + static_cast<int>(rng.below(60));
-    const bool reached = eventually([&] { return acknowledged.load() >= enough; });
-    server.kill();
-    for (std::thread& thread : threads) thread.join();
-    REQUIRE(reached);
-    total += acknowledged.load();
+    total += write_until_killed(writers, {&server, &server, &server}, 1 + static_cast<int>(rng.below(60)),
+                                [&] { server.kill(); });
+  }
+  MESSAGE(rounds, " kills, ", total, " changes acknowledged");
+}
+
+TEST_CASE("of two nanoctrl on one Redis either may be killed, and the other has what it acknowledged") {
+  Rng rng(new_seed());
+  const test::RedisServer redis;
+  std::vector<Writer> writers;
+  for (int i = 0; i < 2 * kWriters; ++i) writers.emplace_back(i, rng.next());
+  std::optional<Nanoctrl> servers[2];
+  for (auto& server : servers) server.emplace(redis.url());
+  int total = 0;
+  const int rounds = scaled(20);
+  for (int round = 0; round < rounds; ++round) {
+    CAPTURE(round);
+    const std::size_t victim = rng.below(2);
+    std::vector<Nanoctrl*> used;
+    for (std::size_t i = 0; i < writers.size(); ++i) used.push_back(&*servers[i % 2]);
+    total += write_until_killed(writers, used, 1 + static_cast<int>(rng.below(120)),
+                                [&] { servers[victim]->kill(); });
+    const std::unique_ptr<Client> reader = servers[1 - victim]->client();
+    // Answered after all entries before it, which were acknowledged by the other.
+    REQUIRE(reader->register_peer(test::registration("reader", 99), true));
+    for (Writer& writer : writers) writer.check(*reader);
+    servers[victim].emplace(redis.url());
+    const std::unique_ptr<Client> late = servers[victim]->client();
+    for (Writer& writer : writers) writer.check(*late);
   }
   MESSAGE(rounds, " kills, ", total, " changes acknowledged");
 }

@@ -6,6 +6,7 @@
 
 #include "ctrl/api.h"
 #include "ctrl/wire.h"
+#include "ctrl/wire_compat.h"
 
 // Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET\nBODY", several of them
 // separated by a zero byte, all to one server, so that later ones meet what earlier ones left.
@@ -21,9 +22,10 @@ void send(ctrl::Api& api, std::string_view request) {
   const std::string_view method = line.substr(0, space);
   const std::string_view target = space == std::string_view::npos ? "" : line.substr(space + 1);
   const ctrl::ApiReply reply = api.handle({method, target, "application/json", body});
-  // Whatever came in, what goes out is a success or our shape of an error, and never a bug of ours.
+  // Whatever came in, what goes out is a success or an error of one of our shapes, and never a bug of ours.
   if (reply.status == 500) std::abort();
-  if (reply.status != 200 && !ctrl::wire::decode_error(reply.body)) std::abort();
+  if (reply.status != 200 && !ctrl::wire::decode_error(reply.body) && !ctrl::compat::decode_error(reply.body))
+    std::abort();
 }
 
 }  // namespace

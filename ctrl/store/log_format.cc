@@ -1,0 +1,267 @@
+#include "ctrl/store/log_format.h"
+
+#include <charconv>
+#include <utility>
+
+#include "base/str.h"
+#include "ctrl/json_fields.h"
+#include "ctrl/wire.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::uint64_t kMsMax = std::uint64_t{1} << 43;  // until the year 2248, which fits into TimePoint
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+
+// Each command's part of an entry.
+struct Writer {
+  Json head;
+  std::string body;
+
+  void peer(const std::string& scope, const std::string& name) {
+    head["scope"] = scope;
+    head["name"] = name;
+  }
+  void operator()(const RegisterCommand& c) {
+    head["kind"] = "register";
+    head["takes_over"] = c.takes_over;
+    body = wire::encode(wire::RegisterRequest{c.registration, false});
+  }
+  void operator()(const HeartbeatCommand& c) {
+    head["kind"] = "heartbeat";
+    head["incarnation"] = c.incarnation;
+    peer(c.scope, c.name);
+  }
+  void operator()(const RenewCommand& c) {
+    head["kind"] = "renew";
+    Json peers = Json::array();
+    for (const HeartbeatCommand& peer : c.peers)
+      peers.push_back(Json::array({peer.scope, peer.name, peer.incarnation}));
+    body = dump({{"peers", std::move(peers)}});
+  }
+  void operator()(const DeregisterCommand& c) {
+    head["kind"] = "deregister";
+    head["incarnation"] = c.incarnation;
+    peer(c.scope, c.name);
+  }
+  void operator()(const UpdateRegionsCommand& c) {
+    head["kind"] = "regions";
+    head["replace"] = c.replace;
+    peer(c.scope, c.name);
+    body = wire::encode(wire::RegionsRequest{c.incarnation, c.publish, c.unpublish});
+  }
+  void operator()(const UpdateServicesCommand& c) {
+    head["kind"] = "services";
+    head["replace"] = c.replace;
+    peer(c.scope, c.name);
+    body = wire::encode(wire::ServicesRequest{c.incarnation, c.publish, c.unpublish});
+  }
+  void operator()(const SetLinksCommand& c) {
+    head["kind"] = "links";
+    peer(c.scope, c.name);
+    body = wire::encode_targets(c.targets);
+  }
+  void operator()(const PutTokenCommand& c) {
+    head["kind"] = "put_token";
+    head["other_admin"] = c.other_admin;
+    body = wire::encode_record(c.token);
+  }
+  void operator()(const RevokeTokenCommand& c) {
+    head["kind"] = "revoke_token";
+    head["other_admin"] = c.other_admin;
+    head["id"] = c.id;
+  }
+  void operator()(const TickCommand&) { head["kind"] = "tick"; }
+  void operator()(const RestartCommand& c) {
+    head["kind"] = "restart";
+    head["epoch"] = c.epoch;
+  }
+};
+
+Result<Command> read_register(Fields& head, std::string_view body) {
+  RegisterCommand out;
+  out.takes_over = head.integer("takes_over", true);
+  Result<wire::RegisterRequest> request = wire::decode_register(body);
+  if (!request) return request.error();
+  if (request->takeover) return Status(Code::kCorrupt, "it has a takeover without an incarnation");
+  out.registration = std::move(request->registration);
+  return Command(std::move(out));
+}
+
+template <class T>
+Result<Command> read_peer(Fields& head) {
+  T out;
+  out.scope = head.text("scope", true);
+  out.name = head.text("name", true);
+  out.incarnation = head.integer("incarnation", true);
+  return Command(std::move(out));
+}
+
+template <class T, class Request>
+Result<Command> read_update(Fields& head, Result<Request> request) {
+  if (!request) return request.error();
+  T out;
+  out.scope = head.text("scope", true);
+  out.name = head.text("name", true);
+  out.incarnation = request->incarnation;
+  out.replace = head.boolean("replace");
+  out.publish = std::move(request->publish);
+  out.unpublish = std::move(request->unpublish);
+  return Command(std::move(out));
+}
+
+Result<Command> read_links(Fields& head, std::string_view body) {
+  SetLinksCommand out;
+  out.scope = head.text("scope", true);
+  out.name = head.text("name", true);
+  Result<std::vector<std::string>> targets = wire::decode_targets(body);
+  if (!targets) return targets.error();
+  out.targets = std::move(*targets);
+  return Command(std::move(out));
+}
+
+Result<Command> read_token(Fields& head, std::string_view body) {
+  Result<TokenRecord> token = wire::decode_token(body);
+  if (!token) return token.error();
+  return Command(PutTokenCommand{std::move(*token), head.boolean("other_admin")});
+}
+
+Result<Command> read_renew(std::string_view body) {
+  const auto corrupt = [] {
+    return Status(Code::kCorrupt, "\"peers\" is not a list of [scope, name, number]");
+  };
+  const Result<Json> json = parse_json(body, Code::kCorrupt, "the body");
+  if (!json) return json.error();
+  Fields fields(*json, Fields::Mode::kStrict);
+  const Json* peers = fields.array("peers", true);
+  SLIME_TRY(fields.finish());
+  if (peers->size() > kRenewalsPerEntry) return corrupt();
+  RenewCommand out;
+  out.peers.reserve(peers->size());
+  for (const Json& peer : *peers) {
+    if (!peer.is_array() || peer.size() != 3) return corrupt();
+    const auto* scope = peer[0].get_ptr<const std::string*>();
+    const auto* name = peer[1].get_ptr<const std::string*>();
+    const auto* incarnation = peer[2].get_ptr<const Json::number_unsigned_t*>();
+    if (scope == nullptr || name == nullptr || incarnation == nullptr) return corrupt();
+    out.peers.push_back({*scope, *name, *incarnation});
+  }
+  return Command(std::move(out));
+}
+
+Result<Command> read_command(const std::string& kind, Fields& head, std::string_view body) {
+  if (kind == "register") return read_register(head, body);
+  if (kind == "renew") return read_renew(body);
+  if (kind == "regions") return read_update<UpdateRegionsCommand>(head, wire::decode_regions(body, false));
+  if (kind == "services") return read_update<UpdateServicesCommand>(head, wire::decode_services(body, false));
+  if (kind == "links") return read_links(head, body);
+  if (kind == "put_token") return read_token(head, body);
+  if (!body.empty()) return Status(Code::kCorrupt, "it has a body");
+  if (kind == "heartbeat") return read_peer<HeartbeatCommand>(head);
+  if (kind == "deregister") return read_peer<DeregisterCommand>(head);
+  if (kind == "revoke_token")
+    return Command(RevokeTokenCommand{head.text("id", true), head.boolean("other_admin")});
+  if (kind == "tick") return Command(TickCommand{});
+  return Command(RestartCommand{head.integer("epoch", true)});
+}
+
+bool known(const std::string& kind) {
+  constexpr std::string_view kKinds[] = {"register",     "heartbeat", "renew",  "deregister",
+                                         "regions",      "services",  "links",  "put_token",
+                                         "revoke_token", "tick",      "restart"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
+}
+
+bool read_number(std::string_view text, std::uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::optional<EntryId> EntryId::parse(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  EntryId out;
+  if (dash == std::string_view::npos || !read_number(text.substr(0, dash), out.ms) ||
+      !read_number(text.substr(dash + 1), out.sequence) || out.ms > kMsMax)
+    return std::nullopt;
+  return out;
+}
+
+std::string EntryId::to_string() const { return str(ms, "-", sequence); }
+
+TimePoint EntryId::time() const {
+  return TimePoint(std::chrono::milliseconds(static_cast<std::int64_t>(ms)));
+}
+
+EncodedEntry encode_entry(const LogEntry& entry) {
+  Writer writer;
+  writer.head = {{"engine", entry.engine}, {"number", entry.number}};
+  std::visit(writer, entry.command);
+  return {dump(writer.head), std::move(writer.body)};
+}
+
+Result<LogEntry> decode_entry(std::string_view head, std::string_view body) {
+  const auto corrupt = [](std::string_view what) { return Status(Code::kCorrupt, std::string(what)); };
+  if (head.size() + body.size() > kEntryBytes) return corrupt("it is too large");
+  const Result<Json> json = parse_json(head, Code::kCorrupt, "the head");
+  if (!json) return json.error();
+  Fields fields(*json, Fields::Mode::kStrict);
+  const std::string kind = fields.text("kind", true);
+  if (fields.has("kind") && !known(kind))
+    return Status(Code::kUnimplemented, str("commands of kind '", kind.substr(0, 64), "' are unknown here"));
+  LogEntry out;
+  out.engine = fields.text("engine", true);
+  out.number = fields.integer("number", true);
+  Result<Command> command = read_command(kind, fields, body);
+  if (!command) return corrupt(command.error().text());
+  if (Status status = fields.finish(); !status.ok()) return corrupt(status.text());
+  out.command = std::move(*command);
+  return out;
+}
+
+std::vector<std::string> encode_chunks(const std::vector<Record>& records) {
+  std::vector<std::string> out;
+  Json list = Json::array();
+  std::size_t bytes = 0;
+  const auto flush = [&] {
+    out.push_back(dump({{"records", std::exchange(list, Json::array())}}));
+    bytes = 0;
+  };
+  for (const Record& record : records) {
+    list.push_back(
+        Json::array({table_name(record.key.table), record.key.scope, record.key.name, record.value}));
+    bytes += record.key.scope.size() + record.key.name.size() + record.value.size();
+    if (bytes >= kChunkBytes) flush();
+  }
+  if (!list.empty()) flush();
+  return out;
+}
+
+Status decode_chunk(std::string_view chunk, std::vector<Record>& out) {
+  const Result<Json> json = parse_json(chunk, Code::kCorrupt, "the records");
+  if (!json) return json.error();
+  Fields fields(*json, Fields::Mode::kLenient);
+  const Json* list = fields.array("records", true);
+  SLIME_TRY(fields.finish());
+  for (const Json& item : *list) {
+    const std::string* texts[4] = {};
+    for (std::size_t i = 0; i < 4 && item.is_array() && item.size() == 4; ++i)
+      texts[i] = item[i].get_ptr<const std::string*>();
+    if (texts[0] == nullptr || texts[1] == nullptr || texts[2] == nullptr || texts[3] == nullptr)
+      return {Code::kCorrupt, "\"records\" is not a list of four texts each"};
+    const std::optional<Table> table = parse_table(*texts[0]);
+    if (!table) return {Code::kCorrupt, str("records of kind '", texts[0]->substr(0, 64), "' are unknown")};
+    out.push_back({{*table, *texts[1], *texts[2]}, *texts[3]});
+  }
+  return {};
+}
+
+std::string describe_rules(const RegistryOptions& options) {
+  return str("format ", kLogFormat, ", ttl ",
+             std::chrono::duration_cast<std::chrono::milliseconds>(options.ttl).count(), " ms, ",
+             options.scopes_max, " scopes, ", options.peers_per_scope_max, " peers and ",
+             options.events_per_scope_max, " events of each, ", options.record_bytes_max, " bytes");
+}
+
+}  // namespace slime::ctrl

@@ -1,0 +1,481 @@
+#include "ctrl/store/redis_engine.h"
+
+#include <algorithm>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "ctrl/store/redis_load.h"
+
+namespace slime::ctrl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Nanos kSubmitTime = seconds(5);
+constexpr Nanos kStartTime = seconds(5);
+// Of every wait for Redis. Shorter than kSubmitTime, so that who waits is told why.
+constexpr Nanos kRedisTime = seconds(2);
+constexpr Nanos kReadWait = seconds(1);
+constexpr std::size_t kReadCount = 512;
+constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // a batch of more makes the next one smaller
+constexpr std::size_t kQueueCount = 4096;
+constexpr std::size_t kQueueBytes = std::size_t{64} << 20;
+constexpr std::size_t kAppendCount = 512;
+constexpr std::size_t kAppendBytes = std::size_t{4} << 20;
+constexpr Nanos kBackoffMin = milliseconds(20);
+constexpr Nanos kFencedRetry = seconds(5);
+
+TimePoint now() { return steady_clock().now(); }
+// Renewals are gathered for as long, and ticks for ends of leases are as far apart.
+Nanos gather_time(Nanos ttl) { return std::min<Nanos>(milliseconds(200), ttl / 10); }
+Nanos backoff_max(Nanos ttl) { return std::clamp<Nanos>(ttl / 10, kBackoffMin, seconds(1)); }
+
+std::uint64_t random_seed() {
+  std::uint64_t out = 0;
+  random_bytes(std::as_writable_bytes(std::span(&out, 1)));
+  return out;
+}
+
+// Redis is there, and waiting does not help.
+bool fenced(const Status& status) { return !status.ok() && status.code() != Code::kUnavailable; }
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> RedisEngine::open(const std::string& url, RegistryOptions options,
+                                                  const Clock& clock, SnapshotPolicy policy) {
+  Result<redis::Address> address = redis::parse_url(url);
+  if (!address) return address.error();
+  options.ttl = std::chrono::round<milliseconds>(options.ttl);
+  std::unique_ptr<RedisEngine> out(new RedisEngine(std::move(*address), options, clock, policy));
+  out->start();
+  Lock lock(out->mutex_);
+  out->settled_.wait_until(lock, deadline_after(now(), kStartTime), [&] {
+    const bool loading = out->failure_.text().find("LOADING") != std::string::npos;  // Redis starts, too
+    return out->failure_.ok() || (out->failure_.code() != Code::kCancelled && !loading);
+  });
+  Status status = out->failure_;
+  lock.unlock();
+  if (status.ok()) return std::unique_ptr<Engine>(std::move(out));
+  if (status.code() == Code::kCancelled) status = Status(Code::kUnavailable, "it does not answer");
+  return std::move(status).with_context(str("the store ", out->describe()));
+}
+
+RedisEngine::RedisEngine(redis::Address address, RegistryOptions options, const Clock& clock,
+                         SnapshotPolicy policy)
+    : Engine(Registry(options), clock),
+      address_(std::move(address)),
+      keys_(address_.prefix),
+      name_(InstanceId::random().to_string()),
+      policy_(policy),
+      rng_(random_seed()),
+      failure_(Code::kCancelled, "it has just begun"),
+      failed_at_(now()),
+      backoff_(kBackoffMin),
+      tick_jitter_(rng_.below(50)) {}
+
+void RedisEngine::start() {
+  reader_ = std::thread([this] { run_reader(); });
+  writer_ = std::thread([this] { run_writer(); });
+  snapshotter_ = std::thread([this] { run_snapshots(); });
+}
+
+RedisEngine::~RedisEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (std::condition_variable* wake : {&reader_wakes_, &writer_wakes_, &snapshots_wake_}) wake->notify_all();
+  for (redis::Interrupt* interrupt : {&reading_, &writing_, &snapshotting_}) interrupt->cancel();
+  for (std::thread* thread : {&reader_, &writer_, &snapshotter_}) {
+    if (thread->joinable()) thread->join();
+  }
+}
+
+Status RedisEngine::writable() const {
+  const std::lock_guard lock(mutex_);
+  return refusal();
+}
+
+std::pair<EntryId, std::uint64_t> RedisEngine::position() const {
+  const std::lock_guard lock(mutex_);
+  return {replay_.at(), replay_.entries()};
+}
+
+// What a command is answered while it cannot be appended.
+Status RedisEngine::refusal() const {
+  if (failure_.ok()) return {};
+  return {Code::kUnavailable, str("the store ", describe(), ": ", failure_.text())};
+}
+
+EncodedEntry RedisEngine::encode(std::uint64_t number, Command command) const {
+  return encode_entry({name_, number, std::move(command)});
+}
+
+Outcome RedisEngine::submit(const Command& command) {
+  if (const auto* heartbeat = std::get_if<HeartbeatCommand>(&command)) {
+    if (std::optional<Outcome> out = answer_heartbeat(*heartbeat)) return std::move(*out);
+  }
+  Outcome refused;
+  Lock lock(mutex_);
+  const std::uint64_t number = ++last_number_;
+  lock.unlock();
+  EncodedEntry entry = encode(number, command);
+  // An entry that nobody can read would stop all engines.
+  if (const Result<LogEntry> decoded = decode_entry(entry.head, entry.body); !decoded) {
+    refused.status = Status(Code::kInvalidArgument, decoded.error().text());
+    return refused;
+  }
+  lock.lock();
+  refused.status = refusal();
+  if (refused.status.ok() && (queue_.size() >= kQueueCount || queue_bytes_ >= kQueueBytes))
+    refused.status = Status(Code::kResourceExhausted, "too many changes wait for Redis");
+  if (!refused.status.ok()) return refused;
+  Waiter waiter;
+  waiters_.emplace(number, &waiter);
+  queue_bytes_ += entry.size();
+  queue_.push_back({number, std::move(entry)});
+  writer_wakes_.notify_one();
+  return wait_for(lock, number, waiter);
+}
+
+Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, Waiter& waiter) {
+  if (waiter.done.wait_until(lock, deadline_after(now(), kSubmitTime),
+                             [&] { return waiter.outcome.has_value(); }))
+    return std::move(*waiter.outcome);
+  waiters_.erase(number);
+  const auto queued = std::find_if(queue_.begin(), queue_.end(),
+                                   [number](const Queued& entry) { return entry.number == number; });
+  const bool unsent = queued != queue_.end();
+  if (unsent) {
+    queue_bytes_ -= queued->entry.size();
+    queue_.erase(queued);
+  }
+  Outcome out;
+  out.status = Status(Code::kUnavailable, str("the store ", describe(), " has not answered in time"))
+                   .with_maybe_executed(!unsent);
+  return out;
+}
+
+// Nothing where the log has to say: what looks wrong from here may be right, when another engine's entries
+// have yet to come.
+std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& command) {
+  const std::lock_guard lock(mutex_);
+  if (fenced(failure_)) return std::nullopt;
+  Outcome out = registry_.check(command);
+  if (!out.status.ok()) return std::nullopt;
+  if (renewals_.empty()) {
+    renewals_since_ = now();
+    writer_wakes_.notify_one();
+  }
+  renewals_[{command.scope, command.name}] = command.incarnation;
+  if (!failure_.ok() && now() - failed_at_ > registry_.options().ttl / limits::kHeartbeatsPerTtl)
+    out.status = refusal();
+  return out;
+}
+
+void RedisEngine::finish(std::uint64_t number, Outcome outcome) {
+  const auto it = waiters_.find(number);
+  if (it == waiters_.end()) return;
+  it->second->outcome = std::move(outcome);
+  it->second->done.notify_one();
+  waiters_.erase(it);
+}
+
+void RedisEngine::fail_waiters(const Status& status) {
+  const auto outcome = [&status](bool maybe_executed) {
+    Outcome out;
+    out.status = Status(status).with_maybe_executed(maybe_executed);
+    return out;
+  };
+  for (const Queued& queued : queue_) finish(queued.number, outcome(false));
+  queue_.clear();
+  queue_bytes_ = 0;
+  while (!waiters_.empty()) finish(waiters_.begin()->first, outcome(true));
+}
+
+void RedisEngine::disconnect(const Status& status) {
+  const bool news = failure_.ok() || failure_.text() != status.text();
+  if (failure_.ok()) failed_at_ = now();
+  failure_ = status;
+  session_ = 0;
+  fail_waiters(refusal());
+  // Nobody listens to an engine that has yet to start: it says so itself.
+  if (news && sessions_ != 0)
+    SLIME_LOG(LogLevel::kError, "nanoctrl", refusal().text(), "; changes are refused until it works again");
+  reading_.kick();
+  writing_.kick();
+  settled_.notify_all();
+  writer_wakes_.notify_one();
+}
+
+// The writer
+
+void RedisEngine::run_writer() {
+  redis::block_sigpipe();
+  std::optional<redis::Connection> connection;
+  std::uint64_t session = 0;  // that the connection is of
+  Lock lock(mutex_);
+  while (true) {
+    wait_for_work(lock);
+    if (stopping_) return;
+    if (session != session_) {
+      connection.reset();
+      session = session_;
+    }
+    if (session == 0) continue;
+    const std::vector<EncodedEntry> entries = take_work();
+    if (entries.empty()) continue;
+    const std::string lineage = lineage_;
+    lock.unlock();
+    const Status status = append(connection, lineage, entries);
+    lock.lock();
+    if (stopping_) return;
+    if (session != session_) continue;  // the reader has told all that there is to tell
+    appended_at_ = now();
+    if (!status.ok()) {
+      disconnect(status);
+    } else if (!failure_.ok()) {
+      SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " is there, at entry ", replay_.at().to_string());
+      failure_ = Status();
+      backoff_ = kBackoffMin;
+      settled_.notify_all();
+    }
+  }
+}
+
+void RedisEngine::wait_for_work(Lock& lock) {
+  if (session_ == 0) {
+    writer_wakes_.wait(lock, [this] { return stopping_ || session_ != 0; });
+    return;
+  }
+  while (!stopping_ && session_ != 0) {
+    const TimePoint due = work_due();
+    if (due <= now()) return;
+    if (due == kNever) {
+      writer_wakes_.wait(lock);
+    } else {
+      writer_wakes_.wait_until(lock, due);
+    }
+  }
+}
+
+TimePoint RedisEngine::work_due() const {
+  // The first entry after a pause shows that appending works.
+  if (!queue_.empty() || !failure_.ok()) return TimePoint{};
+  const Nanos ttl = registry_.options().ttl;
+  TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);
+  if (registry_.peer_count() == 0) return due;
+  // Somebody's entries keep the time going. Redis' time is not earlier than that of the last one, and what
+  // has passed here since.
+  const Nanos interval = tick_interval(ttl) / 100 * static_cast<int>(100 + tick_jitter_);
+  due = std::min(due, std::max(applied_at_, appended_at_) + interval);
+  const TimePoint end = applied_at_ + (registry_.next_expiry() - replay_.at().time()) + milliseconds(1);
+  return std::min(due, std::max(end, appended_at_ + gather_time(ttl)));
+}
+
+std::vector<EncodedEntry> RedisEngine::take_work() {
+  std::vector<EncodedEntry> out;
+  const TimePoint time = now();
+  // Before all else: they may be old.
+  if (!renewals_.empty() &&
+      (!failure_.ok() || renewals_since_ + gather_time(registry_.options().ttl) <= time)) {
+    RenewCommand command;
+    for (auto it = renewals_.begin(); it != renewals_.end();) {
+      command.peers.push_back({it->first.first, it->first.second, it->second});
+      it = renewals_.erase(it);
+      if (command.peers.size() == kRenewalsPerEntry || it == renewals_.end())
+        out.push_back(encode(++last_number_, std::exchange(command, {})));
+    }
+  }
+  std::size_t bytes = 0;
+  while (!queue_.empty() && out.size() < kAppendCount && bytes < kAppendBytes) {
+    bytes += queue_.front().entry.size();
+    queue_bytes_ -= queue_.front().entry.size();
+    out.push_back(std::move(queue_.front().entry));
+    queue_.pop_front();
+  }
+  if (out.empty() && work_due() <= time) out.push_back(encode(++last_number_, TickCommand{}));
+  return out;
+}
+
+Status RedisEngine::append(std::optional<redis::Connection>& connection, const std::string& lineage,
+                           const std::vector<EncodedEntry>& entries) {
+  if (!connection) {
+    Result<redis::Connection> opened = redis::Connection::open(address_, kRedisTime, writing_);
+    if (!opened) return opened.error();
+    connection.emplace(std::move(*opened));
+  }
+  const Status status = RedisLog(*connection, keys_).append(lineage, entries);
+  // Another log is there: the reader looks at it.
+  if (status.code() == Code::kAborted) return {Code::kUnavailable, status.text()};
+  return status;
+}
+
+// The reader
+
+void RedisEngine::run_reader() {
+  redis::block_sigpipe();
+  Lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    const Status status = follow();
+    lock.lock();
+    if (stopping_) return;
+    // Without a session the writer was first, and has said why.
+    const bool kicked = session_ == 0 && sessions_ != 0 && status.code() == Code::kUnavailable;
+    if (!kicked || failure_.ok()) disconnect(status);
+    const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
+    backoff_ = std::min(backoff_ * 2, backoff_max(registry_.options().ttl));
+    reader_wakes_.wait_for(lock, wait, [this] { return stopping_; });
+  }
+}
+
+Status RedisEngine::follow() {
+  Result<redis::Connection> connection = redis::Connection::open(address_, kRedisTime, reading_);
+  if (!connection) return connection.error();
+  RedisLog log(*connection, keys_);
+  SLIME_TRY(resume(log));
+  Lock lock(mutex_);
+  const std::uint64_t session = session_ = ++sessions_;
+  writer_wakes_.notify_one();
+  std::size_t count = kReadCount;
+  while (session == session_ && !stopping_) {
+    const EntryId at = replay_.at();
+    lock.unlock();
+    const Result<RedisLog::Batch> batch = log.read(at, count, kReadWait);
+    if (!batch) return batch.error();
+    std::size_t bytes = 0;
+    for (const StoredEntry& stored : batch->entries) bytes += stored.entry.size();
+    count = bytes > kReadBytes ? std::max<std::size_t>(count / 4, 1) : std::min(count * 2, kReadCount);
+    SLIME_TRY(check(*batch));
+    SLIME_TRY(apply_batch(*batch));
+    lock.lock();
+    bytes_ += bytes;
+    note_snapshot(batch->head);
+  }
+  return {Code::kUnavailable, "the connection is made anew"};
+}
+
+// Whether the entries are those that follow ours.
+Status RedisEngine::check(const RedisLog::Batch& batch) const {
+  const std::lock_guard lock(mutex_);
+  if (batch.head.lineage != lineage_)
+    return {Code::kUnavailable, batch.head.lineage.empty() ? "the log is gone from Redis"
+                                                           : "the log in Redis is another one now"};
+  if (batch.head.trimmed > replay_.at())
+    return {Code::kUnavailable, "entries were removed from the log before they came here"};
+  return {};
+}
+
+Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
+  std::vector<LogEntry> entries;
+  entries.reserve(batch.entries.size());
+  Status bad;
+  for (const StoredEntry& stored : batch.entries) {
+    Result<LogEntry> entry = decode_entry(stored.entry.head, stored.entry.body);
+    if (!entry) {
+      bad = bad_entry(stored.id, entry.error());
+      break;
+    }
+    entries.push_back(std::move(*entry));
+  }
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Outcome out = replay_.apply(registry_, batch.entries[i].id, entries[i].command);
+    tell(out);
+    if (!out.touched.empty()) changed_ = replay_.entries();
+    if (entries[i].engine == name_) finish(entries[i].number, std::move(out));
+  }
+  if (!entries.empty()) {
+    last_head_ = batch.entries[entries.size() - 1].entry.head;
+    applied_at_ = now();
+    // Its times depend on where the log is.
+    writer_wakes_.notify_one();
+  }
+  return bad;
+}
+
+// Goes on where it is, if the log there is still ours; else from the snapshot.
+Status RedisEngine::resume(RedisLog& log) {
+  Lock lock(mutex_);
+  const std::string head = last_head_;
+  const EntryId at = replay_.at();
+  lock.unlock();
+  if (head.empty()) return load(log);
+  const Result<RedisLog::Batch> next = log.read(at, 1, Nanos::zero());
+  if (!next) return next.error();
+  if (!check(*next).ok()) return load(log);
+  const Result<std::optional<StoredEntry>> last = log.entry(at);
+  if (!last) return last.error();
+  return *last && (*last)->entry.head == head ? Status() : load(log);
+}
+
+// The reader's thread alone changes what it reads here without the lock.
+Status RedisEngine::load(RedisLog& log) {
+  Result<LoadedLog> loaded =
+      load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_});
+  if (!loaded) return loaded.error();
+  const std::lock_guard lock(mutex_);
+  fail_waiters(refusal());
+  if (loaded->head.lineage != lineage_) renewals_.clear();
+  lineage_ = loaded->head.lineage;
+  replay_ = loaded->replay;
+  last_head_.clear();
+  applied_at_ = now();
+  changed_ = replay_.entries();
+  snapshot_ = loaded->head;
+  bytes_ = 0;
+  reset(std::move(loaded->registry));
+  return {};
+}
+
+// Snapshots
+
+void RedisEngine::note_snapshot(const SnapshotHead& head) {
+  if (snapshot_.entries != head.entries) {
+    snapshot_jitter_ = rng_.below(50);
+    snapshot_ = head;
+    bytes_ = 0;
+  }
+  const std::uint64_t percent = 100 + snapshot_jitter_;
+  const std::uint64_t since = replay_.entries() - std::min(replay_.entries(), head.entries);
+  const Nanos age = replay_.at().time() - head.at.time();
+  const bool old = changed_ > head.entries && age >= policy_.interval / 100 * static_cast<int>(percent);
+  const bool many = since >= policy_.entries * percent / 100 || bytes_ >= policy_.bytes * percent / 100;
+  snapshot_due_ = since > 0 && (many || old);
+  if (snapshot_due_) snapshots_wake_.notify_one();
+}
+
+void RedisEngine::run_snapshots() {
+  redis::block_sigpipe();
+  Lock lock(mutex_);
+  while (!stopping_) {
+    snapshots_wake_.wait(lock, [this] { return stopping_ || (snapshot_due_ && failure_.ok()); });
+    if (stopping_) return;
+    snapshot_due_ = false;
+    const SnapshotHead head{lineage_, replay_.at(), replay_.entries(), {}};
+    Snapshot snapshot{head, describe_rules(registry_.options()), {}};
+    const RegistryState state = registry_.state();
+    lock.unlock();
+    const Status status = write_snapshot(std::move(snapshot), state);
+    lock.lock();
+    if (stopping_) return;
+    if (status.ok()) {
+      snapshot_due_ = false;
+      continue;
+    }
+    SLIME_LOG(LogLevel::kWarning, "nanoctrl", describe(), ": no snapshot could be written: ", status.text());
+    snapshots_wake_.wait_for(lock, kFencedRetry, [this] { return stopping_; });
+  }
+}
+
+Status RedisEngine::write_snapshot(Snapshot snapshot, const RegistryState& state) {
+  snapshot.chunks = encode_chunks(encode_records(state));
+  Result<redis::Connection> connection = redis::Connection::open(address_, kRedisTime, snapshotting_);
+  if (!connection) return connection.error();
+  return RedisLog(*connection, keys_).advance(snapshot, name_);
+}
+
+}  // namespace slime::ctrl

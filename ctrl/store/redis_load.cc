@@ -1,0 +1,109 @@
+#include "ctrl/store/redis_load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::size_t kCount = 128;  // entries at a time
+constexpr int kCreateAttempts = 3;
+
+std::uint64_t microseconds_now() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(1, micros));
+}
+
+Status create(RedisLog& log, const std::string& name, RegistryOptions options, const EarlierLog& earlier) {
+  options.epoch = std::max(options.epoch, microseconds_now());
+  // After a registry that was lost, whatever the clocks say.
+  if (!earlier.lineage.empty())
+    options.epoch = std::max(options.epoch, largest_number(earlier.registry.state()) + 1);
+  Snapshot empty;
+  empty.head.lineage = InstanceId::random().to_string();
+  empty.rules = describe_rules(options);
+  empty.chunks = encode_chunks(encode_records(Registry(options)));
+  return log.create(empty, name);
+}
+
+Result<Snapshot> find_snapshot(RedisLog& log, const std::string& name, const RegistryOptions& options,
+                               const EarlierLog& earlier) {
+  for (int i = 0; i < kCreateAttempts; ++i) {
+    Result<std::optional<Snapshot>> snapshot = log.load();
+    if (!snapshot) return snapshot.error();
+    if (*snapshot) return std::move(**snapshot);
+    SLIME_TRY(create(log, name, options, earlier));
+  }
+  return Status(Code::kUnavailable, "the log is gone as soon as it is made");
+}
+
+Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& options) {
+  if (snapshot.rules != describe_rules(options))
+    return Status(Code::kInvalidArgument,
+                  str("its registry has ", snapshot.rules, "; this nanoctrl has ", describe_rules(options)));
+  std::vector<Record> records;
+  for (const std::string& chunk : snapshot.chunks) SLIME_TRY(decode_chunk(chunk, records));
+  Result<RegistryState> state = decode_records(records);
+  if (!state) return state.error();
+  return Registry::restore(options, std::move(*state), snapshot.head.at.time());
+}
+
+// Everything that is in the log now.
+Status catch_up(RedisLog& log, LoadedLog& out) {
+  while (true) {
+    const Result<RedisLog::Batch> batch = log.read(out.replay.at(), kCount, Nanos::zero());
+    if (!batch) return batch.error();
+    if (batch->head.lineage != out.head.lineage || batch->head.trimmed > out.replay.at())
+      return {Code::kUnavailable, "the log has changed while it was read"};
+    for (const StoredEntry& stored : batch->entries) {
+      const Result<LogEntry> entry = decode_entry(stored.entry.head, stored.entry.body);
+      if (!entry) return bad_entry(stored.id, entry.error());
+      out.replay.apply(out.registry, stored.id, entry->command);
+    }
+    if (batch->entries.empty()) return {};
+  }
+}
+
+// Who starts without an earlier state cannot know that something is lost.
+Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earlier, LoadedLog& out) {
+  const RegistryState before = earlier.registry.state();
+  const bool lost = out.head.lineage != earlier.lineage || out.replay.at() < earlier.replay.at() ||
+                    went_back(before, out.registry.state());
+  if (!lost) return {};
+  SLIME_LOG(LogLevel::kError, "nanoctrl", "Redis has lost what was in it: the registry goes on from its ",
+            out.registry.peer_count(), " peers at entry ", out.replay.at().to_string(), "; it had ",
+            earlier.registry.peer_count(), " at ", earlier.replay.at().to_string());
+  const std::uint64_t known = largest_number(before);
+  if (goes_on_from(out.registry.state(), known)) return {};
+  SLIME_TRY(log.append(out.head.lineage, {encode_entry({name, 0, RestartCommand{known + 1}})}));
+  return catch_up(log, out);
+}
+
+}  // namespace
+
+Status bad_entry(EntryId id, const Status& status) {
+  return {status.code(), str("entry ", id.to_string(), " of the log: ", status.text(),
+                             "; was it written by a later version of nanoctrl?")};
+}
+
+Result<LoadedLog> load_log(RedisLog& log, const std::string& name, const RegistryOptions& options,
+                           const EarlierLog& earlier) {
+  Result<Snapshot> snapshot = find_snapshot(log, name, options, earlier);
+  if (!snapshot) return snapshot.error();
+  Result<Registry> registry = restore(*snapshot, options);
+  if (!registry) return registry.error();
+  LoadedLog out{snapshot->head, std::move(*registry), Replay(snapshot->head.at, snapshot->head.entries)};
+  SLIME_TRY(catch_up(log, out));
+  if (!earlier.lineage.empty()) SLIME_TRY(go_on_from(log, name, earlier, out));
+  return out;
+}
+
+}  // namespace slime::ctrl

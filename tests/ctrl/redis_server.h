@@ -1,0 +1,112 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/str.h"
+#include "base/unique_fd.h"
+#include "ctrl/store/redis.h"
+#include "tests/support/eventually.h"
+#include "tests/support/folder.h"
+#include "tests/support/process.h"
+
+namespace slime::ctrl::test {
+
+inline std::string redis_server_path() {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string file = str(folder, "/redis-server");
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  FAIL("the program redis-server is not here; scripts/install_deps.sh --test installs it");
+  return {};
+}
+
+// What it was told is on disk when it answers.
+inline const std::vector<std::string> kDurable = {"--appendonly", "yes", "--appendfsync", "always"};
+
+// A Redis of the test's own, on a free port of 127.0.0.1. Thread: one.
+class RedisServer {
+ public:
+  explicit RedisServer(std::vector<std::string> options = {}) : options_(std::move(options)) {
+    // Another program may take the port before it does.
+    for (int attempt = 0; attempt < 10 && !process_; ++attempt) {
+      port_ = free_port();
+      start();
+    }
+    REQUIRE(process_);
+  }
+
+  // Again on the same port and with the same files.
+  void start() {
+    std::vector<std::string> argv = {
+        redis_server_path(),     "--port",    std::to_string(port_),     "--bind", "127.0.0.1", "--dir",
+        folder_.path().string(), "--logfile", folder_.file("redis.log"), "--save", ""};
+    argv.insert(argv.end(), options_.begin(), options_.end());
+    Result<slime::test::Process> spawned = slime::test::Process::spawn(argv);
+    REQUIRE(spawned);
+    process_.emplace(std::move(*spawned));
+    const bool ready = slime::test::eventually([this] {
+      const Result<redis::Value> reply = try_command({"PING"});
+      // One that wants a password is there too.
+      return reply || reply.error().text().find("NOAUTH") != std::string::npos ||
+             process_->wait(Nanos::zero());
+    });
+    if (!ready || process_->wait(Nanos::zero())) process_.reset();
+  }
+  void kill() {
+    REQUIRE(process_->kill().ok());
+    REQUIRE(process_->wait(slime::test::patient(std::chrono::seconds(30))));
+  }
+  void stop() { REQUIRE(process_->stop().ok()); }
+  void resume() { REQUIRE(process_->resume().ok()); }
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::string url(const std::string& prefix = "slime") const {
+    return str("redis://127.0.0.1:", port_, "?prefix=", prefix);
+  }
+  redis::Value command(const redis::Arguments& arguments) {
+    Result<redis::Value> reply = try_command(arguments);
+    REQUIRE_MESSAGE(reply, reply.status().to_string());
+    return std::move(*reply);
+  }
+
+ private:
+  Result<redis::Value> try_command(const redis::Arguments& arguments) {
+    redis::Interrupt interrupt;
+    Result<redis::Address> address = redis::parse_url(url());
+    REQUIRE(address);
+    Result<redis::Connection> connection =
+        redis::Connection::open(*address, slime::test::patient(std::chrono::seconds(10)), interrupt);
+    if (!connection) return connection.error();
+    return connection->command(arguments);
+  }
+  static std::uint16_t free_port() {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    return ntohs(address.sin_port);
+  }
+
+  const slime::test::Folder folder_;
+  const std::vector<std::string> options_;
+  std::uint16_t port_ = 0;
+  std::optional<slime::test::Process> process_;
+};
+
+}  // namespace slime::ctrl::test

@@ -1,0 +1,310 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "base/str.h"
+#include "ctrl/store/records.h"
+#include "ctrl/store/redis_engine.h"
+#include "tests/ctrl/redis_server.h"
+#include "tests/ctrl/samples.h"
+#include "tests/support/eventually.h"
+#include "tests/support/settings.h"
+
+// Several engines that share one registry in a Redis that works; test_redis_faults.cc has one that does not.
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+using slime::test::eventually;
+using slime::test::scaled;
+using test::RedisServer;
+using test::registration;
+
+constexpr Nanos kTtl = 60s;
+
+std::unique_ptr<RedisEngine> join(const RedisServer& server, Nanos ttl = kTtl, SnapshotPolicy policy = {}) {
+  Result<std::unique_ptr<Engine>> opened =
+      RedisEngine::open(server.url(), {.ttl = ttl, .epoch = 1}, steady_clock(), policy);
+  REQUIRE_MESSAGE(opened, opened.status().to_string());
+  return std::unique_ptr<RedisEngine>(static_cast<RedisEngine*>(opened->release()));
+}
+
+Lease enroll(Engine& engine, const std::string& name, std::uint8_t number = 1) {
+  const Outcome out = engine.submit(RegisterCommand{registration(name, number)});
+  REQUIRE_MESSAGE(out.status.ok(), out.status.to_string());
+  return out.lease;
+}
+
+std::optional<PeerInfo> find(Engine& engine, const std::string& name) {
+  return engine.read([&](const Registry& registry) { return registry.find("default", name); });
+}
+
+// Once both have applied as much as one had when this was called.
+void meet(RedisEngine& a, RedisEngine& b) {
+  const EntryId id = std::max(a.position().first, b.position().first);
+  REQUIRE(eventually([&] { return a.position().first >= id && b.position().first >= id; }));
+}
+
+// Of two engines at the same entry; others may come while the first one is read.
+void check_same(RedisEngine& a, RedisEngine& b) {
+  std::vector<Record> left;
+  std::vector<Record> right;
+  const auto read = [](RedisEngine& engine, std::vector<Record>& out) {
+    const EntryId before = engine.position().first;
+    out = engine.read([](const Registry& registry) { return encode_records(registry); });
+    return std::pair(before, engine.position().first);
+  };
+  REQUIRE(eventually([&] {
+    const auto first = read(a, left);
+    const auto second = read(b, right);
+    return first == second && first.first == first.second;
+  }));
+  REQUIRE(left.size() == right.size());
+  for (std::size_t i = 0; i < left.size(); ++i) CHECK(left[i].value == right[i].value);
+}
+
+TEST_CASE("a peer that was registered through one engine is found, renewed and removed through another") {
+  const RedisServer server;
+  const auto a = join(server);
+  const auto b = join(server);
+  Registration peer = registration("a", 1);
+  peer.metadata = {{"gpu", "0"}};
+  peer.services = {{"calc", "math", {"add"}}};
+  peer.regions = {{"kv", 4096, RegionRights::kReadWrite}};
+  const Outcome registered = a->submit(RegisterCommand{peer});
+  REQUIRE(registered.status.ok());
+  REQUIRE(eventually([&] { return find(*b, "a").has_value(); }));
+  CHECK(static_cast<const Registration&>(*find(*b, "a")) == peer);
+  const std::uint64_t incarnation = registered.lease.incarnation;
+  CHECK(b->submit(HeartbeatCommand{"default", "a", incarnation}).lease.revision == registered.lease.revision);
+  CHECK(b->submit(UpdateRegionsCommand{"default", "a", incarnation, false, {}, {"kv"}}).status.ok());
+  REQUIRE(eventually([&] { return find(*a, "a")->regions.empty(); }));
+  CHECK(b->submit(DeregisterCommand{"default", "a", incarnation}).status.ok());
+  REQUIRE(eventually([&] { return !find(*a, "a"); }));
+  check_same(*a, *b);
+}
+
+TEST_CASE("a heartbeat through an engine that has yet to hear of the registration is in order") {
+  const RedisServer server;
+  const auto a = join(server);
+  const auto b = join(server);
+  const int rounds = scaled(200);
+  for (int i = 0; i < rounds; ++i) {
+    // A new owner each time: the other engine may still know the last one.
+    const Outcome out = a->submit(RegisterCommand{registration("a", static_cast<std::uint8_t>(1 + i % 2)),
+                                                  find(*a, "a") ? find(*a, "a")->incarnation : 0});
+    REQUIRE(out.status.ok());
+    REQUIRE(b->submit(HeartbeatCommand{"default", "a", out.lease.incarnation}).status.ok());
+  }
+  CHECK(b->submit(HeartbeatCommand{"default", "nobody", 1}).status.code() == Code::kNotFound);
+}
+
+TEST_CASE("of two that want one name through two engines at once, one gets it") {
+  const RedisServer server;
+  const std::unique_ptr<RedisEngine> engines[] = {join(server), join(server)};
+  const int rounds = scaled(200);
+  std::vector<Outcome> outcomes[2];
+  std::barrier together(2);
+  std::vector<std::thread> threads;
+  for (std::size_t who = 0; who < 2; ++who) {
+    threads.emplace_back([&, who] {
+      for (int i = 0; i < rounds; ++i) {
+        together.arrive_and_wait();
+        outcomes[who].push_back(engines[who]->submit(
+            RegisterCommand{registration(str("name-", i), static_cast<std::uint8_t>(who + 1))}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  int won[2] = {0, 0};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rounds); ++i) {
+    const std::size_t winner = outcomes[0][i].status.ok() ? 0 : 1;
+    const Outcome& lost = outcomes[1 - winner][i];
+    REQUIRE(outcomes[winner][i].status.ok());
+    REQUIRE(lost.status.code() == Code::kAlreadyExists);
+    REQUIRE(lost.holder);
+    CHECK(lost.holder->incarnation == outcomes[winner][i].lease.incarnation);
+    ++won[winner];
+  }
+  MESSAGE(won[0], " to ", won[1]);
+  check_same(*engines[0], *engines[1]);
+}
+
+Command random_command(Rng& rng, std::uint64_t granted) {
+  Registration peer = registration(str("peer-", rng.below(20)), static_cast<std::uint8_t>(1 + rng.below(3)));
+  peer.scope = str("scope-", rng.below(3));
+  switch (rng.below(6)) {
+    case 0:
+      return HeartbeatCommand{peer.scope, peer.name, granted};
+    case 1:
+      return DeregisterCommand{peer.scope, peer.name, granted};
+    case 2:
+      return UpdateServicesCommand{
+          peer.scope, peer.name, granted, rng.chance(1, 2), {{"calc", "math", {"add"}}}, {"old"}};
+    case 3:
+      return UpdateRegionsCommand{
+          peer.scope, peer.name, granted, rng.chance(1, 2), {{"kv", 4096, RegionRights::kReadWrite}},
+          {"old"}};
+    default:
+      return RegisterCommand{std::move(peer), rng.chance(1, 4) ? granted : 0};
+  }
+}
+
+TEST_CASE("after random commands through all of them engines have the same records, early and late ones") {
+  std::uint64_t seed = 0;
+  random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
+  MESSAGE("seed ", seed);
+  const RedisServer server;
+  const std::unique_ptr<RedisEngine> engines[] = {join(server, kTtl, {.entries = 300, .interval = 60s}),
+                                                  join(server)};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      Rng rng(seed + i);
+      std::uint64_t granted = 1;
+      const int count = scaled(1000);
+      for (int step = 0; step < count; ++step) {
+        const Outcome out = engines[i % 2]->submit(random_command(rng, granted));
+        CHECK(out.status.code() != Code::kUnavailable);
+        if (out.lease.incarnation != 0) granted = out.lease.incarnation;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  meet(*engines[0], *engines[1]);
+  check_same(*engines[0], *engines[1]);
+  const auto late = join(server);
+  meet(*engines[0], *late);
+  check_same(*engines[0], *late);
+}
+
+TEST_CASE("peers are there again when all engines have ended, with whole leases") {
+  const RedisServer server;
+  auto engine = join(server);
+  const Lease lease = enroll(*engine, "a");
+  const std::uint64_t epoch = engine->epoch();
+  engine.reset();
+  engine = join(server);
+  REQUIRE(find(*engine, "a"));
+  CHECK(find(*engine, "a")->incarnation == lease.incarnation);
+  CHECK(engine->epoch() == epoch);
+  CHECK(engine->submit(HeartbeatCommand{"default", "a", lease.incarnation}).status.ok());
+  CHECK(enroll(*engine, "b").incarnation > lease.incarnation);
+}
+
+void keep_short(const SnapshotPolicy& policy) {
+  RedisServer server;
+  const auto a = join(server, kTtl, policy);
+  std::uint64_t appended = 0;
+  const auto length = [&] { return server.command({"XLEN", "{slime}:log"}).integer; };
+  const auto snapshot = [&] { return server.command({"HGET", "{slime}:snapshot", "entries"}).text; };
+  // Two more snapshots than the first: what the first two had is gone then.
+  std::string last = snapshot();
+  for (int written = 0; written < 3;) {
+    enroll(*a, str("peer-", ++appended % 7), static_cast<std::uint8_t>(1));
+    const std::string next = snapshot();
+    written += next == last ? 0 : 1;
+    last = next;
+  }
+  REQUIRE(eventually([&] { return static_cast<std::uint64_t>(length()) < a->position().second; }));
+  const auto late = join(server);
+  meet(*a, *late);
+  check_same(*a, *late);
+  CHECK(late->position().second >= appended);
+  // A watcher that comes with a revision of before lists the peers again.
+  CHECK(late->read([](const Registry& registry) { return registry.changes("default", 1).resync; }));
+}
+
+TEST_CASE("snapshots keep the log short, and an engine that comes late starts from one") {
+  keep_short({.entries = 20, .interval = 1h});
+}
+
+TEST_CASE("snapshots keep a log of few large entries short, too") {
+  keep_short({.bytes = 8000, .interval = 1h});
+}
+
+TEST_CASE("a lease ends at the same revision for all, by whoever is there") {
+  const RedisServer server;
+  auto gone = join(server, 500ms);
+  const auto a = join(server, 500ms);
+  const auto b = join(server, 500ms);
+  std::mutex mutex;
+  std::map<const Engine*, std::vector<Event>> told;
+  for (Engine* const engine : {static_cast<Engine*>(a.get()), static_cast<Engine*>(b.get())}) {
+    engine->on_event([&, engine](const ScopedEvent& event) {
+      const std::lock_guard lock(mutex);
+      told[engine].push_back(event.event);
+    });
+  }
+  const Lease lease = enroll(*gone, "a");
+  gone.reset();  // and with it who answers heartbeats
+  const auto expired = [&](const Engine* engine) {
+    const std::lock_guard lock(mutex);
+    return told[engine].size() == 2;
+  };
+  REQUIRE(eventually([&] { return expired(a.get()) && expired(b.get()); }));
+  CHECK(told[a.get()] == told[b.get()]);
+  CHECK(told[a.get()][1].kind == EventKind::kExpired);
+  CHECK(told[a.get()][1].revision == lease.revision + 1);
+  check_same(*a, *b);
+}
+
+TEST_CASE("a lease that is renewed goes on, through whichever engine") {
+  const RedisServer server;
+  const std::unique_ptr<RedisEngine> engines[] = {join(server, 2s), join(server, 2s)};
+  const Lease lease = enroll(*engines[0], "a");
+  std::size_t turn = 0;
+  const TimePoint end = steady_clock().now() + 3s;
+  REQUIRE(eventually([&] {
+    REQUIRE(engines[++turn % 2]->submit(HeartbeatCommand{"default", "a", lease.incarnation}).status.ok());
+    return steady_clock().now() >= end;
+  }));
+  CHECK(find(*engines[0], "a"));
+}
+
+TEST_CASE("registries of other prefixes and databases are others; a password is needed and never told") {
+  const RedisServer server({"--requirepass", "s3cret/"});
+  const auto open = [&](const std::string& sign_in, const std::string& rest) {
+    return open_engine(str("redis://", sign_in, "127.0.0.1:", server.port(), rest), {.ttl = kTtl, .epoch = 1},
+                       steady_clock());
+  };
+  CHECK(open("", "").status().code() == Code::kUnauthenticated);
+  CHECK(open(":wrong@", "").status().code() == Code::kUnauthenticated);
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const char* rest : {"", "/3", "?prefix=other", "/3?prefix=other"}) {
+    Result<std::unique_ptr<Engine>> engine = open(":s3cret%2F@", rest);
+    REQUIRE_MESSAGE(engine, engine.status().to_string());
+    CHECK((*engine)->describe().find("s3cret") == std::string::npos);
+    engines.push_back(std::move(*engine));
+  }
+  for (const auto& engine : engines) {
+    CHECK(engine->read([](const Registry& registry) { return registry.peer_count(); }) == 0);
+    enroll(*engine, "a");
+  }
+}
+
+TEST_CASE("the address of a store in Redis") {
+  const Result<redis::Address> whole = redis::parse_url("redis://me:p%40ss@[::1]:6380/2?prefix=a/b");
+  REQUIRE(whole);
+  CHECK(whole->host == "::1");
+  CHECK(whole->port == 6380);
+  CHECK(whole->user == "me");
+  CHECK(whole->password == "p@ss");
+  CHECK(whole->database == 2);
+  CHECK(whole->prefix == "a/b");
+  CHECK(redis::to_string(*whole) == "redis://[::1]:6380/2?prefix=a/b");
+  CHECK(redis::parse_url("redis://redis.local:6379/")->prefix == "slime");
+  for (const char* url : {"rediss://h:1", "redis://", "redis://h", "redis://h:0", "redis://h:1/x",
+                          "redis://h:1/1/2", "redis://h:1?ttl=3", "redis://h:1?prefix=",
+                          "redis://h:1?prefix={a}", "redis://me@h:1", "redis://:%zz@h:1"})
+    CHECK(redis::parse_url(url).status().code() == Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace slime::ctrl
