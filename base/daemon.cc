@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -93,25 +94,53 @@ class ProcessRef {
   UniqueFd fd_;
 };
 
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// `variable`: what chooses another.
+Result<std::string> own_directory(std::string_view what, std::string path, std::string_view variable) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return from_errno(str(what, " ", path, " (set ", variable, " to choose another)"), errno);
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return from_errno(str(what, " ", path), errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
+    return Status(Code::kPermissionDenied,
+                  str(what, " ", path, " must be a directory of yours with mode 0700 (try: chmod 700 ", path,
+                      "), or set ", variable, " to choose another"));
+  return path;
+}
+
 }  // namespace
 
 Result<std::string> runtime_dir() {
   std::string path = str("/tmp/slime-", ::geteuid());
-  if (const char* own = std::getenv("SLIME_RUNTIME_DIR"); own != nullptr && *own != '\0') {
+  if (const std::string own = environment("SLIME_RUNTIME_DIR"); !own.empty()) {
     path = own;
-  } else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg != nullptr && *xdg != '\0') {
+  } else if (const std::string xdg = environment("XDG_RUNTIME_DIR"); !xdg.empty()) {
     path = str(xdg, "/slime");
   }
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return from_errno(str("runtime directory ", path, " (set SLIME_RUNTIME_DIR to choose another)"), errno);
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return from_errno(str("runtime directory ", path), errno);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
-    return Status(
-        Code::kPermissionDenied,
-        str("runtime directory ", path, " must be a directory of yours with mode 0700 (try: chmod 700 ", path,
-            "), or set SLIME_RUNTIME_DIR to choose another"));
-  return path;
+  return own_directory("runtime directory", std::move(path), "SLIME_RUNTIME_DIR");
+}
+
+Result<std::string> state_dir() {
+  for (const char* name : {"SLIME_STATE_DIR", "SLIME_RUNTIME_DIR", "STATE_DIRECTORY"}) {
+    if (std::string path = environment(name); !path.empty())
+      return own_directory("state directory", std::move(path), "SLIME_STATE_DIR");
+  }
+  std::string parent = environment("XDG_STATE_HOME");
+  if (parent.empty()) {
+    const std::string home = environment("HOME");
+    if (home.empty())
+      return Status(Code::kInvalidArgument,
+                    "there is no HOME to keep state in; set SLIME_STATE_DIR to a directory");
+    parent = str(home, "/.local/state");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(parent, error);
+  if (error) return from_errno(str("state directory ", parent, " (set SLIME_STATE_DIR)"), error.value());
+  return own_directory("state directory", str(parent, "/slime"), "SLIME_STATE_DIR");
 }
 
 void close_inherited_fds() {

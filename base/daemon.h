@@ -32,6 +32,11 @@ namespace slime::daemon {
 // kPermissionDenied for one that is a link, somebody else's, or open to others.
 Result<std::string> runtime_dir();
 
+// Where a program keeps what it must have again after a restart: $SLIME_STATE_DIR, else $SLIME_RUNTIME_DIR
+// (one folder for everything), else systemd's $STATE_DIRECTORY, else $XDG_STATE_HOME/slime, else
+// ~/.local/state/slime. Made with mode 0700 if need be; kPermissionDenied as above.
+Result<std::string> state_dir();
+
 // Closes every descriptor above 2, so that a background process does not keep a pipe of whoever started it
 // open. Only at the very start of a program.
 void close_inherited_fds();

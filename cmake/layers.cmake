@@ -14,6 +14,16 @@ endif()
 # slime::<name>. PUBLIC are the headers that users include; what those include is installed with them.
 function(slime_layer name)
   cmake_parse_arguments(ARG "" "" "PUBLIC;SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  slime_part(${name} SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS} PRIVATE_DEPENDS ${ARG_PRIVATE_DEPENDS})
+  set_target_properties(slime_${name} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS slime_${name} EXPORT slime ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+  list(TRANSFORM ARG_PUBLIC PREPEND ${name}/)
+  set_property(GLOBAL APPEND PROPERTY slime_public_headers ${ARG_PUBLIC})
+endfunction()
+
+# The library slime::NAME, which is not installed: what programs are made of.
+function(slime_part name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(slime_${name} STATIC ${ARG_SOURCES})
   add_library(slime::${name} ALIAS slime_${name})
   target_include_directories(slime_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/slime>)
@@ -24,10 +34,6 @@ function(slime_layer name)
     # coroutines with it.
     target_compile_options(slime_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
-  set_target_properties(slime_${name} PROPERTIES EXPORT_NAME ${name})
-  install(TARGETS slime_${name} EXPORT slime ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-  list(TRANSFORM ARG_PUBLIC PREPEND ${name}/)
-  set_property(GLOBAL APPEND PROPERTY slime_public_headers ${ARG_PUBLIC})
 endfunction()
 
 # Installs the public headers of all layers. By a script at the time of the installation, so that nobody lists which

@@ -1,78 +1,15 @@
 #include "ctrl/api.h"
 
-#include <algorithm>
-#include <charconv>
 #include <exception>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "base/str.h"
+#include "base/log.h"
+#include "ctrl/api_query.h"
 #include "ctrl/url.h"
-#include "ctrl/wire.h"
 
 namespace slime::ctrl {
 namespace {
-
-int http_status(Code code) {
-  switch (code) {
-    case Code::kInvalidArgument:
-      return 400;
-    case Code::kUnauthenticated:
-      return 401;
-    case Code::kPermissionDenied:
-      return 403;
-    case Code::kNotFound:
-    case Code::kUnimplemented:
-      return 404;
-    case Code::kAlreadyExists:
-      return 409;
-    case Code::kAborted:
-      return 410;
-    case Code::kResourceExhausted:
-      return 429;
-    case Code::kUnavailable:
-      return 503;
-    default:
-      return 500;
-  }
-}
-
-std::string_view hint_for(Code code) {
-  switch (code) {
-    case Code::kInvalidArgument:
-      return "fix the request; docs/nanoctrl-api.md has an example of each";
-    case Code::kNotFound:
-      return "register again: the lease ran out, or nanoctrl restarted";
-    case Code::kAborted:
-      return "another instance owns the name now; use a different name";
-    case Code::kResourceExhausted:
-      return "a limit of this nanoctrl; remove what is not needed or use another one";
-    default:
-      return "";
-  }
-}
-
-ApiReply reply_error(Status status, std::string_view hint) {
-  return Api::error(http_status(status.code()), status.code(), status.text(), std::string(hint));
-}
-ApiReply reply_error(Status status) {
-  const std::string_view hint = hint_for(status.code());
-  return reply_error(std::move(status), hint);
-}
-ApiReply reply_ok(std::string body) { return {.status = 200, .body = std::move(body)}; }
-
-ApiReply wrong_method(std::string_view method, std::string allowed) {
-  ApiReply out = Api::error(405, Code::kUnimplemented, str(method, " is not possible here"),
-                            str("this route has ", allowed));
-  out.allow = std::move(allowed);
-  return out;
-}
-
-ApiReply no_route() {
-  return Api::error(404, Code::kUnimplemented, "there is no such route",
-                    "docs/nanoctrl-api.md lists them; a '/' inside a name is written %2F");
-}
 
 // A browser sends other types across origins without asking first: a page that somebody visits must not
 // register peers on their machine.
@@ -84,58 +21,15 @@ bool json_type(std::string_view type) {
 
 }  // namespace
 
-class Api::Query {
- public:
-  explicit Query(std::vector<std::pair<std::string, std::string>> pairs) : pairs_(std::move(pairs)) {}
-
-  // Empty when absent.
-  std::string text(std::string_view key) {
-    known_.insert(key);
-    const auto is_key = [key](const auto& pair) { return pair.first == key; };
-    const auto it = std::find_if(pairs_.begin(), pairs_.end(), is_key);
-    if (it == pairs_.end()) return {};
-    if (std::find_if(std::next(it), pairs_.end(), is_key) != pairs_.end())
-      problem(str("query parameter '", key, "' appears twice"));
-    return it->second;
-  }
-  std::string name(std::string_view key, std::string fallback) {
-    std::string value = text(key);
-    if (value.empty()) return fallback;
-    if (Status status = check_name(key, value); !status.ok()) problem(status.text());
-    return value;
-  }
-  std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max) {
-    const std::string value = text(key);
-    if (value.empty()) return std::nullopt;
-    std::uint64_t out = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-    if (error != std::errc() || end != value.data() + value.size() || out > max)
-      problem(str("query parameter '", key, "' is not an integer from 0 to ", max));
-    return out;
-  }
-  void problem(std::string text) {
-    if (status_.ok()) status_ = Status(Code::kInvalidArgument, std::move(text));
-  }
-  // After everything was read: a parameter that nobody asked for is a problem too.
-  Status finish() {
-    for (const auto& [key, value] : pairs_) {
-      if (!known_.contains(key)) problem(str("unknown query parameter '", key.substr(0, 64), "'"));
-    }
-    return std::move(status_);
-  }
-
- private:
-  std::vector<std::pair<std::string, std::string>> pairs_;
-  std::set<std::string_view> known_;  // the literals of the callers
-  Status status_;
-};
-
-Api::Api(ApiOptions options, const Clock& clock, Prober prober)
+Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober)
     : options_(std::move(options)),
       clock_(clock),
       prober_(std::move(prober)),
       started_at_(clock.now()),
-      registry_(options_.registry) {}
+      engine_(std::move(engine)) {
+  if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
+  engine_->on_event(options_.on_event);
+}
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
   return {.status = status, .body = wire::encode(wire::Error{code, std::move(message), std::move(hint)})};
@@ -146,20 +40,7 @@ void Api::stop() {
   stopped_ = true;
 }
 
-Nanos Api::tick() {
-  const std::lock_guard lock(mutex_);
-  apply(TickCommand{});
-  const TimePoint next = registry_.next_expiry();
-  return next == kNever ? Nanos::max() : std::max(next - clock_.now(), Nanos::zero());
-}
-
-Outcome Api::apply(const Command& command) {
-  Outcome out = registry_.apply(command, clock_.now());
-  if (options_.on_event) {
-    for (const ScopedEvent& event : out.events) options_.on_event(event);
-  }
-  return out;
-}
+Nanos Api::tick() { return engine_->tick(); }
 
 ApiReply Api::handle(const ApiRequest& request) try {
   if (request.target.size() > limits::kTargetBytes)
@@ -174,10 +55,37 @@ ApiReply Api::handle(const ApiRequest& request) try {
     const std::lock_guard lock(mutex_);
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
-  Query query(std::move(target->query));
-  return route(request, target->path, query);
+  // Before anything of the body is looked at.
+  const bool open = target->path.size() == 1 && target->path[0] == "healthz";
+  const Result<Principal> principal = open ? Principal{} : identify(request);
+  if (!principal) {
+    refused(request, principal.error());
+    return reply_error(principal.error());
+  }
+  Query query(std::move(target->query), *principal);
+  ApiReply reply = route(request, target->path, query);
+  if (reply.status == 403)
+    refused(request, Status(Code::kPermissionDenied, str("token ", principal->token_id)));
+  return reply;
 } catch (const std::exception& e) {
   return error(500, Code::kInternal, str("unexpected: ", e.what()), "report this as a bug");
+}
+
+Result<Principal> Api::identify(const ApiRequest& request) const {
+  const std::uint64_t now = options_.unix_time_s();
+  if (!admin_.empty()) {
+    if (Result<Principal> admin = authenticate(admin_, request.authorization, now)) return admin;
+  }
+  return engine_->look([&](const Registry& registry) -> Result<Principal> {
+    const bool required = options_.require_token || !admin_.empty() || !registry.tokens().empty();
+    return required ? authenticate(registry.tokens(), request.authorization, now) : Principal{};
+  });
+}
+
+void Api::refused(const ApiRequest& request, const Status& why) const {
+  SLIME_LOG(LogLevel::kWarning, "audit", "refused ", request.method, " ",
+            request.target.substr(0, request.target.find('?')), " of ",
+            request.client.empty() ? "?" : request.client, ": ", why.to_string());
 }
 
 ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
@@ -189,6 +97,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
   const bool get = method == "GET";
   if (path.size() == 1 && path[0] == "healthz") {
     if (!get) return wrong_method(request.method, "GET");
+    query.permit_all();
     if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
     return reply_ok(wire::encode_member("status", "ok"));
   }
@@ -198,6 +107,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
     if (method == "POST") return register_peer(query, request.body);
     return get ? list_peers(query) : wrong_method(request.method, "GET, POST");
   }
+  if (path[1] == "tokens") return route_tokens(request, path, query);
   if (path.size() != 2) return no_route();
   if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
   if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
@@ -217,6 +127,10 @@ ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::strin
   if (path.size() != 4) return no_route();
   if (path[3] == "heartbeat")
     return method == "POST" ? heartbeat(query, name, request.body) : wrong_method(method, "POST");
+  if (path[3] == "links") {
+    if (method == "PUT") return set_links(query, name, request.body);
+    return method == "GET" || method == "HEAD" ? get_links(query, name) : wrong_method(method, "GET, PUT");
+  }
   const bool update = method == "POST" || method == "PUT";
   if (path[3] == "regions")
     return update ? update_regions(query, name, request.body, method == "PUT")
@@ -228,32 +142,36 @@ ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::strin
 }
 
 ApiReply Api::server_status(Query& query) {
+  query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  apply(TickCommand{});
-  const ServerStatus out{SLIME_VERSION,
-                         options_.registry.epoch,
-                         clock_.now() - started_at_,
-                         options_.registry.ttl,
-                         registry_.scope_count(),
-                         registry_.peer_count(),
-                         options_.parked ? options_.parked() : 0};
-  return reply_ok(wire::encode(out, registry_.record_bytes()));
+  ServerStatus out;
+  out.version = SLIME_VERSION;
+  out.uptime = clock_.now() - started_at_;
+  out.watchers = options_.parked ? options_.parked() : 0;
+  return engine_->read([&](const Registry& registry) {
+    out.server_epoch = registry.options().epoch;
+    out.ttl = registry.options().ttl;
+    // Of others' scopes a token of one does not even learn the size.
+    const Principal& who = query.principal();
+    out.scopes = who.everywhere() ? registry.scope_count() : 1;
+    out.peers = who.everywhere() ? registry.peer_count() : registry.peer_count(who.scope);
+    return reply_ok(wire::encode(out, registry.record_bytes()));
+  });
 }
 
 ApiReply Api::register_peer(Query& query, std::string_view body) {
-  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegisterRequest> request = wire::decode_register(body);
   if (!request) return reply_error(request.error());
+  query.permit(Role::kJoin, request->registration.scope);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   RegisterCommand command{std::move(request->registration), 0};
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
-  Lock lock(mutex_);
   for (int attempt = 1;; ++attempt) {
-    Outcome out = apply(command);
+    Outcome out = engine_->submit(command);
     if (out.status.ok()) return reply_ok(wire::encode(out.lease));
     if (!out.holder) return reply_error(std::move(out.status));
-    const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(lock, *out.holder);
+    const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(*out.holder);
     if (probed == ProbeResult::kGone && attempt < kAttempts) {
       command.takes_over = out.holder->incarnation;
       continue;
@@ -270,43 +188,47 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   }
 }
 
-ProbeResult Api::probe(Lock& lock, const Holder& holder) {
-  if (probes_ >= options_.probes_max) return ProbeResult::kSilent;
-  ++probes_;
-  lock.unlock();
+ProbeResult Api::probe(const Holder& holder) {
+  {
+    const Lock lock(mutex_);
+    if (probes_ >= options_.probes_max) return ProbeResult::kSilent;
+    ++probes_;
+  }
   const ProbeResult out = prober_(holder.address, holder.instance);
-  lock.lock();
+  const Lock lock(mutex_);
   --probes_;
   return out;
 }
 
 ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   const std::string after = query.text("after");
   const std::uint64_t limit = query.integer("limit", limits::kPeersPerPage).value_or(limits::kPeersPerPage);
   if (limit == 0) query.problem("query parameter 'limit' is zero");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
 
-  const Lock lock(mutex_);
-  apply(TickCommand{});
   std::vector<std::string> items;
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
-  wire::PageHead head{options_.registry.epoch, registry_.revision(scope), std::nullopt};
-  head.next = registry_.visit(scope, after, [&](const PeerInfo& peer, Nanos expires_in) {
-    const std::size_t before = items.size();
-    encode(peer, expires_in, items);
-    if (items.size() == before) return true;
-    for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
-    return ++peers < limit && bytes < limits::kPageBytes;
+  const auto head = engine_->read([&](const Registry& registry) {
+    wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
+    out.next = registry.visit(scope, after, [&](const PeerInfo& peer, Nanos expires_in) {
+      const std::size_t before = items.size();
+      encode(peer, expires_in, items);
+      if (items.size() == before) return true;
+      for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
+      return ++peers < limit && bytes < limits::kPageBytes;
+    });
+    return out;
   });
   return reply_ok(wire::encode_page(list, items, head));
 }
 
 ApiReply Api::list_peers(Query& query) {
   const std::string kind = query.text("kind");
+  const Labels labels = query.labels("labels");
   return page(query, "peers", [&](const PeerInfo& peer, Nanos expires_in, std::vector<std::string>& out) {
-    if (!kind.empty() && peer.kind != kind) return;
+    if ((!kind.empty() && peer.kind != kind) || !has_labels(peer.metadata, labels)) return;
     PeerInfo copy = peer;
     copy.expires_in = expires_in;
     out.push_back(wire::encode(copy));
@@ -316,9 +238,15 @@ ApiReply Api::list_peers(Query& query) {
 ApiReply Api::list_services(Query& query) {
   const std::string kind = query.text("kind");
   const std::string name = query.text("name");
+  const Labels labels = query.labels("labels");
+  const std::string health_text = query.text("health");
+  const std::optional<Health> health = parse_health(health_text);
+  if (!health && !health_text.empty())
+    query.problem("query parameter 'health' is not serving, draining or not_serving");
   return page(query, "services", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
     for (const ServiceInfo& service : peer.services) {
       if ((!kind.empty() && service.kind != kind) || (!name.empty() && service.name != name)) continue;
+      if ((health && service.health != *health) || !has_labels(service.labels, labels)) continue;
       out.push_back(
           wire::encode(ServiceEntry{peer.name, peer.address, peer.instance, peer.incarnation, service}));
     }
@@ -340,15 +268,14 @@ ApiReply Api::list_regions(Query& query) {
 
 ApiReply Api::watch(Query& query, bool answer_now) {
   const auto max_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.watch_wait_max).count();
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   const std::optional<std::uint64_t> since = query.integer("since", limits::kIntegerMax);
   const std::uint64_t wait_ms = query.integer("wait_ms", static_cast<std::uint64_t>(max_ms)).value_or(0);
   if (!since) query.problem("query parameter 'since' is missing; lists and registrations return a revision");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
 
-  const Lock lock(mutex_);
-  apply(TickCommand{});
-  const Changes changes = registry_.changes(scope, *since);
+  const Changes changes =
+      engine_->read([&](const Registry& registry) { return registry.changes(scope, *since); });
   if (changes.resync || !changes.events.empty() || answer_now || wait_ms == 0)
     return reply_ok(wire::encode(changes));
   ApiReply reply;
@@ -357,40 +284,38 @@ ApiReply Api::watch(Query& query, bool answer_now) {
 }
 
 ApiReply Api::get_peer(Query& query, const std::string& name) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kRead);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  apply(TickCommand{});
-  const std::optional<PeerInfo> peer = registry_.find(scope, name);
+  const auto peer = engine_->read([&](const Registry& registry) { return registry.find(scope, name); });
   if (peer) return reply_ok(wire::encode(*peer));
   return reply_error(Status(Code::kNotFound, str("'", name, "' is not registered in scope '", scope, "'")),
                      "look at the list of peers, and at the scope");
 }
 
 ApiReply Api::deregister(Query& query, const std::string& name) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   const std::optional<std::uint64_t> incarnation = query.integer("incarnation", limits::kIntegerMax);
   if (!incarnation) query.problem("query parameter 'incarnation' is missing");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Lock lock(mutex_);
-  Outcome out = apply(DeregisterCommand{scope, name, *incarnation});
+  Outcome out = engine_->submit(DeregisterCommand{scope, name, *incarnation});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
 ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view body) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const Result<wire::HeartbeatRequest> request = wire::decode_heartbeat(body);
   if (!request) return reply_error(request.error());
-  const Lock lock(mutex_);
-  Outcome out = apply(HeartbeatCommand{scope, name, request->incarnation});
+  Outcome out = engine_->submit(HeartbeatCommand{scope, name, request->incarnation});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   // Without a revision of the client's there is nothing to tell but the current one.
-  return reply_ok(wire::encode(registry_.changes(scope, request->since.value_or(out.lease.revision))));
+  const std::uint64_t since = request->since.value_or(out.lease.revision);
+  return reply_ok(
+      wire::encode(engine_->read([&](const Registry& registry) { return registry.changes(scope, since); })));
 }
 
 ApiReply Api::update_regions(Query& query, const std::string& name, std::string_view body, bool replace) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegionsRequest> request = wire::decode_regions(body, replace);
   if (!request) return reply_error(request.error());
@@ -399,7 +324,7 @@ ApiReply Api::update_regions(Query& query, const std::string& name, std::string_
 }
 
 ApiReply Api::update_services(Query& query, const std::string& name, std::string_view body, bool replace) {
-  const std::string scope = query.name("scope", "default");
+  const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::ServicesRequest> request = wire::decode_services(body, replace);
   if (!request) return reply_error(request.error());
@@ -407,9 +332,26 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
                                             std::move(request->publish), std::move(request->unpublish)});
 }
 
+ApiReply Api::get_links(Query& query, const std::string& name) {
+  const std::string scope = query.scope(Role::kRead);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  return reply_ok(engine_->look([&](const Registry& registry) {
+    const Registry::Targets* targets = registry.links(scope, name);
+    return wire::encode_targets(targets == nullptr ? Registry::Targets{} : *targets);
+  }));
+}
+
+ApiReply Api::set_links(Query& query, const std::string& name, std::string_view body) {
+  const std::string scope = query.scope(Role::kJoin);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  Result<std::vector<std::string>> targets = wire::decode_targets(body);
+  if (!targets) return reply_error(targets.error());
+  Outcome out = engine_->submit(SetLinksCommand{scope, name, std::move(*targets)});
+  return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
+}
+
 ApiReply Api::apply_update(const Command& command) {
-  const Lock lock(mutex_);
-  Outcome out = apply(command);
+  Outcome out = engine_->submit(command);
   return out.status.ok() ? reply_ok(wire::encode(out.lease)) : reply_error(std::move(out.status));
 }
 

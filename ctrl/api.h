@@ -2,24 +2,34 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/auth.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
+#include "ctrl/store/engine.h"
 
 namespace slime::ctrl {
 
+std::uint64_t unix_time_s();
+
 struct ApiOptions {
-  RegistryOptions registry = {};
+  // Nobody gets in without a token. Else that is so once there are tokens.
+  bool require_token = false;
+  // One that is not of the registry, of all scopes and rights.
+  std::optional<TokenRecord> admin_token = {};
+  std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  // For logs, and to wake the watches of the event's scope; called under the lock, may be empty.
+  // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
   std::function<void(const ScopedEvent&)> on_event = {};
   std::function<std::size_t()> parked = {};  // how many watches wait now; never blocks, may be empty
 };
@@ -29,7 +39,7 @@ struct ApiOptions {
 class Api {
  public:
   // `clock` outlives this.
-  Api(ApiOptions options, const Clock& clock, Prober prober);
+  Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
@@ -39,20 +49,26 @@ class Api {
 
   // Expires what is due. Returns how long until something may be due again.
   Nanos tick();
+  [[nodiscard]] std::uint64_t epoch() const { return engine_->epoch(); }
   // Refuses requests from now on (503). Idempotent.
   void stop();
-  [[nodiscard]] std::uint64_t epoch() const { return options_.registry.epoch; }
 
  private:
-  // The query parameters of one request, each at most once; the first problem sticks.
-  class Query;
+  class Query;  // api_query.h
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
+  Result<Principal> identify(const ApiRequest& request) const;
+  void refused(const ApiRequest& request, const Status& why) const;
   ApiReply route(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
   ApiReply route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
+  ApiReply route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
+
   ApiReply server_status(Query& query);
+  ApiReply create_token(Query& query, std::string_view body);
+  ApiReply list_tokens(Query& query);
+  ApiReply revoke_token(Query& query, const std::string& id);
   ApiReply register_peer(Query& query, std::string_view body);
   ApiReply list_peers(Query& query);
   ApiReply list_services(Query& query);
@@ -64,19 +80,20 @@ class Api {
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
-  // Applies a command and tells what happened. The lock is held.
-  Outcome apply(const Command& command);
+  ApiReply get_links(Query& query, const std::string& name);
+  ApiReply set_links(Query& query, const std::string& name, std::string_view body);
   ApiReply apply_update(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);
-  ProbeResult probe(Lock& lock, const Holder& holder);
+  ProbeResult probe(const Holder& holder);
 
   const ApiOptions options_;
   const Clock& clock_;
   const Prober prober_;
   const TimePoint started_at_;
+  const std::unique_ptr<Engine> engine_;
+  Tokens admin_;  // one, or none
   std::mutex mutex_;
-  Registry registry_;
   std::size_t probes_ = 0;
   bool stopped_ = false;
 };

@@ -71,6 +71,20 @@ Status Client::update_services(std::string_view scope, std::string_view name, st
   return impl_->call("POST", peer_target(scope, name, "/services"), wire::encode(request)).status();
 }
 
+Status Client::set_links(std::string_view scope, std::string_view name,
+                         std::span<const std::string> targets) {
+  return impl_
+      ->call("PUT", peer_target(scope, name, "/links"),
+             wire::encode_targets({targets.begin(), targets.end()}))
+      .status();
+}
+
+Result<std::vector<std::string>> Client::get_links(std::string_view scope, std::string_view name) {
+  const Result<std::string> reply = impl_->call("GET", peer_target(scope, name, "/links"));
+  if (!reply) return reply.error();
+  return wire::decode_links(*reply);
+}
+
 Result<PeerInfo> Client::get_peer(std::string_view scope, std::string_view name) {
   const Result<std::string> reply = impl_->call("GET", peer_target(scope, name));
   if (!reply) return reply.error();
@@ -102,13 +116,19 @@ Result<wire::PageHead> read_pages(const std::string& target, Call call, Decode d
 std::string filter_query(std::string_view key, std::string_view value) {
   return value.empty() ? std::string() : str("&", key, "=", percent_encode(value));
 }
+std::string labels_query(const Labels& labels) {
+  std::string text;
+  for (const auto& [key, value] : labels) text += str(text.empty() ? "" : ",", key, "=", value);
+  return filter_query("labels", text);
+}
 
 }  // namespace
 
 Result<PeerList> Client::list_peers(const PeerFilter& filter) {
   PeerList out;
   const Result<wire::PageHead> head = read_pages(
-      str("/v1/peers", scope_query(filter.scope), filter_query("kind", filter.kind)),
+      str("/v1/peers", scope_query(filter.scope), filter_query("kind", filter.kind),
+          labels_query(filter.labels)),
       [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_peer_page(body, out.peers); });
   if (!head) return head.error();
@@ -121,7 +141,8 @@ Result<ServiceList> Client::list_services(const ServiceFilter& filter) {
   ServiceList out;
   const Result<wire::PageHead> head = read_pages(
       str("/v1/services", scope_query(filter.scope), filter_query("kind", filter.kind),
-          filter_query("name", filter.name)),
+          filter_query("name", filter.name), labels_query(filter.labels),
+          filter_query("health", filter.health ? health_name(*filter.health) : "")),
       [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_service_page(body, out.services); });
   if (!head) return head.error();
@@ -147,6 +168,22 @@ Result<Changes> Client::watch(std::string_view scope, std::uint64_t since, Nanos
       "GET", str("/v1/watch", scope_query(scope), "&since=", since, "&wait_ms=", wait_ms), {}, bounded);
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
+}
+
+Result<TokenInfo> Client::create_token(const TokenRequest& request) {
+  const Result<std::string> reply = impl_->call_once("POST", "/v1/tokens", wire::encode(request));
+  if (!reply) return reply.error();
+  return wire::decode_token_info(*reply);
+}
+
+Result<std::vector<TokenInfo>> Client::list_tokens() {
+  const Result<std::string> reply = impl_->call("GET", "/v1/tokens");
+  if (!reply) return reply.error();
+  return wire::decode_tokens(*reply);
+}
+
+Status Client::revoke_token(std::string_view id) {
+  return impl_->call_once("DELETE", str("/v1/tokens/", percent_encode(id))).status();
 }
 
 Result<ServerStatus> Client::server_status() {

@@ -17,16 +17,18 @@ struct ClientOptions {
   // "http://127.0.0.1:4479"; several as "https://a:4479,https://b:4479": when one is unavailable the next is
   // asked, and stays the first one to ask.
   std::string url;
+  std::string token =
+      {};  // what nanoctrl token create printed; sent with each request, never shown; empty: none
   Nanos connect_timeout = std::chrono::seconds(2);
   Nanos timeout = std::chrono::seconds(5);  // of a request after connecting; a watch adds its wait
   std::string ca_file = {};  // PEM, for https: who vouches for the server; empty: those the system knows
-  std::string token = {};    // who is asking; sent with each request, and never shown
   [[nodiscard]] Status validate() const;
 };
 
 struct PeerFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: all
+  Labels labels = {};     // of its metadata, all of them
 };
 
 struct PeerList {
@@ -55,6 +57,8 @@ struct ServiceFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: all
   std::string name = {};  // empty: all
+  Labels labels = {};     // all of them
+  std::optional<Health> health = {};
 };
 
 // As of one moment for each page of it.
@@ -62,6 +66,23 @@ struct ServiceList {
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
   std::vector<ServiceEntry> services;
+};
+
+struct TokenRequest {
+  Role role = Role::kJoin;
+  std::string scope = "default";  // "*": all
+  std::string note = {};
+  std::uint64_t expires_in_s = 0;  // 0: never
+};
+// A token as lists show it, and, of a new one only, its text: what its bearer sends.
+struct TokenInfo {
+  std::string id;
+  Role role = Role::kRead;
+  std::string scope;
+  std::string note;
+  std::uint64_t created_unix_s = 0;
+  std::uint64_t expires_unix_s = 0;
+  std::string token = {};
 };
 
 struct ServerStatus {
@@ -75,8 +96,8 @@ struct ServerStatus {
 };
 
 // nanoctrl's HTTP API as blocking calls. One connection is kept open between calls; where it has gone in the
-// meantime the request is sent again on a new one, which is fine because all of them are idempotent. Thread:
-// any, several at once; never a loop's thread.
+// meantime the request is sent again on a new one, which is fine because they are idempotent; those about
+// tokens are not, and have a connection each. Thread: any, several at once; never a loop's thread.
 //
 // Errors of every call, besides those named: kUnavailable: nobody answers, or nanoctrl is shutting down
 // (maybe_executed() tells whether the request may have arrived); kDeadlineExceeded: connected, but no answer
@@ -108,6 +129,11 @@ class Client {
   Status update_services(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                          std::span<const ServiceInfo> publish, std::span<const std::string> unpublish = {});
 
+  // Who a peer should be connected to; its agent opens those connections and keeps them. The whole set; the
+  // peer need not be registered.
+  Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets);
+  Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
+
   // kNotFound when the name is not registered.
   Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
   Result<PeerList> list_peers(const PeerFilter& filter = {});
@@ -119,6 +145,12 @@ class Client {
   // kResourceExhausted when too many watch: poll with heartbeats instead, or come back later.
   Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
   Result<ServerStatus> server_status();
+
+  // For administrators of the token's scope. The text of the new token is told here and never again.
+  Result<TokenInfo> create_token(const TokenRequest& request);
+  Result<std::vector<TokenInfo>> list_tokens();
+  // kNotFound when there is no such token.
+  Status revoke_token(std::string_view id);
 
   // Ends the calls under way and refuses later ones (kCancelled). Returns when none is under way. Idempotent.
   void stop();

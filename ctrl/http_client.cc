@@ -158,19 +158,20 @@ class HttpClient::Impl {
       : options_(std::move(options)), endpoints_(*parse_endpoints(options_.url)) {}
 
   Result<std::string> call(const char* method, const std::string& target, const std::string& body,
-                           Nanos extra) {
+                           Nanos extra, bool once) {
     const std::size_t first = preferred();
     std::string texts;
     bool maybe_executed = false;
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
-      Result<std::string> out = call_at(endpoint, method, target, body, extra);
+      Result<std::string> out = call_at(endpoint, method, target, body, extra, once);
       if (out || out.error().code() != Code::kUnavailable) {
         if (i > 0) prefer(endpoint);
         return out;
       }
       texts += str(texts.empty() ? "" : "; ", out.error().text());
       maybe_executed |= out.error().maybe_executed();
+      if (once && maybe_executed) break;
     }
     return Status(Code::kUnavailable, texts).with_maybe_executed(maybe_executed);
   }
@@ -190,8 +191,8 @@ class HttpClient::Impl {
 
  private:
   Result<std::string> call_at(std::size_t endpoint, const char* method, const std::string& target,
-                              const std::string& body, Nanos extra) {
-    std::unique_ptr<Connection> connection = take(endpoint);
+                              const std::string& body, Nanos extra, bool once) {
+    std::unique_ptr<Connection> connection = once ? connect(endpoint) : take(endpoint);
     const bool reused = connection->used;
     Attempt attempt = send(*connection, method, target, body, extra);
     // A server that restarted or wanted the room has closed the connection that was kept.
@@ -350,7 +351,11 @@ void HttpClient::stop() { impl_->stop(); }
 const ClientOptions& HttpClient::options() const { return impl_->options(); }
 Result<std::string> HttpClient::call(const char* method, const std::string& target, const std::string& body,
                                      Nanos extra) {
-  return impl_->call(method, target, body, extra);
+  return impl_->call(method, target, body, extra, false);
+}
+Result<std::string> HttpClient::call_once(const char* method, const std::string& target,
+                                          const std::string& body) {
+  return impl_->call(method, target, body, {}, true);
 }
 
 }  // namespace slime::ctrl

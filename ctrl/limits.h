@@ -21,7 +21,9 @@ inline constexpr std::size_t kMetadataEntries = 32;
 inline constexpr std::size_t kMetadataKeyBytes = 64;
 inline constexpr std::size_t kMetadataValueBytes = 1024;
 inline constexpr std::size_t kServicesPerPeer = 256;
+inline constexpr std::size_t kServiceLabels = 16;
 inline constexpr std::size_t kMethodsPerService = 256;
+inline constexpr std::size_t kLinksPerPeer = 1024;
 inline constexpr std::size_t kRegionsPerPeer = 4096;
 // Integers in JSON must survive readers that hold every number in a double.
 inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;
@@ -37,6 +39,11 @@ inline constexpr std::size_t kEventsPerReply = 256;
 // Peers in one page of a list, and the bytes after which a page ends early.
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
+
+// Tokens. As many as an operator can look after.
+inline constexpr std::size_t kTokens = 4096;
+inline constexpr std::size_t kTokenIdDigits = 16;
+inline constexpr std::size_t kTokenNoteBytes = 256;
 
 // Leases. Three heartbeats fit into one, so that two lost ones do no harm.
 inline constexpr Nanos kTtlDefault = std::chrono::seconds(15);

@@ -16,6 +16,8 @@
 #include "base/str.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
+#include "ctrl/token_commands.h"
+#include "ctrl/token_file.h"
 
 // The program nanoctrl.
 namespace slime::ctrl {
@@ -28,6 +30,8 @@ struct Flags {
   std::uint16_t port = limits::kDefaultPort;
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   bool insecure = false;
+  std::string admin_token_file;
+  std::string store;  // empty: a file in the state directory, named after the port
   std::string log_level = "info";
   double wait_s = 8;
   double timeout_s = 10;
@@ -48,13 +52,32 @@ std::string instance_path(const std::string& dir, std::uint16_t port, const char
   return str(dir, "/nanoctrl-", port, suffix);
 }
 
+// A port that is chosen anew each time names no file that would be found again.
+Result<std::string> store_of(const Flags& flags) {
+  if (!flags.store.empty()) return flags.store;
+  if (flags.port == 0) return std::string("memory");
+  const Result<std::string> dir = daemon::state_dir();
+  if (!dir) return dir.error();
+  return str("sqlite:", instance_path(*dir, flags.port, ".db"));
+}
+
 Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   ServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
   options.insecure = flags.insecure;
-  options.api.registry.ttl = to_nanos(flags.ttl_s);
-  options.api.registry.epoch = wall_clock_epoch();
+  options.registry.ttl = to_nanos(flags.ttl_s);
+  options.registry.epoch = wall_clock_epoch();
+  Result<std::string> store = store_of(flags);
+  if (!store) return store.error();
+  options.store = std::move(*store);
+  if (!flags.admin_token_file.empty()) {
+    const Result<std::string> text = read_token_file(flags.admin_token_file);
+    if (!text) return text.error();
+    Result<TokenRecord> token = record_of(*text, Role::kAdmin, "*");
+    if (!token) return Status(token.error()).with_context(flags.admin_token_file);
+    options.api.admin_token = std::move(*token);
+  }
   return Server::bind(std::move(options));
 }
 
@@ -87,9 +110,13 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
     started(pid_file.error());
     return daemon::kExitFailed;
   }
-  server.start();
+  if (Status status = server.start(); !status.ok()) {
+    started(status);
+    return daemon::kExitFailed;
+  }
   set_served(&server);
-  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", pid ", ::getpid());
+  SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", store ", server.store(), ", pid ",
+            ::getpid());
   started(Status());
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
@@ -171,9 +198,20 @@ int run_status(const Flags& flags) {
   ClientOptions options;
   options.url = url;
   options.timeout = to_nanos(flags.timeout_s);
+  Result<std::string> token = find_token();
+  if (!token) return fail(flags, token.error());
+  options.token = std::move(*token);
   const Result<std::unique_ptr<Client>> client = Client::create(options);
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
+  if (!status && status.error().code() == Code::kUnauthenticated)
+    return say(flags, daemon::kExitOk,
+               str("nanoctrl runs: ", url, ", pid ", (*running)->pid,
+                   "; what it has it tells with a token ($SLIME_CTRL_TOKEN_FILE)"),
+               {{"state", "running"},
+                {"url", url},
+                {"pid", (*running)->pid},
+                {"log", instance_path(*dir, flags.port, ".log")}});
   if (!status)
     return fail(flags,
                 Status(status.error().code(), str("process ", (*running)->pid,
@@ -218,8 +256,14 @@ void add_server_flags(CLI::App& command, Flags& flags) {
   command.add_option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
-  command.add_flag("--insecure", flags.insecure,
-                   "allow a --host that others can reach, without authentication");
+  command.add_option("--store", flags.store,
+                     "where the registry is kept: memory or sqlite:PATH (default: sqlite, a file in "
+                     "$SLIME_STATE_DIR or ~/.local/state/slime named after the port; memory with --port 0)");
+  command.add_option(
+      "--admin-token-file", flags.admin_token_file,
+      "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "
+      "one");
+  command.add_flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
   command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
       ->capture_default_str();
 }
@@ -234,6 +278,7 @@ int run(int argc, char** argv) {
   CLI::App& status = *app.add_subcommand("status", "whether it runs, and what it has");
   CLI::App& stop = *app.add_subcommand("stop", "stop it");
   CLI::App& version = *app.add_subcommand("version", "print the version");
+  TokenCommands tokens(app);
   add_server_flags(server, flags);
   add_server_flags(start, flags);
   start.add_option("--wait", flags.wait_s, "seconds until it must be ready")
@@ -260,6 +305,7 @@ int run(int argc, char** argv) {
     std::cerr << "nanoctrl: " << valid.text() << std::endl;
     return daemon::kExitUsage;
   }
+  if (tokens.parsed()) return tokens.run();
   if (server.parsed()) return run_server(flags);
   if (start.parsed()) return run_start(flags);
   if (status.parsed()) return run_status(flags);

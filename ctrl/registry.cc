@@ -21,8 +21,16 @@ std::size_t record_size(const Registration& r) {
   for (const ServiceInfo& service : r.services) {
     bytes += 2 * kEntryOverheadBytes + service.name.size() + service.kind.size();
     for (const std::string& method : service.methods) bytes += kEntryOverheadBytes + method.size();
+    for (const auto& [key, value] : service.labels)
+      bytes += 2 * kEntryOverheadBytes + key.size() + value.size();
   }
   for (const RegionInfo& region : r.regions) bytes += kEntryOverheadBytes + region.name.size();
+  return bytes;
+}
+
+std::size_t links_size(const std::vector<std::string>& targets) {
+  std::size_t bytes = targets.empty() ? 0 : kRecordOverheadBytes;
+  for (const std::string& target : targets) bytes += kEntryOverheadBytes + target.size();
   return bytes;
 }
 
@@ -105,7 +113,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
     replace(wanted.scope, *scope, *held, wanted, out);
     return;
   }
-  scope = scope_for(wanted.scope);
+  scope = scope_for(wanted.scope, out);
   if (scope == nullptr) {
     out.status = Status(Code::kResourceExhausted, str("all ", options_.scopes_max, " scopes have peers"));
     return;
@@ -117,7 +125,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
 void Registry::run(const HeartbeatCommand& command, Outcome& out) {
   Record* record = owned(command.scope, command.name, command.incarnation, out);
   if (record == nullptr) return;
-  record->expires_at = deadline_after(now_, options_.ttl);
+  record->expires_at = deadline_after(now_, ttl_of(record->info));
   out.lease = lease_of(scopes_.find(command.scope)->second, *record);
 }
 
@@ -154,13 +162,101 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
+void Registry::run(const SetLinksCommand& command, Outcome& out) {
+  out.status = check_links(command.name, command.targets);
+  if (out.status.ok()) out.status = check_name("scope", command.scope);
+  if (!out.status.ok()) return;
+  const Targets* before = links(command.scope, command.name);
+  if (before == nullptr ? command.targets.empty() : *before == command.targets) return;
+  const auto known = scopes_.find(command.scope);
+  const std::size_t old_bytes = before == nullptr ? 0 : links_size(*before);
+  const std::size_t new_bytes = links_size(command.targets);
+  out.status = check_room(known == scopes_.end() ? nullptr : &known->second, false, old_bytes, new_bytes);
+  if (!out.status.ok()) return;
+  Scope* scope = scope_for(command.scope, out);
+  if (scope == nullptr) {
+    out.status = Status(Code::kResourceExhausted, str("all ", options_.scopes_max, " scopes are in use"));
+    return;
+  }
+  if (before == nullptr && scope->links.size() >= options_.peers_per_scope_max) {
+    out.status = Status(Code::kResourceExhausted,
+                        str("links of ", scope->links.size(), " peers are wanted, the limit"));
+    return;
+  }
+  record_bytes_ = record_bytes_ - old_bytes + new_bytes;
+  if (command.targets.empty()) {
+    scope->links.erase(command.name);
+  } else {
+    scope->links[command.name] = command.targets;
+  }
+  PeerInfo subject;
+  subject.name = command.name;
+  if (const auto it = scope->peers.find(command.name); it != scope->peers.end()) subject = it->second.info;
+  record_event(command.scope, *scope, subject, EventKind::kLinks, out);
+  out.touched.back().table = Table::kLinks;
+}
+
+void Registry::run(const PutTokenCommand& command, Outcome& out) {
+  out.status = check_token(command.token);
+  if (!out.status.ok()) return;
+  if (tokens_.size() >= limits::kTokens && !tokens_.contains(command.token.id)) {
+    out.status = Status(Code::kResourceExhausted, str("there are ", tokens_.size(), " tokens, the limit"));
+    return;
+  }
+  const bool admin = command.token.role == Role::kAdmin && command.token.scope == "*";
+  if (!admin && !command.other_admin && !has_admin_besides(command.token.id)) {
+    out.status =
+        Status(Code::kInvalidArgument, "the first token must be of role admin and of all scopes (\"*\")");
+    return;
+  }
+  tokens_[command.token.id] = command.token;
+  out.touched.push_back({Table::kToken, {}, command.token.id});
+}
+
+void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
+  if (!tokens_.contains(command.id)) {
+    out.status = Status(Code::kNotFound, str("there is no token '", command.id, "'"));
+    return;
+  }
+  if (!command.other_admin && !has_admin_besides(command.id)) {
+    out.status =
+        Status(Code::kInvalidArgument,
+               str("'", command.id, "' is the last token that may make others; create another one first"));
+    return;
+  }
+  tokens_.erase(command.id);
+  out.touched.push_back({Table::kToken, {}, command.id});
+}
+
+bool Registry::has_admin_besides(std::string_view id) const {
+  return std::any_of(tokens_.begin(), tokens_.end(), [id](const auto& entry) {
+    return entry.first != id && entry.second.role == Role::kAdmin && entry.second.scope == "*";
+  });
+}
+
+void Registry::run(const RestartCommand& command, Outcome& out) {
+  // Scopes that somebody has yet to make start behind what any of these ever told.
+  revision_floor_ = std::max(revision_floor_, command.epoch);
+  last_incarnation_ = std::max(last_incarnation_, command.epoch);
+  out.touched.push_back({Table::kRegistry, {}, {}});
+  for (auto& [name, scope] : scopes_) {
+    scope.revision = std::max(scope.revision + 1, command.epoch);
+    scope.first_revision = scope.revision;
+    scope.log.clear();
+    out.touched.push_back({Table::kScope, name, {}});
+    for (auto& [peer, record] : scope.peers)
+      record.expires_at = std::max(record.expires_at, deadline_after(now_, ttl_of(record.info)));
+  }
+}
+
 void Registry::expire(Outcome& out) {
   while (!expiries_.empty() && expiries_.begin()->first.at <= now_) {
     auto node = expiries_.extract(expiries_.begin());
     const PeerKey& key = node.mapped();
     Scope& scope = scopes_.find(key.scope)->second;
     Record& record = scope.peers.find(key.name)->second;
-    if (record.expires_at > now_) {
+    // Also one that has ended meanwhile moves to its place, so that leases expire in the order of their ends.
+    if (record.expires_at > node.key().at) {
       node.key().at = record.scheduled_at = record.expires_at;
       expiries_.insert(std::move(node));
     } else {
@@ -184,13 +280,16 @@ Registry::Record* Registry::owned(std::string_view scope, std::string_view name,
   return nullptr;
 }
 
-Registry::Scope* Registry::scope_for(const std::string& name) {
+Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
   if (const auto it = scopes_.find(name); it != scopes_.end()) return &it->second;
   if (scopes_.size() >= options_.scopes_max) {
-    const auto empty = std::find_if(scopes_.begin(), scopes_.end(),
-                                    [](const auto& entry) { return entry.second.peers.empty(); });
+    const auto empty = std::find_if(scopes_.begin(), scopes_.end(), [](const auto& entry) {
+      return entry.second.peers.empty() && entry.second.links.empty();
+    });
     if (empty == scopes_.end()) return nullptr;
     revision_floor_ = std::max(revision_floor_, empty->second.revision);
+    out.touched.push_back({Table::kScope, empty->first, {}});
+    out.touched.push_back({Table::kRegistry, {}, {}});
     scopes_.erase(empty);
   }
   Scope& scope = scopes_[name];
@@ -210,26 +309,33 @@ Status Registry::check_room(const Scope* scope, bool new_peer, std::size_t old_b
 
 void Registry::insert(const std::string& scope_name, Scope& scope, const Registration& registration,
                       Outcome& out) {
-  Record record;
-  static_cast<Registration&>(record.info) = registration;
-  record.info.incarnation = ++last_incarnation_;
-  record.bytes = record_size(registration);
-  record.expires_at = deadline_after(now_, options_.ttl);
-  record.scheduled_at = record.expires_at;
-  expiries_.emplace(ExpiryKey{record.scheduled_at, record.info.incarnation},
-                    PeerKey{scope_name, registration.name});
-  record_bytes_ += record.bytes;
+  PeerInfo info;
+  static_cast<Registration&>(info) = registration;
+  info.incarnation = ++last_incarnation_;
+  const TimePoint expires_at = deadline_after(now_, ttl_of(info));
+  Record& record = place(scope, std::move(info), expires_at);
+  record_event(scope_name, scope, record.info, EventKind::kRegistered, out);
+  out.touched.push_back({Table::kRegistry, {}, {}});
+  record.info.revision = scope.revision;
+  out.lease = lease_of(scope, record);
+}
+
+// The record in all indexes; nothing is told of it.
+Registry::Record& Registry::place(Scope& scope, PeerInfo info, TimePoint expires_at) {
+  const std::size_t bytes = record_size(info);
+  expiries_.emplace(ExpiryKey{expires_at, info.incarnation}, PeerKey{info.scope, info.name});
+  record_bytes_ += bytes;
   ++peer_count_;
-  const auto [it, fresh] = scope.peers.emplace(registration.name, std::move(record));
+  std::string name = info.name;
+  const auto [it, fresh] =
+      scope.peers.emplace(std::move(name), Record{std::move(info), expires_at, expires_at, bytes});
   SLIME_CHECK(fresh);
-  record_event(scope_name, scope, it->second.info, EventKind::kRegistered, out);
-  it->second.info.revision = scope.revision;
-  out.lease = lease_of(scope, it->second);
+  return it->second;
 }
 
 void Registry::replace(const std::string& scope_name, Scope& scope, Record& record,
                        const Registration& registration, Outcome& out) {
-  record.expires_at = deadline_after(now_, options_.ttl);
+  record.expires_at = deadline_after(now_, ttl_of(registration));
   if (static_cast<const Registration&>(record.info) != registration) {
     const std::size_t bytes = record_size(registration);
     record_bytes_ = record_bytes_ - record.bytes + bytes;
@@ -261,11 +367,16 @@ void Registry::record_event(const std::string& scope_name, Scope& scope, const P
     scope.log.pop_front();
   }
   out.events.push_back({scope_name, std::move(event)});
+  out.touched.push_back({Table::kScope, scope_name, {}});
+  out.touched.push_back({Table::kPeer, scope_name, peer.name});
 }
 
 Lease Registry::lease_of(const Scope& scope, const Record& record) const {
-  return {record.info.incarnation, options_.epoch, scope.revision, options_.ttl,
-          options_.ttl / limits::kHeartbeatsPerTtl};
+  const Nanos ttl = ttl_of(record.info);
+  Lease out{
+      record.info.incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl, {}};
+  if (const auto it = scope.links.find(record.info.name); it != scope.links.end()) out.links = it->second;
+  return out;
 }
 
 std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
@@ -317,6 +428,77 @@ Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size
 std::uint64_t Registry::revision(std::string_view scope) const {
   const auto it = scopes_.find(scope);
   return it == scopes_.end() ? revision_floor_ : it->second.revision;
+}
+
+const Registry::Targets* Registry::links(std::string_view scope, std::string_view name) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return nullptr;
+  const auto it = scope_it->second.links.find(name);
+  return it == scope_it->second.links.end() ? nullptr : &it->second;
+}
+
+const std::map<std::string, Registry::Targets, std::less<>>& Registry::links(std::string_view scope) const {
+  static const std::map<std::string, Targets, std::less<>> kNone;
+  const auto it = scopes_.find(scope);
+  return it == scopes_.end() ? kNone : it->second.links;
+}
+
+RegistryState Registry::counters() const {
+  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}, {}};
+}
+
+RegistryState Registry::state() const {
+  RegistryState out = counters();
+  out.tokens = tokens_;
+  out.peers.reserve(peer_count_);
+  for (const auto& [name, scope] : scopes_) {
+    out.revisions.emplace(name, scope.revision);
+    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
+    for (const auto& [peer, record] : scope.peers) {
+      out.peers.push_back(record.info);
+      out.peers.back().expires_in = record.expires_at - now_;
+    }
+  }
+  return out;
+}
+
+Result<Registry> Registry::restore(RegistryOptions options, RegistryState state, TimePoint now) {
+  const auto corrupt = [](std::string text) { return Status(Code::kCorrupt, std::move(text)); };
+  options.epoch = state.epoch;
+  if (Status valid = options.validate(); !valid.ok()) return corrupt(valid.text());
+  Registry out(options);
+  out.now_ = now;
+  out.last_incarnation_ = state.last_incarnation;
+  out.revision_floor_ = state.revision_floor;
+  for (const auto& [name, revision] : state.revisions) {
+    Scope& scope = out.scopes_[name];
+    scope.first_revision = scope.revision = revision;
+  }
+  for (const auto& [id, token] : state.tokens) {
+    if (Status valid = check_token(token); !valid.ok())
+      return corrupt(str("token '", id, "': ", valid.text()));
+  }
+  out.tokens_ = std::move(state.tokens);
+  for (RegistryState::Links& links : state.links) {
+    if (Status valid = check_links(links.name, links.targets); !valid.ok())
+      return corrupt(str("links of '", links.name, "': ", valid.text()));
+    const auto scope = out.scopes_.find(links.scope);
+    if (scope == out.scopes_.end()) return corrupt(str("links of '", links.name, "' have no scope"));
+    out.record_bytes_ += links_size(links.targets);
+    scope->second.links[links.name] = std::move(links.targets);
+  }
+  for (PeerInfo& peer : state.peers) {
+    const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
+    if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));
+    const auto scope = out.scopes_.find(peer.scope);
+    if (scope == out.scopes_.end()) return corrupt(str(what, "has no scope"));
+    if (scope->second.peers.contains(peer.name)) return corrupt(str(what, "is there twice"));
+    if (peer.incarnation > state.last_incarnation || peer.revision > scope->second.revision)
+      return corrupt(str(what, "is of a later time than the counters"));
+    const TimePoint expires_at = deadline_after(now, peer.expires_in);
+    out.place(scope->second, std::move(peer), expires_at);
+  }
+  return out;
 }
 
 TimePoint Registry::next_expiry() const { return expiries_.empty() ? kNever : expiries_.begin()->first.at; }

@@ -59,9 +59,31 @@ struct UpdateServicesCommand {
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
 };
+// Who this peer should be connected to, whether it is there or not; the new set. None: nothing is wanted.
+struct SetLinksCommand {
+  std::string scope, name;
+  std::vector<std::string> targets;
+};
+// Adds or replaces the token of that id. As soon as there are tokens nobody gets in without one, so among
+// them is always one that may make others, unless there is another way to that (`other_admin`).
+struct PutTokenCommand {
+  TokenRecord token;
+  bool other_admin = false;
+};
+struct RevokeTokenCommand {
+  std::string id;
+  bool other_admin = false;
+};
 struct TickCommand {};  // nothing but expiry
+// The server was away and has its state again. Agents could not send heartbeats meanwhile, so every lease
+// starts anew. What it told without keeping it may be lost, so numbers go on from `epoch` where they are
+// behind it, and who watches lists the peers again.
+struct RestartCommand {
+  std::uint64_t epoch = 0;
+};
 using Command = std::variant<RegisterCommand, HeartbeatCommand, DeregisterCommand, UpdateRegionsCommand,
-                             UpdateServicesCommand, TickCommand>;
+                             UpdateServicesCommand, SetLinksCommand, PutTokenCommand, RevokeTokenCommand,
+                             TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -76,12 +98,42 @@ struct ScopedEvent {
   Event event;
 };
 
+// What a registry consists of, for who keeps it: each record has a key, and can be kept and lost alone.
+enum class Table : std::uint8_t {
+  kRegistry,  // the counters; one record
+  kScope,     // of a scope: its revision
+  kPeer,      // of a scope and a name
+  kToken,     // the name is its id
+  kLinks,     // of a scope and a name: who that peer should be connected to
+};
+struct RecordKey {
+  Table table = Table::kRegistry;
+  std::string scope, name;
+  auto operator<=>(const RecordKey&) const = default;
+};
+
+// A registry without its log of changes.
+struct RegistryState {
+  std::uint64_t epoch = 0;
+  std::uint64_t last_incarnation = 0;
+  std::uint64_t revision_floor = 0;
+  std::map<std::string, std::uint64_t> revisions;  // of the scopes
+  std::vector<PeerInfo> peers;
+  std::map<std::string, TokenRecord, std::less<>> tokens;  // by id
+  struct Links {
+    std::string scope, name;
+    std::vector<std::string> targets;
+  };
+  std::vector<Links> links;
+};
+
 // What a command did. A refused one changed nothing but what time alone changed.
 struct Outcome {
   Status status;                    // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
   Lease lease;                      // of a successful RegisterCommand
   std::optional<Holder> holder;     // with kAlreadyExists
   std::vector<ScopedEvent> events;  // in order; they are in the scopes' logs too
+  std::vector<RecordKey> touched;   // what is different now, or gone; a key may be there twice
 };
 
 // The registry as a pure state machine: no I/O, no clock, no randomness. The same commands at the same times
@@ -91,6 +143,9 @@ struct Outcome {
 class Registry {
  public:
   explicit Registry(RegistryOptions options);
+  // As it was, but for the logs: who watches from before lists the peers again. kCorrupt when the parts do
+  // not fit together.
+  static Result<Registry> restore(RegistryOptions options, RegistryState state, TimePoint now);
 
   Outcome apply(const Command& command, TimePoint now);
 
@@ -105,11 +160,27 @@ class Registry {
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
+  [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
+
+  // Who a peer should be connected to; null: nobody in particular.
+  using Targets = std::vector<std::string>;
+  [[nodiscard]] const Targets* links(std::string_view scope, std::string_view name) const;
+  [[nodiscard]] const std::map<std::string, Targets, std::less<>>& links(std::string_view scope) const;
+  // By id.
+  [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
+
+  // All of it, or the counters alone.
+  [[nodiscard]] RegistryState state() const;
+  [[nodiscard]] RegistryState counters() const;
 
   // When the next lease may end; kNever when there is none.
   [[nodiscard]] TimePoint next_expiry() const;
   [[nodiscard]] std::size_t scope_count() const { return scopes_.size(); }
   [[nodiscard]] std::size_t peer_count() const { return peer_count_; }
+  [[nodiscard]] std::size_t peer_count(std::string_view scope) const {
+    const auto it = scopes_.find(scope);
+    return it == scopes_.end() ? 0 : it->second.peers.size();
+  }
   [[nodiscard]] std::size_t record_bytes() const { return record_bytes_; }
   [[nodiscard]] const RegistryOptions& options() const { return options_; }
 
@@ -125,6 +196,7 @@ class Registry {
     std::uint64_t revision = 0;
     std::deque<Event> log;
     std::map<std::string, Record, std::less<>> peers;
+    std::map<std::string, std::vector<std::string>, std::less<>> links;  // wanted ones, by peer
   };
   // One for each record. Heartbeats leave it alone: when it comes up and the lease was renewed meanwhile, it
   // moves on. Leases that end together expire in the order in which they were granted.
@@ -143,21 +215,31 @@ class Registry {
   void run(const DeregisterCommand& command, Outcome& out);
   void run(const UpdateRegionsCommand& command, Outcome& out);
   void run(const UpdateServicesCommand& command, Outcome& out);
+  void run(const SetLinksCommand& command, Outcome& out);
+  void run(const PutTokenCommand& command, Outcome& out);
+  void run(const RevokeTokenCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
+  void run(const RestartCommand& command, Outcome& out);
 
   void expire(Outcome& out);
   // The record if it is there and of that incarnation; else sets out.status.
   Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
   // The scope, made if needed (an empty one may make room); null when there are too many.
-  Scope* scope_for(const std::string& name);
+  Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;
   void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
+  Record& place(Scope& scope, PeerInfo info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
                Outcome& out);
   void remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,
               Outcome& out);
   void record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
                     Outcome& out);
+  // A token of all scopes that may make others, besides the one of that id.
+  [[nodiscard]] bool has_admin_besides(std::string_view id) const;
+  [[nodiscard]] Nanos ttl_of(const Registration& peer) const {
+    return peer.ttl > Nanos::zero() ? peer.ttl : options_.ttl;
+  }
   [[nodiscard]] Lease lease_of(const Scope& scope, const Record& record) const;
 
   RegistryOptions options_;
@@ -168,6 +250,7 @@ class Registry {
   std::size_t record_bytes_ = 0;
   Scopes scopes_;
   std::map<ExpiryKey, PeerKey> expiries_;
+  std::map<std::string, TokenRecord, std::less<>> tokens_;
 };
 
 }  // namespace slime::ctrl

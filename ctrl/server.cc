@@ -49,38 +49,35 @@ std::uint64_t wall_clock_epoch() {
 
 Status ServerOptions::validate() const {
   if (host.empty()) return {Code::kInvalidArgument, "host is empty"};
-  if (!is_loopback(host) && !insecure)
-    return {
-        Code::kPermissionDenied,
-        str("host ", host,
-            " is not a loopback address: whoever reaches it could register and remove peers, "
-            "because nanoctrl has no authentication yet. Listen on 127.0.0.1, or say --insecure on a network "
-            "that you trust")};
   SLIME_TRY(front_options(*this).validate());
-  return api.registry.validate();
+  return registry.validate();
 }
 
 class Server::Impl {
  public:
-  Impl(ServerOptions options, const Clock& clock)
-      : options_(std::move(options)),
-        api_(api_options(options_.api), clock, [](const auto& address, const auto& id) {
-          return probe_instance(address, id, limits::kProbeTimeout);
-        }) {}
+  Impl(ServerOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
   ~Impl() { stop(); }
 
   Status bind() {
     Result<std::unique_ptr<Front>> bound = Front::bind(
-        front_options(options_), [this](const ApiRequest& request) { return api_.handle(request); });
+        front_options(options_), [this](const ApiRequest& request) { return api_->handle(request); });
     if (!bound) return std::move(bound).error();
     front_ = std::move(*bound);
     options_.port = front_->port();
     return {};
   }
 
-  void start() {
+  Status start() {
+    Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
+    if (!engine) return engine.error();
+    SLIME_TRY(check_exposure(**engine));
+    api_ = std::make_unique<Api>(api_options(options_.api), std::move(*engine), clock_,
+                                 [](const auto& address, const auto& id) {
+                                   return probe_instance(address, id, limits::kProbeTimeout);
+                                 });
     ticker_ = std::thread([this] { tick_until_stopped(); });
     front_->start();
+    return {};
   }
 
   void stop() {
@@ -89,15 +86,31 @@ class Server::Impl {
       if (std::exchange(stopped_, true)) return;
     }
     stop_ticker_.notify_all();
-    api_.stop();
+    if (api_) api_->stop();
     if (front_) front_->stop();
     if (ticker_.joinable()) ticker_.join();
   }
 
   const ServerOptions& options() const { return options_; }
-  Api& api() { return api_; }
+  Api& api() { return *api_; }
 
  private:
+  // Whoever reaches this address must have a token, or somebody must have said that it is fine without.
+  Status check_exposure(const Engine& engine) {
+    if (is_loopback(options_.host) || options_.insecure) return {};
+    options_.api.require_token = true;
+    const bool tokens = engine.look([](const Registry& registry) { return !registry.tokens().empty(); });
+    if (tokens || options_.api.admin_token) return {};
+    return {
+        Code::kPermissionDenied,
+        str("host ", options_.host,
+            " is not a loopback address, and there is no token yet: nobody could use it, or everybody. Make "
+            "the first one with nanoctrl token create --store ",
+            options_.store,
+            " --role admin --scope '*', or give --admin-token-file; or say --insecure on a network that you "
+            "trust")};
+  }
+
   ApiOptions api_options(ApiOptions options) {
     options.on_event = [this](const ScopedEvent& event) {
       log_event(event);
@@ -110,14 +123,15 @@ class Server::Impl {
   void tick_until_stopped() {
     std::unique_lock lock(mutex_);
     while (!stopped_) {
-      const Nanos next = std::clamp(api_.tick(), kTickMin, kTickMax);
+      const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
       stop_ticker_.wait_for(lock, next, [this] { return stopped_; });
     }
   }
 
   ServerOptions options_;
   std::unique_ptr<Front> front_;  // outlives the events of the API; its threads end in stop()
-  Api api_;
+  const Clock& clock_;
+  std::unique_ptr<Api> api_;
   std::mutex mutex_;
   std::condition_variable stop_ticker_;
   bool stopped_ = false;
@@ -133,9 +147,10 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options, const Clock&
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { stop(); }
-void Server::start() { impl_->start(); }
+Status Server::start() { return impl_->start(); }
 void Server::stop() { impl_->stop(); }
 std::uint16_t Server::port() const { return impl_->options().port; }
+const std::string& Server::store() const { return impl_->options().store; }
 Api& Server::api() { return impl_->api(); }
 std::string Server::url() const {
   return str(impl_->options().tls.enabled() ? "https://" : "http://", bracketed(impl_->options().host), ":",

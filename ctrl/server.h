@@ -15,7 +15,9 @@ namespace slime::ctrl {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;  // 0: any free one
-  bool insecure = false;                      // needed to listen where others can reach it
+  bool insecure = false;                      // listen where others can reach it, without tokens
+  RegistryOptions registry = {};              // epoch: the time of this start
+  std::string store = "memory";               // or "sqlite:PATH": see open_engine()
   ApiOptions api = {};
   std::size_t threads = limits::kThreads;  // for requests under way, however many connections there are
   TlsFiles tls = {};
@@ -33,15 +35,16 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Answers from now on.
-  void start();
+  // Opens the store, and answers from now on. Errors: the store's.
+  Status start();
   // Ends the watches, finishes the requests under way, closes. Takes up to a second when somebody does not
   // take a reply. Idempotent.
   void stop();
 
   [[nodiscard]] std::uint16_t port() const;
+  [[nodiscard]] const std::string& store() const;
   [[nodiscard]] std::string url() const;  // "http://127.0.0.1:4479"; https with TLS
-  // The routes without HTTP; expiry by hand for tests with a manual clock.
+  // The routes without HTTP; expiry by hand for tests with a manual clock. Of a started server.
   [[nodiscard]] Api& api();
 
  private:

@@ -12,9 +12,16 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::array<std::string_view, 4> kRightsNames = {"local", "read", "write", "read_write"};
-constexpr std::array<std::string_view, 4> kEventNames = {"registered", "updated", "deregistered", "expired"};
+constexpr std::array<std::string_view, 5> kEventNames = {"registered", "updated", "deregistered", "expired",
+                                                         "links"};
+constexpr std::array<std::string_view, 3> kHealthNames = {"serving", "draining", "not_serving"};
+constexpr std::array<std::string_view, 3> kRoleNames = {"read", "join", "admin"};
 
 Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 bool name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -34,15 +41,15 @@ Status check_kind(std::string_view what, const std::string& kind) {
   return check_name(what, kind);
 }
 
-Status check_metadata(const std::map<std::string, std::string>& metadata) {
-  if (metadata.size() > limits::kMetadataEntries)
-    return invalid(str("metadata has ", metadata.size(), " entries; at most ", limits::kMetadataEntries));
-  for (const auto& [key, value] : metadata) {
-    SLIME_TRY(check_name("metadata key", key));
+Status check_labels(std::string_view what, const Labels& labels, std::size_t entries_max) {
+  if (labels.size() > entries_max)
+    return invalid(str(what, " has ", labels.size(), " entries; at most ", entries_max));
+  for (const auto& [key, value] : labels) {
+    SLIME_TRY(check_name(str(what, " key"), key));
     if (key.size() > limits::kMetadataKeyBytes)
-      return invalid(str("metadata key '", key, "' has more than ", limits::kMetadataKeyBytes, " bytes"));
+      return invalid(str(what, " key '", key, "' has more than ", limits::kMetadataKeyBytes, " bytes"));
     if (value.size() > limits::kMetadataValueBytes)
-      return invalid(str("metadata '", key, "' has more than ", limits::kMetadataValueBytes, " bytes"));
+      return invalid(str(what, " '", key, "' has more than ", limits::kMetadataValueBytes, " bytes"));
   }
   return {};
 }
@@ -63,6 +70,29 @@ std::optional<EventKind> parse_event_kind(std::string_view name) {
   const auto it = std::find(kEventNames.begin(), kEventNames.end(), name);
   if (it == kEventNames.end()) return std::nullopt;
   return static_cast<EventKind>(it - kEventNames.begin());
+}
+
+std::string_view health_name(Health health) { return kHealthNames[static_cast<std::size_t>(health)]; }
+
+std::optional<Health> parse_health(std::string_view name) {
+  const auto it = std::find(kHealthNames.begin(), kHealthNames.end(), name);
+  if (it == kHealthNames.end()) return std::nullopt;
+  return static_cast<Health>(it - kHealthNames.begin());
+}
+
+bool has_labels(const Labels& labels, const Labels& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& entry) {
+    const auto it = labels.find(entry.first);
+    return it != labels.end() && it->second == entry.second;
+  });
+}
+
+std::string_view role_name(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
+
+std::optional<Role> parse_role(std::string_view name) {
+  const auto it = std::find(kRoleNames.begin(), kRoleNames.end(), name);
+  if (it == kRoleNames.end()) return std::nullopt;
+  return static_cast<Role>(it - kRoleNames.begin());
 }
 
 std::optional<HostPort> parse_host_port(std::string_view text) {
@@ -109,6 +139,29 @@ Status check_name(std::string_view what, std::string_view name) {
   return {};
 }
 
+Status check_token(const TokenRecord& token) {
+  if (!is_hex(token.id, limits::kTokenIdDigits)) return invalid("the id of a token is 16 hexadecimal digits");
+  if (!is_hex(token.secret_sha256, 64)) return invalid("the hash of a token is 64 hexadecimal digits");
+  if (token.scope != "*") SLIME_TRY(check_name("scope", token.scope));
+  if (token.note.size() > limits::kTokenNoteBytes)
+    return invalid(str("note has more than ", limits::kTokenNoteBytes, " bytes"));
+  if (token.note.find_first_of(std::string_view("\0\r\n\t", 4)) != std::string::npos)
+    return invalid("note is of one line, without tabs");
+  return {};
+}
+
+Status check_links(std::string_view name, const std::vector<std::string>& targets) {
+  SLIME_TRY(check_name("name", name));
+  if (targets.size() > limits::kLinksPerPeer)
+    return invalid(str(targets.size(), " links; at most ", limits::kLinksPerPeer, " for each peer"));
+  std::set<std::string_view> seen;
+  for (const std::string& target : targets) {
+    SLIME_TRY(check_unique_name("link target", target, seen));
+    if (target == name) return invalid(str("'", target, "' is the peer itself"));
+  }
+  return {};
+}
+
 Status check_services(const std::vector<ServiceInfo>& services) {
   if (services.size() > limits::kServicesPerPeer)
     return invalid(str(services.size(), " services; at most ", limits::kServicesPerPeer, " for each peer"));
@@ -116,6 +169,7 @@ Status check_services(const std::vector<ServiceInfo>& services) {
   for (const ServiceInfo& service : services) {
     SLIME_TRY(check_unique_name("service name", service.name, names));
     SLIME_TRY(check_kind("service kind", service.kind));
+    SLIME_TRY(check_labels("service labels", service.labels, limits::kServiceLabels));
     if (service.methods.size() > limits::kMethodsPerService)
       return invalid(str("service '", service.name, "' has ", service.methods.size(), " methods; at most ",
                          limits::kMethodsPerService));
@@ -153,7 +207,10 @@ Status check_registration(const Registration& registration) {
     if (provider.size() > limits::kKindBytes)
       return invalid(str("provider has more than ", limits::kKindBytes, " bytes"));
   }
-  SLIME_TRY(check_metadata(registration.metadata));
+  SLIME_TRY(check_labels("metadata", registration.metadata, limits::kMetadataEntries));
+  if (registration.ttl != Nanos::zero() &&
+      (registration.ttl < limits::kTtlMin || registration.ttl > limits::kTtlMax))
+    return invalid("ttl must be from 100 ms to 24 h");
   SLIME_TRY(check_services(registration.services));
   return check_regions(registration.regions);
 }

@@ -25,10 +25,21 @@ struct RegionInfo {
   bool operator==(const RegionInfo&) const = default;
 };
 
+using Labels = std::map<std::string, std::string>;
+
+// Whether a service takes requests now, as its peer says.
+enum class Health : std::uint8_t {
+  kServing = 0,
+  kDraining = 1,    // it finishes what it has
+  kNotServing = 2,  // there, but of no use now
+};
+
 struct ServiceInfo {
   std::string name;
   std::string kind;                  // what clients look for: "cache"; may be empty
   std::vector<std::string> methods;  // may be empty: not stated
+  Health health = Health::kServing;
+  Labels labels = {};  // what lists are filtered by: "model": "m-7b"
   bool operator==(const ServiceInfo&) const = default;
 };
 
@@ -41,9 +52,10 @@ struct Registration {
   std::string address;  // "host:port" or "[v6]:port" that others connect to and nanoctrl probes
   std::string kind;     // "worker", "cache"; may be empty
   std::vector<std::string> providers;
-  std::map<std::string, std::string> metadata;
+  Labels metadata;  // lists are filtered by it, too
   std::vector<ServiceInfo> services;
   std::vector<RegionInfo> regions;
+  Nanos ttl{};  // how long it lives without a heartbeat; zero: as nanoctrl says. Whole milliseconds
   bool operator==(const Registration&) const = default;
 };
 
@@ -62,7 +74,8 @@ struct Lease {
   std::uint64_t server_epoch = 0;  // changes when nanoctrl restarts without its state
   std::uint64_t revision = 0;      // of the scope; ask for changes since here
   Nanos ttl{};
-  Nanos heartbeat_interval{};  // how often to renew
+  Nanos heartbeat_interval{};      // how often to renew
+  std::vector<std::string> links;  // who the peer should be connected to; events tell when that changes
 };
 
 enum class EventKind : std::uint8_t {
@@ -70,6 +83,26 @@ enum class EventKind : std::uint8_t {
   kUpdated = 1,       // same owner; address, kind, services, regions or metadata differ
   kDeregistered = 2,  // it said goodbye
   kExpired = 3,       // its lease ran out, or somebody took the name over
+  kLinks = 4,         // the links that it should have are others now; the peer need not be there
+};
+
+// What a token lets its bearer do in its scope; each role may what those before it may.
+enum class Role : std::uint8_t {
+  kRead = 0,   // look
+  kJoin = 1,   // be a peer
+  kAdmin = 2,  // tokens, backups
+};
+
+// What nanoctrl keeps of a token. The secret itself is told once, to who makes the token.
+struct TokenRecord {
+  std::string id;  // 16 hexadecimal digits
+  Role role = Role::kRead;
+  std::string scope;          // one, or "*" for all
+  std::string note;           // for people: whose it is
+  std::string secret_sha256;  // hexadecimal
+  std::uint64_t created_unix_s = 0;
+  std::uint64_t expires_unix_s = 0;  // 0: never
+  bool operator==(const TokenRecord&) const = default;
 };
 
 // One change in a scope. Small on purpose: whoever needs the record asks for it.
@@ -95,8 +128,11 @@ struct Changes {
 
 std::string_view rights_name(RegionRights rights);  // "local", "read", "write", "read_write"
 std::optional<RegionRights> parse_rights(std::string_view name);
-std::string_view event_kind_name(EventKind kind);  // "registered", "updated", "deregistered", "expired"
+std::string_view event_kind_name(
+    EventKind kind);  // "registered", "updated", "deregistered", "expired", "links"
 std::optional<EventKind> parse_event_kind(std::string_view name);
+std::string_view role_name(Role role);  // "read", "join", "admin"
+std::optional<Role> parse_role(std::string_view name);
 
 // "host:port" or "[v6]:port" in two halves, brackets off; nothing for anything else.
 struct HostPort {
@@ -105,12 +141,20 @@ struct HostPort {
 };
 std::optional<HostPort> parse_host_port(std::string_view text);
 
+std::string_view health_name(Health health);  // "serving", "draining", "not_serving"
+std::optional<Health> parse_health(std::string_view name);
+// Whether it has all of those labels.
+bool has_labels(const Labels& labels, const Labels& wanted);
+
 // Names of peers, scopes, services, methods and regions: 1 to 255 of A-Z a-z 0-9 . _ - : / @ + = ~ with no
 // empty, "." or ".." part between slashes, so that "ns/model/worker-0" is fine and every name survives a URL.
 // The error names `what` and says what is wrong with it.
 Status check_name(std::string_view what, std::string_view name);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
+Status check_token(const TokenRecord& token);
+// The peers that a peer should be connected to.
+Status check_links(std::string_view name, const std::vector<std::string>& targets);
 Status check_services(const std::vector<ServiceInfo>& services);
 Status check_regions(const std::vector<RegionInfo>& regions);
 

@@ -20,7 +20,12 @@ Nanos from_ms(std::uint64_t ms) {
 }
 
 Json to_json(const ServiceInfo& service) {
-  return {{"name", service.name}, {"kind", service.kind}, {"methods", service.methods}};
+  Json out = {{"name", service.name},
+              {"kind", service.kind},
+              {"methods", service.methods},
+              {"health", health_name(service.health)}};
+  if (!service.labels.empty()) out["labels"] = service.labels;
+  return out;
 }
 Json to_json(const RegionInfo& region) {
   return {
@@ -42,15 +47,17 @@ Json to_json(const std::vector<T>& list) {
   return out;
 }
 Json to_json(const Registration& r) {
-  return {{"name", r.name},
-          {"scope", r.scope},
-          {"instance", r.instance.to_string()},
-          {"address", r.address},
-          {"kind", r.kind},
-          {"providers", r.providers},
-          {"metadata", r.metadata},
-          {"services", to_json(r.services)},
-          {"regions", to_json(r.regions)}};
+  Json out = {{"name", r.name},
+              {"scope", r.scope},
+              {"instance", r.instance.to_string()},
+              {"address", r.address},
+              {"kind", r.kind},
+              {"providers", r.providers},
+              {"metadata", r.metadata},
+              {"services", to_json(r.services)},
+              {"regions", to_json(r.regions)}};
+  if (r.ttl > Nanos::zero()) out["ttl_ms"] = to_ms(r.ttl);
+  return out;
 }
 
 InstanceId read_instance(Fields& in) {
@@ -60,8 +67,27 @@ InstanceId read_instance(Fields& in) {
   return id.value_or(InstanceId{});
 }
 
+Labels read_labels(Fields& in, const char* key) {
+  Labels out;
+  const Json* labels = in.object(key);
+  if (labels == nullptr) return out;
+  for (const auto& [name, value] : labels->items()) {
+    if (const auto* text = value.get_ptr<const std::string*>()) {
+      out.emplace(name, *text);
+    } else {
+      in.problem(str("\"", in.where(), key, "\" has a value that is not a string"));
+    }
+  }
+  return out;
+}
+
 ServiceInfo read_service(Fields& in) {
   ServiceInfo out{in.text("name", true), in.text("kind", false), in.texts("methods")};
+  const std::string health = in.text("health", false);
+  const std::optional<Health> parsed = health.empty() ? Health::kServing : parse_health(health);
+  if (!parsed) in.problem(str("\"", in.where(), "health\" is not serving, draining or not_serving"));
+  out.health = parsed.value_or(Health::kNotServing);
+  out.labels = read_labels(in, "labels");
   return out;
 }
 
@@ -106,15 +132,8 @@ Registration read_registration(Fields& in) {
   out.address = in.text("address", true);
   out.kind = in.text("kind", false);
   out.providers = in.texts("providers");
-  if (const Json* metadata = in.object("metadata")) {
-    for (const auto& [key, value] : metadata->items()) {
-      if (const auto* text = value.get_ptr<const std::string*>()) {
-        out.metadata.emplace(key, *text);
-      } else {
-        in.problem("\"metadata\" has a value that is not a string");
-      }
-    }
-  }
+  out.metadata = read_labels(in, "metadata");
+  out.ttl = from_ms(in.integer("ttl_ms", false));
   out.services = read_list<ServiceInfo>(in, "services", false, read_service);
   out.regions = read_list<RegionInfo>(in, "regions", false, read_region);
   return out;
@@ -256,18 +275,35 @@ Result<ServicesRequest> decode_services(std::string_view body, bool replace) {
 }
 
 std::string encode(const Lease& lease) {
-  return dump({{"incarnation", lease.incarnation},
-               {"server_epoch", lease.server_epoch},
-               {"revision", lease.revision},
-               {"ttl_ms", to_ms(lease.ttl)},
-               {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}});
+  Json out = {{"incarnation", lease.incarnation},
+              {"server_epoch", lease.server_epoch},
+              {"revision", lease.revision},
+              {"ttl_ms", to_ms(lease.ttl)},
+              {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}};
+  if (!lease.links.empty()) out["links"] = lease.links;
+  return dump(out);
 }
 Result<Lease> decode_lease(std::string_view body) {
   return decode<Lease>(body, Mode::kLenient, [](Fields& in) {
-    return Lease{in.integer("incarnation", true), in.integer("server_epoch", true),
-                 in.integer("revision", true), from_ms(in.integer("ttl_ms", true)),
-                 from_ms(in.integer("heartbeat_interval_ms", true))};
+    return Lease{in.integer("incarnation", true),
+                 in.integer("server_epoch", true),
+                 in.integer("revision", true),
+                 from_ms(in.integer("ttl_ms", true)),
+                 from_ms(in.integer("heartbeat_interval_ms", true)),
+                 in.texts("links")};
   });
+}
+
+std::string encode_targets(const std::vector<std::string>& targets) { return dump({{"targets", targets}}); }
+Result<std::vector<std::string>> decode_targets(std::string_view body) {
+  return decode<std::vector<std::string>>(body, Mode::kStrict, [](Fields& in) {
+    in.array("targets", true);
+    return in.texts("targets");
+  });
+}
+Result<std::vector<std::string>> decode_links(std::string_view body) {
+  return decode<std::vector<std::string>>(body, Mode::kLenient,
+                                          [](Fields& in) { return in.texts("targets"); });
 }
 
 std::string encode(const Changes& changes) {

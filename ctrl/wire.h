@@ -58,6 +58,21 @@ std::string encode(const RegionEntry& entry);
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
 Result<ServerStatus> decode_status(std::string_view body);
 
+// {"targets": [names]}: who a peer should be connected to.
+std::string encode_targets(const std::vector<std::string>& targets);
+Result<std::vector<std::string>> decode_targets(std::string_view body);  // a request
+Result<std::vector<std::string>> decode_links(std::string_view body);    // a reply
+
+std::string encode(const TokenRequest& request);
+Result<TokenRequest> decode_token_request(std::string_view body);
+std::string encode(const TokenInfo& token);
+Result<TokenInfo> decode_token_info(std::string_view body);
+std::string encode(const std::vector<TokenInfo>& tokens);
+Result<std::vector<TokenInfo>> decode_tokens(std::string_view body);
+// With the hash: what stores keep.
+std::string encode_record(const TokenRecord& token);
+Result<TokenRecord> decode_token(std::string_view record);
+
 // A page of a list: "<list>": [items], and "next", the name to go on after, when there is more.
 struct PageHead {
   std::uint64_t server_epoch = 0;

@@ -68,6 +68,7 @@ find_missing() {
   need_package libcli11-dev
   need_package libexpected-dev
   need_package libssl-dev
+  need_package libsqlite3-dev
   need_package libxxhash-dev
   need_package libibverbs-dev
   # venv and headers for the python3 that is first in PATH: a Python of one's own brings both.

@@ -18,8 +18,8 @@ class Registry {
     ctrl::ServerOptions options;
     options.port = port_;
     options.threads = 8;
-    options.api.registry.ttl = ttl_;
-    options.api.registry.epoch = ctrl::wall_clock_epoch();
+    options.registry.ttl = ttl_;
+    options.registry.epoch = ctrl::wall_clock_epoch();
     REQUIRE(eventually([&] {
       auto bound = ctrl::Server::bind(options);
       if (bound) server_ = std::move(*bound);
@@ -27,7 +27,7 @@ class Registry {
     }));
     port_ = server_->port();
     url_ = server_->url();
-    server_->start();
+    REQUIRE(server_->start().ok());
   }
   void stop() { server_.reset(); }
   const std::string& url() const { return url_; }

@@ -365,7 +365,7 @@ class Registry {
     auto bound = slime::ctrl::Server::bind(options);
     REQUIRE_MESSAGE(bound.has_value(), bound.status().to_string());
     server_ = *std::move(bound);
-    server_->start();
+    REQUIRE(server_->start().ok());
   }
   [[nodiscard]] std::string url() const { return server_->url(); }
 

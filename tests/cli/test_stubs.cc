@@ -95,7 +95,7 @@ class Served {
     auto bound = ctrl::Server::bind(registry);
     REQUIRE_MESSAGE(bound.has_value(), bound.status().to_string());
     registry_ = std::move(*bound);
-    registry_->start();
+    REQUIRE(registry_->start().ok());
     PeerAgentOptions options;
     options.name = "served";
     options.provider = test::provider();

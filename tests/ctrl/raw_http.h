@@ -106,7 +106,7 @@ struct HttpServer {
     Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options));
     REQUIRE_MESSAGE(bound, bound.status().to_string());
     server = std::move(*bound);
-    server->start();
+    REQUIRE(server->start().ok());
   }
   // Sends the text on a connection of its own; the whole answer.
   [[nodiscard]] std::string exchange(const std::string& request) const {

@@ -21,10 +21,11 @@ constexpr const char* kBody =
 class Fixture {
  public:
   explicit Fixture(ApiOptions options = {})
-      : api(options, clock, [this](const std::string&, const InstanceId&) {
-          ++probes;
-          return probe_answer.load();
-        }) {}
+      : api(options, std::make_unique<MemoryEngine>(RegistryOptions{}, clock), clock,
+            [this](const std::string&, const InstanceId&) {
+              ++probes;
+              return probe_answer.load();
+            }) {}
 
   // As the server asks first: the answer may be to park it.
   ApiReply ask(std::string_view target) {
@@ -267,6 +268,78 @@ TEST_CASE("lists come in pages and filtered") {
   REQUIRE(wire::decode_region_page(f.get("/v1/regions?peer=p3&name=kv").body, regions));
   REQUIRE(regions.size() == 1);
   CHECK(regions[0].region == RegionInfo{"kv", 100, RegionRights::kReadWrite});
+}
+
+TEST_CASE("lists are filtered by labels and health") {
+  Fixture f;
+  for (std::uint8_t i = 0; i < 4; ++i) {
+    Registration r = registration(str("p", int{i}), static_cast<std::uint8_t>(i + 1));
+    r.metadata = {{"rack", i < 2 ? "a" : "b"}, {"gpu", i % 2 == 0 ? "h200" : "h100"}};
+    r.services = {{"m", "model", {}, i == 3 ? Health::kDraining : Health::kServing, {{"model", "m-7b"}}}};
+    REQUIRE(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 200);
+  }
+  const auto peers = [&](const char* labels) {
+    std::vector<PeerInfo> out;
+    REQUIRE(wire::decode_peer_page(f.get(str("/v1/peers?labels=", labels)).body, out));
+    return out.size();
+  };
+  CHECK(peers("rack%3Da") == 2);
+  CHECK(peers("rack=a,gpu=h200") == 1);
+  CHECK(peers("rack=c") == 0);
+  CHECK(peers("other=a") == 0);
+  for (const char* wrong : {"rack", "=a", "rack=a,,gpu=h200"})
+    CHECK(f.get(str("/v1/peers?labels=", wrong)).status == 400);
+  const auto services = [&](const char* filter) {
+    std::vector<ServiceEntry> out;
+    REQUIRE(wire::decode_service_page(f.get(str("/v1/services?", filter)).body, out));
+    return out.size();
+  };
+  CHECK(services("labels=model=m-7b") == 4);
+  CHECK(services("health=serving") == 3);
+  CHECK(services("health=draining&labels=model=m-7b") == 1);
+  CHECK(f.get("/v1/services?health=fine").status == 400);
+}
+
+TEST_CASE("a peer learns which links it should have when it registers, and of changes as events") {
+  Fixture f;
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["b","c"]})").status == 200);
+  const Result<Lease> lease = wire::decode_lease(f.enroll("a", 1).body);
+  REQUIRE(lease);
+  CHECK(lease->links == std::vector<std::string>{"b", "c"});
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["b","c"]})").status == 200);  // no change, no event
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":["d"]})").status == 200);
+  const std::string body = str("{\"incarnation\":", lease->incarnation, ",\"since\":", lease->revision, "}");
+  const Result<Changes> changes = wire::decode_changes(f.post("/v1/peers/a/heartbeat", body).body);
+  REQUIRE(changes->events.size() == 1);
+  CHECK(changes->events[0].kind == EventKind::kLinks);
+  CHECK(changes->events[0].name == "a");
+  CHECK(*wire::decode_links(f.get("/v1/peers/a/links").body) == std::vector<std::string>{"d"});
+  CHECK(f.put("/v1/peers/a/links", R"({"targets":[]})").status == 200);
+  CHECK(wire::decode_links(f.get("/v1/peers/a/links").body)->empty());
+  for (const char* wrong : {R"({"targets":["a"]})", R"({"targets":["b","b"]})", R"({"targets":"b"})", "{}"})
+    CHECK(f.put("/v1/peers/a/links", wrong).status == 400);
+}
+
+TEST_CASE("a peer may ask for a lease of its own length") {
+  Fixture f;
+  Registration r = registration("slow", 1);
+  r.ttl = 60s;
+  const ApiReply reply = f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false}));
+  const Result<Lease> lease = wire::decode_lease(reply.body);
+  REQUIRE(lease);
+  CHECK(lease->ttl == 60s);
+  CHECK(lease->heartbeat_interval == 20s);
+  f.enroll("usual", 2);
+  f.clock.advance(59s);
+  CHECK(f.get("/v1/peers/usual").status == 404);
+  CHECK(f.get("/v1/peers/slow").status == 200);
+  CHECK(f.post("/v1/peers/slow/heartbeat", str("{\"incarnation\":", lease->incarnation, "}")).status == 200);
+  f.clock.advance(59s);
+  CHECK(f.get("/v1/peers/slow").status == 200);
+  f.clock.advance(1s);
+  CHECK(f.get("/v1/peers/slow").status == 404);
+  r.ttl = 50ms;
+  CHECK(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 400);
 }
 
 TEST_CASE("a watch returns at once when there is news, and empty after its wait") {

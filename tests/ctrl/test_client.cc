@@ -26,11 +26,11 @@ struct Fixture {
     options.port = 0;
     options.threads = 8;
     options.limits.parked = watchers;
-    options.api.registry.epoch = epoch;
+    options.registry.epoch = epoch;
     Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options), clock);
     REQUIRE(bound);
     server = std::move(*bound);
-    server->start();
+    REQUIRE(server->start().ok());
     client = make_client(server->url());
   }
   // True once the server has that many watches.

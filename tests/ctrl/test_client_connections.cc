@@ -103,7 +103,7 @@ TEST_CASE("a request whose new connection breaks is not sent again") {
 std::unique_ptr<HttpServer> server_at(std::uint64_t epoch, std::uint16_t port = 0) {
   ServerOptions options = test::small_server();
   options.port = port;
-  options.api.registry.epoch = epoch;
+  options.registry.epoch = epoch;
   return std::make_unique<HttpServer>(options);
 }
 std::uint64_t epoch_of(Client& client) {

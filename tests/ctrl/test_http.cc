@@ -183,10 +183,18 @@ TEST_CASE("others can reach it only when that was said") {
   ServerOptions options;
   options.host = "0.0.0.0";
   options.port = 0;
-  CHECK(options.validate().code() == Code::kPermissionDenied);
-  CHECK(has(options.validate().text(), "--insecure"));
+  const auto start = [&] {
+    Result<std::unique_ptr<Server>> bound = Server::bind(options);
+    REQUIRE(bound);
+    return (*bound)->start();
+  };
+  CHECK(start().code() == Code::kPermissionDenied);
+  CHECK(has(start().text(), "--insecure"));
   options.insecure = true;
-  CHECK(options.validate().ok());
+  CHECK(start().ok());
+  options.insecure = false;
+  options.api.admin_token = make_token(Role::kAdmin, "*", "", 0, 0).record;
+  CHECK(start().ok());
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) CHECK(is_loopback(host));
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", "128.0.0.1"})
     CHECK_FALSE(is_loopback(host));

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -155,6 +156,50 @@ TEST_CASE("wrong usage is 2, a host that others reach is 1, help is 0") {
   const Output open = f.run({"start", "--host", "0.0.0.0", "--port", "0", "--json"});
   CHECK(open.exit_status == 1);
   CHECK(open.json.at("code") == "permission_denied");
+}
+
+TEST_CASE("the first token is made in the store, further ones by asking, and a revoked one is refused") {
+  Fixture f;
+  const std::string store = "sqlite:" + f.folder.file("tokens.db");
+  const Output first =
+      f.run({"token", "create", "--store", store, "--role", "admin", "--scope", "*", "--json"});
+  REQUIRE(first.exit_status == 0);
+  const std::string admin = f.folder.file("admin");
+  const auto keep = [](const std::string& path, const Json& token) {
+    std::ofstream(path) << token.at("token").get<std::string>() << "\n";
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  };
+  keep(admin, first.json);
+  auto [server, port] = f.serve({"--store", store});
+  const std::string url = "http://127.0.0.1:" + port;
+  const auto ask = [&](std::vector<std::string> arguments, const std::string& file) {
+    arguments.insert(arguments.begin(), "token");
+    for (const std::string& more : {std::string("--ctrl"), url, std::string("--json")})
+      arguments.push_back(more);
+    if (!file.empty()) arguments.insert(arguments.end(), {"--token-file", file});
+    return f.run(std::move(arguments));
+  };
+  CHECK(ask({"list"}, "").json.at("code") == "unauthenticated");
+  const Output made = ask({"create", "--role", "read", "--note", "for the page", "--days", "1"}, admin);
+  REQUIRE(made.exit_status == 0);
+  CHECK(made.json.at("expires_unix_s") == made.json.at("created_unix_s").get<std::uint64_t>() + 86400);
+  const std::string reader = f.folder.file("reader");
+  keep(reader, made.json);
+  CHECK(ask({"list"}, reader).json.at("code") == "permission_denied");
+  CHECK(ask({"list"}, admin).json.at("tokens").size() == 2);
+  CHECK(ask({"revoke", made.json.at("id").get<std::string>()}, admin).exit_status == 0);
+  CHECK(ask({"list"}, reader).json.at("code") == "unauthenticated");
+  REQUIRE(::chmod(admin.c_str(), 0644) == 0);
+  CHECK(ask({"list"}, admin).json.at("message").get<std::string>().find("chmod 600") != std::string::npos);
+}
+
+TEST_CASE("the registry is in a file of the state directory unless the port is anybody's") {
+  Fixture f;
+  const Output started = f.start();
+  CHECK_FALSE(std::filesystem::exists(f.dir + "/nanoctrl-" + f.port() + ".db"));
+  REQUIRE(f.run({"stop", "--port", f.port(), "--json"}).exit_status == 0);
+  REQUIRE(f.run({"start", "--port", f.port(), "--wait", "60", "--json"}).exit_status == 0);
+  CHECK(std::filesystem::exists(f.dir + "/nanoctrl-" + f.port() + ".db"));
 }
 
 TEST_CASE("a runtime directory that others may write is refused") {

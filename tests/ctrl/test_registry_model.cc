@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "base/random.h"
+#include "base/str.h"
 #include "ctrl/registry.h"
+#include "ctrl/store/records.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl {
@@ -155,6 +157,83 @@ TEST_CASE("random commands at random times do what the plain model does") {
     CAPTURE(base_seed + i);
     Run run(base_seed + i);
     for (int step = 0; step < 400; ++step) run.step();
+  }
+}
+
+// The same random commands to two registries, of which one is made from its own records now and then.
+class Twins {
+ public:
+  explicit Twins(std::uint64_t seed) : rng_(seed) {}
+
+  void step() {
+    clock_.advance(std::chrono::milliseconds(rng_.below(1500)));
+    if (rng_.chance(1, 10)) restore();
+    const Command command = random_command();
+    const Outcome a = original_.apply(command, clock_.now());
+    const Outcome b = restored_.apply(command, clock_.now());
+    REQUIRE(a.status.to_string() == b.status.to_string());
+    REQUIRE(a.touched == b.touched);
+    REQUIRE(a.events.size() == b.events.size());
+    for (std::size_t i = 0; i < a.events.size(); ++i) REQUIRE(a.events[i].event == b.events[i].event);
+    REQUIRE(a.lease.incarnation == b.lease.incarnation);
+    REQUIRE(a.lease.revision == b.lease.revision);
+    if (a.status.ok() && std::holds_alternative<RegisterCommand>(command)) granted_ = a.lease.incarnation;
+    const std::vector<Record> records = encode_records(original_);
+    const std::vector<Record> twin = encode_records(restored_);
+    REQUIRE(records.size() == twin.size());
+    for (std::size_t i = 0; i < records.size(); ++i) REQUIRE(records[i].value == twin[i].value);
+  }
+
+ private:
+  void restore() {
+    // Registries know the time of their last command; what is left of leases is told from then.
+    original_.apply(TickCommand{}, clock_.now());
+    restored_.apply(TickCommand{}, clock_.now());
+    Result<RegistryState> state = decode_records(encode_records(restored_));
+    REQUIRE(state);
+    Result<Registry> made = Registry::restore(restored_.options(), std::move(*state), clock_.now());
+    REQUIRE(made);
+    restored_ = std::move(*made);
+  }
+  Command random_command() {
+    Registration peer = registration(std::string(1, static_cast<char>('a' + rng_.below(4))),
+                                     static_cast<std::uint8_t>(1 + rng_.below(2)));
+    peer.scope = rng_.chance(1, 2) ? "one" : str("scope-", rng_.below(5));
+    switch (rng_.below(7)) {
+      case 6:
+        return SetLinksCommand{
+            peer.scope, peer.name,
+            rng_.chance(1, 2) ? std::vector<std::string>{"x", "y"} : std::vector<std::string>{}};
+      case 0:
+        return HeartbeatCommand{peer.scope, peer.name, granted_};
+      case 1:
+        return DeregisterCommand{peer.scope, peer.name, granted_};
+      case 2:
+        return UpdateServicesCommand{peer.scope, peer.name, granted_, false, {{"calc", "math", {"add"}}}, {}};
+      case 3:
+        return rng_.chance(1, 8) ? Command(RestartCommand{500 + rng_.below(100'000)})
+                                 : Command(TickCommand{});
+      default:
+        return RegisterCommand{std::move(peer), rng_.chance(1, 4) ? granted_ : 0};
+    }
+  }
+
+  static constexpr RegistryOptions kOptions{.ttl = kTtl, .epoch = 500, .scopes_max = 3};
+  Rng rng_;
+  ManualClock clock_;
+  Registry original_{kOptions};
+  Registry restored_{kOptions};
+  std::uint64_t granted_ = 500;
+};
+
+TEST_CASE("a registry that is made from its records goes on as the one that they are of") {
+  std::uint64_t base_seed = 0;
+  random_bytes(std::as_writable_bytes(std::span(&base_seed, 1)));
+  MESSAGE("base seed ", base_seed);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    CAPTURE(base_seed + i);
+    Twins twins(base_seed + i);
+    for (int step = 0; step < 400; ++step) twins.step();
   }
 }
 

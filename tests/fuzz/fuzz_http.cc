@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 
 #include "ctrl/api.h"
@@ -31,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const ManualClock kClock;
   ctrl::ApiOptions options;
   options.watch_wait_max = Nanos::zero();
-  ctrl::Api api(options, kClock,
+  ctrl::Api api(options, std::make_unique<ctrl::MemoryEngine>(ctrl::RegistryOptions{}, kClock), kClock,
                 [](const std::string&, const InstanceId&) { return ctrl::ProbeResult::kSilent; });
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   while (true) {

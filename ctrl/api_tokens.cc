@@ -1,0 +1,82 @@
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "ctrl/api_query.h"
+
+// /v1/tokens: who may do what.
+namespace slime::ctrl {
+namespace {
+
+TokenInfo to_info(const TokenRecord& token) {
+  return {token.id, token.role, token.scope, token.note, token.created_unix_s, token.expires_unix_s, {}};
+}
+
+}  // namespace
+
+std::uint64_t unix_time_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+ApiReply Api::route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
+  const std::string_view method = request.method;
+  if (path.size() == 2) {
+    if (method == "POST") return create_token(query, request.body);
+    return method == "GET" || method == "HEAD" ? list_tokens(query) : wrong_method(method, "GET, POST");
+  }
+  if (path.size() != 3) return no_route();
+  return method == "DELETE" ? revoke_token(query, path[2]) : wrong_method(method, "DELETE");
+}
+
+ApiReply Api::create_token(Query& query, std::string_view body) {
+  Result<TokenRequest> request = wire::decode_token_request(body);
+  if (!request) return reply_error(request.error());
+  query.permit(Role::kAdmin, request->scope);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  const NewToken token = make_token(request->role, request->scope, std::move(request->note),
+                                    options_.unix_time_s(), request->expires_in_s);
+  Outcome out = engine_->submit(PutTokenCommand{token.record, !admin_.empty()});
+  if (!out.status.ok()) return reply_error(std::move(out.status));
+  SLIME_LOG(LogLevel::kInfo, "audit", "token ", token.record.id, " of role ", role_name(token.record.role),
+            " for scope ", token.record.scope, " was made by ",
+            query.principal().token_id.empty() ? "nobody in particular" : query.principal().token_id);
+  TokenInfo info = to_info(token.record);
+  info.token = token.text;
+  return reply_ok(wire::encode(info));
+}
+
+ApiReply Api::list_tokens(Query& query) {
+  const Principal& who = query.principal();
+  query.permit(Role::kAdmin, who.scope);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  std::vector<TokenInfo> tokens;
+  engine_->look([&](const Registry& registry) {
+    for (const auto& [id, token] : registry.tokens()) {
+      if (who.everywhere() || token.scope == who.scope) tokens.push_back(to_info(token));
+    }
+  });
+  return reply_ok(wire::encode(tokens));
+}
+
+ApiReply Api::revoke_token(Query& query, const std::string& id) {
+  // One of another scope is as unknown to a scope's administrator as one that never was.
+  const Principal& who = query.principal();
+  query.permit(Role::kAdmin, who.scope);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  const bool visible = engine_->look([&](const Registry& registry) {
+    const auto it = registry.tokens().find(id);
+    return it != registry.tokens().end() && (who.everywhere() || it->second.scope == who.scope);
+  });
+  if (!visible)
+    return reply_error(
+        Status(Code::kNotFound, str("there is no token '", id.substr(0, limits::kNameBytes), "'")),
+        "nanoctrl token list shows them");
+  Outcome out = engine_->submit(RevokeTokenCommand{id, !admin_.empty()});
+  if (!out.status.ok()) return reply_error(std::move(out.status));
+  SLIME_LOG(LogLevel::kInfo, "audit", "token ", id, " was revoked by ",
+            who.token_id.empty() ? "nobody in particular" : who.token_id);
+  return reply_ok("{}");
+}
+
+}  // namespace slime::ctrl

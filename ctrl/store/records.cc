@@ -1,0 +1,121 @@
+#include "ctrl/store/records.h"
+
+#include <array>
+#include <utility>
+
+#include "base/str.h"
+#include "ctrl/json_fields.h"
+#include "ctrl/wire.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::array<std::string_view, 5> kTableNames = {"registry", "scope", "peer", "token", "links"};
+
+std::string encode_counters(const RegistryState& state) {
+  return dump({{"epoch", state.epoch},
+               {"last_incarnation", state.last_incarnation},
+               {"revision_floor", state.revision_floor}});
+}
+std::string encode_scope(std::uint64_t revision) { return dump({{"revision", revision}}); }
+
+std::string describe(const RecordKey& key) {
+  return str("record ", table_name(key.table), " '", key.scope, "' '", key.name, "'");
+}
+
+Status decode_counters(const Json& json, RegistryState& state) {
+  Fields in(json, Fields::Mode::kLenient);
+  state.epoch = in.integer("epoch", true);
+  state.last_incarnation = in.integer("last_incarnation", true);
+  state.revision_floor = in.integer("revision_floor", true);
+  return in.finish();
+}
+
+Status decode_record(const Record& record, RegistryState& state) {
+  if (record.key.table == Table::kPeer) {
+    Result<PeerInfo> peer = wire::decode_peer(record.value);
+    if (!peer) return peer.error();
+    if (peer->scope != record.key.scope || peer->name != record.key.name)
+      return {Code::kCorrupt, "the key is another peer's"};
+    state.peers.push_back(std::move(*peer));
+    return {};
+  }
+  if (record.key.table == Table::kToken) {
+    Result<TokenRecord> token = wire::decode_token(record.value);
+    if (!token) return token.error();
+    if (token->id != record.key.name) return {Code::kCorrupt, "the key is another token's"};
+    state.tokens[token->id] = std::move(*token);
+    return {};
+  }
+  const Result<Json> json = parse_json(record.value, Code::kCorrupt, "the record");
+  if (!json) return json.error();
+  if (record.key.table == Table::kRegistry) return decode_counters(*json, state);
+  Fields in(*json, Fields::Mode::kLenient);
+  if (record.key.table == Table::kLinks) {
+    state.links.push_back({record.key.scope, record.key.name, in.texts("targets")});
+    return in.finish();
+  }
+  SLIME_TRY(check_name("scope", record.key.scope));
+  state.revisions[record.key.scope] = in.integer("revision", true);
+  return in.finish();
+}
+
+}  // namespace
+
+std::string_view table_name(Table table) { return kTableNames.at(static_cast<std::size_t>(table)); }
+
+std::optional<Table> parse_table(std::string_view name) {
+  for (std::size_t i = 0; i < kTableNames.size(); ++i) {
+    if (kTableNames[i] == name) return static_cast<Table>(i);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key) {
+  switch (key.table) {
+    case Table::kRegistry:
+      return encode_counters(registry.counters());
+    case Table::kScope:
+      if (!registry.has_scope(key.scope)) return std::nullopt;
+      return encode_scope(registry.revision(key.scope));
+    case Table::kPeer:
+      if (const std::optional<PeerInfo> peer = registry.find(key.scope, key.name)) return wire::encode(*peer);
+      return std::nullopt;
+    case Table::kToken:
+      if (const auto it = registry.tokens().find(key.name); it != registry.tokens().end())
+        return wire::encode_record(it->second);
+      return std::nullopt;
+    case Table::kLinks:
+      if (const auto* targets = registry.links(key.scope, key.name)) return wire::encode_targets(*targets);
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<Record> encode_records(const Registry& registry) {
+  const RegistryState state = registry.state();
+  std::vector<Record> out;
+  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size());
+  out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});
+  for (const auto& [scope, revision] : state.revisions)
+    out.push_back({{Table::kScope, scope, {}}, encode_scope(revision)});
+  for (const PeerInfo& peer : state.peers)
+    out.push_back({{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)});
+  for (const auto& [id, token] : state.tokens)
+    out.push_back({{Table::kToken, {}, id}, wire::encode_record(token)});
+  for (const RegistryState::Links& links : state.links)
+    out.push_back({{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)});
+  return out;
+}
+
+Result<RegistryState> decode_records(const std::vector<Record>& records) {
+  RegistryState state;
+  for (const Record& record : records) {
+    if (Status status = decode_record(record, state); !status.ok())
+      return Status(Code::kCorrupt, str(describe(record.key), ": ", status.text()));
+  }
+  if (state.epoch == 0) return Status(Code::kCorrupt, "the registry's counters are not there");
+  return state;
+}
+
+}  // namespace slime::ctrl

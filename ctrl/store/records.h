@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ctrl/registry.h"
+
+// A registry as records, each a key and a JSON text: what stores keep and what a backup holds. Whoever reads
+// them may be a later version, so decoding ignores fields that it does not know.
+namespace slime::ctrl {
+
+struct Record {
+  RecordKey key;
+  std::string value;
+};
+
+// As it is now; nothing when the record is gone.
+std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key);
+std::vector<Record> encode_records(const Registry& registry);
+// kCorrupt with the record at fault.
+Result<RegistryState> decode_records(const std::vector<Record>& records);
+
+std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links"
+std::optional<Table> parse_table(std::string_view name);
+
+}  // namespace slime::ctrl

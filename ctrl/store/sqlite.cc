@@ -1,0 +1,108 @@
+#include "ctrl/store/sqlite.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/str.h"
+
+namespace slime::ctrl::sqlite {
+namespace {
+
+Code code_for(int result) {
+  switch (result & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return Code::kCorrupt;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+      return Code::kPermissionDenied;
+    case SQLITE_MISUSE:
+    case SQLITE_ERROR:
+      return Code::kInternal;
+    default:
+      return Code::kUnavailable;  // locked, full, no such folder, an I/O error
+  }
+}
+
+Status error_of(sqlite3* connection, int result) {
+  return {code_for(result), connection == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(connection)};
+}
+
+}  // namespace
+
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
+void Connection::Close::operator()(sqlite3* connection) const noexcept { sqlite3_close_v2(connection); }
+
+void Statement::bind(int parameter, std::string_view text) {
+  const int result = sqlite3_bind_text64(statement_.get(), parameter, text.data(), text.size(),
+                                         SQLITE_TRANSIENT, SQLITE_UTF8);
+  SLIME_CHECK(result == SQLITE_OK || result == SQLITE_NOMEM || result == SQLITE_TOOBIG);
+}
+
+Result<bool> Statement::step() {
+  const int result = sqlite3_step(statement_.get());
+  if (result == SQLITE_ROW) return true;
+  sqlite3* connection = sqlite3_db_handle(statement_.get());
+  Status status = result == SQLITE_DONE ? Status() : error_of(connection, result);
+  sqlite3_reset(statement_.get());
+  if (!status.ok()) return status;
+  return false;
+}
+
+std::string Statement::text(int column) const {
+  const auto* bytes = sqlite3_column_text(statement_.get(), column);
+  const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column));
+  return bytes == nullptr ? std::string() : std::string(reinterpret_cast<const char*>(bytes), size);
+}
+
+std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+
+Result<Connection> Connection::open(const std::string& path) {
+  // SQLite gives its other files the mode of this one.
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return from_errno(path, errno);
+  ::close(fd);
+  sqlite3* raw = nullptr;
+  const int result = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE, nullptr);
+  Connection out(raw);
+  if (result != SQLITE_OK) return error_of(raw, result).with_context(path);
+  sqlite3_extended_result_codes(raw, 1);
+  return out;
+}
+
+Result<Statement> Connection::prepare(std::string_view sql) {
+  sqlite3_stmt* raw = nullptr;
+  const int result = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
+                                        SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
+  if (result != SQLITE_OK) return error_of(connection_.get(), result);
+  return Statement(raw);
+}
+
+Status Connection::run(const char* sql) {
+  const int result = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
+  return result == SQLITE_OK ? Status() : error_of(connection_.get(), result);
+}
+
+Result<std::int64_t> Connection::integer(std::string_view sql) {
+  Result<Statement> statement = prepare(sql);
+  if (!statement) return statement.error();
+  const Result<bool> row = statement->step();
+  if (!row) return row.error();
+  return *row ? statement->integer(0) : 0;
+}
+
+Result<std::string> Connection::text(std::string_view sql) {
+  Result<Statement> statement = prepare(sql);
+  if (!statement) return statement.error();
+  const Result<bool> row = statement->step();
+  if (!row) return row.error();
+  return *row ? statement->text(0) : std::string();
+}
+
+}  // namespace slime::ctrl::sqlite

@@ -1,0 +1,228 @@
+#include "ctrl/store/sqlite_engine.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::ctrl {
+namespace {
+
+constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
+constexpr std::int64_t kSchemaVersion = 1;
+// Peers in one transaction: their records are made under the lock, which heartbeats want.
+constexpr std::size_t kPeersPerTransaction = 256;
+constexpr Nanos kRetry = std::chrono::milliseconds(500);
+
+constexpr const char* kSchema =
+    "CREATE TABLE records (kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
+    " PRIMARY KEY (kind, scope, name)) WITHOUT ROWID;";
+
+Status locked_hint(Status status) {
+  if (status.code() != Code::kUnavailable) return status;
+  return {status.code(), str(status.text(),
+                             "; does another nanoctrl run on this file? Its `backup` and `token` "
+                             "commands work while it runs")};
+}
+
+Status make_schema(sqlite::Connection& connection) {
+  SLIME_TRY(connection.run("BEGIN IMMEDIATE"));
+  SLIME_TRY(connection.run(kSchema));
+  SLIME_TRY(connection.run(str("PRAGMA application_id=", kApplicationId).c_str()));
+  SLIME_TRY(connection.run(str("PRAGMA user_version=", kSchemaVersion).c_str()));
+  return connection.run("COMMIT");
+}
+
+// Ours, of this version, and whole.
+Status check_schema(sqlite::Connection& connection) {
+  const Result<std::int64_t> tables = connection.integer("SELECT count(*) FROM sqlite_master");
+  if (!tables) return tables.error();
+  const Result<std::int64_t> application = connection.integer("PRAGMA application_id");
+  if (!application) return application.error();
+  const Result<std::int64_t> version = connection.integer("PRAGMA user_version");
+  if (!version) return version.error();
+  if (*tables == 0 && *application == 0 && *version == 0) return make_schema(connection);
+  if (*application != kApplicationId) return {Code::kCorrupt, "it is another program's database"};
+  if (*version != kSchemaVersion)
+    return {Code::kCorrupt,
+            str("it has schema version ", *version, "; this nanoctrl knows ", kSchemaVersion)};
+  const Result<std::string> check = connection.text("PRAGMA integrity_check(1)");
+  if (!check) return check.error();
+  if (*check != "ok") return {Code::kCorrupt, *check};
+  return {};
+}
+
+Status prepare(sqlite::Connection& connection) {
+  // Exclusive: a second process is told at once, and there is no shared memory beside the file.
+  SLIME_TRY(connection.run("PRAGMA locking_mode=EXCLUSIVE"));
+  const Result<std::string> mode = connection.text("PRAGMA journal_mode=WAL");
+  if (!mode) return locked_hint(mode.error());
+  if (*mode != "wal") return {Code::kUnavailable, str("write-ahead logging is not possible there: ", *mode)};
+  SLIME_TRY(connection.run("PRAGMA synchronous=FULL"));
+  if (Status status = check_schema(connection); !status.ok()) return locked_hint(std::move(status));
+  return {};
+}
+
+Result<std::vector<Record>> read_records(sqlite::Connection& connection) {
+  std::vector<Record> out;
+  Result<sqlite::Statement> rows = connection.prepare("SELECT kind, scope, name, value FROM records");
+  if (!rows) return rows.error();
+  while (true) {
+    const Result<bool> row = rows->step();
+    if (!row) return row.error();
+    if (!*row) return out;
+    const std::optional<Table> table = parse_table(rows->text(0));
+    if (!table) return Status(Code::kCorrupt, str("records of kind '", rows->text(0), "' are unknown"));
+    out.push_back({{*table, rows->text(1), rows->text(2)}, rows->text(3)});
+  }
+}
+
+Result<Registry> read_registry(sqlite::Connection& connection, RegistryOptions options, TimePoint now) {
+  const Result<std::vector<Record>> records = read_records(connection);
+  if (!records) return records.error();
+  if (records->empty()) return Registry(options);
+  Result<RegistryState> state = decode_records(*records);
+  if (!state) return state.error();
+  return Registry::restore(options, std::move(*state), now);
+}
+
+Status with_advice(Status status, const std::string& path) {
+  const bool corrupt = status.code() == Code::kCorrupt;
+  std::string text = str("the store ", path, ": ", status.text());
+  if (corrupt) text.append("; restore a backup (nanoctrl restore), or move the file away and start empty");
+  return {status.code(), std::move(text)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> SqliteEngine::open(const std::string& path, RegistryOptions options,
+                                                   const Clock& clock) {
+  Result<sqlite::Connection> connection = sqlite::Connection::open(path);
+  if (!connection) return with_advice(connection.error(), path);
+  if (Status status = prepare(*connection); !status.ok()) return with_advice(std::move(status), path);
+  Result<Registry> registry = read_registry(*connection, options, clock.now());
+  if (!registry) return with_advice(registry.error(), path);
+  std::unique_ptr<SqliteEngine> out(
+      new SqliteEngine(std::move(*registry), clock, path, std::move(*connection)));
+  if (Status status = out->start(options.epoch); !status.ok()) return with_advice(std::move(status), path);
+  return std::unique_ptr<Engine>(std::move(out));
+}
+
+SqliteEngine::SqliteEngine(Registry registry, const Clock& clock, std::string path,
+                           sqlite::Connection connection)
+    : Engine(std::move(registry), clock), path_(std::move(path)), connection_(std::move(connection)) {}
+
+SqliteEngine::~SqliteEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (writer_.joinable()) writer_.join();
+}
+
+// The numbers of this start are kept before anybody is told one of them.
+Status SqliteEngine::start(std::uint64_t epoch) {
+  writer_ = std::thread([this] { run(); });
+  return submit(RestartCommand{epoch}).status;
+}
+
+std::string SqliteEngine::describe() const { return str("sqlite:", path_); }
+
+Status SqliteEngine::writable() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void SqliteEngine::note(const Outcome& out) {
+  if (out.touched.empty()) return;
+  dirty_.add(out.touched);
+  changed_.notify_one();
+}
+
+void SqliteEngine::expire() { note(apply(TickCommand{}, clock_.now())); }
+
+Outcome SqliteEngine::submit(const Command& command) {
+  const bool kept = !std::holds_alternative<HeartbeatCommand>(command);
+  std::unique_lock lock(mutex_);
+  if (kept && !failure_.ok()) {
+    expire();
+    Outcome refused;
+    refused.status = failure_;
+    return refused;
+  }
+  Outcome out = apply(command, clock_.now());
+  note(out);
+  if (!kept || !out.status.ok()) return out;
+  // Also when this command changed nothing: what it found may still be on its way to the file.
+  const std::uint64_t change = dirty_.last_change();
+  written_.wait(lock, [&] { return kept_ >= change || failed_ >= change; });
+  if (kept_ < change) out.status = Status(failure_).with_maybe_executed(true);
+  return out;
+}
+
+void SqliteEngine::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (failure_.ok()) {
+      changed_.wait(lock, [this] { return stopping_ || !dirty_.empty(); });
+    } else {
+      changed_.wait_for(lock, kRetry, [this] { return stopping_; });
+    }
+    if (dirty_.empty() || (stopping_ && !failure_.ok())) return;
+    const std::vector<DirtyRecords::Entry> entries = dirty_.take(kPeersPerTransaction);
+    std::vector<std::optional<std::string>> values;
+    values.reserve(entries.size());
+    for (const DirtyRecords::Entry& entry : entries) values.push_back(encode_record(registry_, entry.key));
+    const std::uint64_t taken = dirty_.taken();
+    lock.unlock();
+    Status status = write(entries, values);
+    lock.lock();
+    if (status.ok()) {
+      if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
+      kept_ = taken;
+    } else {
+      if (failure_.ok())
+        SLIME_LOG(LogLevel::kError, "nanoctrl", describe(), " cannot be written: ", status.to_string(),
+                  "; changes are refused until it can");
+      dirty_.give_back(entries);
+      failed_ = taken;
+    }
+    failure_ = std::move(status);
+    written_.notify_all();
+  }
+}
+
+Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,
+                           const std::vector<std::optional<std::string>>& values) {
+  Status status = write_rows(entries, values);
+  if (status.ok()) return status;
+  // Where SQLite has ended the transaction by itself this fails, and that is all.
+  static_cast<void>(connection_.run("ROLLBACK"));
+  return {Code::kUnavailable, str("the store ", path_, ": ", status.text())};
+}
+
+Status SqliteEngine::write_rows(const std::vector<DirtyRecords::Entry>& entries,
+                                const std::vector<std::optional<std::string>>& values) {
+  Result<sqlite::Statement> put = connection_.prepare(
+      "INSERT INTO records VALUES (?1, ?2, ?3, ?4)"
+      " ON CONFLICT (kind, scope, name) DO UPDATE SET value = excluded.value");
+  if (!put) return put.error();
+  Result<sqlite::Statement> remove =
+      connection_.prepare("DELETE FROM records WHERE kind = ?1 AND scope = ?2 AND name = ?3");
+  if (!remove) return remove.error();
+  SLIME_TRY(connection_.run("BEGIN IMMEDIATE"));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    sqlite::Statement& statement = values[i] ? *put : *remove;
+    const RecordKey& key = entries[i].key;
+    statement.bind(1, table_name(key.table));
+    statement.bind(2, key.scope);
+    statement.bind(3, key.name);
+    if (values[i]) statement.bind(4, *values[i]);
+    if (const Result<bool> stepped = statement.step(); !stepped) return stepped.error();
+  }
+  return connection_.run("COMMIT");
+}
+
+}  // namespace slime::ctrl

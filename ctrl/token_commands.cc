@@ -1,0 +1,158 @@
+#include "ctrl/token_commands.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/program.h"
+#include "base/str.h"
+#include "ctrl/auth.h"
+#include "ctrl/client.h"
+#include "ctrl/server.h"
+#include "ctrl/store/engine.h"
+#include "ctrl/token_file.h"
+
+namespace slime::ctrl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRoles = "read: look; join: be a peer; admin: make tokens, too";
+
+std::string date(std::uint64_t unix_s) {
+  if (unix_s == 0) return "-";
+  const auto time = static_cast<std::time_t>(unix_s);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&time, &parts) == nullptr) return std::to_string(unix_s);
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%MZ", &parts);
+  return text.data();
+}
+
+Json to_json(const TokenInfo& token) {
+  Json out = {{"id", token.id},
+              {"role", role_name(token.role)},
+              {"scope", token.scope},
+              {"note", token.note},
+              {"created_unix_s", token.created_unix_s},
+              {"expires_unix_s", token.expires_unix_s}};
+  if (!token.token.empty()) out["token"] = token.token;
+  return out;
+}
+
+std::string line(const TokenInfo& token) {
+  return str(token.id, "  ", role_name(token.role), "  ", token.scope, "  made ", date(token.created_unix_s),
+             "  ends ", date(token.expires_unix_s), token.note.empty() ? "" : "  ", token.note);
+}
+
+int fail(bool json, const Status& status) { return daemon::fail<Json>(json, "nanoctrl token", status); }
+
+}  // namespace
+
+TokenCommands::TokenCommands(CLI::App& app)
+    : command_(app.add_subcommand("token", "make, list and revoke tokens")),
+      new_(command_->add_subcommand("new",
+                                    "print a token that no nanoctrl knows yet, for --admin-token-file")),
+      create_(command_->add_subcommand("create", "make a token and print it, this once")),
+      list_(command_->add_subcommand("list", "who has one")),
+      revoke_(command_->add_subcommand("revoke", "from now on its bearer is refused")) {
+  command_->require_subcommand(1);
+  create_->add_option("--role", role_, kRoles)
+      ->capture_default_str()
+      ->check(CLI::IsMember({"read", "join", "admin"}));
+  create_->add_option("--scope", scope_, "the scope that it is for; '*' for all")->capture_default_str();
+  create_->add_option("--note", note_, "whose it is, for people");
+  create_->add_option("--days", expires_days_, "after how many days it ends; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 36500.0));
+  create_->add_option("--store", store_,
+                      "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
+  revoke_->add_option("id", id_, "as list shows it")->required();
+  for (CLI::App* command : {create_, list_, revoke_}) add_where(*command);
+  for (CLI::App* command : {new_, create_, list_, revoke_})
+    command->add_flag("--json", json_, "print one JSON object");
+}
+
+void TokenCommands::add_where(CLI::App& command) {
+  command.add_option("--ctrl", url_, "the nanoctrl to ask")
+      ->envname("SLIME_CTRL_URL")
+      ->default_str(str("http://127.0.0.1:", limits::kDefaultPort));
+  command.add_option(
+      "--token-file", token_file_,
+      "a file with the token of an administrator; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+}
+
+int TokenCommands::run() {
+  if (new_->parsed()) return print_new();
+  if (!store_.empty()) return create_first();
+  if (url_.empty()) url_ = str("http://127.0.0.1:", limits::kDefaultPort);
+  Result<std::string> token = find_token(token_file_);
+  if (!token) return fail(json_, token.error());
+  token_ = std::move(*token);
+  if (create_->parsed()) return create();
+  return list_->parsed() ? list() : revoke();
+}
+
+int TokenCommands::print_new() {
+  const NewToken token = make_token(Role::kAdmin, "*", "", unix_time_s(), 0);
+  return daemon::say(json_, daemon::kExitOk, token.text, Json{{"token", token.text}});
+}
+
+int TokenCommands::create() {
+  ClientOptions options;
+  options.url = url_;
+  options.token = token_;
+  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+  if (!client) return fail(json_, client.error());
+  const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));
+  const Result<TokenInfo> made = (*client)->create_token({*parse_role(role_), scope_, note_, seconds});
+  if (!made) return fail(json_, made.error());
+  return daemon::say(json_, daemon::kExitOk, made->token, to_json(*made));
+}
+
+int TokenCommands::create_first() {
+  RegistryOptions options;
+  options.epoch = wall_clock_epoch();
+  const Result<std::unique_ptr<Engine>> engine = open_engine(store_, options, steady_clock());
+  if (!engine) return fail(json_, engine.error());
+  const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));
+  const NewToken token = make_token(*parse_role(role_), scope_, note_, unix_time_s(), seconds);
+  if (const Outcome out = (*engine)->submit(PutTokenCommand{token.record}); !out.status.ok())
+    return fail(json_, out.status);
+  const TokenRecord& kept = token.record;
+  return daemon::say(json_, daemon::kExitOk, token.text,
+                     to_json({kept.id, kept.role, kept.scope, kept.note, kept.created_unix_s,
+                              kept.expires_unix_s, token.text}));
+}
+
+int TokenCommands::list() {
+  ClientOptions options;
+  options.url = url_;
+  options.token = token_;
+  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+  if (!client) return fail(json_, client.error());
+  const Result<std::vector<TokenInfo>> tokens = (*client)->list_tokens();
+  if (!tokens) return fail(json_, tokens.error());
+  Json json = {{"tokens", Json::array()}};
+  std::string text = tokens->empty() ? "no tokens: everybody who reaches it may do everything" : "";
+  for (const TokenInfo& token : *tokens) {
+    json["tokens"].push_back(to_json(token));
+    text += str(text.empty() ? "" : "\n", line(token));
+  }
+  return daemon::say(json_, daemon::kExitOk, text, json);
+}
+
+int TokenCommands::revoke() {
+  ClientOptions options;
+  options.url = url_;
+  options.token = token_;
+  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+  if (!client) return fail(json_, client.error());
+  if (Status status = (*client)->revoke_token(id_); !status.ok()) return fail(json_, status);
+  return daemon::say(json_, daemon::kExitOk, str("token ", id_, " is revoked"), Json{{"revoked", id_}});
+}
+
+}  // namespace slime::ctrl

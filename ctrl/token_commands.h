@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace slime::ctrl {
+
+// `nanoctrl token new|create|list|revoke`. Each asks a running nanoctrl over HTTP, or, for the first token,
+// works on a store that no nanoctrl has open.
+class TokenCommands {
+ public:
+  // Adds them to `app`, which outlives this.
+  explicit TokenCommands(CLI::App& app);
+  // Whether one of them was asked for; then run() gives the exit status.
+  [[nodiscard]] bool parsed() const { return command_->parsed(); }
+  int run();
+
+ private:
+  int create();
+  int create_first();
+  int list();
+  int revoke();
+  int print_new();
+  void add_where(CLI::App& command);
+
+  CLI::App* command_;
+  CLI::App* new_;
+  CLI::App* create_;
+  CLI::App* list_;
+  CLI::App* revoke_;
+  std::string role_ = "join";
+  std::string scope_ = "default";
+  std::string note_;
+  double expires_days_ = 0;
+  std::string id_;
+  std::string url_;
+  std::string store_;
+  std::string token_;
+  std::string token_file_;
+  bool json_ = false;
+};
+
+}  // namespace slime::ctrl

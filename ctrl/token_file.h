@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace slime::ctrl {
+
+// The token in a file of one line. kPermissionDenied when everybody on this machine may read it.
+Result<std::string> read_token_file(const std::string& path);
+
+// What programs send to nanoctrl: of that file if it is not empty, else of $SLIME_CTRL_TOKEN_FILE, else
+// $SLIME_CTRL_TOKEN itself, else none. Never an option of a command line, which others see.
+Result<std::string> find_token(const std::string& path = {});
+
+}  // namespace slime::ctrl

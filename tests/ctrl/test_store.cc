@@ -1,0 +1,249 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "base/str.h"
+#include "ctrl/store/dirty.h"
+#include "ctrl/store/engine.h"
+#include "ctrl/store/records.h"
+#include "ctrl/store/sqlite.h"
+#include "tests/ctrl/samples.h"
+#include "tests/support/eventually.h"
+#include "tests/support/folder.h"
+
+namespace slime::ctrl {
+namespace {
+
+using namespace std::chrono_literals;
+using slime::test::eventually;
+using slime::test::Folder;
+using test::registration;
+
+constexpr Nanos kTtl = 10s;
+
+// An engine in a file, which is opened again as after a crash of the machine's clock's choice.
+class Kept {
+ public:
+  Kept() { open(1000); }
+  void open(std::uint64_t epoch) {
+    engine.reset();
+    Result<std::unique_ptr<Engine>> opened = try_open(epoch);
+    REQUIRE(opened);
+    engine = std::move(*opened);
+  }
+  Result<std::unique_ptr<Engine>> try_open(std::uint64_t epoch = 1) const {
+    return open_engine("sqlite:" + path, {.ttl = kTtl, .epoch = epoch}, clock);
+  }
+  Lease enroll(const std::string& name, std::uint8_t number) const {
+    const Outcome out = engine->submit(RegisterCommand{registration(name, number)});
+    REQUIRE(out.status.ok());
+    return out.lease;
+  }
+  std::optional<PeerInfo> find(const std::string& name) const {
+    return engine->read([&](const Registry& registry) { return registry.find("default", name); });
+  }
+
+  const Folder folder;
+  const std::string path = folder.file("registry.db");
+  ManualClock clock;
+  std::unique_ptr<Engine> engine;
+};
+
+std::string refusal(const Kept& kept) {
+  const Result<std::unique_ptr<Engine>> opened = kept.try_open();
+  return opened ? "" : opened.error().to_string();
+}
+
+TEST_CASE("a peer is there again after a restart, with its incarnation and a whole lease") {
+  Kept kept;
+  Registration peer = registration("a", 1);
+  peer.metadata = {{"gpu", "0"}};
+  peer.services = {{"calc", "math", {"add"}}};
+  peer.regions = {{"kv", 4096, RegionRights::kReadWrite}};
+  const Outcome registered = kept.engine->submit(RegisterCommand{peer});
+  REQUIRE(registered.status.ok());
+  kept.clock.advance(9s);
+  kept.open(2000);
+  const std::optional<PeerInfo> found = kept.find("a");
+  REQUIRE(found);
+  CHECK(static_cast<const Registration&>(*found) == peer);
+  CHECK(found->incarnation == registered.lease.incarnation);
+  CHECK(found->expires_in == kTtl);
+  CHECK(kept.engine->submit(HeartbeatCommand{"default", "a", registered.lease.incarnation}).status.ok());
+}
+
+TEST_CASE("tokens and wanted links are there again after a restart") {
+  Kept kept;
+  TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
+  REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
+  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b", "c"}}).status.ok());
+  kept.open(2000);
+  kept.engine->look([&](const Registry& registry) {
+    REQUIRE(registry.tokens().size() == 1);
+    CHECK(registry.tokens().begin()->second == token);
+    REQUIRE(registry.links("default", "a") != nullptr);
+    CHECK(*registry.links("default", "a") == std::vector<std::string>{"b", "c"});
+  });
+}
+
+TEST_CASE("what was removed or has expired stays away after a restart") {
+  Kept kept;
+  const Lease gone = kept.enroll("gone", 1);
+  kept.enroll("dead", 2);
+  REQUIRE(kept.engine->submit(DeregisterCommand{"default", "gone", gone.incarnation}).status.ok());
+  kept.clock.advance(kTtl);
+  kept.enroll("later", 3);  // and with it what had expired is kept
+  kept.open(2000);
+  CHECK_FALSE(kept.find("gone"));
+  CHECK_FALSE(kept.find("dead"));
+  CHECK(kept.find("later"));
+}
+
+TEST_CASE("incarnations and revisions go on after a restart, also when the clock went back") {
+  for (const std::uint64_t epoch : {std::uint64_t{5000}, std::uint64_t{1}}) {
+    CAPTURE(epoch);
+    Kept kept;
+    kept.enroll("a", 1);
+    const Lease before = kept.enroll("a", 1);
+    kept.open(epoch);
+    const Changes changes = kept.engine->read(
+        [&](const Registry& registry) { return registry.changes("default", before.revision); });
+    CHECK(changes.resync);
+    CHECK(changes.revision > before.revision);
+    CHECK(changes.server_epoch == before.server_epoch);
+    CHECK(kept.enroll("b", 2).incarnation > before.incarnation);
+    const Lease elsewhere = kept.engine
+                                ->submit(RegisterCommand{[] {
+                                  Registration other = registration("c", 3);
+                                  other.scope = "other";
+                                  return other;
+                                }()})
+                                .lease;
+    CHECK(elsewhere.incarnation > before.incarnation);
+    CHECK(elsewhere.revision >= epoch);
+  }
+}
+
+TEST_CASE("a file that another one has open is refused, and says so") {
+  const Kept kept;
+  CHECK(refusal(kept).find("another nanoctrl") != std::string::npos);
+}
+
+TEST_CASE("a file that is no registry of this version is refused and left as it is") {
+  Kept kept;
+  kept.engine.reset();
+  const auto change = [&](const char* sql) {
+    Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+    REQUIRE(connection);
+    REQUIRE(connection->run(sql).ok());
+  };
+  change("PRAGMA user_version=2");
+  CHECK(refusal(kept).find("schema version 2") != std::string::npos);
+  change("PRAGMA user_version=1; PRAGMA application_id=7");
+  CHECK(refusal(kept).find("another program's") != std::string::npos);
+  const std::string text =
+      "this is somebody's diary, and longer than a header of SQLite would be, by far ...";
+  std::ofstream(kept.path) << text;
+  CHECK(refusal(kept).find("corrupt") == 0);
+  std::ifstream file(kept.path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
+}
+
+TEST_CASE("a damaged file is refused with what to do") {
+  Kept kept;
+  for (int i = 0; i < 200; ++i) kept.enroll(str("peer-", i), 1);
+  kept.engine.reset();
+  {
+    std::fstream file(kept.path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 200);
+    file << std::string(2000, '\xa5');
+  }
+  const std::string text = refusal(kept);
+  CHECK(text.find("corrupt") == 0);
+  CHECK(text.find("restore a backup") != std::string::npos);
+}
+
+TEST_CASE("records that do not fit together are corrupt") {
+  const auto restored = [](const std::vector<Record>& records) {
+    Result<RegistryState> state = decode_records(records);
+    return state ? Registry::restore({}, std::move(*state), TimePoint{}).status() : state.error();
+  };
+  ManualClock clock;
+  Registry registry({.epoch = 500});
+  REQUIRE(registry.apply(RegisterCommand{registration("a", 1)}, clock.now()).status.ok());
+  const std::vector<Record> whole = encode_records(registry);
+  REQUIRE(restored(whole).ok());
+  for (std::size_t missing = 0; missing < 2; ++missing) {  // the counters, the scope
+    std::vector<Record> part = whole;
+    part.erase(part.begin() + static_cast<std::ptrdiff_t>(missing));
+    CHECK(restored(part).code() == Code::kCorrupt);
+  }
+  std::vector<Record> old = whole;
+  old[1].value = R"({"revision":500})";
+  CHECK(restored(old).text().find("later time") != std::string::npos);
+}
+
+TEST_CASE("a file that strangers must not read is made so") {
+  const Kept kept;
+  struct stat info {};
+  REQUIRE(::stat(kept.path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 077) == 0);
+}
+
+TEST_CASE("a full disk refuses changes, goes on with heartbeats, and mends itself") {
+  Kept kept;
+  const Lease lease = kept.enroll("a", 1);
+  // No file may grow any more: what the kernel says then is what it says of a full disk.
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit full = before;
+  full.rlim_cur = 0;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+  const Outcome lost = kept.engine->submit(RegisterCommand{registration("b", 2)});
+  const Outcome refused = kept.engine->submit(RegisterCommand{registration("c", 3)});
+  const Outcome beat = kept.engine->submit(HeartbeatCommand{"default", "a", lease.incarnation});
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(lost.status.code() == Code::kUnavailable);
+  CHECK(lost.status.maybe_executed());
+  CHECK(refused.status.code() == Code::kUnavailable);
+  CHECK_FALSE(refused.status.maybe_executed());
+  CHECK(beat.status.ok());
+  REQUIRE(eventually([&] { return kept.engine->submit(RegisterCommand{registration("d", 4)}).status.ok(); }));
+  kept.open(2000);
+  CHECK(kept.find("a"));
+  CHECK(kept.find("b"));  // it had its effect, and was kept as soon as that was possible
+  CHECK_FALSE(kept.find("c"));
+  CHECK(kept.find("d"));
+}
+
+TEST_CASE("changed records are written oldest first, counters with every batch") {
+  const RecordKey registry{Table::kRegistry, {}, {}};
+  const RecordKey a{Table::kPeer, "s", "a"};
+  const RecordKey b{Table::kPeer, "s", "b"};
+  DirtyRecords dirty;
+  CHECK(dirty.add({registry, b}) == 1);
+  CHECK(dirty.add({registry, a}) == 2);
+  CHECK(dirty.add({b}) == 3);
+  const std::vector<DirtyRecords::Entry> first = dirty.take(1);
+  REQUIRE(first.size() == 2);
+  CHECK(first[0].key == registry);
+  CHECK(first[1].key == b);
+  CHECK(dirty.taken() == 1);  // b's second change too, but a's is between
+  dirty.add({b, registry});
+  dirty.give_back(first);
+  CHECK(dirty.size() == 3);
+  const std::vector<DirtyRecords::Entry> rest = dirty.take(10);
+  REQUIRE(rest.size() == 3);
+  CHECK(rest[1].key == b);
+  CHECK(rest[1].change == 1);
+  CHECK(rest[2].key == a);
+  CHECK(dirty.empty());
+  CHECK(dirty.taken() == 4);
+}
+
+}  // namespace
+}  // namespace slime::ctrl

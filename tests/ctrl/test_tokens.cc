@@ -1,0 +1,211 @@
+#include <doctest/doctest.h>
+
+#include "base/str.h"
+#include "ctrl/api.h"
+#include "ctrl/wire.h"
+#include "tests/ctrl/samples.h"
+
+namespace slime::ctrl {
+namespace {
+
+using test::registration;
+
+constexpr const char* kJson = "application/json";
+
+class Fixture {
+ public:
+  explicit Fixture(ApiOptions options = {})
+      : api(with_time(std::move(options)), std::make_unique<MemoryEngine>(RegistryOptions{}, clock), clock,
+            [](const std::string&, const InstanceId&) { return ProbeResult::kSilent; }) {}
+
+  ApiReply send(std::string_view method, std::string_view target, std::string_view body,
+                std::string_view token) {
+    const std::string header = token.empty() ? "" : str("Bearer ", token);
+    return api.handle({.method = method,
+                       .target = target,
+                       .content_type = body.empty() ? "" : kJson,
+                       .body = body,
+                       .authorization = header});
+  }
+  // The new token as its maker gets it.
+  TokenInfo make(Role role, const std::string& scope, std::string_view by, std::uint64_t expires_in_s = 0) {
+    const ApiReply reply =
+        send("POST", "/v1/tokens", wire::encode(TokenRequest{role, scope, "a note", expires_in_s}), by);
+    REQUIRE_MESSAGE(reply.status == 200, reply.body);
+    return *wire::decode_token_info(reply.body);
+  }
+  ApiReply enroll(const std::string& name, const std::string& scope, std::string_view token) {
+    Registration peer = registration(name, 1);
+    peer.scope = scope;
+    return send("POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), token);
+  }
+
+  ManualClock clock;
+  std::uint64_t now_s = 1'000'000;
+  Api api;
+
+ private:
+  ApiOptions with_time(ApiOptions options) {
+    options.unix_time_s = [this] { return now_s; };
+    return options;
+  }
+};
+
+// With a token of each role for scope "a", and one of all scopes.
+struct Roles : Fixture {
+  const std::string admin = make(Role::kAdmin, "*", "").token;
+  const std::string reader = make(Role::kRead, "a", admin).token;
+  const std::string member = make(Role::kJoin, "a", admin).token;
+  const std::string owner = make(Role::kAdmin, "a", admin).token;
+};
+
+TEST_CASE("without tokens everybody may do everything; with the first one nobody may without") {
+  Fixture f;
+  CHECK(f.enroll("a", "default", "").status == 200);
+  const TokenInfo admin = f.make(Role::kAdmin, "*", "");
+  const ApiReply refused = f.send("GET", "/v1/peers", "", "");
+  CHECK(refused.status == 401);
+  CHECK(wire::decode_error(refused.body)->code == Code::kUnauthenticated);
+  CHECK(f.send("GET", "/v1/peers", "", admin.token).status == 200);
+  CHECK(f.send("GET", "/healthz", "", "").status == 200);
+}
+
+TEST_CASE("the first token must be one that can make others, and the last such one stays") {
+  Fixture f;
+  const std::string join = wire::encode(TokenRequest{Role::kJoin, "default", "", 0});
+  CHECK(f.send("POST", "/v1/tokens", join, "").status == 400);
+  const TokenInfo admin = f.make(Role::kAdmin, "*", "");
+  CHECK(f.send("DELETE", str("/v1/tokens/", admin.id), "", admin.token).status == 400);
+  const TokenInfo second = f.make(Role::kAdmin, "*", admin.token);
+  CHECK(f.send("DELETE", str("/v1/tokens/", admin.id), "", second.token).status == 200);
+  CHECK(f.send("GET", "/v1/peers", "", admin.token).status == 401);
+}
+
+TEST_CASE("a required token is required before there is any") {
+  Fixture f({.require_token = true});
+  CHECK(f.send("GET", "/v1/status", "", "").status == 401);
+}
+
+TEST_CASE("the administrator's token of the command line makes tokens and outlives them") {
+  const NewToken root = make_token(Role::kAdmin, "*", "", 0, 0);
+  ApiOptions options;
+  options.admin_token = root.record;
+  Fixture f(std::move(options));
+  const TokenInfo only = f.make(Role::kJoin, "a", root.text);
+  CHECK(f.enroll("w", "a", only.token).status == 200);
+  CHECK(f.send("DELETE", str("/v1/tokens/", only.id), "", root.text).status == 200);
+  CHECK(f.enroll("w", "a", only.token).status == 401);
+  CHECK(f.send("GET", "/v1/tokens", "", root.text).status == 200);
+}
+
+TEST_CASE("every route: no token, a wrong one, one of another scope, one of too small a role") {
+  struct Route {
+    const char* method;
+    std::string target;
+    std::string body;
+    Role needed;
+  };
+  Roles f;
+  const ApiReply enrolled = f.enroll("w", "a", f.member);
+  const std::uint64_t incarnation = wire::decode_lease(enrolled.body)->incarnation;
+  const std::string beat = str("{\"incarnation\":", incarnation, "}");
+  const std::string update = str("{\"incarnation\":", incarnation, ",\"publish\":[],\"unpublish\":[]}");
+  Registration peer = registration("w", 1);
+  peer.scope = "a";
+  const std::vector<Route> routes = {
+      {"GET", "/v1/peers?scope=a", "", Role::kRead},
+      {"GET", "/v1/peers/w?scope=a", "", Role::kRead},
+      {"GET", "/v1/services?scope=a", "", Role::kRead},
+      {"GET", "/v1/regions?scope=a", "", Role::kRead},
+      {"GET", "/v1/watch?scope=a&since=1", "", Role::kRead},
+      {"GET", "/v1/peers/w/links?scope=a", "", Role::kRead},
+      {"PUT", "/v1/peers/w/links?scope=a", R"({"targets":["x"]})", Role::kJoin},
+      {"POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), Role::kJoin},
+      {"POST", "/v1/peers/w/heartbeat?scope=a", beat, Role::kJoin},
+      {"POST", "/v1/peers/w/regions?scope=a", update, Role::kJoin},
+      {"PUT", "/v1/peers/w/regions?scope=a", str("{\"incarnation\":", incarnation, ",\"regions\":[]}"),
+       Role::kJoin},
+      {"POST", "/v1/peers/w/services?scope=a", update, Role::kJoin},
+      {"PUT", "/v1/peers/w/services?scope=a", str("{\"incarnation\":", incarnation, ",\"services\":[]}"),
+       Role::kJoin},
+      {"POST", "/v1/tokens", wire::encode(TokenRequest{Role::kRead, "a", "", 0}), Role::kAdmin},
+      {"DELETE", str("/v1/peers/w?scope=a&incarnation=", incarnation), "", Role::kJoin},
+  };
+  const std::string stranger = f.make(Role::kAdmin, "b", f.admin).token;
+  std::string wrong = f.admin;
+  wrong.back() = wrong.back() == '0' ? '1' : '0';
+  const std::string of_role[] = {f.reader, f.member, f.owner};
+  for (const Route& route : routes) {
+    CAPTURE(route.method);
+    CAPTURE(route.target);
+    const auto status = [&](std::string_view token) {
+      return f.send(route.method, route.target, route.body, token).status;
+    };
+    CHECK(status("") == 401);
+    CHECK(status(wrong) == 401);
+    CHECK(status("slime-") == 401);
+    CHECK(status(stranger) == 403);
+    for (std::size_t role = 0; role < static_cast<std::size_t>(route.needed); ++role)
+      CHECK(status(of_role[role]) == 403);
+    CHECK(status(of_role[static_cast<std::size_t>(route.needed)]) == 200);
+  }
+}
+
+TEST_CASE("a token of one scope sees nothing of others, not even how much there is") {
+  Roles f;
+  REQUIRE(f.enroll("one", "a", f.admin).status == 200);
+  for (const char* name : {"x", "y", "z"}) REQUIRE(f.enroll(name, "b", f.admin).status == 200);
+  const Result<ServerStatus> mine = wire::decode_status(f.send("GET", "/v1/status", "", f.reader).body);
+  CHECK(mine->peers == 1);
+  CHECK(mine->scopes == 1);
+  CHECK(wire::decode_status(f.send("GET", "/v1/status", "", f.admin).body)->peers == 4);
+  // Also what is not there is forbidden rather than not found.
+  CHECK(f.send("GET", "/v1/peers/nobody?scope=b", "", f.reader).status == 403);
+  CHECK(f.send("GET", "/v1/peers?scope=nowhere", "", f.reader).status == 403);
+}
+
+TEST_CASE("an administrator of a scope makes, lists and revokes tokens of that scope only") {
+  Roles f;
+  const TokenInfo mine = f.make(Role::kJoin, "a", f.owner);
+  const TokenInfo other = f.make(Role::kJoin, "b", f.admin);
+  CHECK(f.send("POST", "/v1/tokens", wire::encode(TokenRequest{Role::kRead, "b", "", 0}), f.owner).status ==
+        403);
+  CHECK(f.send("POST", "/v1/tokens", wire::encode(TokenRequest{Role::kRead, "*", "", 0}), f.owner).status ==
+        403);
+  const Result<std::vector<TokenInfo>> listed =
+      wire::decode_tokens(f.send("GET", "/v1/tokens", "", f.owner).body);
+  REQUIRE(listed);
+  for (const TokenInfo& token : *listed) {
+    CHECK(token.scope == "a");
+    CHECK(token.token.empty());
+  }
+  CHECK(f.send("DELETE", str("/v1/tokens/", other.id), "", f.owner).status == 404);
+  CHECK(f.send("DELETE", str("/v1/tokens/", mine.id), "", f.owner).status == 200);
+  CHECK(wire::decode_tokens(f.send("GET", "/v1/tokens", "", f.admin).body)->size() == 5);
+}
+
+TEST_CASE("a token ends when it was said to end") {
+  Roles f;
+  const TokenInfo token = f.make(Role::kRead, "a", f.admin, 60);
+  f.now_s += 59;
+  CHECK(f.send("GET", "/v1/peers?scope=a", "", token.token).status == 200);
+  f.now_s += 1;
+  const ApiReply refused = f.send("GET", "/v1/peers?scope=a", "", token.token);
+  CHECK(refused.status == 401);
+  CHECK(refused.body.find("expired") != std::string::npos);
+}
+
+TEST_CASE("what is kept of a token does not let anybody in") {
+  const NewToken token = make_token(Role::kAdmin, "*", "", 0, 0);
+  Tokens tokens;
+  tokens.emplace(token.record.id, token.record);
+  CHECK(token.text.find(token.record.secret_sha256) == std::string::npos);
+  CHECK(authenticate(tokens, "Bearer " + token.text, 0));
+  CHECK_FALSE(
+      authenticate(tokens, str("Bearer slime-", token.record.id, "-", token.record.secret_sha256), 0));
+  CHECK_FALSE(authenticate(tokens, token.text, 0));
+  CHECK_FALSE(authenticate(tokens, "Basic " + token.text, 0));
+}
+
+}  // namespace
+}  // namespace slime::ctrl
