@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
+#include "ctrl/token_file.h"
 
 namespace slime {
 namespace {
@@ -45,9 +46,9 @@ Status PeerAgentOptions::validate() const {
                                               "others should connect to"));
   }
   if (!ctrl_url.empty()) {
-    ctrl::ClientOptions client;
-    client.url = ctrl_url;
-    SLIME_TRY(client.validate().with_context("ctrl_url"));
+    const auto client = ctrl::client_options(ctrl_url, ctrl_token);
+    if (!client) return client.status().with_context("ctrl_token");
+    SLIME_TRY(client->validate().with_context("ctrl_url"));
   }
   if (provider.empty()) return Status(Code::kInvalidArgument, "provider is empty; \"auto\" picks one");
   if (token.size() > limits::kTokenBytes)
@@ -106,6 +107,10 @@ Status PeerAgentImpl::listen() {
       std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
   driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_);
   discovery_ = std::make_shared<agent::Discovery>(*loop_);
+  keeper_ = std::make_unique<agent::Keeper>(
+      *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
+        switchboard_->submit(name, std::move(operation));
+      });
   // No owner: the handlers go when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
@@ -143,8 +148,10 @@ Status PeerAgentImpl::enroll() {
     if (options_.progress == Progress::kThread) loop_->start_thread();
     return {};
   }
+  auto client = ctrl::client_options(options_.ctrl_url, options_.ctrl_token);
+  if (!client) return std::move(client).error().with_context("ctrl_token");
   agent::RegistrarOptions registrar;
-  registrar.url = options_.ctrl_url;
+  registrar.client = std::move(*client);
   registrar.heartbeat = options_.heartbeat;
   registrar.self.name = options_.name;
   registrar.self.scope = options_.scope;
@@ -159,7 +166,10 @@ Status PeerAgentImpl::enroll() {
         discovery_->on_event(event);
         note_event(event);
       },
-      [this](bool complete) { discovery_->on_news(complete); });
+      [this](bool complete) { discovery_->on_news(complete); },
+      [this](std::vector<std::string> links) {
+        loop_->post([this, links = std::move(links)]() mutable { keeper_->want(std::move(links)); });
+      });
   if (!started) return std::move(started).error();
   registrar_ = std::move(*started);
   discovery_->use(*registrar_);
@@ -172,6 +182,7 @@ Status PeerAgentImpl::enroll() {
              });
            });
          }});
+    keeper_->start();
   });
   return {};
 }
@@ -257,6 +268,7 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
     loop_->post([self = shared_from_this(), peer, connection] { self->closed_session(peer, connection); });
     return;
   }
+  keeper_->lost(peer);
   const auto handlers = disconnect_handlers_;  // one may add another
   for (const auto& handler : handlers) handler(peer, connection);
   { const std::lock_guard lock(sessions_mutex_); }
@@ -409,6 +421,7 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
   loop_->run([&] {
     busy = switchboard_->busy();
     listener_.reset();
+    keeper_->close();
     switchboard_->close(bound);
     discovery_->close();
   });

@@ -17,6 +17,7 @@
 #include "agent/discovery.h"
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
+#include "agent/keeper.h"
 #include "agent/old_values.h"
 #include "agent/operations.h"
 #include "agent/peer_agent.h"
@@ -128,6 +129,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;
   std::shared_ptr<agent::Discovery> discovery_;
+  std::unique_ptr<agent::Keeper> keeper_;
   // On the loop.
   std::function<void(Peer, std::uint32_t)> imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;

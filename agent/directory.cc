@@ -32,6 +32,8 @@ void Directory::apply(const ctrl::Event& event) {
     case ctrl::EventKind::kExpired:
       forget(event.name, event.incarnation);
       return;
+    case ctrl::EventKind::kLinks:
+      return;
     case ctrl::EventKind::kRegistered:
     case ctrl::EventKind::kUpdated: {
       const std::lock_guard lock(mutex_);

@@ -11,6 +11,7 @@
 
 #include "agent/agent_impl.h"
 #include "base/str.h"
+#include "ctrl/token_file.h"
 #include "ctrl/wire.h"
 
 namespace slime {
@@ -229,10 +230,10 @@ Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
   if (options_.ctrl_url.empty())
     return Status(Code::kInvalidArgument,
                   "this agent has no registry: set ctrl_url to list the peers of one");
-  ctrl::ClientOptions client_options;
-  client_options.url = options_.ctrl_url;
-  client_options.connect_timeout = client_options.timeout = timeout;
-  auto client = ctrl::Client::create(std::move(client_options));
+  auto client_options = ctrl::client_options(options_.ctrl_url, options_.ctrl_token);
+  if (!client_options) return std::move(client_options).error();
+  client_options->connect_timeout = client_options->timeout = timeout;
+  auto client = ctrl::Client::create(std::move(*client_options));
   if (!client) return std::move(client).error();
   ctrl::PeerFilter filter;
   filter.scope = options_.scope;

@@ -68,6 +68,8 @@ inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
 inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
 // Between attempts to have the name again after another process took it: the shorter of the two.
+// A link that should exist and that waiting alone does not mend.
+inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);
 inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
 inline constexpr int kFencedBeats = 3;
 // How long publish() and serve() wait for the registry to know, and close() for it to forget.

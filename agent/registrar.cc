@@ -27,31 +27,32 @@ std::string_view registry_state_name(RegistryState state) {
 // ---------------------------------------------------------------------------------------------- start, close
 
 Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
-                     NewsHandler on_news)
+                     NewsHandler on_news, LinksHandler on_links)
     : options_(std::move(options)),
       client_(std::move(client)),
       on_event_(std::move(on_event)),
       on_news_(std::move(on_news)),
+      on_links_(std::move(on_links)),
       retry_(limits::kRegistryRetryMin),
       rng_(static_cast<std::uint64_t>(steady_clock().now().time_since_epoch().count())) {
-  view_.url = options_.url;
+  view_.url = options_.client.url;
 }
 
 Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, EventHandler on_event,
-                                                    NewsHandler on_news) {
-  ctrl::ClientOptions patient{
-      .url = options.url, .connect_timeout = limits::kRegistryTimeout, .timeout = limits::kRegisterTimeout};
-  auto first = ctrl::Client::create(patient);
+                                                    NewsHandler on_news, LinksHandler on_links) {
+  options.client.connect_timeout = limits::kRegistryTimeout;
+  options.client.timeout = limits::kRegisterTimeout;
+  auto first = ctrl::Client::create(options.client);
   if (!first) return std::move(first).error();
-  ctrl::ClientOptions brisk{
-      .url = options.url, .connect_timeout = limits::kRegistryTimeout, .timeout = limits::kRegistryTimeout};
-  auto client = ctrl::Client::create(brisk);
+  options.client.timeout = limits::kRegistryTimeout;
+  auto client = ctrl::Client::create(options.client);
   if (!client) return std::move(client).error();
   auto lease = (*first)->register_peer(options.self);
   if (!lease)
-    return std::move(lease).error().with_context(str("register ", options.self.name, " with ", options.url));
-  std::unique_ptr<Registrar> out(
-      new Registrar(std::move(options), std::move(*client), std::move(on_event), std::move(on_news)));
+    return std::move(lease).error().with_context(
+        str("register ", options.self.name, " with ", options.client.url));
+  std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(on_event),
+                                               std::move(on_news), std::move(on_links)));
   out->took_lease(*lease);
   out->thread_ = std::thread([self = out.get()] { self->run(); });
   return out;
@@ -75,7 +76,9 @@ Status Registrar::close(Nanos bound) {
   stop_thread();
   enter(RegistryState::kClosed, {});
   // The thread's client is stopped for good; saying goodbye takes one more.
-  auto client = ctrl::Client::create({.url = options_.url, .connect_timeout = bound, .timeout = bound});
+  ctrl::ClientOptions options = options_.client;
+  options.connect_timeout = options.timeout = bound;
+  auto client = ctrl::Client::create(std::move(options));
   if (!client) return std::move(client).error();
   Status status = (*client)->deregister(options_.self.scope, options_.self.name, lease_.incarnation);
   const bool gone_anyway = status.code() == Code::kNotFound || status.code() == Code::kAborted;
@@ -107,8 +110,8 @@ void Registrar::ask(Question question) {
   if (stopping_) {
     refused = Status(Code::kUnavailable, "the agent is closed");
   } else if (questions_.size() >= limits::kPendingLookups) {
-    refused = Status(Code::kResourceExhausted,
-                     str(questions_.size(), " names wait for an answer of ", options_.url, " already"));
+    refused = Status(Code::kResourceExhausted, str(questions_.size(), " names wait for an answer of ",
+                                                   options_.client.url, " already"));
   }
   if (refused.ok()) {
     questions_.push_back(std::move(question));
@@ -204,7 +207,7 @@ Result<DirectoryEntry> Registrar::find(const std::string& name) {
       return std::move(status).with_context(str("look up \"", name, "\""));
     directory_.forget(name, 0);
     return Status(Code::kNotFound, str("no peer named \"", name, "\" is registered in scope \"",
-                                       options_.self.scope, "\" of ", options_.url));
+                                       options_.self.scope, "\" of ", options_.client.url));
   }
   DirectoryEntry entry{found->address, found->instance, found->incarnation};
   directory_.remember(name, entry);
@@ -225,6 +228,8 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   interval_ = options_.heartbeat > Nanos::zero() ? options_.heartbeat : lease.heartbeat_interval;
   next_beat_ = deadline_after(steady_clock().now(), interval_);
   retry_ = limits::kRegistryRetryMin;
+  links_changed_ = false;
+  on_links_(lease.links);
   const std::lock_guard lock(mutex_);
   view_.incarnation = lease.incarnation;
   view_.server_epoch = lease.server_epoch;
@@ -249,6 +254,7 @@ void Registrar::beat() {
     retry_ = limits::kRegistryRetryMin;
     enter(RegistryState::kRegistered, {});
     apply(*changes);
+    if (links_changed_) look_up_links();
   }
   if (!status.ok()) failed(std::move(status));
 }
@@ -279,9 +285,24 @@ Status Registrar::register_again() {
   return {};
 }
 
+// Until it was answered once.
+void Registrar::look_up_links() {
+  auto links = client_->get_links(options_.self.scope, options_.self.name);
+  if (!links) return;
+  links_changed_ = false;
+  on_links_(std::move(*links));
+}
+
 void Registrar::apply(const ctrl::Changes& changes) {
-  if (changes.resync) directory_.clear();
+  if (changes.resync) {
+    directory_.clear();
+    links_changed_ = true;
+  }
   for (const ctrl::Event& event : changes.events) {
+    if (event.kind == ctrl::EventKind::kLinks) {
+      links_changed_ = links_changed_ || event.name == options_.self.name;
+      continue;
+    }
     directory_.apply(event);
     if (event.instance != options_.self.instance) on_event_(event);
   }
@@ -318,7 +339,7 @@ void Registrar::announce() {
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted) {
     // The registry is well and does not want this: the lease does not depend on it.
     next_announcement_ = deadline_after(steady_clock().now(), interval_);
-    SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.url,
+    SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.client.url,
               " does not show all of our services and regions: ", status.to_string());
     const std::lock_guard lock(mutex_);
     view_.last_error = std::move(status);
@@ -382,8 +403,8 @@ void Registrar::enter(RegistryState state, Status reason) {
   SLIME_LOG(bad   ? LogLevel::kError
             : odd ? LogLevel::kWarning
                   : LogLevel::kInfo,
-            "agent", options_.self.name, ": registry ", options_.url, ": ", registry_state_name(before),
-            " -> ", registry_state_name(state), reason.ok() ? "" : ": ",
+            "agent", options_.self.name, ": registry ", options_.client.url, ": ",
+            registry_state_name(before), " -> ", registry_state_name(state), reason.ok() ? "" : ": ",
             reason.ok() ? "" : reason.to_string(),
             bad ? "; other agents reach that process under this name now" : "");
 }

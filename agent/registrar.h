@@ -41,9 +41,9 @@ struct RegistryView {
 };
 
 struct RegistrarOptions {
-  std::string url;
-  ctrl::Registration self;  // without services and regions
-  Nanos heartbeat{};        // zero: as the registry asks
+  ctrl::ClientOptions client;  // its timeouts are the registrar's
+  ctrl::Registration self;     // without services and regions
+  Nanos heartbeat{};           // zero: as the registry asks
 };
 
 // An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
@@ -59,10 +59,14 @@ class Registrar {
   // has been told as an event; else some may have been missed.
   using NewsHandler = UniqueFunction<void(bool complete)>;
 
+  // Who this agent should be connected to: at each registration, and when that changes. On the registrar's
+  // thread.
+  using LinksHandler = std::function<void(std::vector<std::string> names)>;
+
   // Registers, and waits for it: kUnavailable when nanoctrl cannot be reached, kAlreadyExists when the name
   // is taken.
   static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event,
-                                                  NewsHandler on_news);
+                                                  NewsHandler on_news, LinksHandler on_links);
   ~Registrar();  // close() without the goodbye
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
@@ -96,12 +100,13 @@ class Registrar {
   };
 
   Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
-            NewsHandler on_news);
+            NewsHandler on_news, LinksHandler on_links);
   void run();
   void ask(Question question);
   Result<DirectoryEntry> find(const std::string& name);
   Result<ctrl::ServiceList> find_service(const std::string& service);
   void beat();
+  void look_up_links();
   void announce();
   Status send_changes(const Changes& changes);
   Status register_again();
@@ -117,6 +122,8 @@ class Registrar {
   const std::unique_ptr<ctrl::Client> client_;
   const EventHandler on_event_;
   NewsHandler on_news_;
+  const LinksHandler on_links_;
+  bool links_changed_ = false;  // the thread's
   Directory directory_;
 
   mutable std::mutex mutex_;  // guards what follows, up to the thread's own

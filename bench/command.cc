@@ -7,6 +7,7 @@
 #include "bench/bench.h"
 #include "bench/cache_bench.h"
 #include "bench/connect.h"
+#include "bench/ctrl_bench.h"
 #include "bench/idle.h"
 #include "bench/present.h"
 #include "bench/roles.h"
@@ -197,6 +198,54 @@ void add_idle(CLI::App& bench, int& exit_code) {
   add_measurement(*command, options, exit_code, measure_idle);
 }
 
+void add_ctrl_server_options(CLI::App& command, CtrlOptions& options) {
+  command
+      .add_option(
+          "--ctrl", options.urls,
+          "http://HOST:PORT[,...]: an agent uses the first that answers, and goes on to the next when its "
+          "connection breaks; else a nanoctrl of our own for each number of agents")
+      ->delimiter(',');
+  command
+      .add_option("--server-pid", options.pids,
+                  "with --ctrl: whose CPU and memory count, one process or more")
+      ->delimiter(',');
+  command.add_option("--nanoctrl", options.program, "the program to start; else the one beside this");
+  command.add_option("--server-flags", options.server_flags, "flags for it, such as \"--log-level info\"");
+  command.add_option("--token", options.token, "sent as Authorization: Bearer");
+}
+
+void add_ctrl(CLI::App& bench, int& exit_code) {
+  auto options = std::make_shared<CtrlOptions>();
+  auto* command = bench.add_subcommand(
+      "ctrl", "Simulated agents against a nanoctrl: latencies, its CPU and memory, who heard of whose death");
+  command->footer(
+      "Exit status 0 only when no living agent was lost, and every agent heard of each death in its scope: "
+      "not "
+      "before the lease ended, and with its first heartbeat after that and a slack of 1 s.");
+  command->add_option("--agents", options->agents, "how many; several numbers are measured in turn")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--scopes", options->scopes, "which they are spread over; else one for each hundred");
+  command->add_option("--heartbeat", options->heartbeat_s, "seconds between an agent's heartbeats")
+      ->capture_default_str();
+  command->add_option("--ttl", options->ttl_s, "seconds of a lease: what nanoctrl is started with")
+      ->capture_default_str();
+  command->add_option(
+      "--rate", options->rate,
+      "agents that fall silent each second, and new ones that register in their places; else a "
+      "hundredth of --agents");
+  command->add_option("--seconds", options->seconds, "how long to measure")->capture_default_str();
+  command->add_option("--warmup", options->warmup_s,
+                      "seconds with deaths before it counts; else until as many expire as die");
+  command
+      ->add_option("--connections", options->connections,
+                   "kept: one for each agent; new: one for each request")
+      ->check(CLI::IsMember({"kept", "new"}))
+      ->capture_default_str();
+  add_ctrl_server_options(*command, *options);
+  add_measurement(*command, options, exit_code, measure_ctrl);
+}
+
 void add_all(CLI::App& bench, int& exit_code) {
   auto options = std::make_shared<AllOptions>();
   auto* command = bench.add_subcommand("all", "The whole table, into a file");
@@ -220,7 +269,8 @@ void add_presenting(CLI::App& bench, int& exit_code) {
   auto file = std::make_shared<std::string>();
   auto into = std::make_shared<std::string>();
   auto* report = bench.add_subcommand("report", "Markdown tables of a file of `slime bench all`");
-  report->add_option("file", *file, "or of bench/compare/peers.py")->required();
+  report->add_option("file", *file, "or of bench/compare/peers.py, or of `slime bench ctrl --json`")
+      ->required();
   report->add_option("--into", *into, "a page: between its marks, in place of what is there");
   report->callback([file, into, &exit_code] {
     const Status status = print_tables(*file, *into);
@@ -228,7 +278,7 @@ void add_presenting(CLI::App& bench, int& exit_code) {
   });
   auto out = std::make_shared<std::string>();
   auto* plot = bench.add_subcommand("plot", "SVG plots of a file of `slime bench all`");
-  plot->add_option("file", *file)->required();
+  plot->add_option("file", *file, "or of `slime bench ctrl --json`")->required();
   plot->add_option("--out", *out, "a folder, which is made")->required();
   plot->callback([file, out, &exit_code] {
     const Status status = write_plots(*file, *out);
@@ -274,6 +324,7 @@ void add_commands(CLI::App& app, int& exit_code) {
   add_cache(*bench, exit_code);
   add_connect(*bench, exit_code);
   add_idle(*bench, exit_code);
+  add_ctrl(*bench, exit_code);
   add_all(*bench, exit_code);
   add_presenting(*bench, exit_code);
   add_roles(app, exit_code);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str.h"
+#include "bench/ctrl_present.h"
 #include "bench/present.h"
 #include "bench/read_file.h"
 #include "bench/svg.h"
@@ -159,6 +160,13 @@ void collect(const json& line, Drawn& out) {
   }
 }
 
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return {Code::kUnavailable, str(path, ": ", error.message())};
+  return {};
+}
+
 }  // namespace
 
 Status write_plots(const std::string& file, const std::string& out) {
@@ -167,14 +175,16 @@ Status write_plots(const std::string& file, const std::string& out) {
   Drawn drawn;
   // Only a file that somebody changed by hand lacks what is looked up here.
   try {
+    if (parsed->value("bench", "") == "ctrl") {
+      SLIME_TRY(make_folder(out));
+      return write_ctrl_plot(*parsed, out);
+    }
     for (const json& line : parsed->at("lines")) collect(line, drawn);
   } catch (const json::exception& missing) {
     return {Code::kInvalidArgument, str(file, ": not such a file: ", missing.what())};
   }
   if (drawn.ratios.empty()) return {Code::kNotFound, str(file, " has no figures")};
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error) return {Code::kUnavailable, str(out, ": ", error.message())};
+  SLIME_TRY(make_folder(out));
   const auto write = [&out](const std::string& name, const Svg& picture) {
     const std::string path = out + "/" + name;
     SLIME_TRY(picture.write(path));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
+#include "bench/ctrl_present.h"
 
 namespace slime::bench {
 namespace {
@@ -104,6 +105,7 @@ std::string idle(const json& j) {
 std::string format_report(const std::string& report) {
   const json j = json::parse(report);
   if (text(j, "bench") == "idle") return idle(j);
+  if (text(j, "bench") == "ctrl") return format_ctrl(j);
   return what(j) + measured(j) + limit(j) + details(j);
 }
 

@@ -39,7 +39,8 @@ void install_interrupt_flag() {
 
 bool interrupted() { return g_interrupted.load(std::memory_order_relaxed); }
 
-Result<Child> Child::start(const std::vector<std::string>& arguments) {
+Result<Child> Child::start(const std::vector<std::string>& arguments, const std::string& program,
+                           int end_signal) {
   int to_child[2];
   int from_child[2];
   if (pipe2(to_child, O_CLOEXEC) != 0) return from_errno("pipe", errno);
@@ -49,8 +50,8 @@ Result<Child> Child::start(const std::vector<std::string>& arguments) {
   UniqueFd out(from_child[0]);
   UniqueFd child_out(from_child[1]);
   std::vector<char*> argv;
-  std::string program = "slime";
-  argv.push_back(program.data());
+  std::string name = program == "/proc/self/exe" ? "slime" : program;
+  argv.push_back(name.data());
   std::vector<std::string> copies = arguments;
   for (std::string& argument : copies) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -63,14 +64,15 @@ Result<Child> Child::start(const std::vector<std::string>& arguments) {
     setpgid(0, 0);  // Ctrl-C goes to the parent, which ends us in order
     dup2(child_in.get(), 0);
     dup2(child_out.get(), 1);
-    execv("/proc/self/exe", argv.data());
+    execv(program.c_str(), argv.data());
     _exit(127);
   }
-  return Child(pid, std::move(in), std::move(out));
+  return Child(pid, end_signal, std::move(in), std::move(out));
 }
 
 Child::Child(Child&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
+      end_signal_(other.end_signal_),
       in_(std::move(other.in_)),
       out_(std::move(other.out_)),
       buffer_(std::move(other.buffer_)) {}
@@ -80,6 +82,7 @@ Child::~Child() {
   in_.reset();  // the child reads the end of its stdin
   // It may be measuring, and then it does not read for a while: nobody waits for that figure any more.
   if (interrupted()) kill(pid_, SIGTERM);
+  if (end_signal_ != 0) kill(pid_, end_signal_);
   const TimePoint end = steady_clock().now() + kChildEnds;
   for (;;) {
     int status = 0;
@@ -95,6 +98,11 @@ Child::~Child() {
   }
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
+}
+
+bool Child::ended() const {
+  pollfd now{.fd = out_.get(), .events = 0, .revents = 0};
+  return ::poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 Status Child::write_line(std::string_view line) {

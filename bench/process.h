@@ -13,13 +13,15 @@
 
 namespace slime::bench {
 
-// This program again, in a process of its own, spoken to in lines over its stdin and stdout. The child ends
-// when its stdin does, and the kernel kills it when we die; destroying this ends it and waits for it. Thread:
-// one.
+// A program, most often this one again, in a process of its own, spoken to in lines over its stdin and
+// stdout. The child ends when its stdin does, or by a signal that it wants; the kernel kills it when we die;
+// destroying this ends it and waits for it. Thread: one.
 class Child {
  public:
-  // Runs /proc/self/exe with these arguments.
-  static Result<Child> start(const std::vector<std::string>& arguments);
+  // Runs the program with these arguments, which come after its name. `end_signal` is what it ends by, 0 when
+  // it ends with its stdin.
+  static Result<Child> start(const std::vector<std::string>& arguments,
+                             const std::string& program = "/proc/self/exe", int end_signal = 0);
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
   ~Child();
@@ -34,10 +36,14 @@ class Child {
   // Writes a command and reads the answer, which begins with `word`.
   Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout);
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // Whether it has closed its stdout, as a process does that ends.
+  [[nodiscard]] bool ended() const;
 
  private:
-  Child(pid_t pid, UniqueFd in, UniqueFd out) : pid_(pid), in_(std::move(in)), out_(std::move(out)) {}
+  Child(pid_t pid, int end_signal, UniqueFd in, UniqueFd out)
+      : pid_(pid), end_signal_(end_signal), in_(std::move(in)), out_(std::move(out)) {}
   pid_t pid_ = -1;
+  int end_signal_ = 0;
   UniqueFd in_;
   UniqueFd out_;
   std::string buffer_;

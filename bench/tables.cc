@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str.h"
+#include "bench/ctrl_present.h"
 #include "bench/present.h"
 #include "bench/read_file.h"
 
@@ -202,15 +203,18 @@ Status print_tables(const std::string& file, const std::string& into) {
   const auto json_file = read_json(file);
   if (!json_file) return json_file.error();
   const bool peers = json_file->contains("comparisons");
+  const bool ctrl = json_file->contains("runs");
   std::string tables;
   // Only a file that somebody changed by hand lacks what is looked up here.
   try {
-    tables = peers ? tables_of_peers(*json_file) : tables_of_all(*json_file);
+    tables = peers  ? tables_of_peers(*json_file)
+             : ctrl ? tables_of_ctrl(*json_file)
+                    : tables_of_all(*json_file);
   } catch (const json::exception& missing) {
     return {Code::kInvalidArgument, str(file, ": not such a file: ", missing.what())};
   }
   if (!into.empty()) {
-    const std::string what = peers ? "peers" : "tables";
+    const std::string what = peers ? "peers" : ctrl ? "ctrl" : "tables";
     return replace_between(into, {str("<!-- ", what, ": begin -->"), str("<!-- ", what, ": end -->")},
                            tables);
   }

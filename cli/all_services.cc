@@ -7,6 +7,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "ctrl/client.h"
+#include "ctrl/token_file.h"
 
 namespace slime::cli {
 namespace {
@@ -60,9 +61,9 @@ void print_text(const ByName& services) {
 }  // namespace
 
 int all_services(const ServicesOptions& options) {
-  ctrl::ClientOptions client_options;
-  client_options.url = options.at.ctrl_url;
-  auto client = ctrl::Client::create(std::move(client_options));
+  auto client_options = ctrl::client_options(options.at.ctrl_url);
+  if (!client_options) return fail(kCommand, client_options.error());
+  auto client = ctrl::Client::create(std::move(*client_options));
   if (!client) return fail(kCommand, client.error());
   const auto list = (*client)->list_services({.scope = options.at.scope});
   if (!list) return fail(kCommand, list.error());

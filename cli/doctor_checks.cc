@@ -18,6 +18,7 @@
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"
+#include "ctrl/token_file.h"
 #include "transport/huge_pages.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
@@ -245,9 +246,10 @@ std::vector<Finding> check_ctrl(const std::string& url) {
   if (url.empty()) {
     return {{"nanoctrl", Verdict::kInfo, "not asked for: give --ctrl URL, or set SLIME_CTRL_URL", ""}};
   }
-  ctrl::ClientOptions options;
-  options.url = url;
-  auto client = ctrl::Client::create(std::move(options));
+  auto options = ctrl::client_options(url);
+  if (!options)
+    return {{"nanoctrl", Verdict::kBroken, options.error().text(), "mend the token file, or unset it"}};
+  auto client = ctrl::Client::create(std::move(*options));
   if (!client) return {{"nanoctrl", Verdict::kBroken, client.error().text(), "a URL is http://HOST:PORT"}};
   const auto status = (*client)->server_status();
   if (!status) {

@@ -7,6 +7,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "ctrl/client.h"
+#include "ctrl/token_file.h"
 
 namespace slime::cli {
 namespace {
@@ -59,9 +60,9 @@ std::vector<std::string> to_row(const ctrl::PeerInfo& peer) {
 }  // namespace
 
 int peers(const PeersOptions& options) {
-  ctrl::ClientOptions client_options;
-  client_options.url = options.ctrl_url;
-  auto client = ctrl::Client::create(std::move(client_options));
+  auto client_options = ctrl::client_options(options.ctrl_url);
+  if (!client_options) return fail(kCommand, client_options.error());
+  auto client = ctrl::Client::create(std::move(*client_options));
   if (!client) return fail(kCommand, client.error());
   ctrl::PeerFilter filter;
   filter.scope = options.scope;

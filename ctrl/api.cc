@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "ctrl/api_query.h"
 #include "ctrl/url.h"
+#include "ctrl/wire_compat.h"
 
 namespace slime::ctrl {
 namespace {
@@ -42,28 +43,34 @@ void Api::stop() {
 
 Nanos Api::tick() { return engine_->tick(); }
 
-ApiReply Api::handle(const ApiRequest& request) try {
+ApiReply Api::handle(const ApiRequest& request) {
   if (request.target.size() > limits::kTargetBytes)
     return error(414, Code::kInvalidArgument, str("the URL has more than ", limits::kTargetBytes, " bytes"),
                  "");
+  const std::optional<Target> target = parse_target(request.target);
+  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
+  ApiReply reply = respond(request, *target);
+  if (reply.status != 200 && is_compat(target->path)) compat::translate_error(reply);
+  return reply;
+}
+
+ApiReply Api::respond(const ApiRequest& request, const Target& target) try {
   if (request.body.size() > limits::kBodyBytes)
     return error(413, Code::kInvalidArgument, str("the body has more than ", limits::kBodyBytes, " bytes"),
                  "publish in several requests");
-  std::optional<Target> target = parse_target(request.target);
-  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
   // Before anything of the body is looked at.
-  const bool open = target->path.size() == 1 && target->path[0] == "healthz";
+  const bool open = target.path.size() == 1 && (target.path[0] == "healthz" || target.path[0].empty());
   const Result<Principal> principal = open ? Principal{} : identify(request);
   if (!principal) {
     refused(request, principal.error());
     return reply_error(principal.error());
   }
-  Query query(std::move(target->query), *principal);
-  ApiReply reply = route(request, target->path, query);
+  Query query(target.query, *principal);
+  ApiReply reply = route(request, target.path, query);
   if (reply.status == 403)
     refused(request, Status(Code::kPermissionDenied, str("token ", principal->token_id)));
   return reply;
@@ -101,6 +108,7 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
     if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
     return reply_ok(wire::encode_member("status", "ok"));
   }
+  if (is_compat(path)) return route_compat(request, path, query);
   if (path.size() < 2 || path[0] != "v1") return no_route();
   if (path[1] == "peers") {
     if (path.size() > 2) return route_peer(request, path, query);
@@ -189,6 +197,8 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
 }
 
 ProbeResult Api::probe(const Holder& holder) {
+  // Whoever answers there knows nothing of an instance that nanoctrl made.
+  if (compat::registered_here(holder.instance)) return ProbeResult::kSilent;
   {
     const Lock lock(mutex_);
     if (probes_ >= options_.probes_max) return ProbeResult::kSilent;

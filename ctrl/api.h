@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
 #include "ctrl/store/engine.h"
+#include "ctrl/url.h"
 
 namespace slime::ctrl {
 
@@ -54,16 +56,21 @@ class Api {
   void stop();
 
  private:
-  class Query;  // api_query.h
+  class Query;   // api_query.h
+  class Compat;  // api_compat.cc
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
   Result<Principal> identify(const ApiRequest& request) const;
   void refused(const ApiRequest& request, const Status& why) const;
+  ApiReply respond(const ApiRequest& request, const Target& target);
   ApiReply route(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
   ApiReply route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
   ApiReply route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
+  // The routes of DLSlime's NanoCtrl.
+  static bool is_compat(const std::vector<std::string>& path);
+  ApiReply route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
   ApiReply server_status(Query& query);
   ApiReply create_token(Query& query, std::string_view body);
@@ -92,7 +99,8 @@ class Api {
   const Prober prober_;
   const TimePoint started_at_;
   const std::unique_ptr<Engine> engine_;
-  Tokens admin_;  // one, or none
+  Tokens admin_;                               // one, or none
+  std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   std::mutex mutex_;
   std::size_t probes_ = 0;
   bool stopped_ = false;

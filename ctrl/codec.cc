@@ -158,14 +158,16 @@ class Codec::Impl final : public httplib::Server {
     if (request.path.size() > limits::kPathBytes) {
       reply = Api::error(414, Code::kInvalidArgument, "the request is too large", "");
     } else {
-      // The library decodes escapes in the values of headers: these two are taken as they came.
+      // The library decodes escapes in the values of headers: the first two are taken as they came.
+      const std::string accept = request.get_header_value("Accept");
       reply = handler_({.method = request.method,
                         .target = request.target,
                         .content_type = raw_->part(raw_->content_type),
                         .body = raw_->body(),
                         .authorization = raw_->part(raw_->authorization),
                         .client = client_,
-                        .answer_now = answer_now_});
+                        .answer_now = answer_now_,
+                        .accept = accept});
     }
     parked_ = std::move(reply.parked);
     if (parked_) return;

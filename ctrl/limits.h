@@ -39,6 +39,8 @@ inline constexpr std::size_t kEventsPerReply = 256;
 // Peers in one page of a list, and the bytes after which a page ends early.
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
+// A list of the routes that have no pages.
+inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;
 
 // Tokens. As many as an operator can look after.
 inline constexpr std::size_t kTokens = 4096;

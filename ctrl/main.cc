@@ -195,13 +195,10 @@ int run_status(const Flags& flags) {
   if (!running) return fail(flags, running.error());
   if (!*running) return say_not_running(flags);
   const std::string& url = (*running)->info;
-  ClientOptions options;
-  options.url = url;
-  options.timeout = to_nanos(flags.timeout_s);
-  Result<std::string> token = find_token();
-  if (!token) return fail(flags, token.error());
-  options.token = std::move(*token);
-  const Result<std::unique_ptr<Client>> client = Client::create(options);
+  Result<ClientOptions> options = client_options(url);
+  if (!options) return fail(flags, options.error());
+  options->timeout = to_nanos(flags.timeout_s);
+  const Result<std::unique_ptr<Client>> client = Client::create(std::move(*options));
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
   if (!status && status.error().code() == Code::kUnauthenticated)

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "base/str.h"
 
@@ -30,6 +31,18 @@ Result<std::string> find_token(const std::string& path) {
     return read_token_file(file);
   const char* token = std::getenv("SLIME_CTRL_TOKEN");
   return token == nullptr ? std::string() : std::string(token);
+}
+
+Result<ClientOptions> client_options(std::string url, std::string token) {
+  ClientOptions out;
+  out.url = std::move(url);
+  out.token = std::move(token);
+  if (out.token.empty()) {
+    Result<std::string> found = find_token();
+    if (!found) return found.error();
+    out.token = std::move(*found);
+  }
+  return out;
 }
 
 }  // namespace slime::ctrl

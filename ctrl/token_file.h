@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "ctrl/client.h"
 
 namespace slime::ctrl {
 
@@ -12,5 +13,8 @@ Result<std::string> read_token_file(const std::string& path);
 // What programs send to nanoctrl: of that file if it is not empty, else of $SLIME_CTRL_TOKEN_FILE, else
 // $SLIME_CTRL_TOKEN itself, else none. Never an option of a command line, which others see.
 Result<std::string> find_token(const std::string& path = {});
+
+// For a nanoctrl at `url`; an empty token is looked for as above.
+Result<ClientOptions> client_options(std::string url, std::string token = {});
 
 }  // namespace slime::ctrl

@@ -32,6 +32,7 @@ class PeerAgent(_slime.PeerAgent):
     name: unique in its scope; empty for a random one.
     scope: agents see the names of their own scope.
     ctrl_url: nanoctrl's "http://host:port"; empty: no registry, peers by "host:port" only.
+    ctrl_token: what nanoctrl lets it in with; empty: of the file $SLIME_CTRL_TOKEN_FILE, or $SLIME_CTRL_TOKEN, or none.
     listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
     provider: "auto": for each peer shared memory on one host, else RDMA where both have an active port, else tcp;
         peer.info() says which and why. Or one by its name ("tcp", "shm", "verbs"): that one, or an error that says why.
@@ -48,6 +49,7 @@ class PeerAgent(_slime.PeerAgent):
         *,
         scope: str = "default",
         ctrl_url: str = "",
+        ctrl_token: str = "",
         listen: str = "127.0.0.1:0",
         advertise: str = "",
         provider: str = "auto",
@@ -65,6 +67,7 @@ class PeerAgent(_slime.PeerAgent):
             name,
             scope=scope,
             ctrl_url=ctrl_url,
+            ctrl_token=ctrl_token,
             listen=listen,
             advertise=advertise,
             provider=provider,

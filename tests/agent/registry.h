@@ -31,6 +31,7 @@ class Registry {
   }
   void stop() { server_.reset(); }
   const std::string& url() const { return url_; }
+  ctrl::Api& api() { return server_->api(); }
   std::unique_ptr<ctrl::Client> client() const {
     ctrl::ClientOptions options;
     options.url = url_;

@@ -40,6 +40,40 @@ TEST_CASE("peers find each other by name, and the registry shows what they have"
   CHECK(take(client->list_peers()).find("worker:0") == std::string::npos);
 }
 
+// Whether it is connected now, whoever asked for it.
+bool connected(PeerAgent& agent, const std::string& name) {
+  return agent.peer(name).info().find("\"state\":\"ready\"") != std::string::npos;
+}
+
+TEST_CASE("links that should exist are made without a use, and made again by a peer that comes back") {
+  Registry registry;
+  const auto control = registry.client();
+  REQUIRE(control->set_links("default", "client", std::vector<std::string>{"worker:0", "worker:1"}).ok());
+  auto client = test::start(options_for(registry, "client"));
+  auto first = start_calculator(registry, "worker:0");
+  CHECK(eventually([&] { return connected(*client, "worker:0"); }));
+  // The other way to learn it: while the agent lives.
+  auto third = start_calculator(registry, "worker:2");
+  REQUIRE(control->set_links("default", "client", std::vector<std::string>{"worker:0", "worker:2"}).ok());
+  CHECK(eventually([&] { return connected(*client, "worker:2"); }));
+  first.reset();
+  CHECK(eventually([&] { return !connected(*client, "worker:0"); }));
+  first = start_calculator(registry, "worker:0");
+  CHECK(eventually([&] { return connected(*client, "worker:0"); }));
+}
+
+TEST_CASE("an agent gets in with its token, and says what is wrong with another") {
+  Registry registry;
+  const auto control = registry.client();
+  const ctrl::TokenInfo admin = take(control->create_token({ctrl::Role::kAdmin, "*"}));
+  const auto nobody = PeerAgent::start(options_for(registry, "worker:0"));
+  CHECK(code_of(nobody) == Code::kUnauthenticated);
+  PeerAgentOptions options = options_for(registry, "worker:0");
+  options.ctrl_token = admin.token;
+  auto worker = test::start(options);
+  CHECK(take(worker->list_peers()).find("worker:0") != std::string::npos);
+}
+
 TEST_CASE("start fails when the name is taken or the registry is not there") {
   Registry registry;
   auto first = test::start(options_for(registry, "worker:0"));

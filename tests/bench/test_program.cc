@@ -1,5 +1,6 @@
 // `slime bench` as its users run it. Nothing here depends on how fast anything is.
 #include <doctest/doctest.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -181,6 +182,41 @@ TEST_CASE("connect, cache and idle") {
   }
 }
 
+TEST_CASE("agents of a nanoctrl: each hears of each death of its scope, and none is lost") {
+  const Folder folder;
+  ::setenv("SLIME_RUNTIME_DIR", folder.path().c_str(), 1);  // the server's pid file
+  for (const char* connections : {"new", "kept"}) {
+    const Outcome outcome =
+        run({"ctrl", "--agents", "50", "--scopes", "2", "--heartbeat", "0.2", "--ttl", "2", "--rate", "5",
+             "--warmup", "0.5", "--seconds", "1", "--connections", connections, "--json"});
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 0);
+    // Before it on the same stream: what it is doing.
+    const json out = json::parse(outcome.text.substr(outcome.text.find('{')), nullptr, false);
+    REQUIRE(out.is_object());
+    CHECK(out["verified"] == true);
+    REQUIRE(out["runs"].size() == 1);
+    const json& ctrl = out["runs"][0];
+    CHECK(ctrl["agents"] == 50);
+    CHECK(ctrl["scopes"] == 2);
+    CHECK(ctrl["connections"] == connections);
+    CHECK(ctrl["heartbeats"]["count"] > 0);
+    CHECK(ctrl["registrations"]["count"] > 0);
+    CHECK(ctrl["events_per_s"] > 0);
+    CHECK(ctrl["lost"] == 0);
+    CHECK(ctrl["unknown"] == 0);
+    CHECK(ctrl["errors"].empty());
+    // The others of its scope, unless they died too, and who took its place before its lease ended.
+    CHECK(ctrl["deaths"]["count"] > 0);
+    CHECK(ctrl["deaths"]["pairs"] > ctrl["deaths"]["count"]);
+    CHECK(ctrl["deaths"]["pairs"].get<double>() <= 25 * ctrl["deaths"]["count"].get<double>());
+    for (const char* wrong : {"late", "never", "early"}) CHECK(ctrl["deaths"][wrong] == 0);
+    CHECK(ctrl["server"]["resident_peak_mib"] > 0);
+    CHECK(ctrl["server"]["processes"] == 1);
+  }
+  ::unsetenv("SLIME_RUNTIME_DIR");
+}
+
 TEST_CASE("text for people names the limit and the ratio") {
   const Outcome outcome = run(with({"rpc", "--provider", "tcp"}, kBrief));
   CHECK(outcome.exit_code == 0);
@@ -197,6 +233,8 @@ TEST_CASE("wrong options are told with exit code 2") {
                                              {"bulk", "--cold", "--clients", "2"},
                                              {"cache", "--batch", "0"},
                                              {"connect", "--count", "0"},
+                                             {"ctrl", "--ttl", "1", "--heartbeat", "1"},
+                                             {"ctrl", "--ctrl", "127.0.0.1:4479"},
                                              {"all"},
                                              {"all", "--json", "/dev/null", "--only", "no-such-line"}}) {
     const Outcome outcome = run(arguments);

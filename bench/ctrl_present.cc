@@ -1,0 +1,230 @@
+#include "bench/ctrl_present.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "base/str.h"
+#include "bench/svg.h"
+
+namespace slime::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kWidth = 960;
+constexpr double kPanel = 300;
+constexpr double kTop = 92;
+constexpr double kBottom = 330;
+constexpr const char* kGrid = "#dddddd";
+constexpr const char* kServer = "#2f6db5";
+constexpr const char* kOther = "#c2402f";
+
+[[gnu::format(printf, 1, 2)]] std::string print(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+double number(const json& in, const char* key) { return in.at(key).get<double>(); }
+
+std::string errors_text(const json& errors) {
+  std::string out;
+  for (const auto& [status, count] : errors.items())
+    out += str(out.empty() ? "" : ", ", status, ": ", count.get<std::uint64_t>());
+  return out.empty() ? "none" : out;
+}
+
+std::string latency_text(const char* name, const json& latencies) {
+  const json& due = latencies.at("from_due_ms");
+  const json& sent = latencies.at("from_sent_ms");
+  return print(
+      "\n  %s: p50 %.2f ms, p99 %.2f, p99.9 %.2f, max %.1f since due; %.2f, %.2f, %.2f, %.1f since sent",
+      name, number(due, "p50"), number(due, "p99"), number(due, "p999"), number(due, "max"),
+      number(sent, "p50"), number(sent, "p99"), number(sent, "p999"), number(sent, "max"));
+}
+
+std::string run_text(const json& run) {
+  std::string out = print(
+      "ctrl, %.0f agents in %.0f scopes, %s connections, heartbeat %.3g s, TTL %.3g s, %.0f s: %.0f "
+      "requests/s, "
+      "%.0f events/s, %.1f deaths and registrations/s (of %.1f)",
+      number(run, "agents"), number(run, "scopes"), run.at("connections").get<std::string>().c_str(),
+      number(run, "heartbeat_s"), number(run, "ttl_s"), number(run, "seconds"), number(run, "requests_per_s"),
+      number(run, "events_per_s"), number(run, "rate_reached_per_s"), number(run, "rate_per_s"));
+  out += latency_text("heartbeats", run.at("heartbeats"));
+  out += latency_text("registrations", run.at("registrations"));
+  if (const json& server = run.at("server"); !server.is_null()) {
+    out += print("\n  server: %.3f cores, %.0f us of CPU a request, %.1f MiB resident, %.1f at its peak",
+                 number(server, "cpu_cores"), number(server, "cpu_us_per_request"),
+                 number(server, "resident_mib"), number(server, "resident_peak_mib"));
+  }
+  const json& generator = run.at("generator");
+  out += print("\n  generator: %.3f cores, %.0f us of CPU a request, lag p99 %.2f ms, max %.1f%s",
+               number(generator, "cpu_cores"), number(generator, "cpu_us_per_request"),
+               number(generator.at("lag_ms"), "p99"), number(generator.at("lag_ms"), "max"),
+               generator.at("bottleneck").get<bool>() ? ": IT WAS THE BOTTLENECK" : "");
+  const json& deaths = run.at("deaths");
+  out += print(
+      "\n  deaths: %.0f, %.0f times an agent had to hear of one: %.0f late (slack %.0f s), %.0f never, %.0f "
+      "too "
+      "early; heard p50 %.2f s, p99 %.2f, max %.2f after the lease",
+      number(deaths, "count"), number(deaths, "pairs"), number(deaths, "late"), number(deaths, "slack_s"),
+      number(deaths, "never"), number(deaths, "early"), number(deaths.at("delay_s"), "p50"),
+      number(deaths.at("delay_s"), "p99"), number(deaths.at("delay_s"), "max"));
+  out += print(
+      "\n  lost agents: %.0f; errors: %s; broken connections: %.0f (%.0f without answer in time), closed "
+      "while "
+      "idle: %.0f; heartbeats skipped: %.0f; follow-ups: %.0f; lists: %.0f; unknown: %.0f",
+      number(run, "lost"), errors_text(run.at("errors")).c_str(), number(run, "reconnects"),
+      number(run, "timeouts"), number(run, "idle_closed"), number(run, "skipped"), number(run, "follow_ups"),
+      number(run, "resyncs"), number(run, "unknown"));
+  return out + (run.at("verified").get<bool>()
+                    ? ""
+                    : "\n  FAILED: agents were lost, or deaths heard of late or too early");
+}
+
+// One figure of a run, for a plot and a table.
+double server_figure(const json& run, const char* key) {
+  return run.at("server").is_null() ? 0 : number(run.at("server"), key);
+}
+
+struct Curve {
+  std::string name;
+  const char* colour;
+  std::vector<std::pair<double, double>> points;  // agents, figure
+};
+
+void draw_curve(Svg& out, const Curve& curve, const LogAxis& x, const LogAxis& y, double figures_below) {
+  for (std::size_t i = 0; i < curve.points.size(); ++i) {
+    const auto& [agents, value] = curve.points[i];
+    out.circle(x.at(agents), y.at(value), 3.5, curve.colour);
+    out.text(x.at(agents), y.at(value) + figures_below, print("%.3g", value), Svg::Anchor::kMiddle, 10,
+             curve.colour);
+    if (i == 0) continue;
+    const auto& [before, value_before] = curve.points[i - 1];
+    out.line(x.at(before), y.at(value_before), x.at(agents), y.at(value), curve.colour, 2);
+  }
+}
+
+// One of the pictures beside each other; both axes logarithmic.
+void draw_panel(Svg& out, double left, const std::string& title, std::vector<Curve> curves) {
+  double least = 1e30;
+  double most = 0;
+  double first = 1e30;
+  double last = 0;
+  for (Curve& curve : curves) {
+    // A logarithm has no place for what is not there: a server that did nothing, or is not known.
+    std::erase_if(curve.points, [](const auto& point) { return !(point.second > 0); });
+    for (const auto& [agents, value] : curve.points) {
+      least = std::min(least, value);
+      most = std::max(most, value);
+      first = std::min(first, agents);
+      last = std::max(last, agents);
+    }
+  }
+  out.text(left + 10, kTop - 28, title, Svg::Anchor::kStart, 13);
+  if (most <= 0) return;
+  const LogAxis x(first, last, left + 56, left + kPanel - 24, LogAxis::Ends::kValues);
+  const LogAxis y(least, most, kBottom, kTop);
+  for (const double tick : y.ticks()) {
+    out.line(left + 48, y.at(tick), left + kPanel - 16, y.at(tick), kGrid);
+    out.text(left + 44, y.at(tick) + 4, print("%.3g", tick), Svg::Anchor::kEnd, 11);
+  }
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    out.text(left + 56 + 120 * static_cast<double>(i), kTop - 14, curves[i].name, Svg::Anchor::kStart, 11,
+             curves[i].colour);
+    // Its figures above it, those of the second one below.
+    draw_curve(out, curves[i], x, y, i == 0 ? -8 : 16);
+  }
+  for (const auto& [agents, value] : curves.back().points)
+    out.text(x.at(agents), kBottom + 18, print("%.0f", agents), Svg::Anchor::kMiddle, 11);
+}
+
+template <class Figure>
+Curve curve_of(const json& runs, std::string name, const char* colour, Figure figure) {
+  Curve out{std::move(name), colour, {}};
+  for (const json& run : runs) out.points.emplace_back(number(run, "agents"), figure(run));
+  std::sort(out.points.begin(), out.points.end());
+  return out;
+}
+
+}  // namespace
+
+std::string format_ctrl(const json& report) {
+  std::string out;
+  for (const json& run : report.at("runs")) out += (out.empty() ? "" : "\n") + run_text(run);
+  return out;
+}
+
+std::string tables_of_ctrl(const json& report) {
+  const json& machine = report.at("machine");
+  std::string out = print("%s, %u cores, Linux %s, %s; load before: %.2f.\n\n",
+                          machine.at("cpu").get<std::string>().c_str(), machine.at("cores").get<unsigned>(),
+                          machine.at("kernel").get<std::string>().c_str(),
+                          machine.at("time").get<std::string>().c_str(), number(machine, "load"));
+  out +=
+      "| agents, scopes | connections | requests/s | heartbeat, ms since due: p50, p99, p99.9, max | "
+      "registration, ms since due: p50, p99 | server: "
+      "cores, us a request | resident, peak MiB | deaths: pairs, late, never | heard after the lease, s: "
+      "p50, max | lost | generator: cores, lag p99 "
+      "ms |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const json& run : report.at("runs")) {
+    const json& heartbeat = run.at("heartbeats").at("from_due_ms");
+    const json& registration = run.at("registrations").at("from_due_ms");
+    const json& deaths = run.at("deaths");
+    const json& generator = run.at("generator");
+    out += print("| %.0f, %.0f | %s | %.0f | %.2f, %.2f, %.2f, %.1f | %.2f, %.2f | ", number(run, "agents"),
+                 number(run, "scopes"), run.at("connections").get<std::string>().c_str(),
+                 number(run, "requests_per_s"), number(heartbeat, "p50"), number(heartbeat, "p99"),
+                 number(heartbeat, "p999"), number(heartbeat, "max"), number(registration, "p50"),
+                 number(registration, "p99"));
+    out += run.at("server").is_null()
+               ? std::string("| | ")
+               : print("%.3f, %.0f | %.1f, %.1f | ", server_figure(run, "cpu_cores"),
+                       server_figure(run, "cpu_us_per_request"), server_figure(run, "resident_mib"),
+                       server_figure(run, "resident_peak_mib"));
+    out += print("%.0f, %.0f, %.0f | %.2f, %.2f | %.0f | %.3f, %.2f%s |\n", number(deaths, "pairs"),
+                 number(deaths, "late"), number(deaths, "never"), number(deaths.at("delay_s"), "p50"),
+                 number(deaths.at("delay_s"), "max"), number(run, "lost"), number(generator, "cpu_cores"),
+                 number(generator.at("lag_ms"), "p99"),
+                 generator.at("bottleneck").get<bool>() ? " (the bottleneck)" : "");
+  }
+  return out;
+}
+
+Status write_ctrl_plot(const json& report, const std::string& out) {
+  const json& runs = report.at("runs");
+  if (runs.empty()) return {Code::kNotFound, "no figures"};
+  Svg picture(kWidth, kBottom + 40);
+  picture.text(16, 26,
+               str("nanoctrl over the number of agents, ", runs[0].at("connections").get<std::string>(),
+                   " connections"),
+               Svg::Anchor::kStart, 16);
+  draw_panel(
+      picture, 10, "CPU, cores",
+      {curve_of(runs, "nanoctrl", kServer, [](const json& run) { return server_figure(run, "cpu_cores"); }),
+       curve_of(runs, "all agents", kOther,
+                [](const json& run) { return number(run.at("generator"), "cpu_cores"); })});
+  draw_panel(picture, 10 + kPanel + 15, "Resident memory, MiB",
+             {curve_of(runs, "nanoctrl's peak", kServer,
+                       [](const json& run) { return server_figure(run, "resident_peak_mib"); })});
+  draw_panel(picture, 10 + 2 * (kPanel + 15), "Heartbeat, ms since it was due",
+             {curve_of(runs, "p50", kServer,
+                       [](const json& run) { return number(run.at("heartbeats").at("from_due_ms"), "p50"); }),
+              curve_of(runs, "p99", kOther, [](const json& run) {
+                return number(run.at("heartbeats").at("from_due_ms"), "p99");
+              })});
+  const std::string path = out + "/ctrl.svg";
+  SLIME_TRY(picture.write(path));
+  std::cout << path << "\n";
+  return {};
+}
+
+}  // namespace slime::bench

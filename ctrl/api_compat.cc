@@ -1,0 +1,322 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "base/random.h"
+#include "ctrl/api_query.h"
+#include "ctrl/wire_compat.h"
+
+// The routes of DLSlime's NanoCtrl over the same registry: what registers there is a peer of the same name.
+namespace slime::ctrl {
+namespace {
+
+using compat::Entity;
+using compat::EntityRef;
+
+constexpr std::string_view kRoutes[] = {
+    "",         "start_peer_agent", "query",     "cleanup",         "register_mr",   "get_mr_info",
+    "register", "unregister",       "heartbeat", "get_entity_info", "list_entities", "get_redis_address",
+};
+constexpr std::string_view kTopology = "desired_topology";
+
+ApiReply native_peer(const EntityRef& of) {
+  return Api::error(
+      409, Code::kAlreadyExists,
+      str("'", of.id, "' in scope '", of.scope, "' is a slime agent, which did not register here"),
+      "use another name");
+}
+
+ApiReply not_registered(const EntityRef& of) {
+  return Api::error(404, Code::kNotFound,
+                    str("agent '", of.id, "' is not registered in scope '", of.scope, "'"),
+                    "start_peer_agent registers it");
+}
+
+std::string random_name(const std::string& prefix) {
+  std::array<std::byte, 4> bytes{};
+  random_bytes(bytes);
+  return str(prefix, "-", to_hex(bytes));
+}
+
+}  // namespace
+
+bool Api::is_compat(const std::vector<std::string>& path) {
+  if (path.size() == 1)
+    return std::find(std::begin(kRoutes), std::end(kRoutes), path[0]) != std::end(kRoutes);
+  return path.size() >= 3 && path[0] == "v1" && path[1] == kTopology;
+}
+
+class Api::Compat {
+ public:
+  Compat(Api& api, Query& query, std::string_view body) : api_(api), query_(query), body_(body) {}
+
+  ApiReply start_agent() {
+    Result<compat::AgentRequest> request = compat::decode_agent(body_);
+    if (!request) return reply_error(request.error());
+    Entity& agent = request->agent;
+    if (Status status = permit(Role::kJoin, agent.scope); !status.ok()) return reply_error(std::move(status));
+    if (!agent.id.empty()) return start(agent);
+    // Names that nobody has are not rare: the second attempt is for the case that somebody has.
+    constexpr int kAttempts = 3;
+    for (int attempt = 1;; ++attempt) {
+      agent.id = random_name(request->name_prefix);
+      ApiReply reply = start(agent);
+      if (reply.status != 409 || attempt == kAttempts) return reply;
+    }
+  }
+
+  ApiReply register_entity() {
+    Result<Entity> request = compat::decode_entity(body_);
+    if (!request) return reply_error(request.error());
+    Entity& entity = *request;
+    if (Status status = permit(Role::kJoin, entity.scope); !status.ok())
+      return reply_error(std::move(status));
+    const std::lock_guard lock(mutex_of(entity.scope, entity.id));
+    const std::optional<PeerInfo> held = find(entity.scope, entity.id);
+    InstanceId instance = compat::new_instance();
+    if (held) {
+      Entity current = compat::to_entity(*held);
+      if (current.native) return native_peer({entity.scope, entity.type, entity.id});
+      if (current.type != entity.type)
+        return Api::error(
+            409, Code::kAlreadyExists,
+            str("'", entity.id, "' in scope '", entity.scope, "' is of entity_type '", current.type, "'"),
+            "use another entity_id: here it is unique in its scope");
+      // What this request says nothing of stays: regions, say, of an agent that describes itself so, too.
+      current.kind = std::move(entity.kind);
+      current.endpoint = std::move(entity.endpoint);
+      current.metadata = std::move(entity.metadata);
+      current.resource = std::move(entity.resource);
+      entity = std::move(current);
+      instance = held->instance;
+    }
+    return put(entity, instance, [&] {
+      return compat::encode_status("ok", str(entity.type, " '", entity.id, "' is registered"));
+    });
+  }
+
+  ApiReply unregister(Result<EntityRef> ref) {
+    if (!ref) return reply_error(ref.error());
+    if (Status status = permit(Role::kJoin, ref->scope); !status.ok()) return reply_error(std::move(status));
+    const std::lock_guard lock(mutex_of(ref->scope, ref->id));
+    const std::optional<PeerInfo> held = find(ref->scope, ref->id);
+    const std::string done =
+        compat::encode_status("ok", str(ref->type, " '", ref->id, "' is not registered"));
+    // What is not there any more is what was asked for.
+    if (!held) return reply_ok(done);
+    const Entity entity = compat::to_entity(*held);
+    if (entity.native) return native_peer(*ref);
+    if (entity.type != ref->type) return reply_ok(done);
+    Outcome out = api_.engine_->submit(DeregisterCommand{ref->scope, ref->id, held->incarnation});
+    if (gone(out.status) || out.status.ok())
+      return reply_ok(compat::encode_status("ok", str(ref->type, " '", ref->id, "' was removed")));
+    return reply_error(std::move(out.status));
+  }
+
+  ApiReply heartbeat() {
+    const Result<EntityRef> ref = compat::decode_entity_ref(body_);
+    if (!ref) return reply_error(ref.error());
+    if (Status status = permit(Role::kJoin, ref->scope); !status.ok()) return reply_error(std::move(status));
+    const std::optional<PeerInfo> held = find(ref->scope, ref->id);
+    const std::string not_found = compat::encode_status(
+        "not_found", str(ref->type, " '", ref->id, "' is not registered in scope '", ref->scope, "'"));
+    if (!held) return reply_ok(not_found);
+    // A native peer's lease is its own to renew; who had the name before learns that it is lost.
+    const Entity entity = compat::to_entity(*held);
+    if (entity.native || entity.type != ref->type) return reply_ok(not_found);
+    Outcome out = api_.engine_->submit(HeartbeatCommand{ref->scope, ref->id, held->incarnation});
+    if (gone(out.status)) return reply_ok(not_found);
+    if (!out.status.ok()) return reply_error(std::move(out.status));
+    return reply_ok(compat::encode_status("ok", str(ref->type, " '", ref->id, "' lives for another 60 s")));
+  }
+
+  ApiReply get_entity() {
+    const Result<EntityRef> ref = compat::decode_entity_ref(body_);
+    if (!ref) return reply_error(ref.error());
+    if (Status status = permit(Role::kRead, ref->scope); !status.ok()) return reply_error(std::move(status));
+    std::optional<Entity> found;
+    if (const std::optional<PeerInfo> held = find(ref->scope, ref->id)) found = compat::to_entity(*held);
+    if (found && found->type != ref->type) found.reset();
+    return reply_ok(compat::encode_entity_info(found));
+  }
+
+  ApiReply list_entities() { return list(compat::encode_entity, compat::encode_entities, {}); }
+  ApiReply list_agents() { return list(compat::encode_agent, compat::encode_agents, compat::kAgentType); }
+
+  ApiReply register_region() {
+    Result<compat::RegionRequest> request = compat::decode_region(body_);
+    if (!request) return reply_error(request.error());
+    return update(request->agent, [&](Entity& agent) { agent.regions[request->name] = request->region; });
+  }
+
+  ApiReply get_region() {
+    const Result<compat::RegionQuery> request = compat::decode_region_query(body_);
+    if (!request) return reply_error(request.error());
+    const EntityRef& of = request->agent;
+    if (Status status = permit(Role::kRead, of.scope); !status.ok()) return reply_error(std::move(status));
+    std::optional<compat::MemoryRegion> out;
+    if (const std::optional<PeerInfo> held = find(of.scope, of.id)) {
+      const Entity agent = compat::to_entity(*held);
+      // The keys of a slime agent's regions are asked of it alone.
+      const auto it = agent.regions.find(request->name);
+      if (!agent.native && it != agent.regions.end()) out = it->second;
+    }
+    return reply_ok(compat::encode_region(out));
+  }
+
+  ApiReply set_desired_topology(const std::string& agent_id) {
+    Result<compat::TopologyRequest> request = compat::decode_topology(body_);
+    if (!request) return reply_error(request.error());
+    if (Status status = check_name("agent_id", agent_id); !status.ok()) return reply_error(std::move(status));
+    return update({request->scope, std::string(compat::kAgentType), agent_id},
+                  [&](Entity& agent) { agent.desired_topology = std::move(request->topology); });
+  }
+
+  ApiReply redis_address() {
+    query_.permit_all();
+    if (Status status = query_.finish(); !status.ok()) return reply_error(std::move(status));
+    if (Status status = compat::decode_empty(body_); !status.ok()) return reply_error(std::move(status));
+    return reply_ok(compat::encode_no_redis());
+  }
+
+ private:
+  static bool gone(const Status& status) {
+    return status.code() == Code::kNotFound || status.code() == Code::kAborted;
+  }
+  Status permit(Role needed, const std::string& scope) {
+    query_.permit(needed, scope);
+    return query_.finish();
+  }
+  // Held while what is there is changed, so that two changes of one record do not lose one of them.
+  std::mutex& mutex_of(const std::string& scope, const std::string& id) {
+    const std::size_t hash = std::hash<std::string>{}(str(scope, "\n", id));
+    return api_.compat_mutexes_[hash % api_.compat_mutexes_.size()];
+  }
+  std::optional<PeerInfo> find(const std::string& scope, const std::string& id) {
+    return api_.engine_->read([&](const Registry& registry) { return registry.find(scope, id); });
+  }
+
+  ApiReply start(const Entity& agent) {
+    const std::lock_guard lock(mutex_of(agent.scope, agent.id));
+    const std::optional<PeerInfo> held = find(agent.scope, agent.id);
+    if (held && !compat::registered_here(held->instance))
+      return native_peer({agent.scope, agent.type, agent.id});
+    if (held) {
+      ApiReply reply =
+          Api::error(409, Code::kAlreadyExists, str("'", agent.id, "' in scope '", agent.scope, "' is alive"),
+                     "use another alias, clean it up, or wait until its 60 s are over");
+      reply.retry_after = held->expires_in;
+      return reply;
+    }
+    return put(agent, compat::new_instance(), [&] { return compat::encode_started(agent); });
+  }
+
+  template <class Done>
+  ApiReply put(const Entity& entity, const InstanceId& instance, const Done& done) {
+    Result<Registration> registration = compat::to_registration(entity, instance);
+    if (!registration) {
+      if (registration.error().code() != Code::kResourceExhausted) return reply_error(registration.error());
+      return Api::error(413, Code::kInvalidArgument, std::string(registration.error().text()), "");
+    }
+    Outcome out = api_.engine_->submit(RegisterCommand{std::move(*registration), 0});
+    if (!out.status.ok()) return reply_error(std::move(out.status), "");
+    return reply_ok(done());
+  }
+
+  // Changes the record of an agent that registered here.
+  template <class Change>
+  ApiReply update(const EntityRef& of, const Change& change) {
+    if (Status status = permit(Role::kJoin, of.scope); !status.ok()) return reply_error(std::move(status));
+    const std::lock_guard lock(mutex_of(of.scope, of.id));
+    const std::optional<PeerInfo> held = find(of.scope, of.id);
+    if (!held) return not_registered(of);
+    Entity entity = compat::to_entity(*held);
+    if (entity.native) return native_peer(of);
+    if (entity.type != of.type) return not_registered(of);
+    change(entity);
+    return put(entity, held->instance, [] { return compat::encode_status("ok", "recorded"); });
+  }
+
+  // These lists have no pages, so there is a limit to what one may become. `type`: only those, whatever the
+  // request says.
+  template <class EncodeOne, class EncodeAll>
+  ApiReply list(const EncodeOne& encode_one, const EncodeAll& encode_all, std::string_view type) {
+    Result<compat::EntityFilter> filter = compat::decode_filter(body_);
+    if (!filter) return reply_error(filter.error());
+    if (Status status = permit(Role::kRead, filter->scope); !status.ok())
+      return reply_error(std::move(status));
+    const bool agents = !type.empty();
+    if (agents) *filter = {filter->scope, std::string(type), {}};
+    std::vector<std::string> items;
+    std::size_t bytes = 0;
+    std::optional<std::string> after = "";
+    while (after) {
+      for (const PeerInfo& peer : page(filter->scope, filter->kind, *after, after)) {
+        const Entity entity = compat::to_entity(peer);
+        if (!filter->type.empty() && entity.type != filter->type) continue;
+        items.push_back(encode_one(entity));
+        bytes += items.back().size();
+      }
+      if (bytes > limits::kCompatListBytes)
+        return Api::error(413, Code::kInvalidArgument,
+                          str("the list has more than ", limits::kCompatListBytes, " bytes"),
+                          agents ? "use GET /v1/peers, which has pages"
+                                 : "ask for one kind, or use GET /v1/peers, which has pages");
+    }
+    return reply_ok(encode_all(items));
+  }
+
+  // Under the engine's lock for the time of a copy only.
+  std::vector<PeerInfo> page(const std::string& scope, const std::string& kind, const std::string& from,
+                             std::optional<std::string>& next) {
+    std::vector<PeerInfo> out;
+    std::size_t seen = 0;
+    next = api_.engine_->read([&](const Registry& registry) {
+      return registry.visit(scope, from, [&](const PeerInfo& peer, Nanos) {
+        if (kind.empty() || peer.kind == kind) out.push_back(peer);
+        return ++seen < limits::kPeersPerPage;
+      });
+    });
+    return out;
+  }
+
+  Api& api_;
+  Query& query_;
+  const std::string_view body_;
+};
+
+ApiReply Api::route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view wanted = path[0].empty() ? "GET" : "POST";
+  if (method != wanted) return wrong_method(request.method, std::string(wanted));
+  Compat compat(*this, query, request.body);
+  const std::string& route = path[0];
+  if (route.empty()) {
+    // A page for browsers is another matter.
+    if (request.accept.find("text/html") != std::string_view::npos) return no_route();
+    query.permit_all();
+    if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+    ApiReply reply = reply_ok("nanoctrl is running\n");
+    reply.content_type = "text/plain";
+    return reply;
+  }
+  if (route == "start_peer_agent") return compat.start_agent();
+  if (route == "query") return compat.list_agents();
+  if (route == "cleanup") return compat.unregister(compat::decode_agent_ref(request.body));
+  if (route == "register_mr") return compat.register_region();
+  if (route == "get_mr_info") return compat.get_region();
+  if (route == "register") return compat.register_entity();
+  if (route == "unregister") return compat.unregister(compat::decode_entity_ref(request.body));
+  if (route == "heartbeat") return compat.heartbeat();
+  if (route == "get_entity_info") return compat.get_entity();
+  if (route == "list_entities") return compat.list_entities();
+  if (route == "get_redis_address") return compat.redis_address();
+  // These clients do not escape a '/' in a name.
+  std::string agent_id = path[2];
+  for (std::size_t i = 3; i < path.size(); ++i) agent_id += str("/", path[i]);
+  return compat.set_desired_topology(agent_id);
+}
+
+}  // namespace slime::ctrl
