@@ -1,55 +1,16 @@
 #include "ctrl/client.h"
 
-#include <httplib.h>
-
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/str.h"
+#include "ctrl/http_client.h"
 #include "ctrl/limits.h"
 #include "ctrl/url.h"
 #include "ctrl/wire.h"
 
 namespace slime::ctrl {
 namespace {
-
-using std::chrono::microseconds;
-
-Result<HostPort> parse_url(const std::string& url) {
-  constexpr std::string_view kHttp = "http://";
-  std::string_view rest = url;
-  if (rest.starts_with("https://"))
-    return Status(Code::kUnimplemented, str("'", url, "': nanoctrl speaks http, not https"));
-  if (rest.starts_with(kHttp)) {
-    rest.remove_prefix(kHttp.size());
-    if (rest.ends_with('/')) rest.remove_suffix(1);
-    if (std::optional<HostPort> out = parse_host_port(rest)) return std::move(*out);
-  }
-  return Status(Code::kInvalidArgument, str("'", url, "' is not like \"http://127.0.0.1:4479\""));
-}
-
-// The code of an answer that has none of its own, from a proxy perhaps.
-Code code_for(int http_status) {
-  switch (http_status) {
-    case 404:
-      return Code::kUnimplemented;  // such a server does not know the route: it is not a missing peer
-    case 401:
-      return Code::kUnauthenticated;
-    case 403:
-      return Code::kPermissionDenied;
-    case 429:
-      return Code::kResourceExhausted;
-    case 502:
-    case 503:
-    case 504:
-      return Code::kUnavailable;
-    default:
-      return Code::kCorrupt;
-  }
-}
 
 std::string scope_query(std::string_view scope) { return str("?scope=", percent_encode(scope)); }
 std::string peer_target(std::string_view scope, std::string_view name, std::string_view tail = {}) {
@@ -58,119 +19,15 @@ std::string peer_target(std::string_view scope, std::string_view name, std::stri
 
 }  // namespace
 
-Status ClientOptions::validate() const {
-  const Result<HostPort> parsed = parse_url(url);
-  if (!parsed) return parsed.error();
-  if (connect_timeout <= Nanos::zero() || timeout <= Nanos::zero())
-    return {Code::kInvalidArgument, "the timeouts of a nanoctrl client must be positive"};
-  return {};
-}
-
-class Client::Impl {
+// The routes over HTTP.
+class Client::Impl : public HttpClient {
  public:
-  Impl(ClientOptions options, HostPort server) : options_(std::move(options)), server_(std::move(server)) {}
-
-  // One request; the body of a 200 answer. `extra` is waited for in addition to the timeout.
-  Result<std::string> call(const char* method, std::string target, std::string body = {}, Nanos extra = {}) {
-    httplib::Client http(server_.host, server_.port);
-    const Nanos timeout = options_.timeout + std::max(extra, Nanos::zero());
-    http.set_connection_timeout(std::chrono::duration_cast<microseconds>(options_.connect_timeout));
-    http.set_read_timeout(std::chrono::duration_cast<microseconds>(timeout));
-    http.set_write_timeout(std::chrono::duration_cast<microseconds>(timeout));
-    http.set_url_encode(false);
-    http.set_tcp_nodelay(true);
-
-    std::string answer;
-    httplib::Request request;
-    request.method = method;
-    request.path = std::move(target);
-    request.set_header("Accept-Encoding", "identity");
-    if (!options_.token.empty()) request.set_header("Authorization", "Bearer " + options_.token);
-    if (!body.empty()) request.set_header("Content-Type", "application/json");
-    request.body = std::move(body);
-    request.content_receiver = [&answer](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
-      if (answer.size() + size > limits::kReplyBytes) return false;
-      answer.append(data, size);
-      return true;
-    };
-    const TimePoint start = steady_clock().now();
-    if (!enter(http)) return stopped_error();
-    const httplib::Result result = http.send(request);
-    leave(http);
-    if (!result)
-      return transport_error(result.error(), steady_clock().now() - start >= timeout, answer.size());
-    if (result->status == 200) return answer;
-    return server_error(result->status, answer);
-  }
-
-  void stop() {
-    std::unique_lock lock(mutex_);
-    stopped_ = true;
-    // Repeated, because a call that has entered may not have opened its socket yet.
-    while (!active_.empty()) {
-      for (httplib::Client* http : active_) http->stop();
-      idle_.wait_for(lock, std::chrono::milliseconds(5));
-    }
-  }
-
-  const ClientOptions& options() const { return options_; }
-
- private:
-  bool enter(httplib::Client& http) {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return false;
-    active_.insert(&http);
-    return true;
-  }
-  void leave(httplib::Client& http) {
-    const std::lock_guard lock(mutex_);
-    active_.erase(&http);
-    idle_.notify_all();
-  }
-  Status stopped_error() const {
-    return {Code::kCancelled, str("the client of ", options_.url, " was stopped")};
-  }
-
-  Status transport_error(httplib::Error error, bool timed_out, std::size_t received_bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopped_) return stopped_error();
-    }
-    const std::string hint = str("is nanoctrl running? Start it with: nanoctrl start --port ", server_.port);
-    if (error == httplib::Error::Connection || error == httplib::Error::ConnectionTimeout)
-      return {Code::kUnavailable, str("cannot connect to nanoctrl at ", options_.url, "; ", hint)};
-    if (received_bytes >= limits::kReplyBytes - CPPHTTPLIB_RECV_BUFSIZ)
-      return {Code::kCorrupt,
-              str("the answer of ", options_.url, " exceeds ", limits::kReplyBytes, " bytes")};
-    if (timed_out)
-      return Status(Code::kDeadlineExceeded, str("nanoctrl at ", options_.url, " did not answer in time"))
-          .with_maybe_executed(true);
-    return Status(Code::kUnavailable, str("the connection to nanoctrl at ", options_.url, " broke (",
-                                          httplib::to_string(error), "); ", hint))
-        .with_maybe_executed(true);
-  }
-
-  Status server_error(int http_status, const std::string& body) const {
-    const std::optional<wire::Error> error = wire::decode_error(body);
-    if (!error)
-      return {code_for(http_status),
-              str(options_.url, " answered HTTP ", http_status, ", not as nanoctrl does; check the address")};
-    return {error->code, error->hint.empty() ? error->message : str(error->message, "; ", error->hint)};
-  }
-
-  const ClientOptions options_;
-  const HostPort server_;
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  bool stopped_ = false;
-  std::set<httplib::Client*> active_;
+  using HttpClient::HttpClient;
 };
 
 Result<std::unique_ptr<Client>> Client::create(ClientOptions options) {
   SLIME_TRY(options.validate());
-  Result<HostPort> server = parse_url(options.url);
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(*server));
-  return std::unique_ptr<Client>(new Client(std::move(impl)));
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(options))));
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -272,7 +129,7 @@ Result<PeerList> Client::list_peers(const PeerFilter& filter) {
   const Result<wire::PageHead> head = read_pages(
       str("/v1/peers", scope_query(filter.scope), filter_query("kind", filter.kind),
           labels_query(filter.labels)),
-      [this](std::string target) { return impl_->call("GET", std::move(target)); },
+      [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_peer_page(body, out.peers); });
   if (!head) return head.error();
   out.server_epoch = head->server_epoch;
@@ -286,7 +143,7 @@ Result<ServiceList> Client::list_services(const ServiceFilter& filter) {
       str("/v1/services", scope_query(filter.scope), filter_query("kind", filter.kind),
           filter_query("name", filter.name), labels_query(filter.labels),
           filter_query("health", filter.health ? health_name(*filter.health) : "")),
-      [this](std::string target) { return impl_->call("GET", std::move(target)); },
+      [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_service_page(body, out.services); });
   if (!head) return head.error();
   out.server_epoch = head->server_epoch;
@@ -298,7 +155,7 @@ Result<std::vector<RegionEntry>> Client::list_regions(std::string_view scope, st
   std::vector<RegionEntry> out;
   const Result<wire::PageHead> head = read_pages(
       str("/v1/regions", scope_query(scope), filter_query("peer", peer)),
-      [this](std::string target) { return impl_->call("GET", std::move(target)); },
+      [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_region_page(body, out); });
   if (!head) return head.error();
   return out;
@@ -314,7 +171,7 @@ Result<Changes> Client::watch(std::string_view scope, std::uint64_t since, Nanos
 }
 
 Result<TokenInfo> Client::create_token(const TokenRequest& request) {
-  const Result<std::string> reply = impl_->call("POST", "/v1/tokens", wire::encode(request));
+  const Result<std::string> reply = impl_->call_once("POST", "/v1/tokens", wire::encode(request));
   if (!reply) return reply.error();
   return wire::decode_token_info(*reply);
 }
@@ -326,7 +183,7 @@ Result<std::vector<TokenInfo>> Client::list_tokens() {
 }
 
 Status Client::revoke_token(std::string_view id) {
-  return impl_->call("DELETE", str("/v1/tokens/", percent_encode(id))).status();
+  return impl_->call_once("DELETE", str("/v1/tokens/", percent_encode(id))).status();
 }
 
 Result<ServerStatus> Client::server_status() {

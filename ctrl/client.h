@@ -14,10 +14,14 @@
 namespace slime::ctrl {
 
 struct ClientOptions {
-  std::string url;         // "http://127.0.0.1:4479"
-  std::string token = {};  // what nanoctrl token create printed; empty: none
+  // "http://127.0.0.1:4479"; several as "https://a:4479,https://b:4479": when one is unavailable the next is
+  // asked, and stays the first one to ask.
+  std::string url;
+  std::string token =
+      {};  // what nanoctrl token create printed; sent with each request, never shown; empty: none
   Nanos connect_timeout = std::chrono::seconds(2);
   Nanos timeout = std::chrono::seconds(5);  // of a request after connecting; a watch adds its wait
+  std::string ca_file = {};  // PEM, for https: who vouches for the server; empty: those the system knows
   [[nodiscard]] Status validate() const;
 };
 
@@ -91,13 +95,15 @@ struct ServerStatus {
   std::uint64_t watchers = 0;
 };
 
-// nanoctrl's HTTP API as blocking calls. Each call is one request on a connection of its own, so nothing is
-// kept open between calls. Thread: any, several at once; never a loop's thread.
+// nanoctrl's HTTP API as blocking calls. One connection is kept open between calls; where it has gone in the
+// meantime the request is sent again on a new one, which is fine because they are idempotent; those about
+// tokens are not, and have a connection each. Thread: any, several at once; never a loop's thread.
 //
 // Errors of every call, besides those named: kUnavailable: nobody answers, or nanoctrl is shutting down
 // (maybe_executed() tells whether the request may have arrived); kDeadlineExceeded: connected, but no answer
-// in time; kResourceExhausted: a limit of the server, the text says which; kCancelled after stop();
-// kInvalidArgument: the text names the field; kCorrupt: the answer is not nanoctrl's.
+// in time; kUnauthenticated: the server's certificate is not one to trust; kResourceExhausted: a limit of the
+// server, the text says which; kCancelled after stop(); kInvalidArgument: the text names the field; kCorrupt:
+// the answer is not nanoctrl's.
 class Client {
  public:
   static Result<std::unique_ptr<Client>> create(ClientOptions options);

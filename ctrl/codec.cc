@@ -14,6 +14,8 @@
 namespace slime::ctrl {
 namespace {
 
+constexpr std::size_t kRequestsPerConnection = 1'000'000;  // nobody counts; senders want a number
+
 // The library's connection, over memory: it never waits. Without `override`: of these functions, some are
 // there in one version of the library and some in another.
 class MemoryStream : public httplib::Stream {
@@ -106,6 +108,8 @@ class Codec::Impl final : public httplib::Server {
     set_error_handler([this](const httplib::Request&, httplib::Response& response) {
       if (!answered_) refused_ = response.status;
     });
+    // What replies say of their connection.
+    set_keep_alive_max_count(kRequestsPerConnection);
     set_keep_alive_timeout(std::chrono::duration_cast<std::chrono::seconds>(limits::kIdleTime).count());
   }
 

@@ -362,9 +362,7 @@ void FrontLoop::submit(Connection& c, std::unique_ptr<FrontJob> job) {
 void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   --jobs_;
   if (stopping_) stop_by_ = deadline_after(now_, limits::kFlushTime);
-  const auto found = connections_.find(job->connection);
-  if (found == connections_.end()) return;  // the other end was faster
-  Connection& c = found->second;
+  Connection& c = connections_.at(job->connection);  // none is closed in kWorking
   if (!job->handled.parked) {
     begin_reply(c, std::move(job->handled.reply), job->handled.close);
     drive(c);

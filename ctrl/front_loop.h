@@ -36,7 +36,7 @@ class FrontLoop {
     kHandshaking,  // TLS
     kIdle,         // between requests
     kReading,      // a part of a request is here
-    kWorking,      // a thread has the request
+    kWorking,      // a thread has the request; not closed before it is done, so that what it holds is counted
     kParked,
     kWriting,
     kDraining,  // the last reply is sent; what still comes is thrown away, so that it is not lost

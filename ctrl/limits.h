@@ -85,6 +85,8 @@ inline constexpr std::size_t kPathBytes = 1024;        // path, decoded
 inline constexpr std::size_t kBodyBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepth = 8;
 
+inline constexpr std::size_t kTokenBytes = 4096;
+
 // Client. The largest reply is one page and one more record.
 inline constexpr std::size_t kReplyBytes = std::size_t{16} << 20;
 

@@ -1,0 +1,94 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/random.h"
+#include "ctrl/codec.h"
+#include "ctrl/framing.h"
+
+// The bytes of a connection into the framing of nanoctrl's HTTP: whatever they are, the same requests come
+// out and the same refusal, in however many pieces they came in. The first byte chooses the pieces. What is a
+// request for the framing goes through the HTTP library too.
+namespace {
+
+using namespace slime;
+
+struct Found {
+  std::vector<ctrl::RawRequest> requests;
+  int refused = 0;  // the status
+};
+
+// `piece` gives the size of the next one, at least 1.
+template <class Piece>
+Found split(std::string_view stream, Piece piece) {
+  Found out;
+  ctrl::Framing framing;
+  std::string input;
+  while (true) {
+    const ctrl::Framing::State state = framing.look(input);
+    if (state == ctrl::Framing::State::kRefused) {
+      out.refused = framing.status();
+      return out;
+    }
+    if (state == ctrl::Framing::State::kComplete) {
+      out.requests.push_back(framing.take(input));
+      continue;
+    }
+    framing.takes_continue();
+    if (stream.empty()) return out;
+    const std::string_view part = stream.substr(0, piece());
+    input += part;
+    stream.remove_prefix(part.size());
+  }
+}
+
+void check(bool condition) {
+  if (!condition) std::abort();
+}
+
+void compare(const Found& a, const Found& b) {
+  check(a.refused == b.refused);
+  check(a.requests.size() == b.requests.size());
+  for (std::size_t i = 0; i < a.requests.size(); ++i) {
+    const ctrl::RawRequest& x = a.requests[i];
+    const ctrl::RawRequest& y = b.requests[i];
+    check(x.bytes == y.bytes && x.header_bytes == y.header_bytes && x.head == y.head);
+    check(x.part(x.content_type) == y.part(y.content_type));
+    check(x.part(x.authorization) == y.part(y.authorization));
+  }
+}
+
+void answer(const ctrl::RawRequest& request) {
+  static ctrl::Codec codec([](const ctrl::ApiRequest& api) {
+    ctrl::ApiReply reply;
+    if (api.answer_now) {
+      reply.body = api.body;
+    } else {
+      reply.parked = ctrl::Parked{"key", Nanos(1)};
+    }
+    return reply;
+  });
+  check(request.header().ends_with("\r\n\r\n"));
+  const ctrl::Handled handled = codec.handle(request, "127.0.0.1", true);
+  check(!handled.parked && handled.reply.starts_with("HTTP/1."));
+  const ctrl::Handled first = codec.handle(request, "127.0.0.1", false);
+  check(first.parked.has_value() == first.reply.empty());  // or it was refused before the handler
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  Rng rng(data[0]);
+  const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const Found whole = split(stream, [&] { return stream.size(); });
+  compare(whole, split(stream, [] { return std::size_t{1}; }));
+  compare(whole, split(stream, [&] {
+            return static_cast<std::size_t>(1 + rng.below(rng.chance(1, 4) ? 5000 : 16));
+          }));
+  for (const ctrl::RawRequest& request : whole.requests) answer(request);
+  return 0;
+}
