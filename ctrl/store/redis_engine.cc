@@ -307,7 +307,7 @@ Status RedisEngine::append(std::optional<redis::Connection>& connection, const s
     if (!opened) return opened.error();
     connection.emplace(std::move(*opened));
   }
-  const Status status = RedisLog(*connection, keys_).append(lineage, entries);
+  Status status = RedisLog(*connection, keys_).append(lineage, entries);
   // Another log is there: the reader looks at it.
   if (status.code() == Code::kAborted) return {Code::kUnavailable, status.text()};
   return status;
