@@ -15,8 +15,8 @@ constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
 // Each command's part of an entry.
 struct Writer {
-  Json head;
-  std::string body;
+  Json& head;
+  std::string& body;
 
   void peer(const std::string& scope, const std::string& name) {
     head["scope"] = scope;
@@ -195,10 +195,10 @@ TimePoint EntryId::time() const {
 }
 
 EncodedEntry encode_entry(const LogEntry& entry) {
-  Writer writer;
-  writer.head = {{"engine", entry.engine}, {"number", entry.number}};
-  std::visit(writer, entry.command);
-  return {dump(writer.head), std::move(writer.body)};
+  Json head = {{"engine", entry.engine}, {"number", entry.number}};
+  std::string body;
+  std::visit(Writer{head, body}, entry.command);
+  return {dump(head), std::move(body)};
 }
 
 Result<LogEntry> decode_entry(std::string_view head, std::string_view body) {

@@ -307,7 +307,7 @@ Status RedisEngine::append(std::optional<redis::Connection>& connection, const s
     if (!opened) return opened.error();
     connection.emplace(std::move(*opened));
   }
-  const Status status = RedisLog(*connection, keys_).append(lineage, entries);
+  Status status = RedisLog(*connection, keys_).append(lineage, entries);
   // Another log is there: the reader looks at it.
   if (status.code() == Code::kAborted) return {Code::kUnavailable, status.text()};
   return status;
@@ -458,8 +458,9 @@ void RedisEngine::run_snapshots() {
     const SnapshotHead head{lineage_, replay_.at(), replay_.entries(), {}};
     Snapshot snapshot{head, describe_rules(registry_.options()), {}};
     const RegistryState state = registry_.state();
+    const std::uint64_t replaced = snapshot_.entries;
     lock.unlock();
-    const Status status = write_snapshot(std::move(snapshot), state);
+    const Status status = write_snapshot(std::move(snapshot), replaced, state);
     lock.lock();
     if (stopping_) return;
     if (status.ok()) {
@@ -471,11 +472,11 @@ void RedisEngine::run_snapshots() {
   }
 }
 
-Status RedisEngine::write_snapshot(Snapshot snapshot, const RegistryState& state) {
+Status RedisEngine::write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state) {
   snapshot.chunks = encode_chunks(encode_records(state));
   Result<redis::Connection> connection = redis::Connection::open(address_, kRedisTime, snapshotting_);
   if (!connection) return connection.error();
-  return RedisLog(*connection, keys_).advance(snapshot, name_);
+  return RedisLog(*connection, keys_).advance(snapshot, replaced, name_);
 }
 
 }  // namespace slime::ctrl

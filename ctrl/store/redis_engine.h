@@ -92,7 +92,7 @@ class RedisEngine final : public Engine {
                 const std::vector<EncodedEntry>& entries);
 
   void run_snapshots();
-  Status write_snapshot(Snapshot snapshot, const RegistryState& state);
+  Status write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state);
 
   // Both threads begin anew: the reader looks where the log is, then the writer appends something.
   void disconnect(const Status& status);

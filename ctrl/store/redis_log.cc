@@ -34,12 +34,12 @@ redis.call('RENAME', KEYS[3], KEYS[1])
 redis.call('PERSIST', KEYS[1])
 return 1)";
 
-// KEYS: snapshot, log, staged snapshot. The entries of the snapshot that is replaced go, not those up to the
-// new one: who started from the replaced one is still reading them.
+// KEYS: snapshot, log, staged snapshot. ARGV: "entries" of the snapshot to replace. The entries that that one
+// had go, not those up to the new one: who started from it is still reading them.
 constexpr std::string_view kAdvance = R"(
 local old = redis.call('HMGET', KEYS[1], 'lineage', 'entries', 'id', 'removed')
 local new = redis.call('HMGET', KEYS[3], 'lineage', 'entries')
-if not old[1] or old[1] ~= new[1] or tonumber(old[2]) >= tonumber(new[2]) then
+if not old[1] or old[1] ~= new[1] or old[2] ~= ARGV[1] or tonumber(old[2]) >= tonumber(new[2]) then
   redis.call('DEL', KEYS[3])
   return 0
 end
@@ -206,10 +206,11 @@ Status RedisLog::create(const Snapshot& snapshot, const std::string& name) {
   return connection_.command({"EVAL", kCreate, "3", keys_.snapshot, keys_.log, staged}).status();
 }
 
-Status RedisLog::advance(const Snapshot& snapshot, const std::string& name) {
+Status RedisLog::advance(const Snapshot& snapshot, std::uint64_t replaced, const std::string& name) {
   const std::string staged = str(keys_.snapshot, ":", name);
   SLIME_TRY(stage(snapshot, staged));
-  return connection_.command({"EVAL", kAdvance, "3", keys_.snapshot, keys_.log, staged}).status();
+  const std::string entries = std::to_string(replaced);
+  return connection_.command({"EVAL", kAdvance, "3", keys_.snapshot, keys_.log, staged, entries}).status();
 }
 
 }  // namespace slime::ctrl

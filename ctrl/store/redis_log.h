@@ -67,9 +67,10 @@ class RedisLog {
   Result<std::optional<Snapshot>> load();
   // A log that begins with this snapshot, unless somebody else was faster. `name` is the writer's own.
   Status create(const Snapshot& snapshot, const std::string& name);
-  // Replaces the snapshot if this one is later and of the same lineage, and removes the entries that the
-  // replaced one had.
-  Status advance(const Snapshot& snapshot, const std::string& name);
+  // Replaces the snapshot of `replaced` entries by this later one of the same lineage, and removes the
+  // entries that it had. Nothing when another one is there by now: two in a row would remove entries that
+  // others have yet to read.
+  Status advance(const Snapshot& snapshot, std::uint64_t replaced, const std::string& name);
 
  private:
   Result<SnapshotHead> receive_head();
