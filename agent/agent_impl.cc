@@ -46,7 +46,7 @@ Status PeerAgentOptions::validate() const {
                                               "others should connect to"));
   }
   if (!ctrl_url.empty()) {
-    const auto client = ctrl::client_options(ctrl_url, ctrl_token);
+    const auto client = ctrl::client_options(ctrl_url, ctrl_token, ctrl_ca_file);
     if (!client) return client.status().with_context("ctrl_token");
     SLIME_TRY(client->validate().with_context("ctrl_url"));
   }
@@ -148,7 +148,7 @@ Status PeerAgentImpl::enroll() {
     if (options_.progress == Progress::kThread) loop_->start_thread();
     return {};
   }
-  auto client = ctrl::client_options(options_.ctrl_url, options_.ctrl_token);
+  auto client = ctrl::client_options(options_.ctrl_url, options_.ctrl_token, options_.ctrl_ca_file);
   if (!client) return std::move(client).error().with_context("ctrl_token");
   agent::RegistrarOptions registrar;
   registrar.client = std::move(*client);

@@ -230,7 +230,7 @@ Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
   if (options_.ctrl_url.empty())
     return Status(Code::kInvalidArgument,
                   "this agent has no registry: set ctrl_url to list the peers of one");
-  auto client_options = ctrl::client_options(options_.ctrl_url, options_.ctrl_token);
+  auto client_options = ctrl::client_options(options_.ctrl_url, options_.ctrl_token, options_.ctrl_ca_file);
   if (!client_options) return std::move(client_options).error();
   client_options->connect_timeout = client_options->timeout = timeout;
   auto client = ctrl::Client::create(std::move(*client_options));

@@ -43,9 +43,12 @@ enum class Progress : std::uint8_t {
 struct PeerAgentOptions {
   std::string name{};  // "worker:0"; unique in its scope; empty: "agent-" and a part of the instance id
   std::string scope = "default";  // agents see the names of their own scope
-  std::string ctrl_url{};         // "http://127.0.0.1:4479"; empty: no registry, peers by "host:port" only
+  std::string ctrl_url{};  // "http://127.0.0.1:4479", or several with commas; empty: no registry, peers by
+                           // "host:port" only
   // What nanoctrl lets it in with; empty: of the file $SLIME_CTRL_TOKEN_FILE, or $SLIME_CTRL_TOKEN, or none.
   std::string ctrl_token{};
+  // Of an https:// one: who vouches for it, in PEM; empty: $SLIME_CTRL_CA_FILE, or those the system knows.
+  std::string ctrl_ca_file{};
   std::string listen = "127.0.0.1:0";
   std::string advertise{};  // what others connect to; empty: the listening address
   // "auto": for each peer shared memory where both are processes of one user on one host, else RDMA where

@@ -31,6 +31,8 @@ struct Flags {
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   bool insecure = false;
   std::string admin_token_file;
+  std::string tls_certificate;
+  std::string tls_key;
   std::string store;  // empty: a file in the state directory, named after the port
   std::string log_level = "info";
   double wait_s = 8;
@@ -71,6 +73,7 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   Result<std::string> store = store_of(flags);
   if (!store) return store.error();
   options.store = std::move(*store);
+  options.tls = {flags.tls_certificate, flags.tls_key};
   if (!flags.admin_token_file.empty()) {
     const Result<std::string> text = read_token_file(flags.admin_token_file);
     if (!text) return text.error();
@@ -262,6 +265,12 @@ void add_server_flags(CLI::App& command, Flags& flags) {
       "--admin-token-file", flags.admin_token_file,
       "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "
       "one");
+  CLI::Option* certificate =
+      command.add_option("--tls-cert", flags.tls_certificate,
+                         "PEM: the server's certificate and its chain; then it is https://");
+  CLI::Option* key = command.add_option("--tls-key", flags.tls_key, "PEM: its private key");
+  certificate->needs(key);
+  key->needs(certificate);
   command.add_flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
   command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
       ->capture_default_str();

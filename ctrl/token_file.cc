@@ -33,9 +33,12 @@ Result<std::string> find_token(const std::string& path) {
   return token == nullptr ? std::string() : std::string(token);
 }
 
-Result<ClientOptions> client_options(std::string url, std::string token) {
+Result<ClientOptions> client_options(std::string url, std::string token, std::string ca_file) {
   ClientOptions out;
   out.url = std::move(url);
+  out.ca_file = std::move(ca_file);
+  if (const char* file = std::getenv("SLIME_CTRL_CA_FILE"); out.ca_file.empty() && file != nullptr)
+    out.ca_file = file;
   out.token = std::move(token);
   if (out.token.empty()) {
     Result<std::string> found = find_token();

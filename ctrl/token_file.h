@@ -14,7 +14,7 @@ Result<std::string> read_token_file(const std::string& path);
 // $SLIME_CTRL_TOKEN itself, else none. Never an option of a command line, which others see.
 Result<std::string> find_token(const std::string& path = {});
 
-// For a nanoctrl at `url`; an empty token is looked for as above.
-Result<ClientOptions> client_options(std::string url, std::string token = {});
+// For a nanoctrl at `url`; an empty token is looked for as above, an empty CA file in $SLIME_CTRL_CA_FILE.
+Result<ClientOptions> client_options(std::string url, std::string token = {}, std::string ca_file = {});
 
 }  // namespace slime::ctrl

@@ -56,14 +56,16 @@ void bind_init(nb::class_<PyAgent>& agent) {
   agent.def(
       "__init__",
       [](PyAgent* self, std::string name, std::string scope, std::string ctrl_url, std::string ctrl_token,
-         std::string listen, std::string advertise, std::string provider, std::string token, bool insecure,
-         Progress progress, double deadline, std::string kind, std::optional<double> heartbeat,
-         std::size_t max_connections, std::size_t stream_window, std::uint64_t stream_bytes) {
+         std::string ctrl_ca_file, std::string listen, std::string advertise, std::string provider,
+         std::string token, bool insecure, Progress progress, double deadline, std::string kind,
+         std::optional<double> heartbeat, std::size_t max_connections, std::size_t stream_window,
+         std::uint64_t stream_bytes) {
         PeerAgentOptions options;
         options.name = std::move(name);
         options.scope = std::move(scope);
         options.ctrl_url = std::move(ctrl_url);
         options.ctrl_token = std::move(ctrl_token);
+        options.ctrl_ca_file = std::move(ctrl_ca_file);
         options.listen = std::move(listen);
         options.advertise = std::move(advertise);
         options.provider = std::move(provider);
@@ -78,10 +80,10 @@ void bind_init(nb::class_<PyAgent>& agent) {
         start(self, std::move(options));
       },
       nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
-      nb::arg("ctrl_token") = "", nb::arg("listen") = "127.0.0.1:0", nb::arg("advertise") = "",
-      nb::arg("provider") = "auto", nb::arg("token") = "", nb::arg("insecure") = false,
-      nb::arg("progress") = Progress::kThread, nb::arg("deadline") = 30.0, nb::arg("kind") = "",
-      nb::arg("heartbeat") = nb::none(), nb::arg("max_connections") = 1024,
+      nb::arg("ctrl_token") = "", nb::arg("ctrl_ca_file") = "", nb::arg("listen") = "127.0.0.1:0",
+      nb::arg("advertise") = "", nb::arg("provider") = "auto", nb::arg("token") = "",
+      nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread, nb::arg("deadline") = 30.0,
+      nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(), nb::arg("max_connections") = 1024,
       nb::arg("stream_window") = rpc::StreamOptions().window,
       nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes);
 }

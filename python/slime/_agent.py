@@ -31,8 +31,9 @@ class PeerAgent(_slime.PeerAgent):
 
     name: unique in its scope; empty for a random one.
     scope: agents see the names of their own scope.
-    ctrl_url: nanoctrl's "http://host:port"; empty: no registry, peers by "host:port" only.
+    ctrl_url: nanoctrl's "http://host:port", or several with commas; empty: no registry, peers by "host:port" only.
     ctrl_token: what nanoctrl lets it in with; empty: of the file $SLIME_CTRL_TOKEN_FILE, or $SLIME_CTRL_TOKEN, or none.
+    ctrl_ca_file: who vouches for an https:// nanoctrl, in PEM; empty: $SLIME_CTRL_CA_FILE, or those the system knows.
     listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
     provider: "auto": for each peer shared memory on one host, else RDMA where both have an active port, else tcp;
         peer.info() says which and why. Or one by its name ("tcp", "shm", "verbs"): that one, or an error that says why.
@@ -50,6 +51,7 @@ class PeerAgent(_slime.PeerAgent):
         scope: str = "default",
         ctrl_url: str = "",
         ctrl_token: str = "",
+        ctrl_ca_file: str = "",
         listen: str = "127.0.0.1:0",
         advertise: str = "",
         provider: str = "auto",
@@ -68,6 +70,7 @@ class PeerAgent(_slime.PeerAgent):
             scope=scope,
             ctrl_url=ctrl_url,
             ctrl_token=ctrl_token,
+            ctrl_ca_file=ctrl_ca_file,
             listen=listen,
             advertise=advertise,
             provider=provider,
