@@ -44,11 +44,12 @@ class Writer {
     std::map<std::string, std::uint64_t> there;
     for (const PeerInfo& peer : list->peers) there[peer.name] = peer.incarnation;
     CHECK(list->revision >= revision_);
-    for (const auto& [name, incarnation] : held_) {
+    for (const auto& entry : held_) {
+      const std::string& name = entry.first;
       if (unknown_.contains(name)) continue;
       const auto it = there.find(name);
       REQUIRE_MESSAGE(it != there.end(), name << " is lost");
-      CHECK(it->second == incarnation);
+      CHECK(it->second == entry.second);
     }
     for (int i = 0; i < kNames; ++i) {
       const std::string name = name_of(i);

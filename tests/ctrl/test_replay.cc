@@ -118,7 +118,22 @@ Command random_command(Rng& rng, std::uint64_t granted) {
                                    static_cast<std::uint8_t>(1 + rng.below(2)));
   peer.scope = rng.chance(1, 2) ? "one" : str("scope-", rng.below(5));
   peer.metadata = {{"key", std::string(rng.below(3), 'x')}};
-  switch (rng.below(8)) {
+  TokenRecord token;
+  token.id = std::string(16, static_cast<char>('a' + rng.below(3)));
+  token.role = rng.chance(1, 2) ? Role::kAdmin : Role::kJoin;
+  token.scope = rng.chance(1, 2) ? "*" : "one";
+  token.note = "whose \"it\" is";
+  token.secret_sha256 = std::string(64, 'f');
+  token.expires_unix_s = rng.below(2);
+  switch (rng.below(11)) {
+    case 8:
+      return SetLinksCommand{
+          peer.scope, peer.name,
+          rng.chance(1, 3) ? std::vector<std::string>{} : std::vector<std::string>{"x", "y"}};
+    case 9:
+      return PutTokenCommand{token, rng.chance(1, 2)};
+    case 10:
+      return RevokeTokenCommand{token.id, rng.chance(1, 2)};
     case 0:
       return HeartbeatCommand{peer.scope, peer.name, granted};
     case 1:
