@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/str.h"
+#include "base/table.h"
 #include "cli/commands.h"
-#include "cli/table.h"
 #include "cli/values.h"
 #include "ctrl/client.h"
 #include "ctrl/token_file.h"

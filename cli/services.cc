@@ -1,10 +1,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/one_peer.h"
 #include "cli/signatures.h"
-#include "cli/table.h"
 #include "cli/values.h"
 
 namespace slime::cli {

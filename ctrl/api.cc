@@ -118,6 +118,11 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
   }
   if (path[1] == "tokens") return route_tokens(request, path, query);
   if (path.size() != 2) return no_route();
+  if (path[1] == "heartbeats")
+    return method == "POST" ? heartbeats(query, request.body) : wrong_method(request.method, "POST");
+  if (path[1] == "links") return get ? list_links(query) : wrong_method(request.method, "GET");
+  if (path[1] == "scopes") return get ? list_scopes(query) : wrong_method(request.method, "GET");
+  if (path[1] == "backup") return get ? backup(query) : wrong_method(request.method, "GET");
   if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
   if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
   if (path[1] == "watch") return get ? watch(query, request.answer_now) : wrong_method(request.method, "GET");
@@ -323,6 +328,24 @@ ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view 
   const std::uint64_t since = request->since.value_or(out.lease.revision);
   return reply_ok(
       wire::encode(engine_->read([&](const Registry& registry) { return registry.changes(scope, since); })));
+}
+
+ApiReply Api::heartbeats(Query& query, std::string_view body) {
+  const std::string scope = query.scope(Role::kJoin);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  const Result<wire::HeartbeatsRequest> request = wire::decode_heartbeats(body);
+  if (!request) return reply_error(request.error());
+  Heartbeats out;
+  for (const PeerRef& peer : request->peers) {
+    Outcome beat = engine_->submit(HeartbeatCommand{scope, peer.name, peer.incarnation});
+    // A store that is away concerns all of them.
+    if (beat.status.code() == Code::kUnavailable) return reply_error(std::move(beat.status));
+    if (!beat.status.ok()) out.lost.push_back({peer.name, beat.status.code()});
+  }
+  out.changes = engine_->read([&](const Registry& registry) {
+    return registry.changes(scope, request->since.value_or(registry.revision(scope)));
+  });
+  return reply_ok(wire::encode(out));
 }
 
 ApiReply Api::update_regions(Query& query, const std::string& name, std::string_view body, bool replace) {

@@ -74,6 +74,10 @@ class Api {
   ApiReply route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
   ApiReply server_status(Query& query);
+  ApiReply list_links(Query& query);
+  ApiReply list_scopes(Query& query);
+  ApiReply backup(Query& query);
+  ApiReply heartbeats(Query& query, std::string_view body);
   ApiReply create_token(Query& query, std::string_view body);
   ApiReply list_tokens(Query& query);
   ApiReply revoke_token(Query& query, const std::string& id);

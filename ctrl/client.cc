@@ -53,6 +53,15 @@ Result<Changes> Client::heartbeat(std::string_view scope, std::string_view name,
   return wire::decode_changes(*reply);
 }
 
+Result<Heartbeats> Client::heartbeats(std::string_view scope, std::span<const PeerRef> peers,
+                                      std::optional<std::uint64_t> since) {
+  const wire::HeartbeatsRequest request{since, {peers.begin(), peers.end()}};
+  const Result<std::string> reply =
+      impl_->call("POST", str("/v1/heartbeats", scope_query(scope)), wire::encode(request));
+  if (!reply) return reply.error();
+  return wire::decode_heartbeats_reply(*reply);
+}
+
 Status Client::deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation) {
   return impl_->call("DELETE", str(peer_target(scope, name), "&incarnation=", incarnation)).status();
 }
@@ -161,6 +170,16 @@ Result<std::vector<RegionEntry>> Client::list_regions(std::string_view scope, st
   return out;
 }
 
+Result<std::vector<LinkInfo>> Client::list_links(std::string_view scope) {
+  std::vector<LinkInfo> out;
+  const Result<wire::PageHead> head = read_pages(
+      str("/v1/links", scope_query(scope)),
+      [this](std::string target) { return impl_->call("GET", std::move(target)); },
+      [&out](const std::string& body) { return wire::decode_link_page(body, out); });
+  if (!head) return head.error();
+  return out;
+}
+
 Result<Changes> Client::watch(std::string_view scope, std::uint64_t since, Nanos wait) {
   const Nanos bounded = std::clamp(wait, Nanos::zero(), limits::kWatchWaitMax);
   const auto wait_ms = std::chrono::duration_cast<std::chrono::milliseconds>(bounded).count();
@@ -169,6 +188,14 @@ Result<Changes> Client::watch(std::string_view scope, std::uint64_t since, Nanos
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
 }
+
+Result<std::vector<ScopeInfo>> Client::list_scopes() {
+  const Result<std::string> reply = impl_->call("GET", "/v1/scopes");
+  if (!reply) return reply.error();
+  return wire::decode_scopes(*reply);
+}
+
+Result<std::string> Client::backup() { return impl_->call("GET", "/v1/backup"); }
 
 Result<TokenInfo> Client::create_token(const TokenRequest& request) {
   const Result<std::string> reply = impl_->call_once("POST", "/v1/tokens", wire::encode(request));

@@ -68,6 +68,36 @@ struct ServiceList {
   std::vector<ServiceEntry> services;
 };
 
+// A peer, as its owner speaks of it.
+struct PeerRef {
+  std::string name;
+  std::uint64_t incarnation = 0;
+};
+struct LostPeer {
+  std::string name;
+  Code code = Code::kNotFound;  // or kAborted: somebody else has the name now
+};
+// What heartbeats of many peers brought.
+struct Heartbeats {
+  Changes changes;
+  std::vector<LostPeer> lost;  // the others' leases were renewed
+};
+
+struct ScopeInfo {
+  std::string scope;
+  std::uint64_t revision = 0;
+  std::uint64_t peers = 0;
+  std::uint64_t services = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t links = 0;  // that are wanted
+};
+
+// A link that is wanted.
+struct LinkInfo {
+  std::string from, to;
+  bool both_there = false;  // registered now
+};
+
 struct TokenRequest {
   Role role = Role::kJoin;
   std::string scope = "default";  // "*": all
@@ -119,6 +149,9 @@ class Client {
   // name now: do not.
   Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                             std::optional<std::uint64_t> since = {});
+  // The same for many peers of one scope, 1,000 at most.
+  Result<Heartbeats> heartbeats(std::string_view scope, std::span<const PeerRef> peers,
+                                std::optional<std::uint64_t> since = {});
   // Removes the record if it is still ours. kNotFound and kAborted as above: either way it is gone.
   Status deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation);
 
@@ -134,6 +167,9 @@ class Client {
   Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets);
   Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
 
+  // All that are wanted in a scope.
+  Result<std::vector<LinkInfo>> list_links(std::string_view scope);
+
   // kNotFound when the name is not registered.
   Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
   Result<PeerList> list_peers(const PeerFilter& filter = {});
@@ -145,6 +181,11 @@ class Client {
   // kResourceExhausted when too many watch: poll with heartbeats instead, or come back later.
   Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
   Result<ServerStatus> server_status();
+  // Those that the token may see, in the order of their names.
+  Result<std::vector<ScopeInfo>> list_scopes();
+  // All that nanoctrl keeps, as a text for `nanoctrl restore`. For administrators of all scopes; kUnavailable
+  // when it is too large for one reply.
+  Result<std::string> backup();
 
   // For administrators of the token's scope. The text of the new token is told here and never again.
   Result<TokenInfo> create_token(const TokenRequest& request);

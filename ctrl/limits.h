@@ -36,8 +36,11 @@ inline constexpr std::size_t kRecordBytesTotal = std::size_t{512} << 20;
 inline constexpr std::size_t kEventsPerScope = 4096;
 // Events in one reply. A reader that is behind asks again at once.
 inline constexpr std::size_t kEventsPerReply = 256;
+// Heartbeats in one request.
+inline constexpr std::size_t kHeartbeats = 1000;
 // Peers in one page of a list, and the bytes after which a page ends early.
 inline constexpr std::size_t kPeersPerPage = 1000;
+inline constexpr std::size_t kLinksPerPage = 4096;  // after which no further peer's are added
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
 // A list of the routes that have no pages.
 inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;
@@ -87,7 +90,8 @@ inline constexpr std::size_t kJsonDepth = 8;
 
 inline constexpr std::size_t kTokenBytes = 4096;
 
-// Client. The largest reply is one page and one more record.
-inline constexpr std::size_t kReplyBytes = std::size_t{16} << 20;
+// Client. Of the usual replies the largest is one page and one more record; a backup is everything.
+inline constexpr std::size_t kBackupBytes = std::size_t{48} << 20;
+inline constexpr std::size_t kReplyBytes = std::size_t{64} << 20;
 
 }  // namespace slime::ctrl::limits

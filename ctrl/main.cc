@@ -14,10 +14,12 @@
 #include "base/on_signal.h"
 #include "base/program.h"
 #include "base/str.h"
+#include "ctrl/backup_commands.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "ctrl/token_commands.h"
 #include "ctrl/token_file.h"
+#include "ctrl/view_commands.h"
 
 // The program nanoctrl.
 namespace slime::ctrl {
@@ -286,7 +288,9 @@ int run(int argc, char** argv) {
   CLI::App& status = *app.add_subcommand("status", "whether it runs, and what it has");
   CLI::App& stop = *app.add_subcommand("stop", "stop it");
   CLI::App& version = *app.add_subcommand("version", "print the version");
+  ViewCommands views(app);
   TokenCommands tokens(app);
+  BackupCommands backups(app);
   add_server_flags(server, flags);
   add_server_flags(start, flags);
   start.add_option("--wait", flags.wait_s, "seconds until it must be ready")
@@ -313,7 +317,9 @@ int run(int argc, char** argv) {
     std::cerr << "nanoctrl: " << valid.text() << std::endl;
     return daemon::kExitUsage;
   }
+  if (views.parsed()) return views.run();
   if (tokens.parsed()) return tokens.run();
+  if (backups.parsed()) return backups.run();
   if (server.parsed()) return run_server(flags);
   if (start.parsed()) return run_start(flags);
   if (status.parsed()) return run_status(flags);

@@ -528,6 +528,12 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
   return out;
 }
 
+std::map<std::string, std::uint64_t> Registry::revisions() const {
+  std::map<std::string, std::uint64_t> out;
+  for (const auto& [name, scope] : scopes_) out.emplace(name, scope.revision);
+  return out;
+}
+
 TimePoint Registry::next_expiry() const { return expiries_.empty() ? kNever : expiries_.begin()->first.at; }
 
 }  // namespace slime::ctrl

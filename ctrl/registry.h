@@ -168,6 +168,11 @@ class Registry {
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
+  [[nodiscard]] std::map<std::string, std::uint64_t> revisions() const;  // of all scopes
+  [[nodiscard]] bool has_peer(std::string_view scope, std::string_view name) const {
+    const auto it = scopes_.find(scope);
+    return it != scopes_.end() && it->second.peers.contains(name);
+  }
   [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
 
   // Who a peer should be connected to; null: nobody in particular.

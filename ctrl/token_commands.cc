@@ -14,7 +14,6 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "ctrl/store/engine.h"
-#include "ctrl/token_file.h"
 
 namespace slime::ctrl {
 namespace {
@@ -72,18 +71,8 @@ TokenCommands::TokenCommands(CLI::App& app)
   create_->add_option("--store", store_,
                       "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
   revoke_->add_option("id", id_, "as list shows it")->required();
-  for (CLI::App* command : {create_, list_, revoke_}) add_where(*command);
-  for (CLI::App* command : {new_, create_, list_, revoke_})
-    command->add_flag("--json", json_, "print one JSON object");
-}
-
-void TokenCommands::add_where(CLI::App& command) {
-  command.add_option("--ctrl", url_, "the nanoctrl to ask")
-      ->envname("SLIME_CTRL_URL")
-      ->default_str(str("http://127.0.0.1:", limits::kDefaultPort));
-  command.add_option(
-      "--token-file", token_file_,
-      "a file with the token of an administrator; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+  for (CLI::App* command : {create_, list_, revoke_}) asking_.add_options(*command);
+  new_->add_flag("--json", asking_.json, "print one JSON object");
 }
 
 bool TokenCommands::parsed() const { return command_->parsed(); }
@@ -91,71 +80,59 @@ bool TokenCommands::parsed() const { return command_->parsed(); }
 int TokenCommands::run() {
   if (new_->parsed()) return print_new();
   if (!store_.empty()) return create_first();
-  if (url_.empty()) url_ = str("http://127.0.0.1:", limits::kDefaultPort);
-  Result<std::string> token = find_token(token_file_);
-  if (!token) return fail(json_, token.error());
-  token_ = std::move(*token);
   if (create_->parsed()) return create();
   return list_->parsed() ? list() : revoke();
 }
 
 int TokenCommands::print_new() {
   const NewToken token = make_token(Role::kAdmin, "*", "", unix_time_s(), 0);
-  return daemon::say(json_, daemon::kExitOk, token.text, Json{{"token", token.text}});
+  return daemon::say(asking_.json, daemon::kExitOk, token.text, Json{{"token", token.text}});
 }
 
 int TokenCommands::create() {
-  ClientOptions options;
-  options.url = url_;
-  options.token = token_;
-  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
-  if (!client) return fail(json_, client.error());
+  const Result<std::unique_ptr<Client>> client = asking_.client();
+  if (!client) return fail(asking_.json, client.error());
   const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));
   const Result<TokenInfo> made = (*client)->create_token({*parse_role(role_), scope_, note_, seconds});
-  if (!made) return fail(json_, made.error());
-  return daemon::say(json_, daemon::kExitOk, made->token, to_json(*made));
+  if (!made) return fail(asking_.json, made.error());
+  return daemon::say(asking_.json, daemon::kExitOk, made->token, to_json(*made));
 }
 
 int TokenCommands::create_first() {
   RegistryOptions options;
   options.epoch = wall_clock_epoch();
   const Result<std::unique_ptr<Engine>> engine = open_engine(store_, options, steady_clock());
-  if (!engine) return fail(json_, engine.error());
+  if (!engine) return fail(asking_.json, engine.error());
   const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));
   const NewToken token = make_token(*parse_role(role_), scope_, note_, unix_time_s(), seconds);
   if (const Outcome out = (*engine)->submit(PutTokenCommand{token.record}); !out.status.ok())
-    return fail(json_, out.status);
+    return fail(asking_.json, out.status);
   const TokenRecord& kept = token.record;
-  return daemon::say(json_, daemon::kExitOk, token.text,
+  return daemon::say(asking_.json, daemon::kExitOk, token.text,
                      to_json({kept.id, kept.role, kept.scope, kept.note, kept.created_unix_s,
                               kept.expires_unix_s, token.text}));
 }
 
 int TokenCommands::list() {
-  ClientOptions options;
-  options.url = url_;
-  options.token = token_;
-  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
-  if (!client) return fail(json_, client.error());
+  const Result<std::unique_ptr<Client>> client = asking_.client();
+  if (!client) return fail(asking_.json, client.error());
   const Result<std::vector<TokenInfo>> tokens = (*client)->list_tokens();
-  if (!tokens) return fail(json_, tokens.error());
+  if (!tokens) return fail(asking_.json, tokens.error());
   Json json = {{"tokens", Json::array()}};
   std::string text = tokens->empty() ? "no tokens: everybody who reaches it may do everything" : "";
   for (const TokenInfo& token : *tokens) {
     json["tokens"].push_back(to_json(token));
     text += str(text.empty() ? "" : "\n", line(token));
   }
-  return daemon::say(json_, daemon::kExitOk, text, json);
+  return daemon::say(asking_.json, daemon::kExitOk, text, json);
 }
 
 int TokenCommands::revoke() {
-  ClientOptions options;
-  options.url = url_;
-  options.token = token_;
-  const Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
-  if (!client) return fail(json_, client.error());
-  if (Status status = (*client)->revoke_token(id_); !status.ok()) return fail(json_, status);
-  return daemon::say(json_, daemon::kExitOk, str("token ", id_, " is revoked"), Json{{"revoked", id_}});
+  const Result<std::unique_ptr<Client>> client = asking_.client();
+  if (!client) return fail(asking_.json, client.error());
+  if (Status status = (*client)->revoke_token(id_); !status.ok()) return fail(asking_.json, status);
+  return daemon::say(asking_.json, daemon::kExitOk, str("token ", id_, " is revoked"),
+                     Json{{"revoked", id_}});
 }
 
 }  // namespace slime::ctrl

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "ctrl/asking.h"
+
 namespace CLI {
 class App;
 }
@@ -24,7 +26,6 @@ class TokenCommands {
   int list();
   int revoke();
   int print_new();
-  void add_where(CLI::App& command);
 
   CLI::App* command_;
   CLI::App* new_;
@@ -36,11 +37,8 @@ class TokenCommands {
   std::string note_;
   double expires_days_ = 0;
   std::string id_;
-  std::string url_;
   std::string store_;
-  std::string token_;
-  std::string token_file_;
-  bool json_ = false;
+  Asking asking_;
 };
 
 }  // namespace slime::ctrl

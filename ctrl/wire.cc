@@ -46,6 +46,13 @@ Json to_json(const std::vector<T>& list) {
   for (const T& item : list) out.push_back(to_json(item));
   return out;
 }
+Json to_json(const Changes& changes) {
+  return {{"server_epoch", changes.server_epoch},
+          {"revision", changes.revision},
+          {"resync", changes.resync},
+          {"more", changes.more},
+          {"events", to_json(changes.events)}};
+}
 Json to_json(const Registration& r) {
   Json out = {{"name", r.name},
               {"scope", r.scope},
@@ -159,6 +166,29 @@ Event read_event(Fields& in) {
   out.incarnation = in.integer("incarnation", true);
   out.address = in.text("address", true);
   out.peer_kind = in.text("kind", false);
+  return out;
+}
+
+// Kinds of events that a later server may tell are skipped.
+Changes read_changes(Fields& in) {
+  Changes out{in.integer("server_epoch", true),
+              in.integer("revision", true),
+              in.boolean("resync"),
+              in.boolean("more"),
+              {}};
+  const Json* events = in.array("events", true);
+  if (events == nullptr) return out;
+  for (const Json& item : *events) {
+    const auto kind = item.is_object() ? item.find("event") : item.end();
+    if (kind != item.end() && kind->is_string() && !parse_event_kind(kind->get_ref<const std::string&>()))
+      continue;
+    Fields event(item, in.mode(), str("events[", out.events.size(), "]."));
+    out.events.push_back(read_event(event));
+    if (Status status = event.finish(); !status.ok()) {
+      in.problem(status.text());
+      return {};
+    }
+  }
   return out;
 }
 
@@ -306,22 +336,69 @@ Result<std::vector<std::string>> decode_links(std::string_view body) {
                                           [](Fields& in) { return in.texts("targets"); });
 }
 
-std::string encode(const Changes& changes) {
-  return dump({{"server_epoch", changes.server_epoch},
-               {"revision", changes.revision},
-               {"resync", changes.resync},
-               {"more", changes.more},
-               {"events", to_json(changes.events)}});
-}
+std::string encode(const Changes& changes) { return dump(to_json(changes)); }
 Result<Changes> decode_changes(std::string_view body) {
-  return decode<Changes>(body, Mode::kLenient, [](Fields& in) {
-    Changes out{in.integer("server_epoch", true),
-                in.integer("revision", true),
-                in.boolean("resync"),
-                in.boolean("more"),
-                {}};
-    out.events = read_list<Event>(in, "events", true, read_event);
+  return decode<Changes>(body, Mode::kLenient, read_changes);
+}
+
+std::string encode(const HeartbeatsRequest& request) {
+  Json peers = Json::array();
+  for (const PeerRef& peer : request.peers)
+    peers.push_back({{"name", peer.name}, {"incarnation", peer.incarnation}});
+  Json json = {{"peers", std::move(peers)}};
+  if (request.since) json["since"] = *request.since;
+  return dump(json);
+}
+Result<HeartbeatsRequest> decode_heartbeats(std::string_view body) {
+  return decode<HeartbeatsRequest>(body, Mode::kStrict, [](Fields& in) {
+    HeartbeatsRequest out;
+    const std::uint64_t since = in.integer("since", false);
+    if (in.has("since")) out.since = since;
+    out.peers = read_list<PeerRef>(in, "peers", true, [](Fields& peer) {
+      return PeerRef{peer.text("name", true), peer.integer("incarnation", true)};
+    });
+    if (out.peers.size() > limits::kHeartbeats)
+      in.problem(str(out.peers.size(), " heartbeats; at most ", limits::kHeartbeats, " in one request"));
     return out;
+  });
+}
+
+std::string encode(const Heartbeats& beats) {
+  Json json = to_json(beats.changes);
+  json["lost"] = Json::array();
+  for (const LostPeer& peer : beats.lost)
+    json["lost"].push_back({{"name", peer.name}, {"code", code_name(peer.code)}});
+  return dump(json);
+}
+Result<Heartbeats> decode_heartbeats_reply(std::string_view body) {
+  return decode<Heartbeats>(body, Mode::kLenient, [](Fields& in) {
+    Heartbeats out{read_changes(in), {}};
+    out.lost = read_list<LostPeer>(in, "lost", true, [](Fields& peer) {
+      LostPeer lost{peer.text("name", true), Code::kNotFound};
+      if (peer.text("code", true) == code_name(Code::kAborted)) lost.code = Code::kAborted;
+      return lost;
+    });
+    return out;
+  });
+}
+
+std::string encode(const std::vector<ScopeInfo>& scopes) {
+  Json list = Json::array();
+  for (const ScopeInfo& s : scopes)
+    list.push_back({{"scope", s.scope},
+                    {"revision", s.revision},
+                    {"peers", s.peers},
+                    {"services", s.services},
+                    {"regions", s.regions},
+                    {"links", s.links}});
+  return dump({{"scopes", std::move(list)}});
+}
+Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body) {
+  return decode<std::vector<ScopeInfo>>(body, Mode::kLenient, [](Fields& in) {
+    return read_list<ScopeInfo>(in, "scopes", true, [](Fields& s) {
+      return ScopeInfo{s.text("scope", true),       s.integer("revision", true), s.integer("peers", true),
+                       s.integer("services", true), s.integer("regions", true),  s.integer("links", true)};
+    });
   });
 }
 
@@ -338,6 +415,10 @@ Result<PeerInfo> decode_peer(std::string_view body) {
 
 std::string encode(const ServiceEntry& entry) { return dump(owner_json(entry, to_json(entry.service))); }
 std::string encode(const RegionEntry& entry) { return dump(owner_json(entry, to_json(entry.region))); }
+
+std::string encode(const LinkInfo& link) {
+  return dump({{"from", link.from}, {"to", link.to}, {"both_there", link.both_there}});
+}
 
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes) {
   return dump({{"version", status.version},
@@ -378,6 +459,11 @@ Result<PageHead> decode_peer_page(std::string_view body, std::vector<PeerInfo>& 
 }
 Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceEntry>& out) {
   return decode_page(body, "services", out, read_service_entry);
+}
+Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& out) {
+  return decode_page(body, "links", out, [](Fields& in) {
+    return LinkInfo{in.text("from", true), in.text("to", true), in.boolean("both_there")};
+  });
 }
 Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out) {
   return decode_page(body, "regions", out, read_region_entry);

@@ -31,6 +31,18 @@ struct HeartbeatRequest {
 std::string encode(const HeartbeatRequest& request);
 Result<HeartbeatRequest> decode_heartbeat(std::string_view body);
 
+struct HeartbeatsRequest {
+  std::optional<std::uint64_t> since;
+  std::vector<PeerRef> peers;
+};
+std::string encode(const HeartbeatsRequest& request);
+Result<HeartbeatsRequest> decode_heartbeats(std::string_view body);
+std::string encode(const Heartbeats& beats);
+Result<Heartbeats> decode_heartbeats_reply(std::string_view body);
+
+std::string encode(const std::vector<ScopeInfo>& scopes);
+Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body);
+
 // With `replace` the body has "regions", the new set; without it "publish" and "unpublish". Services alike.
 struct RegionsRequest {
   std::uint64_t incarnation = 0;
@@ -55,6 +67,7 @@ std::string encode(const PeerInfo& peer);
 Result<PeerInfo> decode_peer(std::string_view body);
 std::string encode(const ServiceEntry& entry);
 std::string encode(const RegionEntry& entry);
+std::string encode(const LinkInfo& link);
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
 Result<ServerStatus> decode_status(std::string_view body);
 
@@ -83,6 +96,7 @@ struct PageHead {
 std::string encode_page(std::string_view list, const std::vector<std::string>& items, const PageHead& head);
 Result<PageHead> decode_peer_page(std::string_view body, std::vector<PeerInfo>& out);
 Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceEntry>& out);
+Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& out);
 Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out);
 
 // The one shape of an error: {"code", "message", "hint"}.

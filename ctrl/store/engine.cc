@@ -43,10 +43,10 @@ void MemoryEngine::expire() { apply(TickCommand{}, clock_.now()); }
 Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOptions options,
                                             const Clock& clock) {
   SLIME_TRY(options.validate());
-  constexpr std::string_view kSqlite = "sqlite:";
   if (store == "memory") return std::unique_ptr<Engine>(std::make_unique<MemoryEngine>(options, clock));
-  if (store.starts_with(kSqlite)) return SqliteEngine::open(store.substr(kSqlite.size()), options, clock);
-  if (store.starts_with("redis:")) return RedisEngine::open(store, options, clock);
+  if (store.starts_with(kSqliteScheme))
+    return SqliteEngine::open(store.substr(kSqliteScheme.size()), options, clock);
+  if (store.starts_with(kRedisScheme)) return RedisEngine::open(store, options, clock);
   return Status(Code::kInvalidArgument,
                 str("'", store, "' is not a store: memory, sqlite:PATH or redis://host:port"));
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -79,6 +80,9 @@ class Engine {
   EventHandler on_event_;
   std::function<void()> on_reset_;
 };
+
+inline constexpr std::string_view kSqliteScheme = "sqlite:";
+inline constexpr std::string_view kRedisScheme = "redis://";
 
 // Keeps nothing: after a restart the registry is empty until the agents' next heartbeats.
 class MemoryEngine final : public Engine {

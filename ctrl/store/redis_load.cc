@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kCount = 128;  // entries at a time
 constexpr int kCreateAttempts = 3;
+constexpr Nanos kBeginTime = std::chrono::seconds(5);  // of each answer of Redis
 
 std::uint64_t microseconds_now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -22,16 +23,21 @@ std::uint64_t microseconds_now() {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(1, micros));
 }
 
-Status create(RedisLog& log, const std::string& name, RegistryOptions options, const EarlierLog& earlier) {
+Status create(RedisLog& log, const std::string& name, const Registry& registry) {
+  Snapshot first;
+  first.head.lineage = InstanceId::random().to_string();
+  first.rules = describe_rules(registry.options());
+  first.chunks = encode_chunks(encode_records(registry));
+  return log.create(first, name);
+}
+
+Status create_empty(RedisLog& log, const std::string& name, RegistryOptions options,
+                    const EarlierLog& earlier) {
   options.epoch = std::max(options.epoch, microseconds_now());
   // After a registry that was lost, whatever the clocks say.
   if (!earlier.lineage.empty())
     options.epoch = std::max(options.epoch, largest_number(earlier.registry.state()) + 1);
-  Snapshot empty;
-  empty.head.lineage = InstanceId::random().to_string();
-  empty.rules = describe_rules(options);
-  empty.chunks = encode_chunks(encode_records(Registry(options)));
-  return log.create(empty, name);
+  return create(log, name, Registry(options));
 }
 
 Result<Snapshot> find_snapshot(RedisLog& log, const std::string& name, const RegistryOptions& options,
@@ -40,7 +46,7 @@ Result<Snapshot> find_snapshot(RedisLog& log, const std::string& name, const Reg
     Result<std::optional<Snapshot>> snapshot = log.load();
     if (!snapshot) return snapshot.error();
     if (*snapshot) return std::move(**snapshot);
-    SLIME_TRY(create(log, name, options, earlier));
+    SLIME_TRY(create_empty(log, name, options, earlier));
   }
   return Status(Code::kUnavailable, "the log is gone as soon as it is made");
 }
@@ -92,6 +98,23 @@ Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earl
 Status bad_entry(EntryId id, const Status& status) {
   return {status.code(), str("entry ", id.to_string(), " of the log: ", status.text(),
                              "; was it written by a later version of nanoctrl?")};
+}
+
+Status begin_log(const std::string& url, const Registry& registry) {
+  const Result<redis::Address> address = redis::parse_url(url);
+  if (!address) return address.error();
+  redis::block_sigpipe();
+  redis::Interrupt nobody;
+  Result<redis::Connection> connection = redis::Connection::open(*address, kBeginTime, nobody);
+  if (!connection) return connection.error();
+  const LogKeys keys(address->prefix);
+  RedisLog log(*connection, keys);
+  const Result<std::optional<Snapshot>> there = log.load();
+  if (!there) return there.error();
+  if (*there)
+    return {Code::kAlreadyExists, str("Redis has a registry under the prefix '", address->prefix,
+                                      "': choose another one, or delete its keys")};
+  return create(log, InstanceId::random().to_string(), registry);
 }
 
 Result<LoadedLog> load_log(RedisLog& log, const std::string& name, const RegistryOptions& options,

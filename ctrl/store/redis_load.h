@@ -30,6 +30,9 @@ struct EarlierLog {
 Result<LoadedLog> load_log(RedisLog& log, const std::string& name, const RegistryOptions& options,
                            const EarlierLog& earlier);
 
+// Begins a log with this registry, at "redis://...". kAlreadyExists when there is one.
+Status begin_log(const std::string& url, const Registry& registry);
+
 // What is said of an entry that cannot be read.
 Status bad_entry(EntryId id, const Status& status);
 

@@ -109,6 +109,28 @@ Result<std::unique_ptr<Engine>> SqliteEngine::open(const std::string& path, Regi
   return std::unique_ptr<Engine>(std::move(out));
 }
 
+Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
+  Result<sqlite::Connection> connection = sqlite::Connection::open(path);
+  if (!connection) return with_advice(connection.error(), path);
+  if (Status status = prepare(*connection); !status.ok()) return with_advice(std::move(status), path);
+  const Result<std::int64_t> records = connection->integer("SELECT count(*) FROM records");
+  if (!records) return with_advice(records.error(), path);
+  if (*records > 0)
+    return {Code::kAlreadyExists,
+            str("the store ", path, " has a registry; move it away, or name another file")};
+  SLIME_TRY(connection->run("BEGIN IMMEDIATE"));
+  Result<sqlite::Statement> put = connection->prepare("INSERT INTO records VALUES (?1, ?2, ?3, ?4)");
+  if (!put) return put.error();
+  for (const Record& record : encode_records(registry)) {
+    put->bind(1, table_name(record.key.table));
+    put->bind(2, record.key.scope);
+    put->bind(3, record.key.name);
+    put->bind(4, record.value);
+    if (const Result<bool> stepped = put->step(); !stepped) return stepped.error();
+  }
+  return connection->run("COMMIT");
+}
+
 SqliteEngine::SqliteEngine(Registry registry, const Clock& clock, std::string path,
                            sqlite::Connection connection)
     : Engine(std::move(registry), clock), path_(std::move(path)), connection_(std::move(connection)) {}

@@ -25,6 +25,8 @@ class SqliteEngine final : public Engine {
   // it, or it cannot be opened; kCorrupt: it is damaged, is no registry, or a later version's.
   static Result<std::unique_ptr<Engine>> open(const std::string& path, RegistryOptions options,
                                               const Clock& clock);
+  // Makes the file, or takes an empty one, and writes this registry to it. kAlreadyExists when it has one.
+  static Status fill(const std::string& path, const Registry& registry);
   ~SqliteEngine() override;  // what was submitted is kept
 
   Outcome submit(const Command& command) override;

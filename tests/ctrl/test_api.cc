@@ -320,6 +320,83 @@ TEST_CASE("a peer learns which links it should have when it registers, and of ch
     CHECK(f.put("/v1/peers/a/links", wrong).status == 400);
 }
 
+TEST_CASE("heartbeats of many peers renew each that is still its owner's, and name the others") {
+  Fixture f;
+  const std::uint64_t a = f.incarnation(f.enroll("a", 1));
+  const ApiReply second = f.enroll("b", 2);
+  const std::uint64_t b = f.incarnation(second);
+  f.clock.advance(14s);
+  const std::string body = wire::encode(
+      wire::HeartbeatsRequest{wire::decode_lease(second.body)->revision, {{"a", a}, {"b", b - 1}, {"c", 1}}});
+  const Result<Heartbeats> beats = wire::decode_heartbeats_reply(f.post("/v1/heartbeats", body).body);
+  REQUIRE(beats);
+  REQUIRE(beats->lost.size() == 2);
+  CHECK(beats->lost[0].name == "b");
+  CHECK(beats->lost[0].code == Code::kAborted);
+  CHECK(beats->lost[1].name == "c");
+  CHECK(beats->lost[1].code == Code::kNotFound);
+  CHECK(beats->changes.events.empty());
+  f.clock.advance(1s);
+  CHECK(f.get("/v1/peers/a").status == 200);
+  CHECK(f.get("/v1/peers/b").status == 404);
+  const Result<Heartbeats> later = wire::decode_heartbeats_reply(f.post("/v1/heartbeats", body).body);
+  REQUIRE(later->changes.events.size() == 1);
+  CHECK(later->changes.events[0].kind == EventKind::kExpired);
+  wire::HeartbeatsRequest many;
+  many.peers.resize(limits::kHeartbeats + 1, {"a", a});
+  CHECK(f.post("/v1/heartbeats", wire::encode(many)).status == 400);
+}
+
+TEST_CASE("wanted links are listed by page, with whether both ends are there") {
+  Fixture f;
+  f.enroll("b", 1);
+  f.enroll("c", 2);
+  for (const char* name : {"b", "c", "d"})
+    REQUIRE(f.put(str("/v1/peers/", name, "/links"), R"({"targets":["a","x"]})").status == 200);
+  REQUIRE(f.put("/v1/peers/b/links", R"({"targets":["c"]})").status == 200);
+  std::vector<LinkInfo> links;
+  const Result<wire::PageHead> head = wire::decode_link_page(f.get("/v1/links?limit=2").body, links);
+  REQUIRE(head);
+  REQUIRE(head->next);
+  CHECK(*head->next == "c");
+  REQUIRE(links.size() == 3);
+  CHECK(links[0].from == "b");
+  CHECK(links[0].to == "c");
+  CHECK(links[0].both_there);
+  CHECK_FALSE(links[1].both_there);
+  CHECK_FALSE(wire::decode_link_page(f.get("/v1/links?after=c").body, links)->next);
+  CHECK(links.size() == 5);
+}
+
+TEST_CASE("the scopes are listed with what they have") {
+  Fixture f;
+  Registration r = registration("w", 1);
+  r.scope = "other";
+  r.services = {{"m", "model", {}}};
+  r.regions = {{"kv", 100, RegionRights::kRead}, {"v", 1, RegionRights::kRead}};
+  REQUIRE(f.post("/v1/peers", wire::encode(wire::RegisterRequest{r, false})).status == 200);
+  f.enroll("a", 2);
+  const Result<std::vector<ScopeInfo>> scopes = wire::decode_scopes(f.get("/v1/scopes").body);
+  REQUIRE(scopes);
+  REQUIRE(scopes->size() == 2);
+  const ScopeInfo& other = (*scopes)[1];
+  CHECK(other.scope == "other");
+  CHECK(other.peers == 1);
+  CHECK(other.services == 1);
+  CHECK(other.regions == 2);
+}
+
+TEST_CASE("a kind of event that a later server may tell is skipped") {
+  const Result<Changes> changes = wire::decode_changes(
+      R"({"server_epoch":1,"revision":3,"resync":false,"more":false,"events":[
+          {"revision":2,"event":"promoted","name":7},
+          {"revision":3,"event":"expired","name":"a","instance":"00000000000000000000000000000001",
+           "incarnation":1,"address":"h:1"}]})");
+  REQUIRE(changes);
+  REQUIRE(changes->events.size() == 1);
+  CHECK(changes->events[0].name == "a");
+}
+
 TEST_CASE("a peer may ask for a lease of its own length") {
   Fixture f;
   Registration r = registration("slow", 1);

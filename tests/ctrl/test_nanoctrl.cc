@@ -10,7 +10,9 @@
 
 #include "base/daemon.h"
 #include "base/str.h"
+#include "ctrl/client.h"
 #include "ctrl/server.h"
+#include "tests/ctrl/samples.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
-using test::Process;
+using slime::test::Process;
 
 struct Output {
   int exit_status = -1;
@@ -41,7 +43,7 @@ class Fixture {
     REQUIRE(process);
     Output out;
     if (const Result<std::string> line = process->read_line(60s)) out.line = *line;
-    const Result<test::ExitState> exit = process->wait(60s);
+    const Result<slime::test::ExitState> exit = process->wait(60s);
     REQUIRE(exit);
     CHECK_FALSE(exit->signaled);
     out.exit_status = exit->value;
@@ -71,7 +73,7 @@ class Fixture {
   }
   std::string port() const { return std::to_string(ports.back()); }
 
-  const test::Folder folder;
+  const slime::test::Folder folder;
   const std::string dir = folder.path().string();
   std::vector<int> ports;
 };
@@ -193,6 +195,68 @@ TEST_CASE("the first token is made in the store, further ones by asking, and a r
   CHECK(ask({"list"}, admin).json.at("message").get<std::string>().find("chmod 600") != std::string::npos);
 }
 
+// Registers a peer by the client that agents use.
+std::uint64_t enroll(const std::string& url, const std::string& name, std::uint8_t number) {
+  ClientOptions options;
+  options.url = url;
+  Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+  REQUIRE(client);
+  Registration peer = test::registration(name, number);
+  peer.metadata = {{"rack", std::string(1, static_cast<char>('a' + number % 2))}};
+  peer.services = {{"calc", "math", {"add"}}};
+  const Result<Lease> lease = (*client)->register_peer(peer);
+  REQUIRE(lease);
+  return lease->incarnation;
+}
+
+TEST_CASE("peers, services, links, scopes and changes are printed, as tables and as JSON") {
+  Fixture f;
+  const auto server = f.serve();
+  const std::string url = "http://127.0.0.1:" + server.port;
+  const auto ask = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--ctrl", url});
+    return f.run(std::move(arguments));
+  };
+  CHECK(ask({"peers"}).line == "no such peers in scope default");
+  enroll(url, "one", 1);
+  const auto since = ask({"peers", "--json"}).json.at("revision").get<std::uint64_t>();
+  enroll(url, "two", 2);
+  CHECK(ask({"peers"}).line.starts_with("NAME "));
+  CHECK(ask({"peers", "--json"}).json.at("peers").size() == 2);
+  const Output filtered = ask({"peers", "--label", "rack=b", "--json"});
+  REQUIRE(filtered.json.at("peers").size() == 1);
+  CHECK(filtered.json.at("peers")[0].at("name") == "one");
+  CHECK(ask({"peers", "--label", "rack"}).exit_status == 1);
+  CHECK(ask({"services", "--health", "serving", "--json"}).json.at("services").size() == 2);
+  CHECK(ask({"links"}).line == "no links are wanted in scope default");
+  CHECK(ask({"top", "--json"}).json.at("scopes")[0].at("peers") == 2);
+  CHECK(ask({"top", "--once"}).exit_status == 0);
+  const Output change = ask({"watch", "--since", std::to_string(since), "--count", "1", "--json"});
+  CHECK(change.exit_status == 0);
+  CHECK(change.json.at("event") == "registered");
+  CHECK(change.json.at("name") == "two");
+}
+
+TEST_CASE("a backup of a running one is restored into an empty store") {
+  Fixture f;
+  const std::string file = f.folder.file("backup.json");
+  const std::string store = "sqlite:" + f.folder.file("restored.db");
+  std::uint64_t incarnation = 0;
+  {
+    const auto server = f.serve();
+    const std::string url = "http://127.0.0.1:" + server.port;
+    incarnation = enroll(url, "one", 1);
+    CHECK(f.run({"backup", file, "--ctrl", url, "--json"}).json.at("peers") == 1);
+  }
+  CHECK(f.run({"restore", file, "--store", store, "--json"}).json.at("peers") == 1);
+  CHECK(f.run({"restore", file, "--store", store, "--json"}).json.at("code") == "already_exists");
+  CHECK(f.run({"restore", f.folder.file("none"), "--store", store, "--json"}).exit_status == 1);
+  const auto server = f.serve({"--store", store});
+  const Output peers = f.run({"peers", "--ctrl", "http://127.0.0.1:" + server.port, "--json"});
+  REQUIRE(peers.json.at("peers").size() == 1);
+  CHECK(peers.json.at("peers")[0].at("incarnation") == incarnation);
+}
+
 TEST_CASE("the registry is in a file of the state directory unless the port is anybody's") {
   Fixture f;
   const Output started = f.start();
@@ -217,7 +281,7 @@ TEST_CASE("in the foreground it prints where it listens, and ends well on SIGTER
     auto [server, port] = f.serve();
     CHECK(f.run({"status", "--port", port}).exit_status == 0);
     REQUIRE((interrupt ? server.interrupt() : server.terminate()).ok());
-    const Result<test::ExitState> exit = server.wait(30s);
+    const Result<slime::test::ExitState> exit = server.wait(30s);
     REQUIRE(exit);
     CHECK(exit->success());
   }

@@ -3,9 +3,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "base/str.h"
+#include "ctrl/store/backup.h"
 #include "ctrl/store/dirty.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/store/records.h"
@@ -184,6 +186,52 @@ TEST_CASE("records that do not fit together are corrupt") {
   std::vector<Record> old = whole;
   old[1].value = R"({"revision":500})";
   CHECK(restored(old).text().find("later time") != std::string::npos);
+}
+
+TEST_CASE("a backup brings everything back into an empty store, and numbers go on") {
+  Kept kept;
+  const Lease lease = kept.enroll("a", 1);
+  TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
+  REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
+  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b"}}).status.ok());
+  const std::string backup =
+      kept.engine->read([](const Registry& registry) { return encode_backup(registry); });
+  kept.clock.advance(9s);
+
+  Kept other;
+  other.engine.reset();
+  std::filesystem::remove(other.path);
+  const auto restore = [&](std::uint64_t epoch) {
+    Result<RegistryState> state = decode_backup(backup);
+    REQUIRE(state);
+    return restore_backup("sqlite:" + other.path, {.ttl = kTtl, .epoch = epoch}, std::move(*state),
+                          other.clock);
+  };
+  REQUIRE(restore(lease.incarnation + 1000).ok());
+  CHECK(restore(1).code() == Code::kAlreadyExists);
+  other.open(1);
+  const std::optional<PeerInfo> peer = other.find("a");
+  REQUIRE(peer);
+  CHECK(peer->incarnation == lease.incarnation);
+  CHECK(peer->expires_in == kTtl);
+  CHECK(other.enroll("b", 2).incarnation > lease.incarnation + 1000);
+  other.engine->look([&](const Registry& registry) {
+    CHECK(registry.tokens().at(token.id) == token);
+    CHECK(*registry.links("default", "a") == std::vector<std::string>{"b"});
+  });
+}
+
+TEST_CASE("what is no backup of this version is refused, and says why") {
+  const auto code = [](const char* text) { return decode_backup(text).status().code(); };
+  CHECK(code("") == Code::kInvalidArgument);
+  CHECK(code("{}") == Code::kInvalidArgument);
+  CHECK(code(R"({"format":"nanoctrl backup","version":2,"records":[]})") == Code::kInvalidArgument);
+  CHECK(code(R"({"format":"nanoctrl backup","version":1,"records":[]})") == Code::kCorrupt);
+  CHECK(code(R"({"format":"nanoctrl backup","version":1,"records":[["peer","s"]]})") == Code::kCorrupt);
+  CHECK(code(R"({"format":"nanoctrl backup","version":1,"records":[["pear","s","n",""]]})") ==
+        Code::kCorrupt);
+  const Status memory = restore_backup("memory", {}, RegistryState{1, 1, 1, {}}, steady_clock());
+  CHECK(memory.code() == Code::kInvalidArgument);
 }
 
 TEST_CASE("a file that strangers must not read is made so") {

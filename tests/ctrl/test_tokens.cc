@@ -119,6 +119,8 @@ TEST_CASE("every route: no token, a wrong one, one of another scope, one of too 
       {"GET", "/v1/regions?scope=a", "", Role::kRead},
       {"GET", "/v1/watch?scope=a&since=1", "", Role::kRead},
       {"GET", "/v1/peers/w/links?scope=a", "", Role::kRead},
+      {"GET", "/v1/links?scope=a", "", Role::kRead},
+      {"POST", "/v1/heartbeats?scope=a", R"({"peers":[]})", Role::kJoin},
       {"PUT", "/v1/peers/w/links?scope=a", R"({"targets":["x"]})", Role::kJoin},
       {"POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), Role::kJoin},
       {"POST", "/v1/peers/w/heartbeat?scope=a", beat, Role::kJoin},
@@ -159,6 +161,14 @@ TEST_CASE("a token of one scope sees nothing of others, not even how much there 
   CHECK(mine->peers == 1);
   CHECK(mine->scopes == 1);
   CHECK(wire::decode_status(f.send("GET", "/v1/status", "", f.admin).body)->peers == 4);
+  const Result<std::vector<ScopeInfo>> scopes =
+      wire::decode_scopes(f.send("GET", "/v1/scopes", "", f.reader).body);
+  REQUIRE(scopes);
+  REQUIRE(scopes->size() == 1);
+  CHECK((*scopes)[0].scope == "a");
+  // A backup has everything, so an administrator of one scope gets none.
+  CHECK(f.send("GET", "/v1/backup", "", f.owner).status == 403);
+  CHECK(f.send("GET", "/v1/backup", "", f.admin).status == 200);
   // Also what is not there is forbidden rather than not found.
   CHECK(f.send("GET", "/v1/peers/nobody?scope=b", "", f.reader).status == 403);
   CHECK(f.send("GET", "/v1/peers?scope=nowhere", "", f.reader).status == 403);

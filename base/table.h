@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace slime::cli {
+namespace slime {
 
 // Prints rows of equally many cells to stdout, in columns as wide as they need to be.
 inline void print_table(const std::vector<std::vector<std::string>>& rows) {
@@ -25,4 +25,4 @@ inline void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-}  // namespace slime::cli
+}  // namespace slime

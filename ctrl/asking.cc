@@ -1,0 +1,33 @@
+#include "ctrl/asking.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "base/str.h"
+#include "ctrl/limits.h"
+#include "ctrl/token_file.h"
+
+namespace slime::ctrl {
+namespace {
+
+std::string default_url() { return str("http://127.0.0.1:", limits::kDefaultPort); }
+
+}  // namespace
+
+void Asking::add_options(CLI::App& command) {
+  command.add_option("--ctrl", url, str("the nanoctrl to ask (default: ", default_url(), ")"))
+      ->envname("SLIME_CTRL_URL");
+  command.add_option("--token-file", token_file,
+                     "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+  command.add_flag("--json", json, "print JSON");
+}
+
+Result<std::unique_ptr<Client>> Asking::client() const {
+  Result<std::string> token = find_token(token_file);
+  if (!token) return token.error();
+  Result<ClientOptions> options = client_options(url.empty() ? default_url() : url, std::move(*token));
+  if (!options) return options.error();
+  return Client::create(std::move(*options));
+}
+
+}  // namespace slime::ctrl

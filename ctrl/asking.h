@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "ctrl/client.h"
+
+namespace CLI {
+class App;
+}
+
+namespace slime::ctrl {
+
+// What nanoctrl's commands that ask a running one have in common: where it is, and as whom.
+struct Asking {
+  std::string url;
+  std::string token_file;
+  bool json = false;
+
+  // Adds --ctrl, --token-file and --json. This outlives the command.
+  void add_options(CLI::App& command);
+  [[nodiscard]] Result<std::unique_ptr<Client>> client() const;
+};
+
+}  // namespace slime::ctrl
