@@ -1,6 +1,8 @@
 #include "ctrl/api.h"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -44,11 +46,46 @@ void Api::stop() {
 
 Nanos Api::tick() { return engine_->tick(); }
 
+namespace {
+
+// Of few: names in the path are left out, and what nobody knows is one.
+std::string_view route_of(const std::vector<std::string>& path) {
+  static constexpr std::string_view kRoutes[] = {
+      "/healthz",           "/metrics",       "/v1/backup",          "/v1/heartbeats",  "/v1/links",
+      "/v1/peers",          "/v1/regions",    "/v1/scopes",          "/v1/status",      "/v1/services",
+      "/v1/tokens",         "/v1/watch",      "/v1/peers/heartbeat", "/v1/peers/links", "/v1/peers/regions",
+      "/v1/peers/services", "/v1/peers/name", "/v1/tokens/id"};
+  std::string text;
+  if (path.size() == 1) text = str("/", path[0]);
+  if (path.size() == 2) text = str("/", path[0], "/", path[1]);
+  if (path.size() == 3) text = str("/", path[0], "/", path[1], path[1] == "tokens" ? "/id" : "/name");
+  if (path.size() == 4) text = str("/", path[0], "/", path[1], "/", path[3]);
+  const auto* it = std::find(std::begin(kRoutes), std::end(kRoutes), text);
+  return it == std::end(kRoutes) ? "other" : *it;
+}
+
+std::string_view method_of(std::string_view method) {
+  static constexpr std::string_view kMethods[] = {"GET", "HEAD", "POST", "PUT", "DELETE"};
+  const auto* it = std::find(std::begin(kMethods), std::end(kMethods), method);
+  return it == std::end(kMethods) ? "other" : *it;
+}
+
+}  // namespace
+
 ApiReply Api::handle(const ApiRequest& request) {
+  const TimePoint begin = steady_clock().now();
+  const std::optional<Target> target = parse_target(request.target.substr(0, limits::kTargetBytes));
+  ApiReply reply = answer(request, target);
+  if (!reply.parked)
+    metrics_.observe(method_of(request.method), target ? route_of(target->path) : "other", reply.status,
+                     steady_clock().now() - begin);
+  return reply;
+}
+
+ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& target) {
   if (request.target.size() > limits::kTargetBytes)
     return error(414, Code::kInvalidArgument, str("the URL has more than ", limits::kTargetBytes, " bytes"),
                  "");
-  const std::optional<Target> target = parse_target(request.target);
   if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
   ApiReply reply = respond(request, *target);
   if (reply.status != 200 && is_compat(target->path)) compat::translate_error(reply);
@@ -109,6 +146,8 @@ ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& p
     if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
     return reply_ok(wire::encode_member("status", "ok"));
   }
+  if (path.size() == 1 && path[0] == "metrics")
+    return get ? metrics(query) : wrong_method(request.method, "GET");
   if (is_compat(path)) return route_compat(request, path, query);
   if (path.size() < 2 || path[0] != "v1") return no_route();
   if (path[1] == "peers") {

@@ -14,6 +14,7 @@
 #include "ctrl/auth.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
+#include "ctrl/metrics.h"
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
 #include "ctrl/store/engine.h"
@@ -33,8 +34,9 @@ struct ApiOptions {
   Nanos watch_wait_max = limits::kWatchWaitMax;
   // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
   std::function<void(const ScopedEvent&)> on_event = {};
-  std::function<void()> on_reset = {};       // the logs of changes begin anew: watches look again
-  std::function<std::size_t()> parked = {};  // how many watches wait now; never blocks, may be empty
+  std::function<void()> on_reset = {};            // the logs of changes begin anew: watches look again
+  std::function<std::size_t()> connections = {};  // how many there are; as above
+  std::function<std::size_t()> parked = {};       // how many watches wait now; never blocks, may be empty
 };
 
 // nanoctrl's routes over one Registry. A watch without news is parked with its scope as the key. Thread: any,
@@ -64,6 +66,7 @@ class Api {
 
   Result<Principal> identify(const ApiRequest& request) const;
   void refused(const ApiRequest& request, const Status& why) const;
+  ApiReply answer(const ApiRequest& request, const std::optional<Target>& target);
   ApiReply respond(const ApiRequest& request, const Target& target);
   ApiReply route(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
   ApiReply route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
@@ -74,6 +77,7 @@ class Api {
   ApiReply route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
 
   ApiReply server_status(Query& query);
+  ApiReply metrics(Query& query);
   ApiReply list_links(Query& query);
   ApiReply list_scopes(Query& query);
   ApiReply backup(Query& query);
@@ -105,6 +109,7 @@ class Api {
   const TimePoint started_at_;
   Tokens admin_;                               // one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
+  Metrics metrics_;
   std::mutex mutex_;
   std::size_t probes_ = 0;
   bool stopped_ = false;

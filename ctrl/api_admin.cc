@@ -6,6 +6,30 @@
 // What operators ask: the scopes that there are, and everything at once.
 namespace slime::ctrl {
 
+ApiReply Api::metrics(Query& query) {
+  query.permit(Role::kRead, "*");
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  Metrics::Gauges gauges;
+  engine_->read([&](const Registry& registry) {
+    gauges.record_bytes = registry.record_bytes();
+    for (const auto& [name, revision] : registry.revisions()) {
+      Metrics::ScopeGauges scope{name, registry.peer_count(name), 0};
+      registry.visit(name, {}, [&](const PeerInfo& peer, Nanos) {
+        scope.services += peer.services.size();
+        return true;
+      });
+      gauges.scopes.push_back(std::move(scope));
+    }
+  });
+  gauges.watchers = options_.parked ? options_.parked() : 0;
+  gauges.connections = options_.connections ? options_.connections() : 0;
+  gauges.store_writable = engine_->writable().ok();
+  gauges.uptime = clock_.now() - started_at_;
+  ApiReply reply = reply_ok(metrics_.text(gauges));
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return reply;
+}
+
 // The links of a peer are on one page, so a page may be as long as one peer's links are.
 ApiReply Api::list_links(Query& query) {
   const std::string scope = query.scope(Role::kRead);

@@ -102,7 +102,7 @@ class Front::Impl {
   void start() {
     workers_.start();
     loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(listener_), tls_.get(), mailbox_, workers_,
-                                        parked_);
+                                        gauges_);
     thread_ = std::thread([this] { loop_->run(); });
   }
 
@@ -116,14 +116,14 @@ class Front::Impl {
 
   void wake(std::string_view key) { mailbox_.wake(key); }
   void wake_all() { mailbox_.wake_all(); }
-  std::size_t parked() const { return parked_; }
+  const FrontGauges& gauges() const { return gauges_; }
   std::uint16_t port() const { return options_.port; }
 
  private:
   const FrontOptions options_;
   UniqueFd listener_;  // until the loop has it
   const std::unique_ptr<TlsServer> tls_;
-  std::atomic<std::size_t> parked_{0};
+  FrontGauges gauges_;
   FrontMailbox mailbox_;
   FrontWorkers workers_;
   std::unique_ptr<FrontLoop> loop_;
@@ -154,7 +154,8 @@ void Front::start() { impl_->start(); }
 void Front::stop() { impl_->stop(); }
 void Front::wake(std::string_view key) { impl_->wake(key); }
 void Front::wake_all() { impl_->wake_all(); }
-std::size_t Front::parked() const { return impl_->parked(); }
+std::size_t Front::parked() const { return impl_->gauges().parked; }
+std::size_t Front::connections() const { return impl_->gauges().connections; }
 std::uint16_t Front::port() const { return impl_->port(); }
 
 }  // namespace slime::ctrl

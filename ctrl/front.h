@@ -59,6 +59,7 @@ class Front {
   void wake_all();
   // How many requests are parked.
   [[nodiscard]] std::size_t parked() const;
+  [[nodiscard]] std::size_t connections() const;
   [[nodiscard]] std::uint16_t port() const;
 
  private:

@@ -57,6 +57,7 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   event.data.u64 = id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) return;
   Connection& c = connections_.try_emplace(id, id, FrontSocket(std::move(fd), tls_)).first->second;
+  gauges_.connections = connections_.size();
   c.client = std::move(client);
   c.idle_at = idle_.insert(idle_.end(), id);
   set_deadline(c, deadline_after(now_, limits_.idle_time));

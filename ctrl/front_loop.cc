@@ -50,12 +50,12 @@ ApiReply refusal(int status, std::string_view message) {
 }  // namespace
 
 FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServer* tls,
-                     FrontMailbox& mailbox, FrontWorkers& workers, std::atomic<std::size_t>& parked)
+                     FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges)
     : limits_(limits),
       tls_(tls),
       mailbox_(mailbox),
       workers_(workers),
-      parked_(parked),
+      gauges_(gauges),
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       now_(steady_clock().now()),
@@ -304,6 +304,7 @@ void FrontLoop::close(Connection& c) {
   if (c.extra) --extras_;
   buffered_ -= c.counted;
   connections_.erase(c.id);
+  gauges_.connections = connections_.size();
 }
 
 void FrontLoop::enter(Connection& c, State state) {
@@ -382,14 +383,14 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   if (job->answer_now) return answer(500, "a request waits although it must not");
   if (!c.waits) {
     const auto of_client = waiting_by_client_.find(c.client);
-    if (parked_ >= limits_.parked)
+    if (gauges_.parked >= limits_.parked)
       return answer(429, str(limits_.parked, " requests wait already, the most there may be"));
     if (of_client != waiting_by_client_.end() && of_client->second >= limits_.parked_per_client)
       return answer(429, str(of_client->second, " requests of ", c.client,
                              " wait already, the most there may be of one address"));
     c.waits = true;
     ++waiting_by_client_[c.client];
-    ++parked_;
+    ++gauges_.parked;
     job->parked_until = deadline_after(now_, job->handled.parked->wait);
   }
   const std::string key = std::exchange(job->handled.parked, std::nullopt)->key;
@@ -432,7 +433,7 @@ void FrontLoop::stop_waiting(Connection& c) {
     c.parked.reset();
   }
   if (!std::exchange(c.waits, false)) return;
-  --parked_;
+  --gauges_.parked;
   const auto of_client = waiting_by_client_.find(c.client);
   if (--of_client->second == 0) waiting_by_client_.erase(of_client);
 }

@@ -21,13 +21,19 @@
 
 namespace slime::ctrl {
 
+// What the loop counts, for whoever looks. Thread: any.
+struct FrontGauges {
+  std::atomic<std::size_t> connections{0};
+  std::atomic<std::size_t> parked{0};
+};
+
 // The event loop of a Front: its connections, their deadlines and their parked requests. Thread: the one that
 // calls run().
 class FrontLoop {
  public:
   // All outlive this. `parked` is kept up to date for others to read.
   FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServer* tls, FrontMailbox& mailbox,
-            FrontWorkers& workers, std::atomic<std::size_t>& parked);
+            FrontWorkers& workers, FrontGauges& gauges);
   // Until the mailbox says stop and everything under way is answered.
   void run();
 
@@ -112,7 +118,7 @@ class FrontLoop {
   const TlsServer* const tls_;
   FrontMailbox& mailbox_;
   FrontWorkers& workers_;
-  std::atomic<std::size_t>& parked_;
+  FrontGauges& gauges_;
   UniqueFd listener_;
   UniqueFd epoll_;
   TimePoint now_;

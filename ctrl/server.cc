@@ -120,6 +120,7 @@ class Server::Impl {
     options.on_reset = [this] {
       if (front_) front_->wake_all();
     };
+    options.connections = [this] { return front_ ? front_->connections() : 0; };
     options.parked = [this] { return front_ ? front_->parked() : 0; };
     return options;
   }

@@ -69,6 +69,7 @@ find_missing() {
   need_package libexpected-dev
   need_package libssl-dev
   need_package libsqlite3-dev
+  need_package prometheus-cpp-dev
   need_package libhiredis-dev
   need_package libxxhash-dev
   need_package libibverbs-dev

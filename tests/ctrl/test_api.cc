@@ -386,6 +386,26 @@ TEST_CASE("the scopes are listed with what they have") {
   CHECK(other.regions == 2);
 }
 
+TEST_CASE("the metrics count requests by route, and say how many peers there are now") {
+  Fixture f;
+  f.enroll("ns/a", 1);
+  f.get("/v1/peers/ns%2Fa");
+  f.get("/v1/peers/ns%2Fb");
+  f.get("/no/such/route");
+  const ApiReply reply = f.get("/metrics");
+  CHECK(reply.content_type.starts_with("text/plain"));
+  const auto has = [&](const char* line) { return reply.body.find(line) != std::string::npos; };
+  CHECK(has("nanoctrl_peers{scope=\"default\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"POST\",route=\"/v1/peers\",status=\"200\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/name\",status=\"200\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/name\",status=\"404\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 1"));
+  CHECK(has("nanoctrl_request_seconds_count{route=\"/v1/peers\"} 1"));
+  CHECK(has("nanoctrl_store_writable 1"));
+  f.clock.advance(15s);
+  CHECK(f.get("/metrics").body.find("nanoctrl_peers{scope=\"default\"} 0") != std::string::npos);
+}
+
 TEST_CASE("a kind of event that a later server may tell is skipped") {
   const Result<Changes> changes = wire::decode_changes(
       R"({"server_epoch":1,"revision":3,"resync":false,"more":false,"events":[

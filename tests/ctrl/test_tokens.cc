@@ -169,6 +169,8 @@ TEST_CASE("a token of one scope sees nothing of others, not even how much there 
   // A backup has everything, so an administrator of one scope gets none.
   CHECK(f.send("GET", "/v1/backup", "", f.owner).status == 403);
   CHECK(f.send("GET", "/v1/backup", "", f.admin).status == 200);
+  CHECK(f.send("GET", "/metrics", "", f.owner).status == 403);
+  CHECK(f.send("GET", "/metrics", "", f.admin).status == 200);
   // Also what is not there is forbidden rather than not found.
   CHECK(f.send("GET", "/v1/peers/nobody?scope=b", "", f.reader).status == 403);
   CHECK(f.send("GET", "/v1/peers?scope=nowhere", "", f.reader).status == 403);

@@ -42,7 +42,7 @@ TRANSPORT_PARTS = {
 
 # Kept out of every header of a layer, so that no user and no other layer compiles against them.
 HEAVY = re.compile(
-    r"^(infiniband/|rdma/|nlohmann/|httplib|Python\.h|nanobind/|pybind11/|spdlog/|fmt/|CLI/|openssl/|sqlite3|hiredis/|msgpack)"
+    r"^(infiniband/|rdma/|nlohmann/|httplib|Python\.h|nanobind/|pybind11/|spdlog/|fmt/|CLI/|openssl/|sqlite3|hiredis/|prometheus/|msgpack)"
 )
 # The headers that are templates over msgpack: users' argument and result types go through them.
 MSGPACK_HEADERS = {"rpc/codec.h"}

@@ -1,0 +1,117 @@
+#include "ctrl/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <mutex>
+
+namespace slime::ctrl {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+
+double seconds(Nanos span) { return std::chrono::duration<double>(span).count(); }
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+double cpu_seconds() {
+  rusage used{};
+  if (::getrusage(RUSAGE_SELF, &used) != 0) return 0;
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+double resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  double total = 0;
+  double resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+class Metrics::Impl {
+ public:
+  void observe(std::string_view method, std::string_view route, int status, Nanos took) {
+    const std::string on(route);
+    requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
+        .Increment();
+    // Adding what is there already gives that one.
+    static const prometheus::Histogram::BucketBoundaries kBounds{.0005, .001, .0025, .005, .01, .025,
+                                                                 .05,   .1,   .25,   .5,   1,   5};
+    durations_.Add({{"route", on}}, kBounds).Observe(seconds(took));
+  }
+
+  std::string text(const Gauges& g) {
+    // One at a time: scopes that are gone are taken out, and two would show each other's halves.
+    const std::lock_guard lock(mutex_);
+    for (prometheus::Gauge* gauge : scope_peers_) peers_.Remove(gauge);
+    for (prometheus::Gauge* gauge : scope_services_) services_.Remove(gauge);
+    scope_peers_.clear();
+    scope_services_.clear();
+    for (const ScopeGauges& scope : g.scopes) {
+      scope_peers_.push_back(&peers_.Add({{"scope", scope.scope}}));
+      scope_peers_.back()->Set(static_cast<double>(scope.peers));
+      scope_services_.push_back(&services_.Add({{"scope", scope.scope}}));
+      scope_services_.back()->Set(static_cast<double>(scope.services));
+    }
+    record_bytes_.Set(static_cast<double>(g.record_bytes));
+    watchers_.Set(static_cast<double>(g.watchers));
+    connections_.Set(static_cast<double>(g.connections));
+    writable_.Set(g.store_writable ? 1 : 0);
+    uptime_.Set(seconds(g.uptime));
+    cpu_.Set(cpu_seconds());
+    resident_.Set(resident_bytes());
+    return prometheus::TextSerializer().Serialize(registry_.Collect());
+  }
+
+ private:
+  prometheus::Gauge& gauge(const char* name, const char* help) {
+    return BuildGauge().Name(name).Help(help).Register(registry_).Add({});
+  }
+
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& requests_ =
+      BuildCounter().Name("nanoctrl_requests_total").Help("Requests that were answered").Register(registry_);
+  prometheus::Family<prometheus::Histogram>& durations_ =
+      BuildHistogram()
+          .Name("nanoctrl_request_seconds")
+          .Help("From a whole request to its answer; what waits for a change is not counted while it waits")
+          .Register(registry_);
+  prometheus::Family<prometheus::Gauge>& peers_ =
+      BuildGauge().Name("nanoctrl_peers").Help("Registered peers").Register(registry_);
+  prometheus::Family<prometheus::Gauge>& services_ =
+      BuildGauge().Name("nanoctrl_services").Help("Services of registered peers").Register(registry_);
+  prometheus::Gauge& record_bytes_ =
+      gauge("nanoctrl_record_bytes", "What the records take, of the most that they may");
+  prometheus::Gauge& watchers_ = gauge("nanoctrl_watchers", "Requests that wait for a change");
+  prometheus::Gauge& connections_ = gauge("nanoctrl_connections", "Open HTTP connections");
+  prometheus::Gauge& writable_ = gauge("nanoctrl_store_writable", "1: changes are kept; 0: they are refused");
+  prometheus::Gauge& uptime_ = gauge("nanoctrl_uptime_seconds", "Since this process began to serve");
+  // Under the names that every client library of Prometheus has for them.
+  prometheus::Gauge& cpu_ = gauge("process_cpu_seconds_total", "User and system time");
+  prometheus::Gauge& resident_ = gauge("process_resident_memory_bytes", "Resident memory");
+  std::mutex mutex_;
+  std::vector<prometheus::Gauge*> scope_peers_;
+  std::vector<prometheus::Gauge*> scope_services_;
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::observe(std::string_view method, std::string_view route, int status, Nanos took) {
+  impl_->observe(method, route, status, took);
+}
+
+std::string Metrics::text(const Gauges& gauges) { return impl_->text(gauges); }
+
+}  // namespace slime::ctrl
