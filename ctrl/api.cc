@@ -31,7 +31,12 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       started_at_(clock.now()),
       engine_(std::move(engine)) {
   if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
-  engine_->on_event(options_.on_event);
+  engine_->on_event([this](const ScopedEvent& event) {
+    const EventKind kind = event.event.kind;
+    if (kind == EventKind::kDeregistered || kind == EventKind::kExpired)
+      reports_.forget(event.scope, event.event.name);
+    if (options_.on_event) options_.on_event(event);
+  });
   engine_->on_reset(options_.on_reset);
 }
 
@@ -359,10 +364,14 @@ ApiReply Api::deregister(Query& query, const std::string& name) {
 ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view body) {
   const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Result<wire::HeartbeatRequest> request = wire::decode_heartbeat(body);
+  Result<wire::HeartbeatRequest> request = wire::decode_heartbeat(body);
   if (!request) return reply_error(request.error());
+  if (request->report) {
+    if (Status status = check_report(*request->report); !status.ok()) return reply_error(std::move(status));
+  }
   Outcome out = engine_->submit(HeartbeatCommand{scope, name, request->incarnation});
   if (!out.status.ok()) return reply_error(std::move(out.status));
+  if (request->report) reports_.put(scope, name, request->incarnation, std::move(*request->report));
   // Without a revision of the client's there is nothing to tell but the current one.
   const std::uint64_t since = request->since.value_or(out.lease.revision);
   return reply_ok(

@@ -17,6 +17,7 @@
 #include "ctrl/metrics.h"
 #include "ctrl/prober.h"
 #include "ctrl/registry.h"
+#include "ctrl/reports.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/url.h"
 
@@ -110,6 +111,7 @@ class Api {
   Tokens admin_;                               // one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   Metrics metrics_;
+  Reports reports_{limits::kReportBytesTotal};
   std::mutex mutex_;
   std::size_t probes_ = 0;
   bool stopped_ = false;

@@ -1,4 +1,5 @@
 #include <iterator>
+#include <map>
 
 #include "ctrl/api_query.h"
 #include "ctrl/store/backup.h"
@@ -19,6 +20,10 @@ ApiReply Api::metrics(Query& query) {
         return true;
       });
       gauges.scopes.push_back(std::move(scope));
+      reports_.visit(name, {}, [&](const std::string& peer, std::uint64_t, const Report& report) {
+        gauges.agents.push_back({name, peer, report.counters});
+        return true;
+      });
     }
   });
   gauges.watchers = options_.parked ? options_.parked() : 0;
@@ -30,28 +35,51 @@ ApiReply Api::metrics(Query& query) {
   return reply;
 }
 
-// The links of a peer are on one page, so a page may be as long as one peer's links are.
+// The links of a peer are on one page; `limit` counts peers.
 ApiReply Api::list_links(Query& query) {
   const std::string scope = query.scope(Role::kRead);
   const std::string after = query.text("after");
   const std::uint64_t limit = query.integer("limit", limits::kPeersPerPage).value_or(limits::kPeersPerPage);
   if (limit == 0) query.problem("query parameter 'limit' is zero");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  std::vector<std::string> items;
+  // By who has them; what is wanted and what is reported of one are one link.
+  std::map<std::string, std::map<std::string, LinkInfo>> links;
+  const auto note = [&](const std::string& from, const std::string& to) -> LinkInfo& {
+    LinkInfo& link = links[from][to];
+    link.from = from;
+    link.to = to;
+    return link;
+  };
   const auto head = engine_->read([&](const Registry& registry) {
-    wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
-    const auto& links = registry.links(scope);
+    const auto& wanted = registry.links(scope);
     std::uint64_t peers = 0;
-    for (auto it = links.upper_bound(after); it != links.end(); ++it) {
-      const bool there = registry.has_peer(scope, it->first);
-      for (const std::string& target : it->second)
-        items.push_back(wire::encode(LinkInfo{it->first, target, there && registry.has_peer(scope, target)}));
-      if (++peers < limit && items.size() < limits::kLinksPerPage) continue;
-      if (std::next(it) != links.end()) out.next = it->first;
-      break;
+    for (auto it = wanted.upper_bound(after); it != wanted.end() && ++peers <= limit + 1; ++it) {
+      for (const std::string& target : it->second) note(it->first, target).wanted = true;
+    }
+    peers = 0;
+    reports_.visit(scope, after,
+                   [&](const std::string& name, std::uint64_t incarnation, const Report& report) {
+                     const std::optional<PeerInfo> peer = registry.find(scope, name);
+                     if (!peer || peer->incarnation != incarnation) return true;
+                     for (const LinkReport& link : report.links) note(name, link.peer).report = link;
+                     return ++peers <= limit;
+                   });
+    wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
+    // What was gathered of either is complete up to here.
+    while (links.size() > limit) {
+      links.erase(std::prev(links.end()));
+      out.next = std::prev(links.end())->first;
+    }
+    for (auto& [from, targets] : links) {
+      const bool there = registry.has_peer(scope, from);
+      for (auto& [to, link] : targets) link.both_there = there && registry.has_peer(scope, to);
     }
     return out;
   });
+  std::vector<std::string> items;
+  for (const auto& [from, targets] : links) {
+    for (const auto& [to, link] : targets) items.push_back(wire::encode(link));
+  }
   return reply_ok(wire::encode_page("links", items, head));
 }
 

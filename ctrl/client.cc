@@ -46,9 +46,10 @@ Result<Lease> Client::register_peer(const Registration& registration, bool takeo
 }
 
 Result<Changes> Client::heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                                  std::optional<std::uint64_t> since) {
-  const Result<std::string> reply = impl_->call("POST", peer_target(scope, name, "/heartbeat"),
-                                                wire::encode(wire::HeartbeatRequest{incarnation, since}));
+                                  std::optional<std::uint64_t> since, const std::optional<Report>& report) {
+  const Result<std::string> reply =
+      impl_->call("POST", peer_target(scope, name, "/heartbeat"),
+                  wire::encode(wire::HeartbeatRequest{incarnation, since, report}));
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
 }

@@ -92,10 +92,12 @@ struct ScopeInfo {
   std::uint64_t links = 0;  // that are wanted
 };
 
-// A link that is wanted.
+// A link that is wanted, or that its agent says it has.
 struct LinkInfo {
   std::string from, to;
-  bool both_there = false;  // registered now
+  bool wanted = false;
+  bool both_there = false;           // registered now
+  std::optional<LinkReport> report;  // with `from`'s last heartbeat, if it tells that
 };
 
 struct TokenRequest {
@@ -148,7 +150,8 @@ class Client {
   // registered (nanoctrl restarted, or the lease ran out): register again. kAborted: somebody else has the
   // name now: do not.
   Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                            std::optional<std::uint64_t> since = {});
+                            std::optional<std::uint64_t> since = {},
+                            const std::optional<Report>& report = {});
   // The same for many peers of one scope, 1,000 at most.
   Result<Heartbeats> heartbeats(std::string_view scope, std::span<const PeerRef> peers,
                                 std::optional<std::uint64_t> since = {});
@@ -167,7 +170,7 @@ class Client {
   Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets);
   Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
 
-  // All that are wanted in a scope.
+  // All that are wanted in a scope, or reported to this nanoctrl.
   Result<std::vector<LinkInfo>> list_links(std::string_view scope);
 
   // kNotFound when the name is not registered.

@@ -24,6 +24,9 @@ inline constexpr std::size_t kServicesPerPeer = 256;
 inline constexpr std::size_t kServiceLabels = 16;
 inline constexpr std::size_t kMethodsPerService = 256;
 inline constexpr std::size_t kLinksPerPeer = 1024;
+inline constexpr std::size_t kReportLinks = 1024;
+inline constexpr std::size_t kReportCounters = 32;
+inline constexpr std::size_t kReportBytesTotal = std::size_t{64} << 20;  // of all agents; then none is taken
 inline constexpr std::size_t kRegionsPerPeer = 4096;
 // Integers in JSON must survive readers that hold every number in a double.
 inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;
@@ -40,7 +43,6 @@ inline constexpr std::size_t kEventsPerReply = 256;
 inline constexpr std::size_t kHeartbeats = 1000;
 // Peers in one page of a list, and the bytes after which a page ends early.
 inline constexpr std::size_t kPeersPerPage = 1000;
-inline constexpr std::size_t kLinksPerPage = 4096;  // after which no further peer's are added
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
 // A list of the routes that have no pages.
 inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <mutex>
 
 namespace slime::ctrl {
@@ -71,10 +72,28 @@ class Metrics::Impl {
     uptime_.Set(seconds(g.uptime));
     cpu_.Set(cpu_seconds());
     resident_.Set(resident_bytes());
-    return prometheus::TextSerializer().Serialize(registry_.Collect());
+    return prometheus::TextSerializer().Serialize(registry_.Collect()) + agents_text(g.agents);
   }
 
  private:
+  // A registry of its own each time: it is gone with agents that are.
+  static std::string agents_text(const std::vector<AgentCounters>& agents) {
+    prometheus::Registry registry;
+    std::map<std::string, prometheus::Family<prometheus::Counter>*> families;
+    for (const AgentCounters& agent : agents) {
+      for (const auto& [name, value] : agent.counters) {
+        auto*& family = families[name];
+        if (family == nullptr)
+          family = &BuildCounter()
+                        .Name("slime_agent_" + name + "_total")
+                        .Help("What agents report of themselves with their heartbeats")
+                        .Register(registry);
+        family->Add({{"scope", agent.scope}, {"peer", agent.peer}}).Increment(static_cast<double>(value));
+      }
+    }
+    return prometheus::TextSerializer().Serialize(registry.Collect());
+  }
+
   prometheus::Gauge& gauge(const char* name, const char* help) {
     return BuildGauge().Name(name).Help(help).Register(registry_).Add({});
   }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,9 +28,14 @@ class Metrics {
     std::size_t peers = 0;
     std::size_t services = 0;
   };
+  struct AgentCounters {
+    std::string scope, peer;
+    std::map<std::string, std::uint64_t> counters;
+  };
   // What is so now, and was not counted.
   struct Gauges {
     std::vector<ScopeGauges> scopes;
+    std::vector<AgentCounters> agents;  // that tell them with their heartbeats
     std::size_t record_bytes = 0;
     std::size_t watchers = 0;
     std::size_t connections = 0;

@@ -28,12 +28,6 @@ std::size_t record_size(const Registration& r) {
   return bytes;
 }
 
-std::size_t links_size(const std::vector<std::string>& targets) {
-  std::size_t bytes = targets.empty() ? 0 : kRecordOverheadBytes;
-  for (const std::string& target : targets) bytes += kEntryOverheadBytes + target.size();
-  return bytes;
-}
-
 // The entries after an update, in the order of their publication; a republished name keeps its place.
 template <class T>
 std::vector<T> merged(const std::vector<T>& current, bool replace, const std::vector<T>& publish,
@@ -61,6 +55,12 @@ std::vector<T> merged(const std::vector<T>& current, bool replace, const std::ve
 }
 
 }  // namespace
+
+std::size_t Registry::links_size(const Targets& targets) {
+  std::size_t bytes = targets.empty() ? 0 : kRecordOverheadBytes;
+  for (const std::string& target : targets) bytes += kEntryOverheadBytes + target.size();
+  return bytes;
+}
 
 Status RegistryOptions::validate() const {
   if (ttl < limits::kTtlMin || ttl > limits::kTtlMax)
@@ -405,135 +405,5 @@ Lease Registry::lease_of(const Scope& scope, const Record& record) const {
   if (const auto it = scope.links.find(record.info.name); it != scope.links.end()) out.links = it->second;
   return out;
 }
-
-std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
-  const auto scope_it = scopes_.find(scope);
-  if (scope_it == scopes_.end()) return std::nullopt;
-  const auto it = scope_it->second.peers.find(name);
-  if (it == scope_it->second.peers.end()) return std::nullopt;
-  PeerInfo out = it->second.info;
-  out.expires_in = it->second.expires_at - now_;
-  return out;
-}
-
-std::optional<std::string> Registry::visit(std::string_view scope, std::string_view after,
-                                           const Visitor& visitor) const {
-  const auto scope_it = scopes_.find(scope);
-  if (scope_it == scopes_.end()) return std::nullopt;
-  const auto& peers = scope_it->second.peers;
-  for (auto it = peers.upper_bound(after); it != peers.end(); ++it) {
-    if (!visitor(it->second.info, it->second.expires_at - now_) && std::next(it) != peers.end())
-      return it->first;
-  }
-  return std::nullopt;
-}
-
-Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size_t limit) const {
-  Changes out;
-  out.server_epoch = options_.epoch;
-  const auto it = scopes_.find(scope);
-  const std::uint64_t first = it == scopes_.end() ? revision_floor_ : it->second.first_revision;
-  out.revision = it == scopes_.end() ? revision_floor_ : it->second.revision;
-  if (since < first || since > out.revision) {
-    out.resync = true;
-    return out;
-  }
-  if (it == scopes_.end()) return out;
-  const std::deque<Event>& log = it->second.log;
-  // Revisions in a log have no gaps.
-  const std::size_t skip = static_cast<std::size_t>(since - first);
-  const std::size_t count = std::min(limit, log.size() - skip);
-  out.events.assign(log.begin() + static_cast<std::ptrdiff_t>(skip),
-                    log.begin() + static_cast<std::ptrdiff_t>(skip + count));
-  if (skip + count < log.size()) {
-    out.more = true;
-    out.revision = since + count;
-  }
-  return out;
-}
-
-std::uint64_t Registry::revision(std::string_view scope) const {
-  const auto it = scopes_.find(scope);
-  return it == scopes_.end() ? revision_floor_ : it->second.revision;
-}
-
-const Registry::Targets* Registry::links(std::string_view scope, std::string_view name) const {
-  const auto scope_it = scopes_.find(scope);
-  if (scope_it == scopes_.end()) return nullptr;
-  const auto it = scope_it->second.links.find(name);
-  return it == scope_it->second.links.end() ? nullptr : &it->second;
-}
-
-const std::map<std::string, Registry::Targets, std::less<>>& Registry::links(std::string_view scope) const {
-  static const std::map<std::string, Targets, std::less<>> kNone;
-  const auto it = scopes_.find(scope);
-  return it == scopes_.end() ? kNone : it->second.links;
-}
-
-RegistryState Registry::counters() const {
-  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}, {}};
-}
-
-RegistryState Registry::state() const {
-  RegistryState out = counters();
-  out.tokens = tokens_;
-  out.peers.reserve(peer_count_);
-  for (const auto& [name, scope] : scopes_) {
-    out.revisions.emplace(name, scope.revision);
-    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
-    for (const auto& [peer, record] : scope.peers) {
-      out.peers.push_back(record.info);
-      out.peers.back().expires_in = record.expires_at - now_;
-    }
-  }
-  return out;
-}
-
-Result<Registry> Registry::restore(RegistryOptions options, RegistryState state, TimePoint now) {
-  const auto corrupt = [](std::string text) { return Status(Code::kCorrupt, std::move(text)); };
-  options.epoch = state.epoch;
-  if (Status valid = options.validate(); !valid.ok()) return corrupt(valid.text());
-  Registry out(options);
-  out.now_ = now;
-  out.last_incarnation_ = state.last_incarnation;
-  out.revision_floor_ = state.revision_floor;
-  for (const auto& [name, revision] : state.revisions) {
-    Scope& scope = out.scopes_[name];
-    scope.first_revision = scope.revision = revision;
-  }
-  for (const auto& [id, token] : state.tokens) {
-    if (Status valid = check_token(token); !valid.ok())
-      return corrupt(str("token '", id, "': ", valid.text()));
-  }
-  out.tokens_ = std::move(state.tokens);
-  for (RegistryState::Links& links : state.links) {
-    if (Status valid = check_links(links.name, links.targets); !valid.ok())
-      return corrupt(str("links of '", links.name, "': ", valid.text()));
-    const auto scope = out.scopes_.find(links.scope);
-    if (scope == out.scopes_.end()) return corrupt(str("links of '", links.name, "' have no scope"));
-    out.record_bytes_ += links_size(links.targets);
-    scope->second.links[links.name] = std::move(links.targets);
-  }
-  for (PeerInfo& peer : state.peers) {
-    const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
-    if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));
-    const auto scope = out.scopes_.find(peer.scope);
-    if (scope == out.scopes_.end()) return corrupt(str(what, "has no scope"));
-    if (scope->second.peers.contains(peer.name)) return corrupt(str(what, "is there twice"));
-    if (peer.incarnation > state.last_incarnation || peer.revision > scope->second.revision)
-      return corrupt(str(what, "is of a later time than the counters"));
-    const TimePoint expires_at = deadline_after(now, peer.expires_in);
-    out.place(scope->second, std::move(peer), expires_at);
-  }
-  return out;
-}
-
-std::map<std::string, std::uint64_t> Registry::revisions() const {
-  std::map<std::string, std::uint64_t> out;
-  for (const auto& [name, scope] : scopes_) out.emplace(name, scope.revision);
-  return out;
-}
-
-TimePoint Registry::next_expiry() const { return expiries_.empty() ? kNever : expiries_.begin()->first.at; }
 
 }  // namespace slime::ctrl

@@ -251,6 +251,8 @@ class Registry {
               Outcome& out);
   void record_event(const std::string& scope_name, Scope& scope, const PeerInfo& peer, EventKind kind,
                     Outcome& out);
+  // What wanted links take in memory, about.
+  static std::size_t links_size(const Targets& targets);
   // A token of all scopes that may make others, besides the one of that id.
   [[nodiscard]] bool has_admin_besides(std::string_view id) const;
   [[nodiscard]] Nanos ttl_of(const Registration& peer) const {

@@ -150,6 +150,26 @@ Status check_token(const TokenRecord& token) {
   return {};
 }
 
+Status check_report(const Report& report) {
+  if (report.links.size() > limits::kReportLinks)
+    return invalid(str("a report of ", report.links.size(), " links; at most ", limits::kReportLinks));
+  for (const LinkReport& link : report.links) {
+    SLIME_TRY(check_name("link peer", link.peer));
+    SLIME_TRY(check_kind("link provider", link.provider));
+    SLIME_TRY(check_kind("link state", link.state));
+  }
+  if (report.counters.size() > limits::kReportCounters)
+    return invalid(
+        str("a report of ", report.counters.size(), " counters; at most ", limits::kReportCounters));
+  for (const auto& [name, value] : report.counters) {
+    // They become names of metrics.
+    if (name.empty() || name.size() > limits::kKindBytes ||
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
+      return invalid("the name of a counter is of a to z and _");
+  }
+  return {};
+}
+
 Status check_links(std::string_view name, const std::vector<std::string>& targets) {
   SLIME_TRY(check_name("name", name));
   if (targets.size() > limits::kLinksPerPeer)

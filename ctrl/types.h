@@ -68,6 +68,23 @@ struct PeerInfo : Registration {
   Nanos expires_in{};          // what is left of the lease
 };
 
+// A connection that an agent has, as it says with a heartbeat. Bytes and calls are those of the connection.
+struct LinkReport {
+  std::string peer;
+  std::string provider;
+  std::string state;  // "ready", ...
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t calls = 0;  // that it made
+  bool operator==(const LinkReport&) const = default;
+};
+// What an agent tells of itself now and then. Nothing of it is kept or decides anything: it is for people.
+struct Report {
+  std::vector<LinkReport> links;
+  std::map<std::string, std::uint64_t> counters;  // since the agent began: "requests", "sent_bytes"
+  bool operator==(const Report&) const = default;
+};
+
 // What a registration grants.
 struct Lease {
   std::uint64_t incarnation = 0;
@@ -153,6 +170,7 @@ Status check_name(std::string_view what, std::string_view name);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
 Status check_token(const TokenRecord& token);
+Status check_report(const Report& report);
 // The peers that a peer should be connected to.
 Status check_links(std::string_view name, const std::vector<std::string>& targets);
 Status check_services(const std::vector<ServiceInfo>& services);

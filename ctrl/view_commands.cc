@@ -42,6 +42,16 @@ std::string joined(const Labels& labels) {
   return dash(std::move(out));
 }
 
+std::string bytes(std::uint64_t count) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(count);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
 // As nanoctrl's own answers have it.
 template <class T>
 Json to_json(const T& item) {
@@ -87,7 +97,8 @@ bool worth_another_try(const Status& status) {
 ViewCommands::ViewCommands(CLI::App& app)
     : peers_(app.add_subcommand("peers", "the peers of a scope")),
       services_(app.add_subcommand("services", "the services of a scope, and who has them")),
-      links_(app.add_subcommand("links", "the links that are wanted in a scope")),
+      links_(app.add_subcommand("links",
+                                "the links of a scope: wanted ones, and those that agents say they have")),
       watch_(app.add_subcommand("watch", "print changes of a scope as they happen, until Ctrl-C")),
       top_(app.add_subcommand("top", "all scopes, again and again, until Ctrl-C")) {
   for (CLI::App* command : {peers_, services_, links_, watch_, top_}) asking_.add_options(*command);
@@ -196,10 +207,14 @@ int ViewCommands::links(Client& client) {
     print_json(out);
     return daemon::kExitOk;
   }
-  Rows rows{{"FROM", "TO", "BOTH THERE"}};
-  for (const LinkInfo& link : *list) rows.push_back({link.from, link.to, link.both_there ? "yes" : "no"});
-  if (rows.size() == 1)
-    return daemon::say(false, daemon::kExitOk, str("no links are wanted in scope ", scope_), Json());
+  Rows rows{{"FROM", "TO", "WANTED", "BOTH THERE", "STATE", "PROVIDER", "SENT", "RECEIVED", "CALLS"}};
+  for (const LinkInfo& link : *list) {
+    const LinkReport told = link.report.value_or(LinkReport{});
+    rows.push_back({link.from, link.to, link.wanted ? "yes" : "no", link.both_there ? "yes" : "no",
+                    dash(told.state), dash(told.provider), link.report ? bytes(told.sent_bytes) : "-",
+                    link.report ? bytes(told.received_bytes) : "-", link.report ? str(told.calls) : "-"});
+  }
+  if (rows.size() == 1) return daemon::say(false, daemon::kExitOk, str("no links in scope ", scope_), Json());
   print_table(rows);
   return daemon::kExitOk;
 }

@@ -27,6 +27,7 @@ Result<RegisterRequest> decode_register(std::string_view body);
 struct HeartbeatRequest {
   std::uint64_t incarnation = 0;
   std::optional<std::uint64_t> since;
+  std::optional<Report> report = {};
 };
 std::string encode(const HeartbeatRequest& request);
 Result<HeartbeatRequest> decode_heartbeat(std::string_view body);

@@ -228,7 +228,7 @@ TEST_CASE("peers, services, links, scopes and changes are printed, as tables and
   CHECK(filtered.json.at("peers")[0].at("name") == "one");
   CHECK(ask({"peers", "--label", "rack"}).exit_status == 1);
   CHECK(ask({"services", "--health", "serving", "--json"}).json.at("services").size() == 2);
-  CHECK(ask({"links"}).line == "no links are wanted in scope default");
+  CHECK(ask({"links"}).line == "no links in scope default");
   CHECK(ask({"top", "--json"}).json.at("scopes")[0].at("peers") == 2);
   CHECK(ask({"top", "--once"}).exit_status == 0);
   const Output change = ask({"watch", "--since", std::to_string(since), "--count", "1", "--json"});
