@@ -26,6 +26,17 @@ std::string_view registry_state_name(RegistryState state) {
 
 // ---------------------------------------------------------------------------------------------- start, close
 
+namespace {
+
+// That nanoctrl did not answer in time says nothing about the time that the caller has, nor was anything of
+// the caller's executed.
+Status unanswered(Status status) {
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  return {Code::kUnavailable, std::string(status.text())};
+}
+
+}  // namespace
+
 Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
                      NewsHandler on_news, LinksHandler on_links)
     : options_(std::move(options)),
@@ -202,7 +213,7 @@ void Registrar::run() {
 Result<DirectoryEntry> Registrar::find(const std::string& name) {
   auto found = client_->get_peer(options_.self.scope, name);
   if (!found) {
-    Status status = std::move(found).error();
+    Status status = unanswered(std::move(found).error());
     if (status.code() != Code::kNotFound)
       return std::move(status).with_context(str("look up \"", name, "\""));
     directory_.forget(name, 0);
@@ -216,7 +227,7 @@ Result<DirectoryEntry> Registrar::find(const std::string& name) {
 
 Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
   auto found = client_->list_services({.scope = options_.self.scope, .name = service});
-  if (!found) return std::move(found).error();
+  if (!found) return unanswered(std::move(found).error());
   // Who calls one of them need not ask where it is.
   for (const ctrl::ServiceEntry& entry : found->services)
     directory_.remember(entry.peer, {entry.address, entry.instance, entry.incarnation});

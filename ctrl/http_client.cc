@@ -165,7 +165,10 @@ class HttpClient::Impl {
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
       Result<std::string> out = call_at(endpoint, method, target, body, extra, once);
-      if (out || out.error().code() != Code::kUnavailable) {
+      // One that hangs is as good as one that is gone, if there are others.
+      const bool away = !out && (out.error().code() == Code::kUnavailable ||
+                                 (out.error().code() == Code::kDeadlineExceeded && endpoints_.size() > 1));
+      if (!away) {
         if (i > 0) prefer(endpoint);
         return out;
       }

@@ -122,6 +122,26 @@ TEST_CASE("a client notices nothing of a restart between two calls") {
   CHECK(epoch_of(*client) == 2);
 }
 
+TEST_CASE("a server that hangs is as good as one that is gone, where there are others") {
+  const UniqueFd hangs(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at = loopback(0);
+  REQUIRE(::bind(hangs.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  REQUIRE(::listen(hangs.get(), 8) == 0);
+  socklen_t size = sizeof at;
+  REQUIRE(::getsockname(hangs.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  const std::string silent = str("http://127.0.0.1:", ntohs(at.sin_port));
+  const HttpServer server;
+  const auto ask = [](const std::string& url) {
+    ClientOptions options{.url = url};
+    options.timeout = 200ms;
+    Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+    REQUIRE(client);
+    return (*client)->server_status().status();
+  };
+  CHECK(ask(silent).code() == Code::kDeadlineExceeded);
+  CHECK(ask(str(silent, ",", server.server->url())).ok());
+}
+
 TEST_CASE("when a server is gone the next is asked, and stays the one to ask") {
   auto first = server_at(1);
   const auto second = server_at(2);
