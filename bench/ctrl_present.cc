@@ -9,6 +9,7 @@
 
 #include "base/str.h"
 #include "bench/svg.h"
+#include "bench/text.h"
 
 namespace slime::bench {
 namespace {
@@ -22,17 +23,6 @@ constexpr double kBottom = 330;
 constexpr const char* kGrid = "#dddddd";
 constexpr const char* kServer = "#2f6db5";
 constexpr const char* kOther = "#c2402f";
-
-[[gnu::format(printf, 1, 2)]] std::string print(const char* format, ...) {
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
-
-double number(const json& in, const char* key) { return in.at(key).get<double>(); }
 
 std::string errors_text(const json& errors) {
   std::string out;

@@ -5,22 +5,13 @@
 
 #include "bench/bench.h"
 #include "bench/ctrl_present.h"
+#include "bench/text.h"
 
 namespace slime::bench {
 namespace {
 
 using nlohmann::json;
 
-[[gnu::format(printf, 1, 2)]] std::string print(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
-
-double number(const json& in, const char* key) { return in.at(key).get<double>(); }
 std::string text(const json& in, const char* key) { return in.at(key).get<std::string>(); }
 
 std::string what(const json& j) {

@@ -71,8 +71,7 @@ FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServ
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- the
-// loop
+// ---------------------------------------------------------------------------------------------- the loop
 
 void FrontLoop::run() {
   // OpenSSL writes without MSG_NOSIGNAL.

@@ -14,6 +14,7 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "ctrl/store/engine.h"
+#include "ctrl/wire.h"
 
 namespace slime::ctrl {
 namespace {
@@ -32,16 +33,8 @@ std::string date(std::uint64_t unix_s) {
   return text.data();
 }
 
-Json to_json(const TokenInfo& token) {
-  Json out = {{"id", token.id},
-              {"role", role_name(token.role)},
-              {"scope", token.scope},
-              {"note", token.note},
-              {"created_unix_s", token.created_unix_s},
-              {"expires_unix_s", token.expires_unix_s}};
-  if (!token.token.empty()) out["token"] = token.token;
-  return out;
-}
+// As nanoctrl's own answers have it.
+Json to_json(const TokenInfo& token) { return Json::parse(wire::encode(token)); }
 
 std::string line(const TokenInfo& token) {
   return str(token.id, "  ", role_name(token.role), "  ", token.scope, "  made ", date(token.created_unix_s),

@@ -4,10 +4,8 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -19,23 +17,6 @@ struct Free {
 };
 using Key = std::unique_ptr<EVP_PKEY, Free>;
 using Certificate = std::unique_ptr<X509, Free>;
-
-// A folder of its own that goes with the object.
-class Folder {
- public:
-  Folder() : path_(std::filesystem::temp_directory_path() / "slime-tls-XXXXXX") {
-    std::string name = path_.string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A key and a certificate for it; of an authority, which has signed itself, or of a server.
 struct Identity {

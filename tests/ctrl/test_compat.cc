@@ -47,7 +47,9 @@ class Fixture {
   std::optional<PeerInfo> peer(std::string_view name, std::string_view scope = "default") {
     const ApiReply reply = get(str("/v1/peers/", name, "?scope=", scope));
     if (reply.status != 200) return std::nullopt;
-    return *wire::decode_peer(reply.body);
+    Result<PeerInfo> peer = wire::decode_peer(reply.body);
+    REQUIRE(peer);
+    return std::move(*peer);
   }
   Reply register_native(const std::string& name, bool takeover = false) {
     Registration native = registration(name, 1);

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "ctrl/store/records.h"
 #include "ctrl/store/redis_engine.h"
+#include "tests/ctrl/random_commands.h"
 #include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
@@ -140,21 +141,7 @@ TEST_CASE("of two that want one name through two engines at once, one gets it") 
 Command random_command(Rng& rng, std::uint64_t granted) {
   Registration peer = registration(str("peer-", rng.below(20)), static_cast<std::uint8_t>(1 + rng.below(3)));
   peer.scope = str("scope-", rng.below(3));
-  switch (rng.below(6)) {
-    case 0:
-      return HeartbeatCommand{peer.scope, peer.name, granted};
-    case 1:
-      return DeregisterCommand{peer.scope, peer.name, granted};
-    case 2:
-      return UpdateServicesCommand{
-          peer.scope, peer.name, granted, rng.chance(1, 2), {{"calc", "math", {"add"}}}, {"old"}};
-    case 3:
-      return UpdateRegionsCommand{
-          peer.scope, peer.name, granted, rng.chance(1, 2), {{"kv", 4096, RegionRights::kReadWrite}},
-          {"old"}};
-    default:
-      return RegisterCommand{std::move(peer), rng.chance(1, 4) ? granted : 0};
-  }
+  return test::random_peer_command(rng, std::move(peer), granted);
 }
 
 TEST_CASE("after random commands through all of them engines have the same records, early and late ones") {

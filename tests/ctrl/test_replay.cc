@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/replay.h"
+#include "tests/ctrl/random_commands.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/settings.h"
 
@@ -126,31 +127,20 @@ Command random_command(Rng& rng, std::uint64_t granted) {
   token.secret_sha256 = std::string(64, 'f');
   token.expires_unix_s = rng.below(2);
   switch (rng.below(11)) {
-    case 8:
+    case 0:
       return SetLinksCommand{
           peer.scope, peer.name,
           rng.chance(1, 3) ? std::vector<std::string>{} : std::vector<std::string>{"x", "y"}};
-    case 9:
-      return PutTokenCommand{token, rng.chance(1, 2)};
-    case 10:
-      return RevokeTokenCommand{token.id, rng.chance(1, 2)};
-    case 0:
-      return HeartbeatCommand{peer.scope, peer.name, granted};
     case 1:
-      return DeregisterCommand{peer.scope, peer.name, granted};
+      return PutTokenCommand{token, rng.chance(1, 2)};
     case 2:
-      return UpdateServicesCommand{
-          peer.scope, peer.name, granted, rng.chance(1, 2), {{"calc", "math", {"add"}}}, {"old"}};
+      return RevokeTokenCommand{token.id, rng.chance(1, 2)};
     case 3:
-      return UpdateRegionsCommand{
-          peer.scope, peer.name, granted, rng.chance(1, 2), {{"kv", 4096, RegionRights::kReadWrite}},
-          {"old"}};
-    case 4:
       return RenewCommand{{{peer.scope, peer.name, granted}, {"one", "a", granted}}};
-    case 5:
+    case 4:
       return rng.chance(1, 8) ? Command(RestartCommand{500 + rng.below(100'000)}) : Command(TickCommand{});
     default:
-      return RegisterCommand{std::move(peer), rng.chance(1, 4) ? granted : 0};
+      return test::random_peer_command(rng, std::move(peer), granted);
   }
 }
 

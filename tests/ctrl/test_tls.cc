@@ -7,6 +7,7 @@
 #include "tests/ctrl/certificates.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
+#include "tests/support/folder.h"
 
 namespace slime::ctrl {
 namespace {
@@ -31,7 +32,7 @@ struct Secure {
     REQUIRE_MESSAGE(made, made.status().to_string());
     return std::move(*made);
   }
-  test::Folder folder;
+  slime::test::Folder folder;
   test::Identity authority;
   test::Identity identity;
   std::string ca_file;
