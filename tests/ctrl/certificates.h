@@ -9,7 +9,11 @@
 #include <memory>
 #include <string>
 
+#include "tests/support/folder.h"
+
 namespace slime::ctrl::test {
+
+using slime::test::Folder;
 
 struct Free {
   void operator()(EVP_PKEY* key) const { ::EVP_PKEY_free(key); }
