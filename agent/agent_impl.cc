@@ -159,6 +159,7 @@ Status PeerAgentImpl::enroll() {
   registrar.self.address = address_;
   registrar.self.kind = options_.kind;
   registrar.self.providers = devices_->names();
+  if (options_.report_links) registrar.report = [this] { return report(); };
   if (options_.progress == Progress::kThread) loop_->start_thread();
   auto started = agent::Registrar::start(
       std::move(registrar),

@@ -23,6 +23,7 @@
 #include "agent/peer_agent.h"
 #include "agent/region.h"
 #include "agent/registrar.h"
+#include "agent/report.h"
 #include "agent/switchboard.h"
 #include "rpc/server.h"
 #include "transport/connect.h"
@@ -111,6 +112,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   Status close_parts(Nanos bound);
   struct LoopView;
   LoopView look() const;
+  std::optional<ctrl::Report> report();
   std::optional<LoopView> look(Nanos bound);
 
   PeerAgentOptions options_;
@@ -138,6 +140,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
   std::mutex events_mutex_;
   std::deque<ctrl::Event> events_;  // of the registry, that the loop has not seen
+
+  agent::ReportBox reports_;
 
   std::mutex sessions_mutex_;  // only for the wait
   std::condition_variable sessions_changed_;

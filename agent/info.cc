@@ -175,6 +175,18 @@ std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   return std::exchange(answer->view, std::nullopt);
 }
 
+// As the loop last had it: heartbeats do not wait for a callback that keeps the loop.
+std::optional<ctrl::Report> PeerAgentImpl::report() {
+  loop_->dispatch([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    const LoopView view = self->look();
+    self->reports_.put(agent::make_report(view.peers, view.board.made, view.port.counters.endpoints,
+                                          self->server_->counters()));
+  });
+  return reports_.newest();
+}
+
 std::string PeerAgentImpl::info(Nanos bound) {
   Json out = {{"name", options_.name},         {"scope", options_.scope},
               {"address", address_},           {"instance", instance_.to_string()},

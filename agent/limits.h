@@ -67,6 +67,8 @@ inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
 // Between attempts while the registry is away: short enough to be listed again within two heartbeats.
 inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
+// A heartbeat of so many tells a report that says nothing new: another nanoctrl may not have it.
+inline constexpr int kReportRepeat = 12;
 // Between attempts to have the name again after another process took it: the shorter of the two.
 // A link that should exist and that waiting alone does not mend.
 inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);

@@ -61,6 +61,9 @@ struct PeerAgentOptions {
   Nanos deadline = limits::kOperationDeadline;  // of operations that name none
   std::string kind{};               // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
+  // Heartbeats tell nanoctrl, where they have changed, the connections with their bytes and some counters of
+  // this agent, for its page, `nanoctrl links` and /metrics.
+  bool report_links = true;
   rpc::ServerOptions server{};
   rpc::StreamOptions streams{};        // of each stream, of both sides
   std::size_t max_connections = 1024;  // above it the longest idle connection closes

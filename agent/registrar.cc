@@ -240,6 +240,7 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   next_beat_ = deadline_after(steady_clock().now(), interval_);
   retry_ = limits::kRegistryRetryMin;
   links_changed_ = false;
+  told_.reset();
   on_links_(lease.links);
   const std::lock_guard lock(mutex_);
   view_.incarnation = lease.incarnation;
@@ -249,13 +250,22 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   ++view_.registrations;
 }
 
+// Nothing when nanoctrl has heard the same not long ago.
+std::optional<ctrl::Report> Registrar::next_report() {
+  std::optional<ctrl::Report> report = options_.report ? options_.report() : std::nullopt;
+  if (report == told_ && ++beats_since_told_ < limits::kReportRepeat) return std::nullopt;
+  return report;
+}
+
 void Registrar::beat() {
   if (view().state == RegistryState::kFenced) {
     if (Status status = register_again(); !status.ok()) failed(std::move(status));
     return;
   }
   const std::uint64_t since = view().revision;
-  auto changes = client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since);
+  std::optional<ctrl::Report> report = next_report();
+  auto changes =
+      client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since, report);
   Status status = changes.status();
   if (status.code() == Code::kNotFound) {
     // It restarted without its state, or was away for longer than the lease.
@@ -263,6 +273,10 @@ void Registrar::beat() {
   } else if (status.ok()) {
     next_beat_ = deadline_after(steady_clock().now(), interval_);
     retry_ = limits::kRegistryRetryMin;
+    if (report) {
+      told_ = std::move(report);
+      beats_since_told_ = 0;
+    }
     enter(RegistryState::kRegistered, {});
     apply(*changes);
     if (links_changed_) look_up_links();

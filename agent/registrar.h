@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -44,6 +45,9 @@ struct RegistrarOptions {
   ctrl::ClientOptions client;  // its timeouts are the registrar's
   ctrl::Registration self;     // without services and regions
   Nanos heartbeat{};           // zero: as the registry asks
+  // What to tell with the next heartbeat, if there is something; asked on the registrar's thread, and not to
+  // wait there. Empty: nothing is told.
+  std::function<std::optional<ctrl::Report>()> report{};
 };
 
 // An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
@@ -106,6 +110,7 @@ class Registrar {
   Result<DirectoryEntry> find(const std::string& name);
   Result<ctrl::ServiceList> find_service(const std::string& service);
   void beat();
+  std::optional<ctrl::Report> next_report();
   void look_up_links();
   void announce();
   Status send_changes(const Changes& changes);
@@ -144,6 +149,8 @@ class Registrar {
   TimePoint next_beat_{};
   TimePoint next_announcement_{};
   Nanos retry_{};
+  std::optional<ctrl::Report> told_;  // what nanoctrl has heard last
+  int beats_since_told_ = 0;
   Rng rng_;
 
   std::mutex close_mutex_;

@@ -75,7 +75,8 @@ struct LinkReport {
   std::string state;  // "ready", ...
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_bytes = 0;
-  std::uint64_t calls = 0;  // that it made
+  std::uint64_t direct_bytes = 0;  // that it copied itself in memory of both, either way; in neither of those
+  std::uint64_t calls = 0;         // that it made
   bool operator==(const LinkReport&) const = default;
 };
 // What an agent tells of itself now and then. Nothing of it is kept or decides anything: it is for people.

@@ -207,12 +207,14 @@ int ViewCommands::links(Client& client) {
     print_json(out);
     return daemon::kExitOk;
   }
-  Rows rows{{"FROM", "TO", "WANTED", "BOTH THERE", "STATE", "PROVIDER", "SENT", "RECEIVED", "CALLS"}};
+  Rows rows{
+      {"FROM", "TO", "WANTED", "BOTH THERE", "STATE", "PROVIDER", "SENT", "RECEIVED", "DIRECT", "CALLS"}};
   for (const LinkInfo& link : *list) {
     const LinkReport told = link.report.value_or(LinkReport{});
     rows.push_back({link.from, link.to, link.wanted ? "yes" : "no", link.both_there ? "yes" : "no",
                     dash(told.state), dash(told.provider), link.report ? bytes(told.sent_bytes) : "-",
-                    link.report ? bytes(told.received_bytes) : "-", link.report ? str(told.calls) : "-"});
+                    link.report ? bytes(told.received_bytes) : "-",
+                    link.report ? bytes(told.direct_bytes) : "-", link.report ? str(told.calls) : "-"});
   }
   if (rows.size() == 1) return daemon::say(false, daemon::kExitOk, str("no links in scope ", scope_), Json());
   print_table(rows);

@@ -47,6 +47,7 @@ std::string encode(const LinkInfo& link) {
     out["state"] = link.report->state;
     out["sent_bytes"] = link.report->sent_bytes;
     out["received_bytes"] = link.report->received_bytes;
+    out["direct_bytes"] = link.report->direct_bytes;
     out["calls"] = link.report->calls;
   }
   return dump(out);
@@ -102,6 +103,7 @@ Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& 
                                in.text("state", false),
                                in.integer("sent_bytes", false),
                                in.integer("received_bytes", false),
+                               in.integer("direct_bytes", false),
                                in.integer("calls", false)};
     return link;
   });

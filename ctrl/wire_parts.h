@@ -53,6 +53,7 @@ inline Json to_json(const LinkReport& link) {
           {"state", link.state},
           {"sent_bytes", link.sent_bytes},
           {"received_bytes", link.received_bytes},
+          {"direct_bytes", link.direct_bytes},
           {"calls", link.calls}};
 }
 template <class T>
@@ -153,6 +154,7 @@ inline Report read_report(Fields& in) {
                       link.text("state", false),
                       link.integer("sent_bytes", false),
                       link.integer("received_bytes", false),
+                      link.integer("direct_bytes", false),
                       link.integer("calls", false)};
   });
   if (const Json* counters = in.object("counters")) {

@@ -58,8 +58,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
       [](PyAgent* self, std::string name, std::string scope, std::string ctrl_url, std::string ctrl_token,
          std::string ctrl_ca_file, std::string listen, std::string advertise, std::string provider,
          std::string token, bool insecure, Progress progress, double deadline, std::string kind,
-         std::optional<double> heartbeat, std::size_t max_connections, std::size_t stream_window,
-         std::uint64_t stream_bytes) {
+         std::optional<double> heartbeat, bool report_links, std::size_t max_connections,
+         std::size_t stream_window, std::uint64_t stream_bytes) {
         PeerAgentOptions options;
         options.name = std::move(name);
         options.scope = std::move(scope);
@@ -75,6 +75,7 @@ void bind_init(nb::class_<PyAgent>& agent) {
         options.deadline = deadline_from(deadline);
         options.kind = std::move(kind);
         options.heartbeat = deadline_from(heartbeat);
+        options.report_links = report_links;
         options.max_connections = max_connections;
         options.streams = {.window = stream_window, .window_bytes = stream_bytes};
         start(self, std::move(options));
@@ -83,8 +84,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
       nb::arg("ctrl_token") = "", nb::arg("ctrl_ca_file") = "", nb::arg("listen") = "127.0.0.1:0",
       nb::arg("advertise") = "", nb::arg("provider") = "auto", nb::arg("token") = "",
       nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread, nb::arg("deadline") = 30.0,
-      nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(), nb::arg("max_connections") = 1024,
-      nb::arg("stream_window") = rpc::StreamOptions().window,
+      nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(), nb::arg("report_links") = true,
+      nb::arg("max_connections") = 1024, nb::arg("stream_window") = rpc::StreamOptions().window,
       nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes);
 }
 

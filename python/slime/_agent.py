@@ -41,6 +41,7 @@ class PeerAgent(_slime.PeerAgent):
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
     deadline: seconds, for operations that name none.
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
+    report_links: heartbeats tell nanoctrl the connections, their bytes and some counters, for its page and /metrics.
     stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
     """
 
@@ -61,6 +62,7 @@ class PeerAgent(_slime.PeerAgent):
         deadline: float = 30.0,
         kind: str = "",
         heartbeat: Optional[float] = None,
+        report_links: bool = True,
         max_connections: int = 1024,
         stream_window: int = 64,
         stream_bytes: int = 64 << 20,
@@ -80,6 +82,7 @@ class PeerAgent(_slime.PeerAgent):
             deadline=deadline,
             kind=kind,
             heartbeat=heartbeat,
+            report_links=report_links,
             max_connections=max_connections,
             stream_window=stream_window,
             stream_bytes=stream_bytes,

@@ -62,6 +62,52 @@ TEST_CASE("links that should exist are made without a use, and made again by a p
   CHECK(eventually([&] { return connected(*client, "worker:0"); }));
 }
 
+// As nanoctrl has it: what `from` has said of its connection with `to`.
+std::optional<ctrl::LinkReport> told(ctrl::Client& control, const std::string& from, const std::string& to) {
+  for (const ctrl::LinkInfo& link : take(control.list_links("default"))) {
+    if (link.from == from && link.to == to) return link.report;
+  }
+  return std::nullopt;
+}
+
+TEST_CASE("nanoctrl hears of an agent's connections and what they have moved, and when they are gone") {
+  Registry registry;
+  const auto control = registry.client();
+  auto worker = start_calculator(registry, "worker:0");
+  auto client = test::start(options_for(registry, "client"));
+  for (int i = 0; i < 10; ++i)
+    REQUIRE(client->peer("worker:0").call<std::int64_t>("calc", "add", i, 2).wait(kSoon).has_value());
+  REQUIRE(eventually([&] {
+    const auto report = told(*control, "client", "worker:0");
+    return report && report->calls == 10;
+  }));
+  const auto report = told(*control, "client", "worker:0");
+  CHECK(report->state == "ready");
+  CHECK(client->peer("worker:0").info().find(str("\"provider\":\"", report->provider, "\"")) !=
+        std::string::npos);
+  CHECK(report->sent_bytes > 0);
+  CHECK(report->received_bytes > 0);
+  CHECK(eventually([&] { return told(*control, "worker:0", "client").has_value(); }));
+  const std::string metrics = registry.api().handle({"GET", "/metrics", "", ""}).body;
+  CHECK(metrics.find("slime_agent_requests_total{peer=\"worker:0\",scope=\"default\"} 10\n") !=
+        std::string::npos);
+  worker.reset();
+  CHECK(eventually([&] { return !told(*control, "client", "worker:0"); }));
+}
+
+TEST_CASE("an agent that is not to report tells nothing of its connections") {
+  Registry registry;
+  const auto control = registry.client();
+  auto worker = start_calculator(registry, "worker:0");
+  PeerAgentOptions options = options_for(registry, "client");
+  options.report_links = false;
+  auto client = test::start(options);
+  REQUIRE(client->peer("worker:0").connect().wait(kSoon).has_value());
+  // The other side tells, so what this one had to tell would be there, too.
+  REQUIRE(eventually([&] { return told(*control, "worker:0", "client").has_value(); }));
+  CHECK_FALSE(told(*control, "client", "worker:0"));
+}
+
 TEST_CASE("an agent gets in with its token, and says what is wrong with another") {
   Registry registry;
   const auto control = registry.client();

@@ -49,6 +49,7 @@ MSGPACK_HEADERS = {"rpc/codec.h"}
 # Headers of one layer's own sources, with what they may include. No other header may include them.
 PRIVATE_HEADERS = {
     "ctrl/json_fields.h": ("nlohmann/",),
+    "ctrl/wire_parts.h": ("nlohmann/",),
 }
 
 # Headers of one part of a layer may show what that part is made of; no public header may include them.

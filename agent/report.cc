@@ -1,0 +1,45 @@
+#include "agent/report.h"
+
+#include <string>
+
+#include "ctrl/limits.h"
+
+namespace slime::agent {
+
+namespace {
+
+// A number that JSON's readers all have exactly. After 9 PB it begins anew, as counters may.
+std::uint64_t wrapped(std::uint64_t count) { return count % (ctrl::limits::kIntegerMax + 1); }
+
+}  // namespace
+
+ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
+                         const transport::EndpointCounters& total, const rpc::ServerCounters& server) {
+  ctrl::Report out;
+  for (const PeerView& peer : peers) {
+    if (peer.connection == 0 || out.links.size() == ctrl::limits::kReportLinks) continue;
+    const std::string& name = peer.identity.name.empty() ? peer.name : peer.identity.name;
+    // One that nanoctrl would not take must not cost the others theirs.
+    if (!ctrl::check_name("peer", name).ok()) continue;
+    out.links.push_back({name, peer.provider, std::string(state_name(peer.state)),
+                         wrapped(peer.bytes.bytes_sent),
+                         wrapped(peer.bytes.bytes_received + peer.bytes.fetched_bytes),
+                         wrapped(peer.bytes.direct_bytes), peer.channel.calls});
+  }
+  out.counters = {{"connections_made", connections_made},
+                  {"sent_bytes", wrapped(total.bytes_sent)},
+                  {"received_bytes", wrapped(total.bytes_received)},
+                  {"direct_bytes", wrapped(total.direct_bytes)},
+                  {"fetched_bytes", wrapped(total.fetched_bytes)},
+                  {"reads", total.reads},
+                  {"writes", total.writes},
+                  {"atomics", total.atomics},
+                  {"failed_operations", total.failed_operations},
+                  {"error_completions", total.error_completions},
+                  {"requests", server.requests},
+                  {"requests_refused", server.refused},
+                  {"requests_expired", server.expired}};
+  return out;
+}
+
+}  // namespace slime::agent

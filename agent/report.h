@@ -1,0 +1,36 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/switchboard.h"
+#include "ctrl/types.h"
+#include "rpc/server.h"
+#include "transport/counters.h"
+
+namespace slime::agent {
+
+// What nanoctrl is told of an agent: its connections, and counters of everything that it did.
+ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
+                         const transport::EndpointCounters& total, const rpc::ServerCounters& server);
+
+// The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.
+class ReportBox {
+ public:
+  void put(ctrl::Report report) {
+    const std::lock_guard lock(mutex_);
+    newest_ = std::move(report);
+  }
+  [[nodiscard]] std::optional<ctrl::Report> newest() const {
+    const std::lock_guard lock(mutex_);
+    return newest_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<ctrl::Report> newest_;
+};
+
+}  // namespace slime::agent
