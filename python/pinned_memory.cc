@@ -74,14 +74,18 @@ PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
 PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
   PinnedMemory out;
   nb::ndarray<> writable;
+  // Where torch refuses to export one, its older function, which is asked then, may not.
+  if (nb::getattr(object, "requires_grad", nb::bool_(false)).is(nb::bool_(true))) {
+    raise(Code::kInvalidArgument,
+          kind_of(object) +
+              " requires gradients, which writes of a peer would not be part of: pass tensor.detach()");
+  }
   if (nb::try_cast(object, writable)) {
     out.array_ = nb::ndarray<nb::ro>(writable);
   } else if (nb::try_cast(object, out.array_)) {
     out.readonly_ = true;
   } else {
-    raise(Code::kInvalidArgument, kind_of(object) +
-                                      " gives no DLPack capsule: if it is a tensor that requires "
-                                      "gradients, pass tensor.detach()");
+    raise(Code::kInvalidArgument, kind_of(object) + " gives no DLPack capsule");
   }
   const auto& array = out.array_;
   // Contiguous in C order, or in Fortran order.

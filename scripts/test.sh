@@ -8,12 +8,12 @@
 #                             ten minutes for each fuzz target
 #   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
-#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64
+#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64;
+#                             and torch is installed for the tests that use it (SLIME_TEST_TORCH=1 does that alone)
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
 set -uo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
 
 mode=full require_verbs=no require_all=no
@@ -22,11 +22,12 @@ for argument in "$@"; do
     --quick) mode=quick ;;
     --soak) mode=soak ;;
     --require-verbs) require_verbs=yes ;;
-    --require-all) require_all=yes require_verbs=yes ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # scale TREE VARIABLE: how much of the repeated tests a tree runs.
 declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [asan]=30 [tsan]=20)
