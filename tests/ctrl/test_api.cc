@@ -402,8 +402,13 @@ TEST_CASE("the metrics count requests by route, and say how many peers there are
   CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 1"));
   CHECK(has("nanoctrl_request_seconds_count{route=\"/v1/peers\"} 1"));
   CHECK(has("nanoctrl_store_writable 1"));
+  CHECK(has("nanoctrl_store_seconds_count 1"));
+  CHECK(has("nanoctrl_store_waiting 0"));
+  CHECK(has("nanoctrl_refused_total 0"));
+  CHECK(has("nanoctrl_events_total{event=\"registered\"} 1"));
   f.clock.advance(15s);
   CHECK(f.get("/metrics").body.find("nanoctrl_peers{scope=\"default\"} 0") != std::string::npos);
+  CHECK(f.get("/metrics").body.find("nanoctrl_events_total{event=\"expired\"} 1") != std::string::npos);
 }
 
 TEST_CASE("a kind of event that a later server may tell is skipped") {
