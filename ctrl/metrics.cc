@@ -42,6 +42,13 @@ double resident_bytes() {
 
 class Metrics::Impl {
  public:
+  Impl() {
+    // From the start, for a count that appears with its first change has never risen.
+    for (const EventKind kind : {EventKind::kRegistered, EventKind::kUpdated, EventKind::kDeregistered,
+                                 EventKind::kExpired, EventKind::kLinks})
+      events_.Add({{"event", std::string(event_kind_name(kind))}});
+  }
+
   void observe(std::string_view method, std::string_view route, int status, Nanos took) {
     const std::string on(route);
     requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
