@@ -168,7 +168,7 @@ def settings(path, name):
 
 def test_the_unit_starts_nanoctrl(unit, site):
     folder = site.folder / "systemd"
-    known = {"CREDENTIALS_DIRECTORY": str(folder), "NANOCTRL_FLAGS": ""}
+    known = {"CREDENTIALS_DIRECTORY": str(folder)}
     for line in settings(unit, "Environment"):
         for word in shlex.split(line):
             name, _, value = word.partition("=")
