@@ -13,6 +13,7 @@ tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_servi
 for file in tests/python/test_*.py; do
   case ${file##*/} in
     test_processes.py | test_examples.py | test_stub.py | test_stubs.py | test_golden.py | test_errors.py) ;;
+    test_deploy.py | test_dashboards.py) ;;
     *) tests+=("$file") ;;
   esac
 done
