@@ -119,6 +119,7 @@ class Metrics::Impl {
     auto& links = family("slime_agent_links", "Connections that agents report with their heartbeats");
     auto& sent = family("slime_agent_link_sent_bytes", "What these connections have sent");
     auto& received = family("slime_agent_link_received_bytes", "What these connections have received");
+    auto& direct = family("slime_agent_link_direct_bytes", "What was copied in memory that both ends have");
     auto& calls = family("slime_agent_link_calls", "Calls that these agents made over these connections");
     for (const AgentReport& agent : agents) {
       for (const LinkReport& link : agent.report.links) {
@@ -129,6 +130,7 @@ class Metrics::Impl {
         links.Add(with_state).Increment();
         sent.Add(of).Increment(static_cast<double>(link.sent_bytes));
         received.Add(of).Increment(static_cast<double>(link.received_bytes));
+        direct.Add(of).Increment(static_cast<double>(link.direct_bytes));
         calls.Add(of).Increment(static_cast<double>(link.calls));
       }
     }

@@ -415,8 +415,9 @@ TEST_CASE("what agents report of their connections is added up by agent and prov
   Fixture f;
   const std::uint64_t incarnation = f.incarnation(f.enroll("a", 1));
   Report report;
-  report.links = {
-      {"b", "tcp", "ready", 10, 20, 1}, {"c", "tcp", "ready", 1, 2, 3}, {"d", "shm", "idle", 5, 6, 7}};
+  report.links = {{"b", "tcp", "ready", 10, 20, 0, 1},
+                  {"c", "tcp", "ready", 1, 2, 0, 3},
+                  {"d", "shm", "idle", 5, 6, 8, 7}};
   report.counters = {{"requests", 4}};
   const wire::HeartbeatRequest beat{incarnation, {}, report};
   REQUIRE(f.post("/v1/peers/a/heartbeat", wire::encode(beat)).status == 200);
@@ -425,6 +426,7 @@ TEST_CASE("what agents report of their connections is added up by agent and prov
   CHECK(has("slime_agent_links{peer=\"a\",provider=\"tcp\",scope=\"default\",state=\"ready\"} 2"));
   CHECK(has("slime_agent_link_sent_bytes{peer=\"a\",provider=\"tcp\",scope=\"default\"} 11"));
   CHECK(has("slime_agent_link_received_bytes{peer=\"a\",provider=\"shm\",scope=\"default\"} 6"));
+  CHECK(has("slime_agent_link_direct_bytes{peer=\"a\",provider=\"shm\",scope=\"default\"} 8"));
   CHECK(has("slime_agent_link_calls{peer=\"a\",provider=\"tcp\",scope=\"default\"} 4"));
   CHECK(has("slime_agent_requests_total{peer=\"a\",scope=\"default\"} 4"));
   f.clock.advance(15s);

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, ROOT
+from conftest import PATIENCE, ROOT, program, wait_until
 
 DEPLOY = ROOT / "ctrl" / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
@@ -52,15 +52,19 @@ def ask(url, path, body=None):
 
 
 @pytest.fixture
-def printed(nanoctrl):
-    """Name and labels of all that a nanoctrl prints that an agent has registered with and reports to."""
-    instance = "0123456789abcdef0123456789abcdef"
-    lease = json.loads(ask(nanoctrl, "/v1/peers", {"name": "a", "instance": instance, "address": "127.0.0.1:1"}))
+def printed(start):
+    """Name and labels of all that a nanoctrl prints whose agents report to it."""
+    quick = start(program("nanoctrl", "ctrl"), "server", "--port", "0", "--ttl", "1", "--log-level", "error")
+    nanoctrl = quick.line().rpartition(" ")[2]
+    # An agent as it is, and one that says that it has a connection.
+    start(program("slime-cache", "cache"), "server", "--ctrl", nanoctrl, "--memory-size", "1M").line()
+    who = {"instance": "0123456789abcdef0123456789abcdef", "address": "127.0.0.1:1"}
+    lease = json.loads(ask(nanoctrl, "/v1/peers", {"name": "a", "ttl_ms": 600000, **who}))
     link = {"peer": "b", "provider": "tcp", "state": "ready", "sent_bytes": 1, "received_bytes": 2, "calls": 3}
-    report = {"links": [link], "counters": {"requests": 1, "errors_local": 2}}
-    beat = {"incarnation": lease["incarnation"], "report": report}
+    beat = {"incarnation": lease["incarnation"], "report": {"links": [link], "counters": {}}}
     assert "events" in ask(nanoctrl, "/v1/peers/a/heartbeat", beat)
     ask(nanoctrl, "/v1/heartbeats", {"peers": [{"name": "a", "incarnation": lease["incarnation"]}]})
+    wait_until(lambda: 'peer="cache:0"' in ask(nanoctrl, "/metrics"))
     out = {}
     for line in ask(nanoctrl, "/metrics").splitlines():
         if line and not line.startswith("#"):
