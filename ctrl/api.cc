@@ -33,6 +33,7 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
   if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
   engine_->on_event([this](const ScopedEvent& event) {
     const EventKind kind = event.event.kind;
+    metrics_.count_event(event_kind_name(kind));
     if (kind == EventKind::kDeregistered || kind == EventKind::kExpired)
       reports_.forget(event.scope, event.event.name);
     if (options_.on_event) options_.on_event(event);
@@ -47,6 +48,15 @@ ApiReply Api::error(int status, Code code, std::string message, std::string hint
 void Api::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
+}
+
+Outcome Api::submit(const Command& command) {
+  const TimePoint begin = steady_clock().now();
+  ++submitted_;
+  Outcome out = engine_->submit(command);
+  --submitted_;
+  metrics_.observe_store(steady_clock().now() - begin);
+  return out;
 }
 
 Nanos Api::tick() { return engine_->tick(); }
@@ -226,7 +236,7 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
-    Outcome out = engine_->submit(command);
+    Outcome out = submit(command);
     if (out.status.ok()) return reply_ok(wire::encode(out.lease));
     if (!out.holder) return reply_error(std::move(out.status));
     const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(*out.holder);
@@ -357,7 +367,7 @@ ApiReply Api::deregister(Query& query, const std::string& name) {
   const std::optional<std::uint64_t> incarnation = query.integer("incarnation", limits::kIntegerMax);
   if (!incarnation) query.problem("query parameter 'incarnation' is missing");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  Outcome out = engine_->submit(DeregisterCommand{scope, name, *incarnation});
+  Outcome out = submit(DeregisterCommand{scope, name, *incarnation});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
@@ -428,12 +438,12 @@ ApiReply Api::set_links(Query& query, const std::string& name, std::string_view 
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<std::vector<std::string>> targets = wire::decode_targets(body);
   if (!targets) return reply_error(targets.error());
-  Outcome out = engine_->submit(SetLinksCommand{scope, name, std::move(*targets)});
+  Outcome out = submit(SetLinksCommand{scope, name, std::move(*targets)});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
 ApiReply Api::apply_update(const Command& command) {
-  Outcome out = engine_->submit(command);
+  Outcome out = submit(command);
   return out.status.ok() ? reply_ok(wire::encode(out.lease)) : reply_error(std::move(out.status));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,6 +38,7 @@ struct ApiOptions {
   std::function<void(const ScopedEvent&)> on_event = {};
   std::function<void()> on_reset = {};            // the logs of changes begin anew: watches look again
   std::function<std::size_t()> connections = {};  // how many there are; as above
+  std::function<std::size_t()> refused = {};      // how many were, before they came here
   std::function<std::size_t()> parked = {};       // how many watches wait now; never blocks, may be empty
 };
 
@@ -100,6 +102,8 @@ class Api {
   ApiReply get_links(Query& query, const std::string& name);
   ApiReply set_links(Query& query, const std::string& name, std::string_view body);
   ApiReply apply_update(const Command& command);
+  // What the engine makes of a command that changes something, counted.
+  Outcome submit(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);
   ProbeResult probe(const Holder& holder);
@@ -114,6 +118,7 @@ class Api {
   Reports reports_{limits::kReportBytesTotal};
   std::mutex mutex_;
   std::size_t probes_ = 0;
+  std::atomic<std::size_t> submitted_{0};  // and without an outcome
   bool stopped_ = false;
   const std::unique_ptr<Engine> engine_;  // last: its threads tell of changes
 };

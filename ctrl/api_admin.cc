@@ -21,13 +21,15 @@ ApiReply Api::metrics(Query& query) {
       });
       gauges.scopes.push_back(std::move(scope));
       reports_.visit(name, {}, [&](const std::string& peer, std::uint64_t, const Report& report) {
-        gauges.agents.push_back({name, peer, report.counters});
+        gauges.agents.push_back({name, peer, report});
         return true;
       });
     }
   });
   gauges.watchers = options_.parked ? options_.parked() : 0;
   gauges.connections = options_.connections ? options_.connections() : 0;
+  gauges.refused = options_.refused ? options_.refused() : 0;
+  gauges.store_waiting = submitted_;
   gauges.store_writable = engine_->writable().ok();
   gauges.uptime = clock_.now() - started_at_;
   ApiReply reply = reply_ok(metrics_.text(gauges));

@@ -109,7 +109,7 @@ class Api::Compat {
     const Entity entity = compat::to_entity(*held);
     if (entity.native) return native_peer(*ref);
     if (entity.type != ref->type) return reply_ok(done);
-    Outcome out = api_.engine_->submit(DeregisterCommand{ref->scope, ref->id, held->incarnation});
+    Outcome out = api_.submit(DeregisterCommand{ref->scope, ref->id, held->incarnation});
     if (gone(out.status) || out.status.ok())
       return reply_ok(compat::encode_status("ok", str(ref->type, " '", ref->id, "' was removed")));
     return reply_error(std::move(out.status));
@@ -172,8 +172,7 @@ class Api::Compat {
     if (Status status = check_name("agent_id", agent_id); !status.ok()) return reply_error(std::move(status));
     if (Status status = permit(Role::kJoin, request->scope); !status.ok())
       return reply_error(std::move(status));
-    Outcome out =
-        api_.engine_->submit(SetLinksCommand{request->scope, agent_id, std::move(request->target_peers)});
+    Outcome out = api_.submit(SetLinksCommand{request->scope, agent_id, std::move(request->target_peers)});
     if (!out.status.ok()) return reply_error(std::move(out.status));
     return reply_ok(compat::encode_status("ok", str("the links of '", agent_id, "' are wanted")));
   }
@@ -224,7 +223,7 @@ class Api::Compat {
       if (registration.error().code() != Code::kResourceExhausted) return reply_error(registration.error());
       return Api::error(413, Code::kInvalidArgument, std::string(registration.error().text()), "");
     }
-    Outcome out = api_.engine_->submit(RegisterCommand{std::move(*registration), 0});
+    Outcome out = api_.submit(RegisterCommand{std::move(*registration), 0});
     if (!out.status.ok()) return reply_error(std::move(out.status), "");
     return reply_ok(done());
   }

@@ -36,7 +36,7 @@ ApiReply Api::create_token(Query& query, std::string_view body) {
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const NewToken token = make_token(request->role, request->scope, std::move(request->note),
                                     options_.unix_time_s(), request->expires_in_s);
-  Outcome out = engine_->submit(PutTokenCommand{token.record, !admin_.empty()});
+  Outcome out = submit(PutTokenCommand{token.record, !admin_.empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   SLIME_LOG(LogLevel::kInfo, "audit", "token ", token.record.id, " of role ", role_name(token.record.role),
             " for scope ", token.record.scope, " was made by ",
@@ -72,7 +72,7 @@ ApiReply Api::revoke_token(Query& query, const std::string& id) {
     return reply_error(
         Status(Code::kNotFound, str("there is no token '", id.substr(0, limits::kNameBytes), "'")),
         "nanoctrl token list shows them");
-  Outcome out = engine_->submit(RevokeTokenCommand{id, !admin_.empty()});
+  Outcome out = submit(RevokeTokenCommand{id, !admin_.empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   SLIME_LOG(LogLevel::kInfo, "audit", "token ", id, " was revoked by ",
             who.token_id.empty() ? "nobody in particular" : who.token_id);

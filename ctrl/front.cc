@@ -156,6 +156,7 @@ void Front::wake(std::string_view key) { impl_->wake(key); }
 void Front::wake_all() { impl_->wake_all(); }
 std::size_t Front::parked() const { return impl_->gauges().parked; }
 std::size_t Front::connections() const { return impl_->gauges().connections; }
+std::size_t Front::refused() const { return impl_->gauges().refused; }
 std::uint16_t Front::port() const { return impl_->port(); }
 
 }  // namespace slime::ctrl

@@ -60,6 +60,8 @@ class Front {
   // How many requests are parked.
   [[nodiscard]] std::size_t parked() const;
   [[nodiscard]] std::size_t connections() const;
+  // How many requests and connections were refused that no handler saw.
+  [[nodiscard]] std::size_t refused() const;
   [[nodiscard]] std::uint16_t port() const;
 
  private:

@@ -46,7 +46,10 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   bool extra = false;
   if (connections_.size() - extras_ >= limits_.connections && !evict_idle()) {
     // With TLS it would take a handshake to say anything.
-    if (tls_ != nullptr || extras_ >= kExtras) return;
+    if (tls_ != nullptr || extras_ >= kExtras) {
+      ++gauges_.refused;
+      return;
+    }
     extra = true;
   }
   const int on = 1;

@@ -28,7 +28,7 @@ constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-ApiReply refusal(int status, std::string_view message) {
+ApiReply refusal_of(int status, std::string_view message) {
   switch (status) {
     case 429: {
       ApiReply out = Api::error(429, Code::kResourceExhausted, std::string(message), "ask again later");
@@ -449,6 +449,11 @@ void FrontLoop::begin_reply(Connection& c, std::string reply, bool closes) {
   c.job_bytes = 0;
   count_bytes(c);
   enter(c, State::kWriting);
+}
+
+ApiReply FrontLoop::refusal(int status, std::string_view message) {
+  ++gauges_.refused;
+  return refusal_of(status, message);
 }
 
 // The last reply of a connection, to a request that did not reach a handler.

@@ -25,6 +25,7 @@ namespace slime::ctrl {
 struct FrontGauges {
   std::atomic<std::size_t> connections{0};
   std::atomic<std::size_t> parked{0};
+  std::atomic<std::size_t> refused{0};
 };
 
 // The event loop of a Front: its connections, their deadlines and their parked requests. Thread: the one that
@@ -101,6 +102,7 @@ class FrontLoop {
   void wake(const std::string& key);
   void begin_reply(Connection& c, std::string reply, bool closes);
   void refuse(Connection& c, int status, std::string_view message);
+  ApiReply refusal(int status, std::string_view message);  // which is counted
 
   void enter(Connection& c, State state);
   void set_deadline(Connection& c, TimePoint deadline);

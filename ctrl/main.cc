@@ -258,11 +258,14 @@ void add_server_flags(CLI::App& command, Flags& flags) {
   command.add_option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
-  command.add_option(
-      "--store", flags.store,
-      "where the registry is kept: memory, sqlite:PATH, or redis://[:password@]host:port[/db][?prefix=NAME], "
-      "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
-      "~/.local/state/slime named after the port; memory with --port 0)");
+  // Not only as an argument: others see those in the list of processes, and one may have a password.
+  command
+      .add_option("--store", flags.store,
+                  "where the registry is kept: memory, sqlite:PATH, or "
+                  "redis://[:password@]host:port[/db][?prefix=NAME], "
+                  "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
+                  "~/.local/state/slime named after the port; memory with --port 0)")
+      ->envname("SLIME_CTRL_STORE");
   command.add_option(
       "--admin-token-file", flags.admin_token_file,
       "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "

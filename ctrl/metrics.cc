@@ -42,15 +42,22 @@ double resident_bytes() {
 
 class Metrics::Impl {
  public:
+  Impl() {
+    // From the start, for a count that appears with its first change has never risen.
+    for (const EventKind kind : {EventKind::kRegistered, EventKind::kUpdated, EventKind::kDeregistered,
+                                 EventKind::kExpired, EventKind::kLinks})
+      events_.Add({{"event", std::string(event_kind_name(kind))}});
+  }
+
   void observe(std::string_view method, std::string_view route, int status, Nanos took) {
     const std::string on(route);
     requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
         .Increment();
     // Adding what is there already gives that one.
-    static const prometheus::Histogram::BucketBoundaries kBounds{.0005, .001, .0025, .005, .01, .025,
-                                                                 .05,   .1,   .25,   .5,   1,   5};
-    durations_.Add({{"route", on}}, kBounds).Observe(seconds(took));
+    durations_.Add({{"route", on}}, bounds()).Observe(seconds(took));
   }
+  void observe_store(Nanos took) { store_.Observe(seconds(took)); }
+  void count_event(std::string_view event) { events_.Add({{"event", std::string(event)}}).Increment(); }
 
   std::string text(const Gauges& g) {
     // One at a time: scopes that are gone are taken out, and two would show each other's halves.
@@ -68,6 +75,8 @@ class Metrics::Impl {
     record_bytes_.Set(static_cast<double>(g.record_bytes));
     watchers_.Set(static_cast<double>(g.watchers));
     connections_.Set(static_cast<double>(g.connections));
+    refused_.Increment(static_cast<double>(g.refused) - refused_.Value());
+    store_waiting_.Set(static_cast<double>(g.store_waiting));
     writable_.Set(g.store_writable ? 1 : 0);
     uptime_.Set(seconds(g.uptime));
     cpu_.Set(cpu_seconds());
@@ -76,12 +85,19 @@ class Metrics::Impl {
   }
 
  private:
+  static const prometheus::Histogram::BucketBoundaries& bounds() {
+    static const prometheus::Histogram::BucketBoundaries kBounds{.0005, .001, .0025, .005, .01, .025,
+                                                                 .05,   .1,   .25,   .5,   1,   5};
+    return kBounds;
+  }
+
   // A registry of its own each time: it is gone with agents that are.
-  static std::string agents_text(const std::vector<AgentCounters>& agents) {
+  static std::string agents_text(const std::vector<AgentReport>& agents) {
     prometheus::Registry registry;
+    add_links(agents, registry);
     std::map<std::string, prometheus::Family<prometheus::Counter>*> families;
-    for (const AgentCounters& agent : agents) {
-      for (const auto& [name, value] : agent.counters) {
+    for (const AgentReport& agent : agents) {
+      for (const auto& [name, value] : agent.report.counters) {
         auto*& family = families[name];
         if (family == nullptr)
           family = &BuildCounter()
@@ -92,6 +108,32 @@ class Metrics::Impl {
       }
     }
     return prometheus::TextSerializer().Serialize(registry.Collect());
+  }
+
+  // By agent and provider, not by link: as many lines as there are pairs of agents nobody can store. Gauges,
+  // for what a connection that is gone has moved is gone, too.
+  static void add_links(const std::vector<AgentReport>& agents, prometheus::Registry& registry) {
+    const auto family = [&](const char* name, const char* help) -> auto& {
+      return BuildGauge().Name(name).Help(help).Register(registry);
+    };
+    auto& links = family("slime_agent_links", "Connections that agents report with their heartbeats");
+    auto& sent = family("slime_agent_link_sent_bytes", "What these connections have sent");
+    auto& received = family("slime_agent_link_received_bytes", "What these connections have received");
+    auto& direct = family("slime_agent_link_direct_bytes", "What was copied in memory that both ends have");
+    auto& calls = family("slime_agent_link_calls", "Calls that these agents made over these connections");
+    for (const AgentReport& agent : agents) {
+      for (const LinkReport& link : agent.report.links) {
+        const prometheus::Labels of{
+            {"scope", agent.scope}, {"peer", agent.peer}, {"provider", link.provider}};
+        prometheus::Labels with_state = of;
+        with_state.emplace("state", link.state);
+        links.Add(with_state).Increment();
+        sent.Add(of).Increment(static_cast<double>(link.sent_bytes));
+        received.Add(of).Increment(static_cast<double>(link.received_bytes));
+        direct.Add(of).Increment(static_cast<double>(link.direct_bytes));
+        calls.Add(of).Increment(static_cast<double>(link.calls));
+      }
+    }
   }
 
   prometheus::Gauge& gauge(const char* name, const char* help) {
@@ -106,6 +148,25 @@ class Metrics::Impl {
           .Name("nanoctrl_request_seconds")
           .Help("From a whole request to its answer; what waits for a change is not counted while it waits")
           .Register(registry_);
+  prometheus::Histogram& store_ =
+      BuildHistogram()
+          .Name("nanoctrl_store_seconds")
+          .Help("From a command that changes the registry to its outcome, with the change kept")
+          .Register(registry_)
+          .Add({}, bounds());
+  prometheus::Gauge& store_waiting_ =
+      gauge("nanoctrl_store_waiting", "Commands whose change is not kept yet");
+  prometheus::Family<prometheus::Counter>& events_ =
+      BuildCounter()
+          .Name("nanoctrl_events_total")
+          .Help("Changes of peers: registered, updated, deregistered, expired, links")
+          .Register(registry_);
+  prometheus::Counter& refused_ =
+      BuildCounter()
+          .Name("nanoctrl_refused_total")
+          .Help("Requests and connections that were refused before any route: too many, too large, malformed")
+          .Register(registry_)
+          .Add({});
   prometheus::Family<prometheus::Gauge>& peers_ =
       BuildGauge().Name("nanoctrl_peers").Help("Registered peers").Register(registry_);
   prometheus::Family<prometheus::Gauge>& services_ =
@@ -130,6 +191,9 @@ Metrics::~Metrics() = default;
 void Metrics::observe(std::string_view method, std::string_view route, int status, Nanos took) {
   impl_->observe(method, route, status, took);
 }
+
+void Metrics::observe_store(Nanos took) { impl_->observe_store(took); }
+void Metrics::count_event(std::string_view event) { impl_->count_event(event); }
 
 std::string Metrics::text(const Gauges& gauges) { return impl_->text(gauges); }
 

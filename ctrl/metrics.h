@@ -2,13 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/types.h"
 
 namespace slime::ctrl {
 
@@ -22,23 +22,29 @@ class Metrics {
 
   // A request was answered. `route` is one of few: the path with names left out.
   void observe(std::string_view method, std::string_view route, int status, Nanos took);
+  // A command has its outcome, and what it changed is kept.
+  void observe_store(Nanos took);
+  // Something changed in the registry; `event` is one of few.
+  void count_event(std::string_view event);
 
   struct ScopeGauges {
     std::string scope;
     std::size_t peers = 0;
     std::size_t services = 0;
   };
-  struct AgentCounters {
+  struct AgentReport {
     std::string scope, peer;
-    std::map<std::string, std::uint64_t> counters;
+    Report report;
   };
   // What is so now, and was not counted.
   struct Gauges {
     std::vector<ScopeGauges> scopes;
-    std::vector<AgentCounters> agents;  // that tell them with their heartbeats
+    std::vector<AgentReport> agents;  // that tell of themselves with their heartbeats
     std::size_t record_bytes = 0;
     std::size_t watchers = 0;
     std::size_t connections = 0;
+    std::size_t refused = 0;        // since the start
+    std::size_t store_waiting = 0;  // commands that have no outcome yet
     bool store_writable = true;
     Nanos uptime{};
   };

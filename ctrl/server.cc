@@ -121,6 +121,7 @@ class Server::Impl {
       if (front_) front_->wake_all();
     };
     options.connections = [this] { return front_ ? front_->connections() : 0; };
+    options.refused = [this] { return front_ ? front_->refused() : 0; };
     options.parked = [this] { return front_ ? front_->parked() : 0; };
     return options;
   }

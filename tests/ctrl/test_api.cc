@@ -402,8 +402,36 @@ TEST_CASE("the metrics count requests by route, and say how many peers there are
   CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 1"));
   CHECK(has("nanoctrl_request_seconds_count{route=\"/v1/peers\"} 1"));
   CHECK(has("nanoctrl_store_writable 1"));
+  CHECK(has("nanoctrl_store_seconds_count 1"));
+  CHECK(has("nanoctrl_store_waiting 0"));
+  CHECK(has("nanoctrl_refused_total 0"));
+  CHECK(has("nanoctrl_events_total{event=\"registered\"} 1"));
   f.clock.advance(15s);
   CHECK(f.get("/metrics").body.find("nanoctrl_peers{scope=\"default\"} 0") != std::string::npos);
+  CHECK(f.get("/metrics").body.find("nanoctrl_events_total{event=\"expired\"} 1") != std::string::npos);
+}
+
+TEST_CASE("what agents report of their connections is added up by agent and provider, and goes with them") {
+  Fixture f;
+  const std::uint64_t incarnation = f.incarnation(f.enroll("a", 1));
+  Report report;
+  report.links = {{"b", "tcp", "ready", 10, 20, 0, 1},
+                  {"c", "tcp", "ready", 1, 2, 0, 3},
+                  {"d", "shm", "idle", 5, 6, 8, 7}};
+  report.counters = {{"requests", 4}};
+  const wire::HeartbeatRequest beat{incarnation, {}, report};
+  REQUIRE(f.post("/v1/peers/a/heartbeat", wire::encode(beat)).status == 200);
+  const std::string text = f.get("/metrics").body;
+  const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
+  CHECK(has("slime_agent_links{peer=\"a\",provider=\"tcp\",scope=\"default\",state=\"ready\"} 2"));
+  CHECK(has("slime_agent_link_sent_bytes{peer=\"a\",provider=\"tcp\",scope=\"default\"} 11"));
+  CHECK(has("slime_agent_link_received_bytes{peer=\"a\",provider=\"shm\",scope=\"default\"} 6"));
+  CHECK(has("slime_agent_link_direct_bytes{peer=\"a\",provider=\"shm\",scope=\"default\"} 8"));
+  CHECK(has("slime_agent_link_calls{peer=\"a\",provider=\"tcp\",scope=\"default\"} 4"));
+  CHECK(has("slime_agent_requests_total{peer=\"a\",scope=\"default\"} 4"));
+  f.clock.advance(15s);
+  f.get("/v1/peers");
+  CHECK(f.get("/metrics").body.find("slime_agent_") == std::string::npos);
 }
 
 TEST_CASE("a kind of event that a later server may tell is skipped") {

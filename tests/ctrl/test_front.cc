@@ -174,6 +174,13 @@ TEST_CASE("a client that asks too often is told to come back later") {
   CHECK(connection.read_reply().starts_with("HTTP/1.1 429"));  // and the connection goes on
 }
 
+TEST_CASE("what comes to no route is counted") {
+  HttpServer f;
+  CHECK(has(f.exchange(get("/metrics", test::kClose)), "nanoctrl_refused_total 0"));
+  CHECK(f.exchange("nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+  CHECK(has(f.exchange(get("/metrics", test::kClose)), "nanoctrl_refused_total 1"));
+}
+
 TEST_CASE(
     "each address has a bucket of its own, filled again with time; strangers beyond the bound share one") {
   Rates rates(10, 2);
