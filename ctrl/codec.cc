@@ -160,6 +160,7 @@ class Codec::Impl final : public httplib::Server {
     } else {
       // The library decodes escapes in the values of headers: the first two are taken as they came.
       const std::string accept = request.get_header_value("Accept");
+      const std::string if_none_match = request.get_header_value("If-None-Match");
       reply = handler_({.method = request.method,
                         .target = request.target,
                         .content_type = raw_->part(raw_->content_type),
@@ -167,7 +168,8 @@ class Codec::Impl final : public httplib::Server {
                         .authorization = raw_->part(raw_->authorization),
                         .client = client_,
                         .answer_now = answer_now_,
-                        .accept = accept});
+                        .accept = accept,
+                        .if_none_match = if_none_match});
     }
     parked_ = std::move(reply.parked);
     if (parked_) return;
