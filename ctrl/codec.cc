@@ -144,6 +144,9 @@ class Codec::Impl final : public httplib::Server {
   static bool process(Self& self, httplib::Stream& stream, bool& closed) {
     const std::function<void(httplib::Request&)> setup = [](httplib::Request& request) {
       request.ranges.clear();  // half of a JSON text is of use to nobody
+      // The library compresses for whoever can read it, with brotli at its slowest: two seconds for a page of
+      // a list, which any browser would ask for again and again.
+      request.headers.erase("Accept-Encoding");
     };
     if constexpr (requires { self.process_request(stream, false, closed, setup); }) {
       return self.process_request(stream, false, closed, setup);
