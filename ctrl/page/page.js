@@ -249,10 +249,11 @@ function drawLeases() {
     const left = item.expires_in_ms - (now - at);
     const share = Math.min(1, Math.max(0, left) / (item.ttl_ms ?? follower.status.ttl_ms));
     const cell = row.querySelector(".lease");
-    const text = left > 0 ? `${Math.ceil(left / 1000)} s` : "asking";
+    // Of very many peers answers are rare: then it was renewed since, or its end is about to be told.
+    const text = left > 0 ? `${Math.ceil(left / 1000)} s` : `asked ${span(now - at)} ago`;
     setText(cell.querySelector(".lease-text"), text);
     cell.querySelector("i").style.inlineSize = `${Math.round(share * 100)}%`;
-    cell.classList.toggle("short", share < 0.4);
+    cell.classList.toggle("short", left > 0 && share < 0.4);
   });
 }
 

@@ -1,7 +1,11 @@
 // What nanoctrl answers, and how one scope is followed: lists, then changes as they happen. Knows no document.
 
 const kTokenKey = "nanoctrl.token";
-const kRefreshMs = 5000; // leases and traffic change without events
+// Leases and traffic change without events. Often enough that a lease that looks short is short: it is renewed when
+// two thirds are left.
+const kRefreshMs = 5000;
+const kRefreshMinMs = 1000;
+const kRefreshesPerLease = 6;
 const kWatchMs = 25000;
 const kAnswerMs = 10000; // beyond what a request waits for
 const kBackoffMs = 500;
@@ -168,15 +172,15 @@ export class Follower {
         failures = 0;
       } catch (error) {
         if (this.#stop.signal.aborted) return;
-        if (!(error instanceof AnswerError)) {
-          if (this.#watch.signal.aborted) continue;
-          throw error;
-        }
+        const told = error instanceof AnswerError;
+        if (!told && this.#watch.signal.aborted) continue;
+        if (!told) console.error(error); // an answer that is not what nanoctrl answers
         if (error.status === 401 || error.status === 403) {
           this.stop();
           this.#callbacks.denied(error, this.#scope);
           return;
         }
+        if (error.status === 400 && this.#scope) this.#scope = ""; // no name of a scope: one that there is
         this.#callbacks.connection(error.status === 429 ? "busy" : "reconnecting");
         this.#refreshAt = 0;
         const backoff = Math.min(kBackoffMaxMs, kBackoffMs * 2 ** failures++);
@@ -223,9 +227,9 @@ export class Follower {
       await this.#readHistory(peers, signal);
     }
     this.revision = Math.max(peers.revision, this.#since);
+    const often = Math.min(kRefreshMs, Math.max(kRefreshMinMs, this.status.ttl_ms / kRefreshesPerLease));
     // Ten thousand peers are ten answers of a megabyte: less often.
-    const pages = Math.ceil(peers.items.length / 1000);
-    this.#refreshAt = performance.now() + kRefreshMs * Math.min(6, Math.max(1, pages));
+    this.#refreshAt = performance.now() + often * Math.max(1, Math.ceil(peers.items.length / 1000));
     this.#callbacks.changed();
     return true;
   }

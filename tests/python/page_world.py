@@ -53,15 +53,16 @@ sys.stdin.read()
 
 
 class Nanoctrl:
-    """One with an admin's token, on a port that it keeps over a restart."""
+    """One with an admin's token, on a port that it keeps over a restart. `store`: else a file in the folder."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, store=""):
         self.binary = program("nanoctrl", "ctrl")
         self.token = subprocess.run([self.binary, "token", "new"], check=True, capture_output=True, text=True).stdout.strip()
         file = folder / "token"
         file.write_text(self.token)
         file.chmod(0o600)
-        self.options = ["--admin-token-file", file, "--store", f"sqlite:{folder}/registry.db", "--log-level", "error", *options]
+        store = store or f"sqlite:{folder}/registry.db"
+        self.options = ["--admin-token-file", file, "--store", store, "--log-level", "error", *options]
         self.port = 0
         self.running = None
         self.start()
@@ -178,10 +179,11 @@ class Page:
 
 @contextlib.contextmanager
 def chromium():
-    """A headless one, or a skip where there is none."""
+    """A headless one. Where there is none the tests are skipped, or fail where they are required."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not binary or not driver:
-        pytest.skip("chromium and chromedriver are not installed: scripts/install_deps.sh --test")
+        missing = "chromium and chromedriver are not installed: scripts/install_deps.sh --test does that on Debian"
+        (pytest.fail if os.environ.get("SLIME_REQUIRE_BROWSER") else pytest.skip)(missing)
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
