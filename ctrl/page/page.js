@@ -211,6 +211,7 @@ function draw() {
   const all = collect();
   $("sign-in").hidden = true;
   $("overview").hidden = false;
+  $("bar-end").hidden = false;
   drawScopes();
   drawTab("peers", all.peers.length, "");
   drawTab("services", all.services.length, note(all.services, ({ item }) => item.health !== "serving", "not serving"));
@@ -241,6 +242,8 @@ function drawSoon() {
   requestAnimationFrame(draw);
 }
 
+const leaseText = (left) => (left < 600_000 ? `${Math.ceil(left / 1000)} s` : span(left));
+
 // As of nanoctrl's answer, less the time since then: no clock of two machines is compared.
 function drawLeases() {
   if ($("view-peers").hidden || !follower) return;
@@ -250,7 +253,7 @@ function drawLeases() {
     const share = Math.min(1, Math.max(0, left) / (item.ttl_ms ?? follower.status.ttl_ms));
     const cell = row.querySelector(".lease");
     // Of very many peers answers are rare: then it was renewed since, or its end is about to be told.
-    const text = left > 0 ? `${Math.ceil(left / 1000)} s` : `asked ${span(now - at)} ago`;
+    const text = left > 0 ? leaseText(left) : `asked ${span(now - at)} ago`;
     setText(cell.querySelector(".lease-text"), text);
     cell.querySelector("i").style.inlineSize = `${Math.round(share * 100)}%`;
     cell.classList.toggle("short", left > 0 && share < 0.4);
@@ -322,9 +325,8 @@ function askForToken(why) {
   token.forget();
   showConnection("none");
   $("overview").hidden = true;
+  $("bar-end").hidden = true;
   $("sign-in").hidden = false;
-  $("forget").hidden = true;
-  $("scope").disabled = true;
   setText($("sign-in-why"), why);
   $("token").value = "";
   $("token").focus();
