@@ -96,18 +96,19 @@ const linkColumns = [
   { label: "Provider", cell: ({ item }) => dashed(item.provider) },
   { label: "Sent", cell: ({ item, rates }) => traffic(item.sent_bytes, rates && rates[0]) },
   { label: "Received", cell: ({ item, rates }) => traffic(item.received_bytes, rates && rates[1]) },
+  { label: "Direct", cell: ({ item, rates }) => traffic(item.direct_bytes, rates && rates[2]) },
   {
     label: "Calls",
     class: "number",
     cell: ({ item, rates }) => {
       if (item.calls === undefined) return muted("–");
-      return rates && rates[2] > 0 ? `${count(Math.round(rates[2]))}/s` : muted(count(item.calls));
+      return rates && rates[3] > 0 ? `${count(Math.round(rates[3]))}/s` : muted(count(item.calls));
     },
   },
 ];
 
 const eventColumns = [
-  { label: "Time", class: "mono", cell: ({ when }) => (when ? when.toLocaleTimeString("en-GB") : muted("earlier")) },
+  { label: "Time", class: "mono", cell: ({ when }) => (when instanceof Date ? when.toLocaleTimeString("en-GB") : muted(when)) },
   { label: "Event", cell: ({ item }) => badge(item.event, kEventMoods[item.event]) },
   {
     label: "Peer",

@@ -11,7 +11,7 @@ const kAnswerMs = 10000; // beyond what a request waits for
 const kBackoffMs = 500;
 const kBackoffMaxMs = 10000;
 const kSingleReads = 16; // changed peers that are asked for one by one; of more the list is read anew
-const kHistory = 200; // changes from before the page was opened
+const kHistory = [200, 50, 10, 3, 1]; // changes from before the page was opened: the most that nanoctrl still has
 export const kEventsKept = 500;
 
 // An answer that is none of a success. `status` is 0 where there was no answer.
@@ -95,13 +95,13 @@ async function askAll(route, list, scope, signal) {
 }
 
 // Bytes and calls a second, of what two reports differ by. Reports are rarer than answers: what has not
-// changed keeps its rate, until it is old.
+// changed keeps its rate, until it is old. In the order sent, received, direct, calls.
 class Rates {
   #last = new Map();
 
   of(link, at) {
     if (link.state === undefined) return null;
-    const total = [link.sent_bytes, link.received_bytes, link.calls];
+    const total = [link.sent_bytes, link.received_bytes, link.direct_bytes ?? 0, link.calls];
     const key = `${link.from} ${link.to}`;
     const last = this.#last.get(key);
     // Smaller numbers are those of another connection.
@@ -135,7 +135,7 @@ export class Follower {
   revision = 0;
   peers = new Map(); // by name: {item, at}
   links = []; // {item, rate}
-  events = []; // the newest first: {item, when, number}
+  events = []; // the newest first: {item, when, number}; `when` is a date, or "earlier" than this was opened
 
   #scope;
   #callbacks;
@@ -145,6 +145,7 @@ export class Follower {
   #since = null;
   #refreshAt = 0;
   #eventCount = 0;
+  #noted = 0; // the revision of the newest event
 
   // Without a scope: "default", or the first one that the token may see.
   constructor(scope, callbacks) {
@@ -240,18 +241,22 @@ export class Follower {
     this.#rates.keep(new Set(this.links.map(({ item }) => `${item.from} ${item.to}`)));
   }
 
-  // What happened before, as far as nanoctrl still knows; it does not say when.
+  // What happened before, or while nothing was heard, as far as nanoctrl still knows; it does not say when.
   async #readHistory(head, signal) {
-    const since = Math.max(head.epoch, head.revision - kHistory);
-    if (since >= head.revision) return;
-    const past = await ask("v1/watch", { scope: this.#scope, since, wait_ms: 0 }, signal);
-    for (const event of past.events) if (event.revision <= head.revision) this.#note(event, null);
+    const when = this.#noted === 0 ? "earlier" : "meanwhile";
+    for (const changes of kHistory) {
+      // A log that is as old as its nanoctrl begins at the epoch.
+      const since = Math.max(head.revision - changes, this.#noted, changes === kHistory[0] ? head.epoch : 0);
+      if (since >= head.revision) continue;
+      const past = await ask("v1/watch", { scope: this.#scope, since, wait_ms: 0 }, signal);
+      for (const event of past.events) if (event.revision <= head.revision) this.#note(event, when);
+      if (!past.resync) return;
+    }
   }
 
   async #apply(changes, signal) {
     if (changes.resync) {
       this.#since = null;
-      this.events = [];
       return;
     }
     this.#since = changes.revision;
@@ -296,6 +301,8 @@ export class Follower {
   // False for a kind of event that this page does not know.
   #note(item, when) {
     if (!["registered", "updated", "deregistered", "expired", "links"].includes(item.event)) return false;
+    if (item.revision <= this.#noted) return true;
+    this.#noted = item.revision;
     this.events.unshift({ item, when, number: ++this.#eventCount });
     if (this.events.length > kEventsKept) this.events.length = kEventsKept;
     return true;

@@ -20,7 +20,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from conftest import PATIENCE, PROVIDER, Program, program
 
-# Several agents in one process, as they are named: each serves what its kind does, and has a region.
+# Several agents in one process, as they are named: each serves what its kind does, and has a region. Told a name, they
+# call the peers that are called so, with a number: the first agent the first one.
 AGENTS = """
 import sys, slime
 
@@ -48,7 +49,9 @@ for name in sys.argv[3:]:
     agent.publish("kv", agent.allocate(1 << 16, slime.Rights.REMOTE_READ))
     agents.append(agent)
 print("ready", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    for i, agent in enumerate(agents):
+        agent.peer(line.strip() + str(i)).proxy("Decode").decode(bytes(100_000))
 """
 
 
@@ -95,6 +98,9 @@ class Nanoctrl:
     def peers(self, scope="default"):
         return self.ask("GET", f"/v1/peers?scope={scope}")["peers"]
 
+    def links(self, scope="default"):
+        return self.ask("GET", f"/v1/links?scope={scope}")["links"]
+
     def heartbeat(self, name, scope, incarnation, report):
         path = f"/v1/peers/{urllib.parse.quote(name, safe='')}/heartbeat?scope={scope}"
         self.ask("POST", path, {"incarnation": incarnation, "report": report})
@@ -125,7 +131,7 @@ class Page:
         self.one("#token-form button").click()
 
     def until(self, condition, what):
-        self.wait.until(lambda _: condition(), f"not on the page: {what}")
+        return self.wait.until(lambda _: condition(), f"not on the page: {what}")
 
     def until_live(self):
         self.until(lambda: self.text("#connection") == "Live", "Live")

@@ -126,7 +126,7 @@ def test_what_nanoctrl_has_is_shown(world, open_page):
     peers = {peer["name"]: peer for peer in world.peers()}
     assert page.count("services") == sum(len(peer["services"]) for peer in peers.values())
     assert page.count("regions") == 50
-    page.until(lambda: page.count("links") == 14, "14 links")
+    page.until(lambda: page.count("links") == len(world.links()), "as many links")
     rows = page.rows("peers")
     assert {row["Name"].split()[0]: row["Host"] for row in rows} == {name: peer["address"] for name, peer in peers.items()}
     for row in rows:
@@ -153,18 +153,42 @@ def test_the_filter_looks_through_everything_shown(world, open_page):
     page.until(lambda: page.rows("services") == [], "nothing")
 
 
+def call(world, page):
+    """Has the first agents call those that they have links to; what the page says of links."""
+    world.agents["prefill-00"].say("decode-1")
+    return page.rows("links")
+
+
+def test_links_of_agents_have_their_traffic(world, open_page):
+    page = open_page(world, [NO_TOKEN])
+    page.open("/ui#view=links")
+    page.sign_in(world.token)
+    page.until(lambda: page.count("links") == len(world.links()) >= 28, "the links of both ends")
+
+    def traffic():
+        rows = {(row["From"], row["To"]): row for row in call(world, page)}
+        called, caller = rows["prefill-02", "decode-12"], rows["decode-12", "prefill-02"]
+        return "/s" in called["Calls"] and "/s" in caller["Sent"] + caller["Received"] + caller["Direct"] and called
+
+    row = page.until(traffic, "calls and bytes a second")
+    told = next(link for link in world.links() if (link["from"], link["to"]) == ("prefill-02", "decode-12"))
+    assert (row["State"], row["Wanted"], row["Provider"]) == ("ready", "yes", told["provider"])
+
+
 def test_pictures_of_the_page(world, open_page):
     page = open_page(world, [NO_TOKEN])
     page.open()
     page.sign_in(world.token)
     page.until_live()
-    page.until(lambda: page.count("links") == 14, "14 links")
+    page.until(lambda: page.count("links") == len(world.links()) >= 28, "the links of both ends")
     world.ask("PUT", "/v1/peers/prefill-06/links", {"targets": ["decode-16", "store-61"]})
     page.until(lambda: ":" in page.rows("events")[0]["Time"], "a change that just happened")
     shoot(page, "desktop")
     page.colours("dark")
     dark = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-    page.show("services")
+    page.show("links")
+    page.filter("ready")
+    page.until(lambda: sum("/s" in row["Calls"] for row in call(world, page)) == 7, "the calls of seven agents")
     shoot(page, "dark")
     page.colours("light")
     assert page.driver.execute_script("return getComputedStyle(document.body).backgroundColor") != dark
@@ -289,6 +313,7 @@ def test_links_and_their_traffic(lab, open_page):
     report()
     page.until(lambda: "/s" in page.row("links", "To", "beta")["Sent"], "a rate")
     assert page.row("links", "To", "beta")["Received"] == "idle 7 B"
+    assert page.row("links", "To", "beta")["Direct"] == "idle 0 B"
 
 
 def test_a_scope_may_be_chosen(lab, open_page):
@@ -323,6 +348,8 @@ def test_nanoctrl_goes_and_comes_back(lab, open_page):
     page.until_live()
     lab.register("newcomer", "lab")
     page.until(lambda: page.row("peers", "Name", "newcomer"), "newcomer")
+    # What was seen before is still there, and nothing twice.
+    assert [row["Peer"].split()[0] for row in page.rows("events")] == ["newcomer", "alpha", "beta", "alpha"]
     assert page.driver.execute_script("return window.neverReloaded")
 
 
