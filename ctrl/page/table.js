@@ -52,6 +52,8 @@ export class Table {
   #body;
   #more;
   #empty;
+  #emptyText;
+  #caption;
   #scroller;
   #rows = new Map();
 
@@ -59,7 +61,9 @@ export class Table {
     this.#columns = columns;
     this.#body = element("tbody", { role: "rowgroup" });
     this.#more = element("p", { class: "more" });
-    this.#empty = element("p", { class: "empty" }, empty);
+    this.#empty = element("p", { class: "empty" });
+    this.#emptyText = empty;
+    this.#caption = caption;
     // Roles by name, because on a narrow screen the rows are laid out as cards.
     const heads = columns.map((c) => element("th", { role: "columnheader", scope: "col", class: c.class }, c.label));
     this.#scroller = element(
@@ -108,7 +112,8 @@ export class Table {
     const hidden = entries.length - shown.length;
     setText(this.#more, hidden > 0 ? `and ${count(hidden)} more: the filter finds them` : "");
     this.#more.hidden = hidden === 0;
-    this.#empty.hidden = entries.length > 0 || filtered;
+    setText(this.#empty, filtered ? `${this.#caption}: nothing matches the filter.` : this.#emptyText);
+    this.#empty.hidden = entries.length > 0;
     this.#scroller.hidden = entries.length === 0;
   }
 

@@ -151,6 +151,8 @@ def test_the_filter_looks_through_everything_shown(world, open_page):
     assert {row["Peer"] for row in page.rows("services")} == {"decode-11"}
     page.filter("nobody has this name")
     page.until(lambda: page.rows("services") == [], "nothing")
+    assert page.text("#view-services") == "Services: nothing matches the filter."
+    assert page.text("#view-events") == "Events: nothing matches the filter."
 
 
 def call(world, page):
@@ -187,7 +189,6 @@ def test_pictures_of_the_page(world, open_page):
     page.colours("dark")
     dark = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
     page.show("links")
-    page.filter("ready")
     page.until(lambda: sum("/s" in row["Calls"] for row in call(world, page)) == 7, "the calls of seven agents")
     shoot(page, "dark")
     page.colours("light")
