@@ -9,6 +9,7 @@ import pathlib
 import resource
 import signal
 import socket
+import types
 
 import pytest
 
@@ -315,6 +316,19 @@ def test_links_and_their_traffic(lab, open_page):
     page.until(lambda: "/s" in page.row("links", "To", "beta")["Sent"], "a rate")
     assert page.row("links", "To", "beta")["Received"] == "idle 7 B"
     assert page.row("links", "To", "beta")["Direct"] == "idle 0 B"
+
+
+def test_a_nanoctrl_without_tokens_is_shown_at_once(nanoctrl, make_agent, open_page):
+    page = open_page(types.SimpleNamespace(url=nanoctrl))
+    page.open()
+    page.until_live()
+    page.until(lambda: page.text("#summary").startswith("Nothing has registered yet."), "that there is nothing")
+    agent = make_agent("first", ctrl_url=nanoctrl)
+    page.until(lambda: page.row("peers", "Name", "first"), "the first agent")
+    assert not page.one("#token").is_displayed() and not page.one("#forget").is_displayed()
+    agent.close()
+    page.until(lambda: page.rows("peers") == [], "that it said goodbye")
+    assert page.rows("events")[0]["Event"] == "deregistered"
 
 
 def test_a_scope_may_be_chosen(lab, open_page):
