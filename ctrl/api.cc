@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "ctrl/api_query.h"
+#include "ctrl/page.h"
 #include "ctrl/url.h"
 #include "ctrl/wire_compat.h"
 
@@ -71,6 +72,7 @@ std::string_view route_of(const std::vector<std::string>& path) {
       "/v1/tokens",         "/v1/watch",      "/v1/peers/heartbeat", "/v1/peers/links", "/v1/peers/regions",
       "/v1/peers/services", "/v1/peers/name", "/v1/tokens/id"};
   std::string text;
+  if (is_page(path)) return "/ui";
   if (path.size() == 1) text = str("/", path[0]);
   if (path.size() == 2) text = str("/", path[0], "/", path[1]);
   if (path.size() == 3) text = str("/", path[0], "/", path[1], path[1] == "tokens" ? "/id" : "/name");
@@ -103,7 +105,7 @@ ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& tar
                  "");
   if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
   ApiReply reply = respond(request, *target);
-  if (reply.status != 200 && is_compat(target->path)) compat::translate_error(reply);
+  if (reply.status >= 400 && is_compat(target->path)) compat::translate_error(reply);
   return reply;
 }
 
@@ -115,6 +117,7 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target) try {
     const std::lock_guard lock(mutex_);
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
+  if (is_page(target.path)) return page_reply(request, target.path);
   // Before anything of the body is looked at.
   const bool open = target.path.size() == 1 && (target.path[0] == "healthz" || target.path[0].empty());
   const Result<Principal> principal = open ? Principal{} : identify(request);

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "ctrl/api_query.h"
+#include "ctrl/page.h"
 #include "ctrl/wire_compat.h"
 
 // The routes of DLSlime's NanoCtrl over the same registry: what registers there is a peer of the same name.
@@ -297,8 +298,7 @@ ApiReply Api::route_compat(const ApiRequest& request, const std::vector<std::str
   Compat compat(*this, query, request.body);
   const std::string& route = path[0];
   if (route.empty()) {
-    // A page for browsers is another matter.
-    if (request.accept.find("text/html") != std::string_view::npos) return no_route();
+    if (prefers_html(request.accept)) return redirect_to_page();
     query.permit_all();
     if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
     ApiReply reply = reply_ok("nanoctrl is running\n");

@@ -144,6 +144,9 @@ class Codec::Impl final : public httplib::Server {
   static bool process(Self& self, httplib::Stream& stream, bool& closed) {
     const std::function<void(httplib::Request&)> setup = [](httplib::Request& request) {
       request.ranges.clear();  // half of a JSON text is of use to nobody
+      // The library compresses for whoever can read it, with brotli at its slowest: two seconds for a page of
+      // a list, which any browser would ask for again and again.
+      request.headers.erase("Accept-Encoding");
     };
     if constexpr (requires { self.process_request(stream, false, closed, setup); }) {
       return self.process_request(stream, false, closed, setup);
@@ -160,6 +163,7 @@ class Codec::Impl final : public httplib::Server {
     } else {
       // The library decodes escapes in the values of headers: the first two are taken as they came.
       const std::string accept = request.get_header_value("Accept");
+      const std::string if_none_match = request.get_header_value("If-None-Match");
       reply = handler_({.method = request.method,
                         .target = request.target,
                         .content_type = raw_->part(raw_->content_type),
@@ -167,7 +171,8 @@ class Codec::Impl final : public httplib::Server {
                         .authorization = raw_->part(raw_->authorization),
                         .client = client_,
                         .answer_now = answer_now_,
-                        .accept = accept});
+                        .accept = accept,
+                        .if_none_match = if_none_match});
     }
     parked_ = std::move(reply.parked);
     if (parked_) return;

@@ -21,7 +21,8 @@ struct ApiRequest {
   std::string_view client = {};         // the address at the other end, without its port
   // False: a request that has to wait for something may be parked instead of answered.
   bool answer_now = true;
-  std::string_view accept = {};  // that header's value
+  std::string_view accept = {};         // that header's value
+  std::string_view if_none_match = {};  // that header's value
 };
 
 // The request is not answered yet: it is to be handled again, from the start, as soon as `key` is woken, and

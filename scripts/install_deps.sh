@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
 #   scripts/install_deps.sh             what a build and the demo need
-#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind)
+#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind, Chromium)
 #   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
 #   scripts/install_deps.sh --tidy      and clang-tidy
 #   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler, qemu-user)
@@ -81,6 +81,11 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
     need_package doctest-dev
     need_program valgrind valgrind
     need_program redis-server redis-server
+    # For nanoctrl's page. Elsewhere than on Debian it is no package that apt alone can install.
+    if [ "$(. /etc/os-release && echo "${ID:-}")" = debian ]; then
+      need_program chromium chromium
+      need_program chromedriver chromium-driver
+    fi
     if ! working_clang >/dev/null; then
       local version
       version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)

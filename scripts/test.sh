@@ -8,8 +8,9 @@
 #                             ten minutes for each fuzz target
 #   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
-#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64;
-#                             and torch is installed for the tests that use it (SLIME_TEST_TORCH=1 does that alone)
+#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
+#                             a browser; and torch is installed for the tests that use it (SLIME_TEST_TORCH=1 does
+#                             that alone)
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
@@ -23,7 +24,7 @@ for argument in "$@"; do
     --soak) mode=soak ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -177,7 +178,8 @@ if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
   run_ctest release
   if step package bash -c "source '$root/scripts/lib.sh' && install_package"; then
     if [ -d tests/python ]; then
-      step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
+      step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" \
+        SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
         --junitxml="$results/python.xml" tests/python tests/matrix
       count_results "$results/python.xml"
     fi

@@ -24,6 +24,18 @@ using test::loopback;
 using test::post;
 using test::RawConnection;
 
+TEST_CASE("replies are sent as they are, whatever compression their reader knows") {
+  Fixture f;
+  RawConnection connection(f.server->port());
+  for (const char* known : {"gzip, deflate, br, zstd", "br", "gzip", "*"}) {
+    CAPTURE(known);
+    REQUIRE(connection.send(get("/v1/peers", str("Accept-Encoding: ", known, "\r\n"))));
+    const std::string reply = connection.read_reply();
+    CHECK(!has(reply, "Content-Encoding"));
+    CHECK(has(reply, "\"peers\":[]"));
+  }
+}
+
 TEST_CASE("every refusal has the one shape of an error") {
   Fixture f;
   const std::string tail = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";

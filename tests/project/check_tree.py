@@ -58,7 +58,9 @@ PART_HEADERS = {
 }
 
 SOURCE_SUFFIXES = {".h", ".cc"}
-TEXT_SUFFIXES = SOURCE_SUFFIXES | {".py", ".pyi", ".sh", ".cmake", ".txt", ".md", ".toml", ".json", ".yml"}
+TEXT_SUFFIXES = SOURCE_SUFFIXES | {
+    *(".py", ".pyi", ".sh", ".cmake", ".txt", ".md", ".toml", ".json", ".yml", ".html", ".css", ".js")
+}
 SKIPPED_FOLDERS = {"build", "dist", "__pycache__", ".git", ".venv", ".cache", ".pytest_cache"}
 MAX_LINES = 600
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
