@@ -118,6 +118,7 @@ void Link::flush() {
 
 void Link::fail_all(const Status& reason) {
   end_attempt();
+  key_retries_ = 0;
   loop_.cancel_timer(retry_timer_);
   while (!waiting_.empty()) withdraw(*waiting_.front())->fail(reason);
 }
