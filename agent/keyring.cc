@@ -3,8 +3,11 @@
 #include <utility>
 
 #include "ctrl/limits.h"
+#include "transport/limits.h"
 
 namespace slime::agent {
+
+static_assert(ctrl::limits::kScopeKeys <= transport::limits::kHandshakeKeys);
 
 Keyring::Keyring() { keys_.push_back(Secret::random(ctrl::limits::kScopeKeyBytes)); }
 
