@@ -98,6 +98,12 @@ Status PeerAgentImpl::listen() {
   agent::Switchboard::Options board;
   board.handshake.self = {options_.name, instance_};
   board.handshake.token = options_.token;
+  if (options_.token.empty() && !options_.ctrl_url.empty()) {
+    const auto client = ctrl::client_options(options_.ctrl_url, options_.ctrl_token, options_.ctrl_ca_file);
+    if (!client) return client.status().with_context("ctrl_token");
+    if (!client->token.empty()) keyring_ = std::make_shared<agent::Keyring>();
+  }
+  if (keyring_) board.handshake.keys = [keyring = keyring_] { return keyring->keys(); };
   board.max_connections = options_.max_connections;
   board.streams = options_.streams;
   board.has_registry = !options_.ctrl_url.empty();
@@ -153,6 +159,7 @@ Status PeerAgentImpl::enroll() {
   agent::RegistrarOptions registrar;
   registrar.client = std::move(*client);
   registrar.heartbeat = options_.heartbeat;
+  registrar.keyring = keyring_;
   registrar.self.name = options_.name;
   registrar.self.scope = options_.scope;
   registrar.self.instance = instance_;
@@ -173,19 +180,42 @@ Status PeerAgentImpl::enroll() {
       });
   if (!started) return std::move(started).error();
   registrar_ = std::move(*started);
+  SLIME_TRY(check_exposure());
   discovery_->use(*registrar_);
-  loop_->run([this] {
-    switchboard_->set_registry(
-        {.directory = &registrar_->directory(), .look_up = [this](const std::string& name) {
-           registrar_->look_up(name, [this, name](Result<agent::DirectoryEntry> entry) {
-             loop_->post([this, name, entry = std::move(entry)]() mutable {
-               switchboard_->on_resolved(name, std::move(entry));
-             });
-           });
-         }});
+  agent::Switchboard::Registry registry;
+  registry.directory = &registrar_->directory();
+  registry.look_up = [this](const std::string& name) {
+    registrar_->look_up(name, [this, name](Result<agent::DirectoryEntry> entry) {
+      loop_->post([this, name, entry = std::move(entry)]() mutable {
+        switchboard_->on_resolved(name, std::move(entry));
+      });
+    });
+  };
+  if (keyring_) {
+    registry.refresh_keys = [this](const std::string& name, std::uint64_t attempt) {
+      registrar_->refresh_keys([this, name, attempt] {
+        loop_->post([this, name, attempt] { switchboard_->on_keys(name, attempt); });
+      });
+    };
+  }
+  loop_->run([&] {
+    switchboard_->set_registry(std::move(registry));
     keeper_->start();
   });
   return {};
+}
+
+// It listens where others can reach it, and hoped for keys.
+Status PeerAgentImpl::check_exposure() const {
+  if (!keyring_ || !keyring_->keys().empty() || options_.insecure) return {};
+  const auto listening = Address::parse(options_.listen);
+  const auto address = listening ? SocketAddress::numeric(*listening) : listening.status();
+  if (address && address->is_loopback()) return {};
+  return Status(
+      Code::kPermissionDenied,
+      str(options_.listen, " can be reached from other machines, and ", options_.ctrl_url,
+          " requires no tokens, so it has no keys for its agents: set a token, which all of them need, "
+          "or say that it may be insecure"));
 }
 
 // On the registrar's thread, which ends before the rest. Where nobody drives the loop they wait here; the

@@ -18,6 +18,7 @@
 #include "agent/fork_guard.h"
 #include "agent/gate.h"
 #include "agent/keeper.h"
+#include "agent/keyring.h"
 #include "agent/old_values.h"
 #include "agent/operations.h"
 #include "agent/peer_agent.h"
@@ -101,6 +102,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
  private:
   Status listen();
   Status enroll();
+  Status check_exposure() const;
   Result<std::string> advertised() const;
   Result<MemoryRegion> keep(Result<agent::Registrations> registrations);
   void on_region_closing(const MemoryRegion::State& region) noexcept override;
@@ -128,6 +130,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   agent::RegionTable regions_;
   const std::shared_ptr<agent::OldValues> old_values_ = std::make_shared<agent::OldValues>();
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
+  std::shared_ptr<agent::Keyring> keyring_;              // null: handshakes are under the token, or nothing
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<transport::Listener> listener_;
   std::shared_ptr<agent::Discovery> discovery_;

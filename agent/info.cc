@@ -128,6 +128,7 @@ Json registry_json(const agent::RegistryView& view) {
           {"server_epoch", view.server_epoch},
           {"revision", view.revision},
           {"ttl_ms", duration_cast<milliseconds>(view.ttl).count()},
+          {"newest_key", view.newest_key},
           {"heartbeats", view.heartbeats},
           {"registrations", view.registrations}};
 }

@@ -74,6 +74,12 @@ inline constexpr int kReportRepeat = 12;
 inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);
 inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
 inline constexpr int kFencedBeats = 3;
+// A handshake that failed for a key is tried again, after the registry was asked for newer ones and a pause
+// that the peer may need for the same: no time, then this, and each time twice as long.
+inline constexpr int kKeyRetries = 3;
+inline constexpr Nanos kKeyPause = std::chrono::milliseconds(50);
+// Between questions for newer keys because strangers came with others.
+inline constexpr Nanos kStrangerPause = std::chrono::seconds(1);
 // How long publish() and serve() wait for the registry to know, and close() for it to forget.
 inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);

@@ -118,12 +118,14 @@ void Link::flush() {
 
 void Link::fail_all(const Status& reason) {
   end_attempt();
+  key_retries_ = 0;
   loop_.cancel_timer(retry_timer_);
   while (!waiting_.empty()) withdraw(*waiting_.front())->fail(reason);
 }
 
 // The attempt failed: ends those that wait for it. Receives go on waiting, as do those that asked to.
 void Link::fail_waiting() {
+  key_retries_ = 0;
   const Status reason = machine_.reason();
   std::vector<std::shared_ptr<PeerOperation>> failed;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -240,6 +242,29 @@ void Link::on_handshake_failed(Status reason, bool others) {
   perform(machine_.connect_failed(std::move(reason), loop_.now()));
 }
 
+bool Link::wait_for_keys() {
+  if (key_retries_ == limits::kKeyRetries) return false;
+  ++key_retries_;
+  end_attempt();
+  return true;
+}
+
+void Link::on_keys(std::uint64_t attempt) {
+  const auto still = [this, attempt] {
+    return machine_.state() == ConnectionState::kHandshaking && !attempt_ && !session_ &&
+           attempt_number_ == attempt;
+  };
+  if (!still()) return;  // a session came first, or it was given up
+  if (key_retries_ == 1) return connect();
+  loop_.cancel_timer(retry_timer_);
+  const TimePoint when =
+      deadline_after(loop_.now(), limits::kKeyPause * (std::int64_t{1} << (key_retries_ - 2)));
+  retry_timer_ = loop_.add_timer(when, [this, still] {
+    retry_timer_ = {};
+    if (still()) connect();
+  });
+}
+
 // For what waits: no failure, since there is another way to the same peer.
 void Link::connect_again(Status reason) {
   machine_.closed(std::move(reason));
@@ -266,6 +291,7 @@ void Link::on_session_ready() {
   loop_.cancel_timer(retry_timer_);
   if (session_->initiator()) address_ = session_->address();
   machine_.ready();
+  key_retries_ = 0;
   ++connects_;
   note_state();
   flush();

@@ -69,6 +69,10 @@ class Link {
   // The attempt failed before a session came of it. `others`: over one provider, and there are others, which
   // are tried at once.
   void on_handshake_failed(Status reason, bool others);
+  // The attempt failed for the key that this side or the peer has. True: newer ones are to be asked for, and
+  // then on_keys() tries again; false: it is a failure as any other.
+  bool wait_for_keys();
+  void on_keys(std::uint64_t attempt);
   // The handshake is over, `session` (which may not be ready yet) is what came of it.
   void attach(std::shared_ptr<Session> session);
   void on_session_ready();
@@ -121,6 +125,7 @@ class Link {
   transport::PeerIdentity identity_;
   std::uint64_t connects_ = 0;  // that became ready
   std::uint64_t attempt_number_ = 0;
+  int key_retries_ = 0;  // since it was ready, or an attempt failed
   std::unique_ptr<transport::Connecting> attempt_;
   std::shared_ptr<Session> session_;
   std::list<std::shared_ptr<PeerOperation>> waiting_;

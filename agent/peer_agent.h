@@ -55,7 +55,9 @@ struct PeerAgentOptions {
   // both have an active port, else tcp; Peer::info() says which and why. Or one by its name ("tcp", "shm",
   // "verbs": PeerAgent::provider_names()): then that one, or an error with the reason.
   std::string provider = "auto";
-  std::string token{};  // shared by all agents that may connect; required off loopback unless insecure
+  // Shared by all agents that may connect. Empty: the keys that nanoctrl hands to who has a ctrl_token for
+  // the scope, or nothing, which off loopback has to be said with `insecure`.
+  std::string token{};
   bool insecure = false;
   Progress progress = Progress::kThread;
   Nanos deadline = limits::kOperationDeadline;  // of operations that name none

@@ -115,6 +115,13 @@ void Registrar::look_up_service(const std::string& service, ServiceHandler handl
   });
 }
 
+void Registrar::refresh_keys(UniqueFunction<void()> handler) {
+  ask([this, asked = steady_clock().now(), handler = std::move(handler)](Status refused) mutable {
+    if (refused.ok() && last_beat_ < asked) beat();
+    handler();
+  });
+}
+
 void Registrar::ask(Question question) {
   std::unique_lock lock(mutex_);
   Status refused;
@@ -236,13 +243,16 @@ Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
 
 void Registrar::took_lease(const ctrl::Lease& lease) {
   lease_ = lease;
+  lease_.keys.clear();  // the keyring has them
   interval_ = options_.heartbeat > Nanos::zero() ? options_.heartbeat : lease.heartbeat_interval;
   next_beat_ = deadline_after(steady_clock().now(), interval_);
   retry_ = limits::kRegistryRetryMin;
   links_changed_ = false;
   told_.reset();
   on_links_(lease.links);
+  if (options_.keyring) options_.keyring->begin(lease.keys);
   const std::lock_guard lock(mutex_);
+  if (options_.keyring) view_.newest_key = options_.keyring->newest();
   view_.incarnation = lease.incarnation;
   view_.server_epoch = lease.server_epoch;
   view_.revision = lease.revision;
@@ -258,14 +268,17 @@ std::optional<ctrl::Report> Registrar::next_report() {
 }
 
 void Registrar::beat() {
+  last_beat_ = steady_clock().now();
   if (view().state == RegistryState::kFenced) {
     if (Status status = register_again(); !status.ok()) failed(std::move(status));
     return;
   }
   const std::uint64_t since = view().revision;
   std::optional<ctrl::Report> report = next_report();
-  auto changes =
-      client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since, report);
+  const auto keys_have =
+      options_.keyring ? std::optional(options_.keyring->newest()) : std::optional<std::uint64_t>();
+  auto changes = client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since,
+                                    report, keys_have);
   Status status = changes.status();
   if (status.code() == Code::kNotFound) {
     // It restarted without its state, or was away for longer than the lease.
@@ -331,11 +344,13 @@ void Registrar::apply(const ctrl::Changes& changes) {
     directory_.apply(event);
     if (event.instance != options_.self.instance) on_event_(event);
   }
+  if (options_.keyring) options_.keyring->update(changes.keys);
   if (changes.more) next_beat_ = steady_clock().now();
   if (changes.resync || !changes.more) on_news_(!changes.resync);
   const std::lock_guard lock(mutex_);
   view_.revision = changes.revision;
   view_.server_epoch = changes.server_epoch;
+  if (options_.keyring) view_.newest_key = options_.keyring->newest();
   ++view_.heartbeats;
 }
 

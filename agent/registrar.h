@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "agent/directory.h"
+#include "agent/keyring.h"
 #include "base/clock.h"
 #include "base/function.h"
 #include "base/random.h"
@@ -39,6 +40,7 @@ struct RegistryView {
   Nanos ttl{};
   std::uint64_t heartbeats = 0;
   std::uint64_t registrations = 0;
+  std::uint64_t newest_key = 0;  // its id; 0: there are none
 };
 
 struct RegistrarOptions {
@@ -48,6 +50,8 @@ struct RegistrarOptions {
   // What to tell with the next heartbeat, if there is something; asked on the registrar's thread, and not to
   // wait there. Empty: nothing is told.
   std::function<std::optional<ctrl::Report>()> report{};
+  // What the keys of the scope are put into; null: they are not wanted.
+  std::shared_ptr<Keyring> keyring = nullptr;
 };
 
 // An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
@@ -80,6 +84,10 @@ class Registrar {
   void look_up(const std::string& name, LookupHandler handler);
   // The same for who serves a service.
   void look_up_service(const std::string& service, ServiceHandler handler);
+
+  // A heartbeat, unless one has begun since: it may bring newer keys. `handler` as above, whatever came of
+  // it.
+  void refresh_keys(UniqueFunction<void()> handler);
 
   // What the registry is to show; announced as soon as it can be, and again whenever it forgot. The returned
   // number is for wait_announced().
@@ -147,6 +155,7 @@ class Registrar {
   ctrl::Lease lease_;
   Nanos interval_{};
   TimePoint next_beat_{};
+  TimePoint last_beat_{};  // when the last one began
   TimePoint next_announcement_{};
   Nanos retry_{};
   std::optional<ctrl::Report> told_;  // what nanoctrl has heard last

@@ -117,6 +117,8 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
   Link* link = find_link(key);
   if (link == nullptr || link->attempt() != attempt || closing_) return;  // it was given up
   if (result) return arrived(std::move(*result), link);
+  if (result.status().code() == Code::kUnauthenticated && registry_.refresh_keys && link->wait_for_keys())
+    return registry_.refresh_keys(key, attempt);
   const transport::Unreached* const unreached = link->connecting()->unreached();
   if (unreached != nullptr) link->answered(unreached->peer);
   const bool others = unreached != nullptr && avoid(unreached->peer, unreached->provider, result.status());
@@ -179,6 +181,18 @@ Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
 void Switchboard::on_connected(transport::Connected connected) noexcept {
   if (closing_) return;
   arrived(std::move(connected), nullptr);
+}
+
+// It may have a key that we have yet to hear of, and tries again in a moment.
+void Switchboard::on_unproved() noexcept {
+  if (closing_ || !registry_.refresh_keys || loop_.now() < next_refresh_) return;
+  next_refresh_ = deadline_after(loop_.now(), limits::kStrangerPause);
+  registry_.refresh_keys({}, 0);
+}
+
+void Switchboard::on_keys(const std::string& name, std::uint64_t attempt) {
+  Link* const link = find_link(name);
+  if (link != nullptr && !closing_) link->on_keys(attempt);
 }
 
 Pairing& Switchboard::pairing_of(const InstanceId& instance) {

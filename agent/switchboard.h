@@ -78,6 +78,9 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   struct Registry {
     const Directory* directory = nullptr;
     std::function<void(const std::string& name)> look_up;
+    // Where handshakes are under keys that the registry hands out: asks for newer ones, which ends in
+    // on_keys(), on the loop. An empty name: of nobody's attempt.
+    std::function<void(const std::string& name, std::uint64_t attempt)> refresh_keys = {};
   };
   // On the loop.
   struct Handlers {
@@ -95,6 +98,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
+  void on_keys(const std::string& name, std::uint64_t attempt);
   void on_registry_event(const ctrl::Event& event);
   void revoke(const std::vector<std::string>& regions);
 
@@ -115,6 +119,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   // Acceptor.
   Status on_hello(const transport::PeerIdentity& peer) noexcept override;
   void on_connected(transport::Connected connected) noexcept override;
+  void on_unproved() noexcept override;
 
  private:
   using SessionPtr = std::shared_ptr<Session>;
@@ -174,6 +179,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;
+  TimePoint next_refresh_{};  // of keys, because of strangers
   std::atomic<std::size_t> live_{0};
   ListOf<PeerOperation> operations_;  // that have not ended
 };

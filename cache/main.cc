@@ -282,7 +282,9 @@ void add_server_flags(CLI::App* command, Flags& flags) {
   add_provider_flag(command, flags);
   command->add_option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
       ->envname("SLIME_CTRL");
-  command->add_option("--listen", flags.listen, "host:port; off loopback it takes a token or --insecure")
+  command
+      ->add_option("--listen", flags.listen,
+                   "host:port; off loopback it takes a token, keys of nanoctrl, or --insecure")
       ->capture_default_str();
   command->add_option("--advertise", flags.advertise,
                       "What clients connect to, if not the listening address");

@@ -60,7 +60,11 @@ Outcome Api::submit(const Command& command) {
   return out;
 }
 
-Nanos Api::tick() { return engine_->tick(); }
+Nanos Api::tick() {
+  const Nanos next = engine_->tick();
+  rotate_keys();
+  return next;
+}
 
 namespace {
 
@@ -240,7 +244,12 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     Outcome out = submit(command);
-    if (out.status.ok()) return reply_ok(wire::encode(out.lease));
+    if (out.status.ok()) {
+      Result<ScopeKeys> keys = keys_for(query.principal(), command.registration.scope, 0);
+      if (!keys) return reply_error(keys.error());
+      out.lease.keys = std::move(*keys);
+      return reply_ok(wire::encode(out.lease));
+    }
     if (!out.holder) return reply_error(std::move(out.status));
     const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(*out.holder);
     if (probed == ProbeResult::kGone && attempt < kAttempts) {
@@ -387,8 +396,13 @@ ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view 
   if (request->report) reports_.put(scope, name, request->incarnation, std::move(*request->report));
   // Without a revision of the client's there is nothing to tell but the current one.
   const std::uint64_t since = request->since.value_or(out.lease.revision);
-  return reply_ok(
-      wire::encode(engine_->read([&](const Registry& registry) { return registry.changes(scope, since); })));
+  Changes changes = engine_->read([&](const Registry& registry) { return registry.changes(scope, since); });
+  if (request->keys_have) {
+    // The lease matters more than keys that cannot be made now: the next heartbeat asks again.
+    Result<ScopeKeys> keys = keys_for(query.principal(), scope, *request->keys_have);
+    if (keys) changes.keys = std::move(*keys);
+  }
+  return reply_ok(wire::encode(changes));
 }
 
 ApiReply Api::heartbeats(Query& query, std::string_view body) {

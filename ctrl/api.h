@@ -31,7 +31,10 @@ struct ApiOptions {
   bool require_token = false;
   // One that is not of the registry, of all scopes and rights.
   std::optional<TokenRecord> admin_token = {};
-  std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire
+  std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire, and keys are due
+  // How often scopes with peers get a new key, but not more than once in a TTL, so that all have heard of
+  // each before it is used; zero: never.
+  Nanos key_rotation = limits::kKeyRotation;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;
   // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
@@ -55,7 +58,7 @@ class Api {
   // The answer for what goes wrong before a request reaches handle().
   static ApiReply error(int status, Code code, std::string message, std::string hint);
 
-  // Expires what is due. Returns how long until something may be due again.
+  // Expires what is due, and rotates the keys that are. Returns how long until something may be due again.
   Nanos tick();
   [[nodiscard]] std::uint64_t epoch() const { return engine_->epoch(); }
   // Refuses requests from now on (503). Idempotent.
@@ -99,6 +102,13 @@ class Api {
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
+  // api_keys.cc
+  Result<ScopeKeys> keys_for(const Principal& who, const std::string& scope, std::uint64_t have);
+  void rotate_keys();
+  [[nodiscard]] std::vector<RotateKeysCommand> due_rotations(const Registry& registry,
+                                                             std::uint64_t now) const;
+  [[nodiscard]] RotateKeysCommand new_key(std::string scope, std::uint64_t replaces, bool alone) const;
+
   ApiReply get_links(Query& query, const std::string& name);
   ApiReply set_links(Query& query, const std::string& name, std::string_view body);
   ApiReply apply_update(const Command& command);
@@ -116,6 +126,7 @@ class Api {
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   Metrics metrics_;
   Reports reports_{limits::kReportBytesTotal};
+  std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
   std::mutex mutex_;
   std::size_t probes_ = 0;
   std::atomic<std::size_t> submitted_{0};  // and without an outcome

@@ -20,8 +20,8 @@ ApiReply Api::metrics(Query& query) {
         return true;
       });
       gauges.scopes.push_back(std::move(scope));
-      reports_.visit(name, {}, [&](const std::string& peer, std::uint64_t, const Report& report) {
-        gauges.agents.push_back({name, peer, report});
+      reports_.visit(name, {}, [&, &in = name](const std::string& peer, std::uint64_t, const Report& report) {
+        gauges.agents.push_back({in, peer, report});
         return true;
       });
     }

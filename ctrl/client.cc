@@ -46,10 +46,11 @@ Result<Lease> Client::register_peer(const Registration& registration, bool takeo
 }
 
 Result<Changes> Client::heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                                  std::optional<std::uint64_t> since, const std::optional<Report>& report) {
+                                  std::optional<std::uint64_t> since, const std::optional<Report>& report,
+                                  std::optional<std::uint64_t> keys_have) {
   const Result<std::string> reply =
       impl_->call("POST", peer_target(scope, name, "/heartbeat"),
-                  wire::encode(wire::HeartbeatRequest{incarnation, since, report}));
+                  wire::encode(wire::HeartbeatRequest{incarnation, since, report, keys_have}));
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
 }

@@ -146,12 +146,13 @@ class Client {
   // Registers, or registers again: the same instance keeps its incarnation and replaces its record. A name
   // held by another live instance is kAlreadyExists, unless `takeover`: then the holder loses the name.
   Result<Lease> register_peer(const Registration& registration, bool takeover = false);
-  // Renews the lease. With `since` returns the scope's changes after that revision, else none. kNotFound: not
-  // registered (nanoctrl restarted, or the lease ran out): register again. kAborted: somebody else has the
-  // name now: do not.
+  // Renews the lease. With `keys_have`, the newest_id() of the keys that the peer has, the scope's are
+  // returned when they are others. With `since` returns the scope's changes after that revision, else none.
+  // kNotFound: not registered (nanoctrl restarted, or the lease ran out): register again. kAborted: somebody
+  // else has the name now: do not.
   Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                            std::optional<std::uint64_t> since = {},
-                            const std::optional<Report>& report = {});
+                            std::optional<std::uint64_t> since = {}, const std::optional<Report>& report = {},
+                            std::optional<std::uint64_t> keys_have = {});
   // The same for many peers of one scope, 1,000 at most.
   Result<Heartbeats> heartbeats(std::string_view scope, std::span<const PeerRef> peers,
                                 std::optional<std::uint64_t> since = {});

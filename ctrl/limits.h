@@ -52,6 +52,14 @@ inline constexpr std::size_t kTokens = 4096;
 inline constexpr std::size_t kTokenIdDigits = 16;
 inline constexpr std::size_t kTokenNoteBytes = 256;
 
+// Keys of a scope: the previous, the current and the next one, so that whoever is one change behind or ahead
+// is understood. As long as the digest of their MACs.
+inline constexpr std::size_t kScopeKeys = 3;
+inline constexpr std::size_t kScopeKeyBytes = 32;
+inline constexpr Nanos kKeyRotation = std::chrono::hours(1);
+// In one turn of the clock's thread; the others follow in the next one.
+inline constexpr std::size_t kRotationsPerTick = 16;
+
 // Leases. Three heartbeats fit into one, so that two lost ones do no harm.
 inline constexpr Nanos kTtlDefault = std::chrono::seconds(15);
 inline constexpr Nanos kTtlMin = std::chrono::milliseconds(100);

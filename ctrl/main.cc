@@ -30,6 +30,7 @@ using Json = nlohmann::ordered_json;
 struct Flags {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;
+  double key_rotation_s = std::chrono::duration<double>(limits::kKeyRotation).count();
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   bool insecure = false;
   std::string admin_token_file;
@@ -72,6 +73,7 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   options.insecure = flags.insecure;
   options.registry.ttl = to_nanos(flags.ttl_s);
   options.registry.epoch = wall_clock_epoch();
+  options.api.key_rotation = to_nanos(flags.key_rotation_s);
   Result<std::string> store = store_of(flags);
   if (!store) return store.error();
   options.store = std::move(*store);
@@ -270,6 +272,12 @@ void add_server_flags(CLI::App& command, Flags& flags) {
       "--admin-token-file", flags.admin_token_file,
       "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "
       "one");
+  command
+      .add_option("--key-rotation", flags.key_rotation_s,
+                  "seconds between new keys for agents to authenticate each other with, where tokens are "
+                  "required; not less than the TTL; 0: only when a token is revoked or runs out")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 31536000.0));
   CLI::Option* certificate =
       command.add_option("--tls-cert", flags.tls_certificate,
                          "PEM: the server's certificate and its chain; then it is https://");

@@ -224,12 +224,15 @@ void Registry::run(const PutTokenCommand& command, Outcome& out) {
         Status(Code::kInvalidArgument, "the first token must be of role admin and of all scopes (\"*\")");
     return;
   }
+  if (const auto it = tokens_.find(command.token.id); it != tokens_.end() && it->second != command.token)
+    drop_keys(it->second, out);
   tokens_[command.token.id] = command.token;
   out.touched.push_back({Table::kToken, {}, command.token.id});
 }
 
 void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
-  if (!tokens_.contains(command.id)) {
+  const auto token = tokens_.find(command.id);
+  if (token == tokens_.end()) {
     out.status = Status(Code::kNotFound, str("there is no token '", command.id, "'"));
     return;
   }
@@ -239,7 +242,8 @@ void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
                str("'", command.id, "' is the last token that may make others; create another one first"));
     return;
   }
-  tokens_.erase(command.id);
+  drop_keys(token->second, out);
+  tokens_.erase(token);
   out.touched.push_back({Table::kToken, {}, command.id});
 }
 
@@ -316,6 +320,7 @@ Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
     if (empty == scopes_.end()) return nullptr;
     revision_floor_ = std::max(revision_floor_, empty->second.revision);
     out.touched.push_back({Table::kScope, empty->first, {}});
+    out.touched.push_back({Table::kKeys, empty->first, {}});
     out.touched.push_back({Table::kRegistry, {}, {}});
     scopes_.erase(empty);
   }

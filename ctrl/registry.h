@@ -78,6 +78,16 @@ struct RevokeTokenCommand {
   std::string id;
   bool other_admin = false;
 };
+// Gives the scope one more key, and takes the oldest away where there are too many. It names what it comes
+// after, so of several who do this at once one has an effect: kAborted for the others. Whoever makes the
+// command makes the key, since a registry has no randomness.
+struct RotateKeysCommand {
+  std::string scope;
+  std::uint64_t replaces = 0;  // the id of the newest one; 0: there is none
+  bool alone = false;          // takes all earlier ones away
+  Secret secret;
+  std::uint64_t made_unix_s = 0;
+};
 struct TickCommand {};  // nothing but expiry
 // The server was away and has its state again. Agents could not send heartbeats meanwhile, so every lease
 // starts anew. What it told without keeping it may be lost, so numbers go on from `epoch` where they are
@@ -87,7 +97,7 @@ struct RestartCommand {
 };
 using Command = std::variant<RegisterCommand, HeartbeatCommand, RenewCommand, DeregisterCommand,
                              UpdateRegionsCommand, UpdateServicesCommand, SetLinksCommand, PutTokenCommand,
-                             RevokeTokenCommand, TickCommand, RestartCommand>;
+                             RevokeTokenCommand, RotateKeysCommand, TickCommand, RestartCommand>;
 
 // Who has a name that somebody else wants.
 struct Holder {
@@ -109,6 +119,7 @@ enum class Table : std::uint8_t {
   kPeer,      // of a scope and a name
   kToken,     // the name is its id
   kLinks,     // of a scope and a name: who that peer should be connected to
+  kKeys,      // of a scope: what its members have
 };
 struct RecordKey {
   Table table = Table::kRegistry;
@@ -129,6 +140,7 @@ struct RegistryState {
     std::vector<std::string> targets;
   };
   std::vector<Links> links = {};
+  std::map<std::string, ScopeKeys> keys = {};  // of the scopes
 };
 
 // What a command did. A refused one changed nothing but what time alone changed.
@@ -179,6 +191,9 @@ class Registry {
   using Targets = std::vector<std::string>;
   [[nodiscard]] const Targets* links(std::string_view scope, std::string_view name) const;
   [[nodiscard]] const std::map<std::string, Targets, std::less<>>& links(std::string_view scope) const;
+  // What the members of a scope have. They go when a token that may join it is revoked: the next ones are
+  // made for who stays.
+  [[nodiscard]] const ScopeKeys& keys(std::string_view scope) const;
   // By id.
   [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
 
@@ -210,6 +225,7 @@ class Registry {
     std::deque<Event> log;
     std::map<std::string, Record, std::less<>> peers;
     std::map<std::string, std::vector<std::string>, std::less<>> links;  // wanted ones, by peer
+    ScopeKeys keys;
   };
   // One for each record. Heartbeats leave it alone: when it comes up and the lease was renewed meanwhile, it
   // moves on. Leases that end together expire in the order in which they were granted.
@@ -232,6 +248,7 @@ class Registry {
   void run(const SetLinksCommand& command, Outcome& out);
   void run(const PutTokenCommand& command, Outcome& out);
   void run(const RevokeTokenCommand& command, Outcome& out);
+  void run(const RotateKeysCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
   void run(const RestartCommand& command, Outcome& out);
 
@@ -253,6 +270,8 @@ class Registry {
                     Outcome& out);
   // What wanted links take in memory, about.
   static std::size_t links_size(const Targets& targets);
+  // Those that the token's bearer may have been told.
+  void drop_keys(const TokenRecord& token, Outcome& out);
   // A token of all scopes that may make others, besides the one of that id.
   [[nodiscard]] bool has_admin_besides(std::string_view id) const;
   [[nodiscard]] Nanos ttl_of(const Registration& peer) const {

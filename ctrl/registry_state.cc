@@ -74,7 +74,7 @@ const std::map<std::string, Registry::Targets, std::less<>>& Registry::links(std
 }
 
 RegistryState Registry::counters() const {
-  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}, {}};
+  return {options_.epoch, last_incarnation_, revision_floor_, {}, {}, {}, {}, {}};
 }
 
 RegistryState Registry::state() const {
@@ -83,6 +83,7 @@ RegistryState Registry::state() const {
   out.peers.reserve(peer_count_);
   for (const auto& [name, scope] : scopes_) {
     out.revisions.emplace(name, scope.revision);
+    if (!scope.keys.empty()) out.keys.emplace(name, scope.keys);
     for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
     for (const auto& [peer, record] : scope.peers) {
       out.peers.push_back(record.info);
@@ -109,6 +110,15 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
       return corrupt(str("token '", id, "': ", valid.text()));
   }
   out.tokens_ = std::move(state.tokens);
+  for (auto& [name, keys] : state.keys) {
+    if (Status valid = check_keys(keys); !valid.ok())
+      return corrupt(str("keys of '", name, "': ", valid.text()));
+    const auto scope = out.scopes_.find(name);
+    if (scope == out.scopes_.end()) return corrupt(str("keys of '", name, "' have no scope"));
+    if (newest_id(keys) > state.last_incarnation)
+      return corrupt(str("keys of '", name, "' are of a later time than the counters"));
+    scope->second.keys = std::move(keys);
+  }
   for (RegistryState::Links& links : state.links) {
     if (Status valid = check_links(links.name, links.targets); !valid.ok())
       return corrupt(str("links of '", links.name, "': ", valid.text()));

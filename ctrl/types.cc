@@ -150,6 +150,19 @@ Status check_token(const TokenRecord& token) {
   return {};
 }
 
+Status check_keys(const ScopeKeys& keys) {
+  if (keys.size() > limits::kScopeKeys)
+    return {Code::kInvalidArgument, str(keys.size(), " keys of one scope; at most ", limits::kScopeKeys)};
+  std::uint64_t last = 0;
+  for (const ScopeKey& key : keys) {
+    if (key.secret.size() != limits::kScopeKeyBytes)
+      return {Code::kInvalidArgument, str("a key does not have ", limits::kScopeKeyBytes, " bytes")};
+    if (key.id <= last) return {Code::kInvalidArgument, "the ids of keys do not increase"};
+    last = key.id;
+  }
+  return {};
+}
+
 Status check_report(const Report& report) {
   if (report.links.size() > limits::kReportLinks)
     return invalid(str("a report of ", report.links.size(), " links; at most ", limits::kReportLinks));

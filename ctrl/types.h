@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/secret.h"
 #include "base/status.h"
 
 // The vocabulary of the registry, the same on both sides of HTTP.
@@ -86,6 +87,19 @@ struct Report {
   bool operator==(const Report&) const = default;
 };
 
+// What the members of a scope prove to each other that they are members with.
+struct ScopeKey {
+  std::uint64_t id = 0;  // larger than those of all earlier ones
+  Secret secret;
+  std::uint64_t made_unix_s = 0;
+  bool operator==(const ScopeKey&) const = default;
+};
+// The previous, the current and the next one, or the later ones of these: in the order in which they were
+// made. A new one is next first, so that all have heard of it before somebody uses it.
+using ScopeKeys = std::vector<ScopeKey>;
+// That of the newest one, which names the set; 0: there is none.
+inline std::uint64_t newest_id(const ScopeKeys& keys) { return keys.empty() ? 0 : keys.back().id; }
+
 // What a registration grants.
 struct Lease {
   std::uint64_t incarnation = 0;
@@ -94,6 +108,7 @@ struct Lease {
   Nanos ttl{};
   Nanos heartbeat_interval{};      // how often to renew
   std::vector<std::string> links;  // who the peer should be connected to; events tell when that changes
+  ScopeKeys keys = {};             // none: nanoctrl requires no tokens, so there are no members
 };
 
 enum class EventKind : std::uint8_t {
@@ -142,6 +157,7 @@ struct Changes {
   bool resync = false;         // the log does not reach back that far: list the peers again, then go on
   bool more = false;           // not all fitted: ask again at once
   std::vector<Event> events;   // in order
+  ScopeKeys keys = {};         // of a heartbeat that told which ones it has: others than those; else none
 };
 
 std::string_view rights_name(RegionRights rights);  // "local", "read", "write", "read_write"
@@ -171,6 +187,7 @@ Status check_name(std::string_view what, std::string_view name);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
 Status check_token(const TokenRecord& token);
+Status check_keys(const ScopeKeys& keys);
 Status check_report(const Report& report);
 // The peers that a peer should be connected to.
 Status check_links(std::string_view name, const std::vector<std::string>& targets);

@@ -25,6 +25,7 @@ std::string encode(const HeartbeatRequest& request) {
   Json json = {{"incarnation", request.incarnation}};
   if (request.since) json["since"] = *request.since;
   if (request.report) json["report"] = to_json(*request.report);
+  if (request.keys_have) json["keys_have"] = *request.keys_have;
   return dump(json);
 }
 
@@ -33,6 +34,8 @@ Result<HeartbeatRequest> decode_heartbeat(std::string_view body) {
     HeartbeatRequest out{in.integer("incarnation", true), std::nullopt};
     const std::uint64_t since = in.integer("since", false);
     if (in.has("since")) out.since = since;
+    const std::uint64_t keys_have = in.integer("keys_have", false);
+    if (in.has("keys_have")) out.keys_have = keys_have;
     if (const Json* report = in.object("report")) {
       Fields fields(*report, in.mode(), "report.");
       out.report = read_report(fields);
@@ -67,6 +70,7 @@ std::string encode(const Lease& lease) {
               {"ttl_ms", to_ms(lease.ttl)},
               {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}};
   if (!lease.links.empty()) out["links"] = lease.links;
+  if (!lease.keys.empty()) out["keys"] = to_json(lease.keys);
   return dump(out);
 }
 Result<Lease> decode_lease(std::string_view body) {
@@ -76,7 +80,8 @@ Result<Lease> decode_lease(std::string_view body) {
                  in.integer("revision", true),
                  from_ms(in.integer("ttl_ms", true)),
                  from_ms(in.integer("heartbeat_interval_ms", true)),
-                 in.texts("links")};
+                 in.texts("links"),
+                 read_keys(in)};
   });
 }
 

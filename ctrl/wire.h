@@ -28,6 +28,7 @@ struct HeartbeatRequest {
   std::uint64_t incarnation = 0;
   std::optional<std::uint64_t> since;
   std::optional<Report> report = {};
+  std::optional<std::uint64_t> keys_have = {};  // the newest_id() of its keys; absent: it wants none
 };
 std::string encode(const HeartbeatRequest& request);
 Result<HeartbeatRequest> decode_heartbeat(std::string_view body);
@@ -71,6 +72,10 @@ std::string encode(const RegionEntry& entry);
 std::string encode(const LinkInfo& link);
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
 Result<ServerStatus> decode_status(std::string_view body);
+
+// {"keys": [...]}: what stores keep of a scope's. The same list is in replies to its members.
+std::string encode_keys(const ScopeKeys& keys);
+Result<ScopeKeys> decode_keys(std::string_view record);
 
 // {"targets": [names]}: who a peer should be connected to.
 std::string encode_targets(const std::vector<std::string>& targets);

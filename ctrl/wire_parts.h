@@ -56,6 +56,9 @@ inline Json to_json(const LinkReport& link) {
           {"direct_bytes", link.direct_bytes},
           {"calls", link.calls}};
 }
+inline Json to_json(const ScopeKey& key) {
+  return {{"id", key.id}, {"key", to_hex(key.secret.bytes())}, {"made_unix_s", key.made_unix_s}};
+}
 template <class T>
 Json to_json(const std::vector<T>& list) {
   Json out = Json::array();
@@ -63,11 +66,13 @@ Json to_json(const std::vector<T>& list) {
   return out;
 }
 inline Json to_json(const Changes& changes) {
-  return {{"server_epoch", changes.server_epoch},
-          {"revision", changes.revision},
-          {"resync", changes.resync},
-          {"more", changes.more},
-          {"events", to_json(changes.events)}};
+  Json out = {{"server_epoch", changes.server_epoch},
+              {"revision", changes.revision},
+              {"resync", changes.resync},
+              {"more", changes.more},
+              {"events", to_json(changes.events)}};
+  if (!changes.keys.empty()) out["keys"] = to_json(changes.keys);
+  return out;
 }
 inline Json to_json(const Report& report) {
   return {{"links", to_json(report.links)}, {"counters", report.counters}};
@@ -146,6 +151,8 @@ std::vector<T> read_list(Fields& in, const char* key, bool required, Read read) 
   return out;
 }
 
+ScopeKeys read_keys(Fields& in);  // none where there are none
+
 inline Report read_report(Fields& in) {
   Report out;
   out.links = read_list<LinkReport>(in, "links", false, [](Fields& link) {
@@ -217,7 +224,8 @@ inline Changes read_changes(Fields& in) {
               in.integer("revision", true),
               in.boolean("resync"),
               in.boolean("more"),
-              {}};
+              {},
+              read_keys(in)};
   const Json* events = in.array("events", true);
   if (events == nullptr) return out;
   for (const Json& item : *events) {

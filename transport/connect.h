@@ -10,6 +10,7 @@
 #include "base/function.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/secret.h"
 #include "transport/endpoint.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
@@ -27,6 +28,9 @@ struct HandshakeOptions {
   std::string token;  // shared secret; empty: none. Both sides have the same one, or the handshake ends.
   std::string provider = "tcp";  // where one port is given: its provider
   Nanos timeout = limits::kHandshakeTimeout;
+  // In place of the token, keys that change: asked anew for each handshake, on the loop. The first one is
+  // what this side proves, any of them is taken of who connects; none: as without a token.
+  std::function<std::vector<Secret>()> keys = {};
 };
 
 // One provider that this side knows of: the port to connect over, or why there is none. Borrowed.
@@ -58,6 +62,8 @@ class Acceptor {
   virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
   // May destroy the listener.
   virtual void on_connected(Connected connected) noexcept = 0;
+  // Somebody was refused who does not have our token, or any of our keys: it may have a newer one.
+  virtual void on_unproved() noexcept {}
 
  protected:
   ~Acceptor() = default;
@@ -68,8 +74,8 @@ class Acceptor {
 class Listener {
  public:
   // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
-  // kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a token, or `insecure`:
-  // else kPermissionDenied.
+  // kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a token, a source of
+  // keys, or `insecure`: else kPermissionDenied.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Outlets outlets, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);

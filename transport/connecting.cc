@@ -156,6 +156,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     watched_ = false;
     likely_ = likely_choice(offers_, is_own_machine());
     Handshake::Config config{options_.self, options_.token, offers_, {}, {}};
+    if (options_.keys) config.keys = options_.keys();
     random_bytes(config.nonce);
     io_ = std::make_unique<HandshakeIo>(
         loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_),

@@ -70,6 +70,8 @@ Status Handshake::validate(const Config& config, Bytes parameters) {
   if (config.self.name.size() > kNameBytes)
     return too_long("the peer name", config.self.name.size(), kNameBytes);
   if (config.token.size() > kTokenBytes) return too_long("the token", config.token.size(), kTokenBytes);
+  if (config.keys.size() > kHandshakeKeys)
+    return Status(Code::kInvalidArgument, str(config.keys.size(), " keys, the limit is ", kHandshakeKeys));
   if (config.offers.size() > kOffers)
     return Status(Code::kInvalidArgument,
                   str(config.offers.size(), " providers are offered, the limit is ", kOffers));
@@ -89,6 +91,10 @@ Handshake::Handshake(Role role, Config config)
       config_(std::move(config)),
       awaited_(role == Role::kInitiator ? Awaited::kChallenge : Awaited::kHello) {
   SLIME_CHECK(validate(config_).ok());
+  keys_ = std::move(config_.keys);
+  if (keys_.empty()) keys_.emplace_back(as_bytes(config_.token));
+  config_.token.clear();
+  if (role_ == Role::kInitiator) keys_.resize(1);
 }
 
 Handshake Handshake::initiator(Config config, PeerIdentity expected) {
@@ -188,9 +194,12 @@ void Handshake::on_opening(Bytes body) {
     return;
   }
   const bool token_there = peer_opening_.has_token != 0;
-  if (token_there && config_.token.empty())
-    return fail(Code::kUnauthenticated, "it requires a token, and none is set here");
-  if (!token_there && !config_.token.empty())
+  if (token_there && keys_.front().empty())
+    return fail(
+        Code::kUnauthenticated,
+        "it requires a token, and none is set here: set the same one, or where nanoctrl hands keys to "
+        "the members of a scope register there, with a ctrl_token of role join");
+  if (!token_there && !keys_.front().empty())
     return fail(Code::kUnauthenticated, "a token is set here, and it has none");
   const std::uint64_t unknown = peer_opening_.required_features & ~config_.features.known();
   if (unknown != 0)
@@ -203,13 +212,18 @@ void Handshake::on_opening(Bytes body) {
 
 void Handshake::on_auth(Bytes body) {
   // Nothing of the frame is looked at before its proof is right.
-  const bool token_fits = (peer_opening_.has_token != 0) == !config_.token.empty();
-  if (!token_fits || !proof_fits(body)) {
+  const bool ours = !keys_.front().empty();
+  const bool token_fits = (peer_opening_.has_token != 0) == ours;
+  const auto key =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Secret& one) { return proof_fits(body, one); });
+  if (!token_fits || key == keys_.end()) {
     send_refusal(Status(Code::kUnauthenticated, {}), false);
-    return fail(Code::kUnauthenticated, token_fits              ? "it does not have our token"
-                                        : config_.token.empty() ? "it has a token, and none is set here"
-                                                                : "it has no token, and one is set here");
+    return fail(Code::kUnauthenticated, token_fits ? "it does not have our token"
+                                        : ours     ? "it has no token, and one is set here"
+                                                   : "it has a token, and none is set here");
   }
+  std::swap(keys_.front(), *key);
+  keys_.resize(1);
   authenticated_ = true;
   ByteReader reader(body.first(body.size() - kMacBytes));
   outcome_.peer.instance = reader.read<InstanceId>();
@@ -279,7 +293,8 @@ void Handshake::on_refuse(Bytes body) {
     return fail(code, str("it refused: ", text));
   }
   // Without a proof its words may be anybody's: they are not passed on.
-  fail(Code::kUnauthenticated, "it did not accept our token: both sides need the same one");
+  fail(Code::kUnauthenticated,
+       "it did not accept our token: both sides need the same one, or to be members of the same scope");
 }
 
 Status Handshake::check_expected(const PeerIdentity& expected, const PeerIdentity& real) const {
@@ -350,7 +365,7 @@ void Handshake::send_opening(HandshakeFrame type) {
   opening.required_features = config_.features.required;
   opening.optional_features = config_.features.optional;
   opening.nonce = config_.nonce;
-  opening.has_token = config_.token.empty() ? 0 : 1;
+  opening.has_token = keys_.front().empty() ? 0 : 1;
   send_frame(type, std::as_bytes(std::span(&opening, 1)));
 }
 
@@ -387,7 +402,7 @@ void Handshake::send_proved(HandshakeFrame type, ByteVector body) {
   ByteWriter writer(frame);
   writer.write(header);
   writer.append(body);
-  const HandshakeMac mac = proof(role_, frame);
+  const HandshakeMac mac = proof(keys_.front(), role_, frame);
   ByteWriter(body).append(mac);
   send_frame(type, body);
 }
@@ -410,15 +425,17 @@ void Handshake::send_frame(HandshakeFrame type, Bytes body) {
 }
 
 // Whether the frame that just came ends with the right MAC of the other role.
-bool Handshake::proof_fits(Bytes body) const {
+bool Handshake::proof_fits(Bytes body) const { return proof_fits(body, keys_.front()); }
+
+bool Handshake::proof_fits(Bytes body, const Secret& key) const {
   if (body.size() < kMacBytes) return false;
   const Role sender = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
-  const HandshakeMac right = proof(sender, Bytes(frame_).first(frame_.size() - kMacBytes));
+  const HandshakeMac right = proof(key, sender, Bytes(frame_).first(frame_.size() - kMacBytes));
   return CRYPTO_memcmp(right.data(), body.last(kMacBytes).data(), kMacBytes) == 0;
 }
 
-// HMAC-SHA256(token, label of the sender's role, the frames up to AUTH, this frame without its MAC).
-HandshakeMac Handshake::proof(Role sender, Bytes frame) const {
+// HMAC-SHA256(key, label of the sender's role, the frames up to AUTH, this frame without its MAC).
+HandshakeMac Handshake::proof(const Secret& key, Role sender, Bytes frame) const {
   ByteVector text;
   ByteWriter writer(text);
   writer.append(as_bytes(sender == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel));
@@ -426,10 +443,11 @@ HandshakeMac Handshake::proof(Role sender, Bytes frame) const {
   writer.append(frame);
   HandshakeMac mac{};
   unsigned int size = 0;
-  const unsigned char* done =
-      ::HMAC(::EVP_sha256(), config_.token.data(), static_cast<int>(config_.token.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-             reinterpret_cast<unsigned char*>(mac.data()), &size);
+  // Of an empty key there is no address, which HMAC() would take for the key before.
+  const void* secret = key.empty() ? static_cast<const void*>("") : key.bytes().data();
+  const unsigned char* done = ::HMAC(::EVP_sha256(), secret, static_cast<int>(key.size()),
+                                     reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                     reinterpret_cast<unsigned char*>(mac.data()), &size);
   SLIME_CHECK(done != nullptr && size == mac.size());  // a build of OpenSSL without SHA-256 is none of ours
   return mac;
 }

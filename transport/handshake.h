@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/probe.h"
 #include "base/result.h"
+#include "base/secret.h"
 #include "transport/choice.h"
 #include "transport/connect.h"
 
@@ -37,7 +38,8 @@ namespace slime::transport {
 // The acceptor is what strangers can reach, so it says nothing about itself, and makes nothing, before the
 // MAC of AUTH was right. Each MAC is HMAC-SHA256, keyed with the token, over the sender's role, the frames up
 // to AUTH and the frame itself: a message of another handshake (other nonces), or our own sent back to us
-// (other role), never fits.
+// (other role), never fits. In place of a token there may be several keys, as while one follows another: the
+// initiator proves itself with its first, the acceptor takes any of its own, and the rest is under that one.
 
 inline constexpr std::array<char, 4> kHandshakeMagic = {'S', 'L', 'H', 'S'};
 inline constexpr std::uint8_t kHandshakeVersion = 3;
@@ -98,7 +100,8 @@ class Handshake {
     std::string token;
     std::vector<Offer> offers;  // the initiator's: at least one
     HandshakeFeatures features;
-    HandshakeNonce nonce{};  // random, never used twice
+    HandshakeNonce nonce{};         // random, never used twice
+    std::vector<Secret> keys = {};  // in place of the token
   };
   struct Outcome {
     PeerIdentity peer;
@@ -163,11 +166,13 @@ class Handshake {
   void send_frame(HandshakeFrame type, Bytes body);
   void send_proved(HandshakeFrame type, ByteVector body);
   [[nodiscard]] bool proof_fits(Bytes body) const;
-  [[nodiscard]] HandshakeMac proof(Role sender, Bytes frame) const;
+  [[nodiscard]] bool proof_fits(Bytes body, const Secret& key) const;
+  [[nodiscard]] HandshakeMac proof(const Secret& key, Role sender, Bytes frame) const;
   void fail(Code code, std::string text);
 
   Role role_;
-  Config config_;
+  Config config_;             // without what is secret
+  std::vector<Secret> keys_;  // one at least; an empty one: there is no token
   PeerIdentity expected_;
   State state_ = State::kReading;
   Awaited awaited_;

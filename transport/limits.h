@@ -150,6 +150,9 @@ inline constexpr std::size_t kProviderNameBytes = 32;
 inline constexpr std::size_t kProviderParameterBytes = 1024;
 // Providers that an initiator offers, and what it tells of each so that the acceptor can choose.
 inline constexpr std::size_t kOffers = 8;
+// Keys that an acceptor takes at a time: the previous, the current and the next one. Each costs a MAC for
+// whoever connects.
+inline constexpr std::size_t kHandshakeKeys = 3;
 inline constexpr std::size_t kHintBytes = 64;
 // Why a provider was chosen; and how much of why one is not there, which may be a long text with advice.
 inline constexpr std::size_t kChoiceReasonBytes = 512;

@@ -75,6 +75,7 @@ class TcpListener final : public Listener, private FdHandler {
     auto peer = SocketAddress::of_peer(fd.get());
     if (!peer || !set_no_delay(fd.get()).ok()) return;  // it is gone already
     Handshake::Config config{options_.self, options_.token, {}, {}, {}};
+    if (options_.keys) config.keys = options_.keys();
     random_bytes(config.nonce);
     auto entry = std::make_unique<Inbound>();
     Inbound* const in = entry.get();
@@ -122,6 +123,7 @@ class TcpListener final : public Listener, private FdHandler {
     *at = std::move(inbound_.back());
     inbound_.pop_back();
     if (!backoff_) resume();
+    if (status.code() == Code::kUnauthenticated) return acceptor_.on_unproved();
     if (!status.ok() || entry->pending == nullptr) return;  // refused, broken off, or a probe
     const Handshake::Outcome& outcome = entry->io->handshake().outcome();
     auto endpoint = entry->pending->finish(outcome.parameters, entry->io->take_socket(),
@@ -185,7 +187,7 @@ Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, Outlets outlets, 
   if (!parsed) return std::move(parsed).error();
   auto wanted = SocketAddress::numeric(*parsed);
   if (!wanted) return std::move(wanted).error().with_context("listen needs an address of this machine");
-  if (!wanted->is_loopback() && options.token.empty() && !insecure)
+  if (!wanted->is_loopback() && options.token.empty() && !options.keys && !insecure)
     return Status(Code::kPermissionDenied,
                   str(address,
                       " can be reached from other machines: set a token, which both sides need, or "

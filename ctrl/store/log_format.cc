@@ -71,6 +71,14 @@ struct Writer {
     head["other_admin"] = c.other_admin;
     head["id"] = c.id;
   }
+  void operator()(const RotateKeysCommand& c) {
+    head["kind"] = "rotate_keys";
+    head["scope"] = c.scope;
+    head["replaces"] = c.replaces;
+    head["alone"] = c.alone;
+    head["made_unix_s"] = c.made_unix_s;
+    body = dump({{"key", to_hex(c.secret.bytes())}});
+  }
   void operator()(const TickCommand&) { head["kind"] = "tick"; }
   void operator()(const RestartCommand& c) {
     head["kind"] = "restart";
@@ -126,6 +134,22 @@ Result<Command> read_token(Fields& head, std::string_view body) {
   return Command(PutTokenCommand{std::move(*token), head.boolean("other_admin")});
 }
 
+Result<Command> read_rotation(Fields& head, std::string_view body) {
+  RotateKeysCommand out;
+  out.scope = head.text("scope", true);
+  out.replaces = head.integer("replaces", true);
+  out.alone = head.boolean("alone");
+  out.made_unix_s = head.integer("made_unix_s", true);
+  const Result<Json> json = parse_json(body, Code::kCorrupt, "the body");
+  if (!json) return json.error();
+  Fields fields(*json, Fields::Mode::kStrict);
+  std::optional<Secret> key = Secret::from_hex(fields.text("key", true), limits::kScopeKeyBytes);
+  SLIME_TRY(fields.finish());
+  if (!key) return Status(Code::kCorrupt, "\"key\" is not one");
+  out.secret = std::move(*key);
+  return Command(std::move(out));
+}
+
 Result<Command> read_renew(std::string_view body) {
   const auto corrupt = [] {
     return Status(Code::kCorrupt, "\"peers\" is not a list of [scope, name, number]");
@@ -156,6 +180,7 @@ Result<Command> read_command(const std::string& kind, Fields& head, std::string_
   if (kind == "services") return read_update<UpdateServicesCommand>(head, wire::decode_services(body, false));
   if (kind == "links") return read_links(head, body);
   if (kind == "put_token") return read_token(head, body);
+  if (kind == "rotate_keys") return read_rotation(head, body);
   if (!body.empty()) return Status(Code::kCorrupt, "it has a body");
   if (kind == "heartbeat") return read_peer<HeartbeatCommand>(head);
   if (kind == "deregister") return read_peer<DeregisterCommand>(head);
@@ -166,9 +191,9 @@ Result<Command> read_command(const std::string& kind, Fields& head, std::string_
 }
 
 bool known(const std::string& kind) {
-  constexpr std::string_view kKinds[] = {"register",     "heartbeat", "renew",  "deregister",
-                                         "regions",      "services",  "links",  "put_token",
-                                         "revoke_token", "tick",      "restart"};
+  constexpr std::string_view kKinds[] = {"register",     "heartbeat", "renew",   "deregister",
+                                         "regions",      "services",  "links",   "put_token",
+                                         "revoke_token", "tick",      "restart", "rotate_keys"};
   return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
@@ -257,8 +282,8 @@ Status decode_chunk(std::string_view chunk, std::vector<Record>& out) {
   return {};
 }
 
-std::string describe_rules(const RegistryOptions& options) {
-  return str("format ", kLogFormat, ", ttl ",
+std::string describe_rules(const RegistryOptions& options, std::uint64_t format) {
+  return str("format ", format, ", ttl ",
              std::chrono::duration_cast<std::chrono::milliseconds>(options.ttl).count(), " ms, ",
              options.scopes_max, " scopes, ", options.peers_per_scope_max, " peers and ",
              options.events_per_scope_max, " events of each, ", options.record_bytes_max, " bytes");

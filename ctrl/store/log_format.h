@@ -18,7 +18,11 @@ namespace slime::ctrl {
 
 // Which rules the commands follow: nanoctrls of different numbers share no log. Raised with every change of
 // what a command does to a registry, of a limit that it is checked against, or of these encodings.
-inline constexpr std::uint64_t kLogFormat = 1;
+// 2: scopes have keys.
+inline constexpr std::uint64_t kLogFormat = 2;
+// The oldest that is read, too: what a log of it has means the same now, and it has nothing of what is new.
+// It is one of ours with its next snapshot.
+inline constexpr std::uint64_t kLogFormatRead = 1;
 // One entry. A request's body of the largest size fits, with the defaults of its fields written out.
 inline constexpr std::size_t kEntryBytes = std::size_t{8} << 20;
 // Leases in one RenewCommand of the log.
@@ -55,6 +59,6 @@ std::vector<std::string> encode_chunks(const std::vector<Record>& records);
 Status decode_chunk(std::string_view chunk, std::vector<Record>& out);
 
 // The options that decide what commands do, for people and for comparing.
-std::string describe_rules(const RegistryOptions& options);
+std::string describe_rules(const RegistryOptions& options, std::uint64_t format = kLogFormat);
 
 }  // namespace slime::ctrl

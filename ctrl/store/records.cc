@@ -10,7 +10,8 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::array<std::string_view, 5> kTableNames = {"registry", "scope", "peer", "token", "links"};
+constexpr std::array<std::string_view, 6> kTableNames = {"registry", "scope", "peer",
+                                                         "token",    "links", "keys"};
 
 std::string encode_counters(const RegistryState& state) {
   return dump({{"epoch", state.epoch},
@@ -45,6 +46,12 @@ Status decode_record(const Record& record, RegistryState& state) {
     if (!token) return token.error();
     if (token->id != record.key.name) return {Code::kCorrupt, "the key is another token's"};
     state.tokens[token->id] = std::move(*token);
+    return {};
+  }
+  if (record.key.table == Table::kKeys) {
+    Result<ScopeKeys> keys = wire::decode_keys(record.value);
+    if (!keys) return keys.error();
+    state.keys[record.key.scope] = std::move(*keys);
     return {};
   }
   const Result<Json> json = parse_json(record.value, Code::kCorrupt, "the record");
@@ -88,6 +95,9 @@ std::optional<std::string> encode_record(const Registry& registry, const RecordK
     case Table::kLinks:
       if (const auto* targets = registry.links(key.scope, key.name)) return wire::encode_targets(*targets);
       return std::nullopt;
+    case Table::kKeys:
+      if (const ScopeKeys& keys = registry.keys(key.scope); !keys.empty()) return wire::encode_keys(keys);
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -96,7 +106,8 @@ std::vector<Record> encode_records(const Registry& registry) { return encode_rec
 
 std::vector<Record> encode_records(const RegistryState& state) {
   std::vector<Record> out;
-  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size());
+  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size() +
+              state.keys.size());
   out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});
   for (const auto& [scope, revision] : state.revisions)
     out.push_back({{Table::kScope, scope, {}}, encode_scope(revision)});
@@ -106,6 +117,8 @@ std::vector<Record> encode_records(const RegistryState& state) {
     out.push_back({{Table::kToken, {}, id}, wire::encode_record(token)});
   for (const RegistryState::Links& links : state.links)
     out.push_back({{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)});
+  for (const auto& [scope, keys] : state.keys)
+    out.push_back({{Table::kKeys, scope, {}}, wire::encode_keys(keys)});
   return out;
 }
 

@@ -24,7 +24,7 @@ std::vector<Record> encode_records(const RegistryState& state);
 // kCorrupt with the record at fault.
 Result<RegistryState> decode_records(const std::vector<Record>& records);
 
-std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links"
+std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links", "keys"
 std::optional<Table> parse_table(std::string_view name);
 
 }  // namespace slime::ctrl

@@ -52,7 +52,10 @@ Result<Snapshot> find_snapshot(RedisLog& log, const std::string& name, const Reg
 }
 
 Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& options) {
-  if (snapshot.rules != describe_rules(options))
+  bool readable = false;
+  for (std::uint64_t format = kLogFormatRead; format <= kLogFormat; ++format)
+    readable = readable || snapshot.rules == describe_rules(options, format);
+  if (!readable)
     return Status(Code::kInvalidArgument,
                   str("its registry has ", snapshot.rules, "; this nanoctrl has ", describe_rules(options)));
   std::vector<Record> records;

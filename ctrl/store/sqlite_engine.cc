@@ -10,7 +10,10 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
-constexpr std::int64_t kSchemaVersion = 1;
+// 2: records of scopes' keys. A file of 1 has none, and is one of 2 as soon as it is opened, so that a
+// nanoctrl that does not know them says so, instead of what it would make of them.
+constexpr std::int64_t kSchemaVersion = 2;
+constexpr std::int64_t kSchemaVersionRead = 1;
 // Peers in one transaction: their records are made under the lock, which heartbeats want.
 constexpr std::size_t kPeersPerTransaction = 256;
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
@@ -44,13 +47,14 @@ Status check_schema(sqlite::Connection& connection) {
   if (!version) return version.error();
   if (*tables == 0 && *application == 0 && *version == 0) return make_schema(connection);
   if (*application != kApplicationId) return {Code::kCorrupt, "it is another program's database"};
-  if (*version != kSchemaVersion)
+  if (*version < kSchemaVersionRead || *version > kSchemaVersion)
     return {Code::kCorrupt,
             str("it has schema version ", *version, "; this nanoctrl knows ", kSchemaVersion)};
   const Result<std::string> check = connection.text("PRAGMA integrity_check(1)");
   if (!check) return check.error();
   if (*check != "ok") return {Code::kCorrupt, *check};
-  return {};
+  if (*version == kSchemaVersion) return {};
+  return connection.run(str("PRAGMA user_version=", kSchemaVersion).c_str());
 }
 
 Status prepare(sqlite::Connection& connection) {

@@ -37,7 +37,8 @@ class PeerAgent(_slime.PeerAgent):
     listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
     provider: "auto": for each peer shared memory on one host, else RDMA where both have an active port, else tcp;
         peer.info() says which and why. Or one by its name ("tcp", "shm", "verbs"): that one, or an error that says why.
-    token, insecure: a secret shared by all agents; required off loopback, unless insecure.
+    token, insecure: a secret shared by all agents, in place of the keys that nanoctrl hands to who has a ctrl_token;
+        one of these is required off loopback, unless insecure.
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
     deadline: seconds, for operations that name none.
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.

@@ -13,12 +13,15 @@ namespace slime::test {
 // nanoctrl in this process; restart() gives an empty one at the same URL.
 class Registry {
  public:
-  explicit Registry(Nanos ttl = seconds(15)) : ttl_(ttl) { start(); }
+  explicit Registry(Nanos ttl = seconds(15), ctrl::ApiOptions api = {}) : ttl_(ttl), api_(std::move(api)) {
+    start();
+  }
   void start() {
     ctrl::ServerOptions options;
     options.port = port_;
     options.threads = 8;
     options.registry.ttl = ttl_;
+    options.api = api_;
     options.registry.epoch = ctrl::wall_clock_epoch();
     REQUIRE(eventually([&] {
       auto bound = ctrl::Server::bind(options);
@@ -32,14 +35,16 @@ class Registry {
   void stop() { server_.reset(); }
   const std::string& url() const { return url_; }
   ctrl::Api& api() { return server_->api(); }
-  std::unique_ptr<ctrl::Client> client() const {
+  std::unique_ptr<ctrl::Client> client(std::string token = {}) const {
     ctrl::ClientOptions options;
     options.url = url_;
+    options.token = std::move(token);
     return take(ctrl::Client::create(options));
   }
 
  private:
   const Nanos ttl_;
+  const ctrl::ApiOptions api_;
   std::uint16_t port_ = 0;
   std::string url_;
   std::unique_ptr<ctrl::Server> server_;

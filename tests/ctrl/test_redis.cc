@@ -138,6 +138,65 @@ TEST_CASE("of two that want one name through two engines at once, one gets it") 
   check_same(*engines[0], *engines[1]);
 }
 
+ScopeKeys keys_of(Engine& engine) {
+  return engine.look([](const Registry& registry) { return registry.keys("default"); });
+}
+
+TEST_CASE("of two that rotate the keys of a scope through two engines at once, one has done it") {
+  const RedisServer server;
+  const std::unique_ptr<RedisEngine> engines[] = {join(server), join(server)};
+  enroll(*engines[0], "a");
+  meet(*engines[0], *engines[1]);
+  const int rounds = scaled(50);
+  for (int i = 0; i < rounds; ++i) {
+    const std::uint64_t newest = newest_id(keys_of(*engines[0]));
+    Status said[2];
+    std::vector<std::thread> threads;
+    for (std::size_t who = 0; who < 2; ++who) {
+      threads.emplace_back([&, who] {
+        said[who] = engines[who]
+                        ->submit(RotateKeysCommand{"default", newest, false,
+                                                   Secret::random(limits::kScopeKeyBytes), 1})
+                        .status;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE(said[0].ok() != said[1].ok());
+    CHECK(said[said[0].ok() ? 1 : 0].code() == Code::kAborted);
+    meet(*engines[0], *engines[1]);
+    REQUIRE(keys_of(*engines[0]) == keys_of(*engines[1]));
+  }
+  CHECK(keys_of(*engines[0]).size() == limits::kScopeKeys);
+  check_same(*engines[0], *engines[1]);
+}
+
+TEST_CASE(
+    "a log that was written before scopes had keys goes on, and is of this format with the next snapshot") {
+  RedisServer server;
+  const auto rules = [&] { return server.command({"HGET", "{slime}:snapshot", "rules"}).text; };
+  {
+    const auto before = join(server);
+    enroll(*before, "a");
+  }
+  const std::string now = rules();
+  REQUIRE(now.find("format 2,") == 0);
+  std::string old = now;
+  old.replace(0, 9, "format 1,");
+  server.command({"HSET", "{slime}:snapshot", "rules", old});
+  const auto engine = join(server, kTtl, {.entries = 2, .interval = 1h});
+  CHECK(find(*engine, "a"));
+  REQUIRE(engine->submit(RotateKeysCommand{"default", 0, false, Secret::random(limits::kScopeKeyBytes), 1})
+              .status.ok());
+  REQUIRE(eventually([&] {
+    enroll(*engine, "b");
+    return rules() == now;
+  }));
+  const auto late = join(server);
+  meet(*engine, *late);
+  CHECK(keys_of(*late) == keys_of(*engine));
+  CHECK(keys_of(*late).size() == 1);
+}
+
 Command random_command(Rng& rng, std::uint64_t granted) {
   Registration peer = registration(str("peer-", rng.below(20)), static_cast<std::uint8_t>(1 + rng.below(3)));
   peer.scope = str("scope-", rng.below(3));

@@ -77,18 +77,25 @@ TEST_CASE("a peer is there again after a restart, with its incarnation and a who
   CHECK(kept.engine->submit(HeartbeatCommand{"default", "a", registered.lease.incarnation}).status.ok());
 }
 
-TEST_CASE("tokens and wanted links are there again after a restart") {
+TEST_CASE("tokens, wanted links and keys are there again after a restart, and dropped keys are not") {
   Kept kept;
   TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
   REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
   REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b", "c"}}).status.ok());
+  const Secret secret = Secret::random(limits::kScopeKeyBytes);
+  REQUIRE(kept.engine->submit(RotateKeysCommand{"default", 0, false, secret, 7}).status.ok());
   kept.open(2000);
   kept.engine->look([&](const Registry& registry) {
     REQUIRE(registry.tokens().size() == 1);
     CHECK(registry.tokens().begin()->second == token);
     REQUIRE(registry.links("default", "a") != nullptr);
     CHECK(*registry.links("default", "a") == std::vector<std::string>{"b", "c"});
+    REQUIRE(registry.keys("default").size() == 1);
+    CHECK(registry.keys("default")[0].secret == secret);
   });
+  REQUIRE(kept.engine->submit(RevokeTokenCommand{token.id, true}).status.ok());
+  kept.open(3000);
+  kept.engine->look([&](const Registry& registry) { CHECK(registry.keys("default").empty()); });
 }
 
 TEST_CASE("what was removed or has expired stays away after a restart") {
@@ -142,9 +149,9 @@ TEST_CASE("a file that is no registry of this version is refused and left as it 
     REQUIRE(connection);
     REQUIRE(connection->run(sql).ok());
   };
-  change("PRAGMA user_version=2");
-  CHECK(refusal(kept).find("schema version 2") != std::string::npos);
-  change("PRAGMA user_version=1; PRAGMA application_id=7");
+  change("PRAGMA user_version=3");
+  CHECK(refusal(kept).find("schema version 3") != std::string::npos);
+  change("PRAGMA user_version=2; PRAGMA application_id=7");
   CHECK(refusal(kept).find("another program's") != std::string::npos);
   const std::string text =
       "this is somebody's diary, and longer than a header of SQLite would be, by far ...";
@@ -152,6 +159,55 @@ TEST_CASE("a file that is no registry of this version is refused and left as it 
   CHECK(refusal(kept).find("corrupt") == 0);
   std::ifstream file(kept.path);
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
+}
+
+// What nanoctrl wrote before scopes had keys, as `.dump` shows it.
+constexpr const char* kVersionOne =
+    "BEGIN;"
+    "CREATE TABLE records (kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
+    " PRIMARY KEY (kind, scope, name)) WITHOUT ROWID;"
+    "INSERT INTO records VALUES('links','default','worker:0','{\"targets\":[\"worker:1\"]}');"
+    "INSERT INTO records "
+    "VALUES('peer','default','worker:0','{\"address\":\"127.0.0.1:7001\",\"expires_in_ms\":"
+    "15000,\"incarnation\":1795458065528035,\"instance\":\"00000000000000000000000000000001\",\"kind\":"
+    "\"worker\",\"metadata\":{},\"name\":\"worker:0\",\"providers\":[],\"regions\":[],\"revision\":"
+    "1795458065528035,\"scope\":\"default\",\"services\":[{\"health\":\"serving\",\"kind\":\"math\","
+    "\"methods\":[\"add\"],\"name\":\"calc\"}]}');"
+    "INSERT INTO records VALUES('registry','','','{\"epoch\":1795458065484930,\"last_incarnation\":"
+    "1795458065528035,\"revision_floor\":1795458065528034}');"
+    "INSERT INTO records VALUES('scope','default','','{\"revision\":1795458065528036}');"
+    "INSERT INTO records VALUES('token','','cf94135d68d8047f','{\"created_unix_s\":1795458065,"
+    "\"expires_unix_s\":0,\"id\":\"cf94135d68d8047f\",\"note\":\"boss\",\"role\":\"admin\",\"scope\":\"*\","
+    "\"secret_sha256\":\"a5997fb2daf01eb657d30818077cad62c3af2efd2c691f42b2c00ac592362db3\"}');"
+    "PRAGMA application_id=1399606851; PRAGMA user_version=1; COMMIT";
+
+TEST_CASE("a file of schema version 1 is taken over, has keys from then on, and is one of version 2") {
+  Kept kept;
+  kept.engine.reset();
+  std::filesystem::remove(kept.path);
+  {
+    Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+    REQUIRE(connection);
+    REQUIRE(connection->run(kVersionOne).ok());
+  }
+  kept.open(1);
+  const std::optional<PeerInfo> peer = kept.find("worker:0");
+  REQUIRE(peer);
+  CHECK(peer->incarnation == 1795458065528035);
+  const Secret secret = Secret::random(limits::kScopeKeyBytes);
+  REQUIRE(kept.engine->submit(RotateKeysCommand{"default", 0, false, secret, 7}).status.ok());
+  kept.open(1);
+  kept.engine->look([&](const Registry& registry) {
+    CHECK(registry.tokens().contains("cf94135d68d8047f"));
+    CHECK(*registry.links("default", "worker:0") == std::vector<std::string>{"worker:1"});
+    REQUIRE(registry.keys("default").size() == 1);
+    CHECK(registry.keys("default")[0].secret == secret);
+    CHECK(registry.keys("default")[0].made_unix_s == 7);
+  });
+  kept.engine.reset();
+  Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+  REQUIRE(connection);
+  CHECK(*connection->integer("PRAGMA user_version") == 2);
 }
 
 TEST_CASE("a damaged file is refused with what to do") {
@@ -194,6 +250,8 @@ TEST_CASE("a backup brings everything back into an empty store, and numbers go o
   TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
   REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
   REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b"}}).status.ok());
+  const Secret secret = Secret::random(limits::kScopeKeyBytes);
+  REQUIRE(kept.engine->submit(RotateKeysCommand{"default", 0, false, secret, 7}).status.ok());
   const std::string backup =
       kept.engine->read([](const Registry& registry) { return encode_backup(registry); });
   kept.clock.advance(9s);
@@ -218,6 +276,8 @@ TEST_CASE("a backup brings everything back into an empty store, and numbers go o
   other.engine->look([&](const Registry& registry) {
     CHECK(registry.tokens().at(token.id) == token);
     CHECK(*registry.links("default", "a") == std::vector<std::string>{"b"});
+    REQUIRE(registry.keys("default").size() == 1);
+    CHECK(registry.keys("default")[0].secret == secret);
   });
 }
 

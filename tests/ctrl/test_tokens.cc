@@ -3,61 +3,12 @@
 #include "base/str.h"
 #include "ctrl/api.h"
 #include "ctrl/wire.h"
-#include "tests/ctrl/samples.h"
+#include "tests/ctrl/tokens.h"
 
 namespace slime::ctrl {
 namespace {
 
-using test::registration;
-
-constexpr const char* kJson = "application/json";
-
-class Fixture {
- public:
-  explicit Fixture(ApiOptions options = {})
-      : api(with_time(std::move(options)), std::make_unique<MemoryEngine>(RegistryOptions{}, clock), clock,
-            [](const std::string&, const InstanceId&) { return ProbeResult::kSilent; }) {}
-
-  ApiReply send(std::string_view method, std::string_view target, std::string_view body,
-                std::string_view token) {
-    const std::string header = token.empty() ? "" : str("Bearer ", token);
-    return api.handle({.method = method,
-                       .target = target,
-                       .content_type = body.empty() ? "" : kJson,
-                       .body = body,
-                       .authorization = header});
-  }
-  // The new token as its maker gets it.
-  TokenInfo make(Role role, const std::string& scope, std::string_view by, std::uint64_t expires_in_s = 0) {
-    const ApiReply reply =
-        send("POST", "/v1/tokens", wire::encode(TokenRequest{role, scope, "a note", expires_in_s}), by);
-    REQUIRE_MESSAGE(reply.status == 200, reply.body);
-    return *wire::decode_token_info(reply.body);
-  }
-  ApiReply enroll(const std::string& name, const std::string& scope, std::string_view token) {
-    Registration peer = registration(name, 1);
-    peer.scope = scope;
-    return send("POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), token);
-  }
-
-  ManualClock clock;
-  std::uint64_t now_s = 1'000'000;
-  Api api;
-
- private:
-  ApiOptions with_time(ApiOptions options) {
-    options.unix_time_s = [this] { return now_s; };
-    return options;
-  }
-};
-
-// With a token of each role for scope "a", and one of all scopes.
-struct Roles : Fixture {
-  const std::string admin = make(Role::kAdmin, "*", "").token;
-  const std::string reader = make(Role::kRead, "a", admin).token;
-  const std::string member = make(Role::kJoin, "a", admin).token;
-  const std::string owner = make(Role::kAdmin, "a", admin).token;
-};
+using namespace test;
 
 TEST_CASE("without tokens everybody may do everything; with the first one nobody may without") {
   Fixture f;

@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)wire::decode_error(body);
   (void)wire::decode_lease(body);
   (void)wire::decode_changes(body);
+  (void)wire::decode_keys(body);
   (void)wire::decode_peer(body);
   (void)wire::decode_status(body);
   std::vector<PeerInfo> peers;

@@ -2,46 +2,65 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <string_view>
 
+#include "base/str.h"
 #include "ctrl/api.h"
+#include "ctrl/auth.h"
 #include "ctrl/wire.h"
 #include "ctrl/wire_compat.h"
 
 // Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET\nBODY", several of them
-// separated by a zero byte, all to one server, so that later ones meet what earlier ones left.
+// separated by a zero byte, all to one server, so that later ones meet what earlier ones left. Once to a
+// server that lets everybody in, and once to one whose members have tokens, and keys with them.
 namespace {
 
 using namespace slime;
 
-void send(ctrl::Api& api, std::string_view request) {
+constexpr std::string_view kToken =
+    "slime-0123456789abcdef-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+void send(ctrl::Api& api, std::string_view request, std::string_view authorization) {
   const std::size_t line_end = request.find('\n');
   const std::string_view line = request.substr(0, line_end);
   const std::string_view body = line_end == std::string_view::npos ? "" : request.substr(line_end + 1);
   const std::size_t space = line.find(' ');
   const std::string_view method = line.substr(0, space);
   const std::string_view target = space == std::string_view::npos ? "" : line.substr(space + 1);
-  const ctrl::ApiReply reply = api.handle({method, target, "application/json", body});
+  const ctrl::ApiReply reply = api.handle({.method = method,
+                                           .target = target,
+                                           .content_type = "application/json",
+                                           .body = body,
+                                           .authorization = authorization});
   // Whatever came in, what goes out is a success or an error of one of our shapes, and never a bug of ours.
   if (reply.status == 500) std::abort();
   if (reply.status != 200 && !ctrl::wire::decode_error(reply.body) && !ctrl::compat::decode_error(reply.body))
     std::abort();
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+void send_all(std::string_view rest, bool members) {
   static const ManualClock kClock;
   ctrl::ApiOptions options;
   options.watch_wait_max = Nanos::zero();
+  if (members) options.admin_token = *ctrl::record_of(kToken, ctrl::Role::kAdmin, "*");
+  const std::string authorization = members ? str("Bearer ", kToken) : std::string();
   ctrl::Api api(options, std::make_unique<ctrl::MemoryEngine>(ctrl::RegistryOptions{}, kClock), kClock,
                 [](const std::string&, const InstanceId&) { return ctrl::ProbeResult::kSilent; });
-  std::string_view rest(reinterpret_cast<const char*>(data), size);
   while (true) {
     const std::size_t end = rest.find('\0');
-    send(api, rest.substr(0, end));
+    send(api, rest.substr(0, end), authorization);
+    api.tick();
     if (end == std::string_view::npos) break;
     rest.remove_prefix(end + 1);
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  send_all(input, false);
+  send_all(input, true);
   return 0;
 }

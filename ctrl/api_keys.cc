@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "ctrl/api_query.h"
+
+// The keys that members of a scope prove themselves to each other with. A member is who has a token that may
+// join it; where nobody needs a token there are no members, and no keys.
+namespace slime::ctrl {
+namespace {
+
+// When the last token of each scope ("*": of all) that may join it ran out.
+std::map<std::string, std::uint64_t> ends_of_tokens(const Registry& registry, std::uint64_t now) {
+  std::map<std::string, std::uint64_t> out;
+  for (const auto& [id, token] : registry.tokens()) {
+    if (token.role < Role::kJoin || token.expires_unix_s == 0 || token.expires_unix_s > now) continue;
+    std::uint64_t& end = out[token.scope];
+    end = std::max(end, token.expires_unix_s);
+  }
+  return out;
+}
+
+}  // namespace
+
+// Those of the scope, for who has others; the caller may join it. Without any yet it gets the first one.
+Result<ScopeKeys> Api::keys_for(const Principal& who, const std::string& scope, std::uint64_t have) {
+  if (who.token_id.empty()) return ScopeKeys();
+  bool none = false;
+  // What is made after the token was revoked is not for its bearer, whose request may be under way.
+  const auto look = [&] {
+    return engine_->look([&](const Registry& registry) -> Result<ScopeKeys> {
+      if (!admin_.contains(who.token_id) && !registry.tokens().contains(who.token_id))
+        return Status(Code::kUnauthenticated, "the token was revoked");
+      const ScopeKeys& keys = registry.keys(scope);
+      none = keys.empty();
+      return newest_id(keys) == have ? ScopeKeys() : keys;
+    });
+  };
+  Result<ScopeKeys> keys = look();
+  if (!keys || !none) return keys;
+  const Status made = engine_->submit(new_key(scope, 0, false)).status;
+  if (!made.ok() && made.code() != Code::kAborted) return made;  // aborted: somebody else was faster
+  return look();
+}
+
+RotateKeysCommand Api::new_key(std::string scope, std::uint64_t replaces, bool alone) const {
+  return {std::move(scope), replaces, alone, Secret::random(limits::kScopeKeyBytes), options_.unix_time_s()};
+}
+
+std::vector<RotateKeysCommand> Api::due_rotations(const Registry& registry, std::uint64_t now) const {
+  const Nanos wanted = std::max(options_.key_rotation, registry.options().ttl);
+  const auto period = static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::seconds>(wanted).count());
+  const std::map<std::string, std::uint64_t> ends = ends_of_tokens(registry, now);
+  const auto end_of = [&](const std::string& scope) {
+    const auto it = ends.find(scope);
+    return it == ends.end() ? 0 : it->second;
+  };
+  const std::uint64_t end_of_any = end_of("*");
+  std::vector<RotateKeysCommand> out;
+  for (const auto& [scope, revision] : registry.revisions()) {
+    const ScopeKeys& keys = registry.keys(scope);
+    if (keys.empty()) continue;  // whoever needs the first one makes it
+    // Who had the token knows what was made until then.
+    const std::uint64_t end = std::max(end_of(scope), end_of_any);
+    const bool known =
+        std::any_of(keys.begin(), keys.end(), [&](const ScopeKey& key) { return key.made_unix_s < end; });
+    const bool old = options_.key_rotation > Nanos::zero() && registry.peer_count(scope) > 0 &&
+                     now >= keys.back().made_unix_s + period;
+    if (known || old) out.push_back(new_key(scope, newest_id(keys), known));
+    if (out.size() == limits::kRotationsPerTick) break;
+  }
+  return out;
+}
+
+// Of several nanoctrl each tries, and the first one has done it.
+void Api::rotate_keys() {
+  const std::uint64_t now = options_.unix_time_s();
+  if (now == rotated_at_s_.exchange(now)) return;
+  const auto due = engine_->look([&](const Registry& registry) { return due_rotations(registry, now); });
+  for (const RotateKeysCommand& command : due) {
+    const Status status = engine_->submit(command).status;
+    if (status.ok()) {
+      SLIME_LOG(LogLevel::kInfo, "audit", "scope ", command.scope, " has a new key",
+                command.alone ? ", and no earlier one: a token that could join it ran out" : "");
+    } else if (status.code() != Code::kAborted) {
+      SLIME_LOG(LogLevel::kWarning, "nanoctrl", "scope ", command.scope,
+                " gets no new key: ", status.to_string());
+      return;
+    }
+  }
+}
+
+}  // namespace slime::ctrl
