@@ -166,4 +166,30 @@ class Api::Query {
   Status status_;
 };
 
+// A request that found its route.
+struct Api::Call {
+  const ApiRequest& request;
+  const std::vector<std::string>& path;  // its parts, decoded
+  Query& query;
+};
+
+struct Api::Route {
+  enum Traits : unsigned { kNone = 0, kOpen = 1, kCompat = 2, kRest = 4 };
+
+  std::string_view method;
+  std::string_view path;  // as in RouteName
+  // kOpen: without a token. kCompat: errors look like NanoCtrl's. kRest: the last part of the path may have
+  // slashes.
+  unsigned traits = kNone;
+  ApiReply (*handle)(Api& api, const Call& call) = nullptr;
+};
+
+struct Api::Match {
+  const Route* route = nullptr;     // none has this method, or this path
+  std::string_view path = "other";  // of few: what metrics have
+  bool open = false;
+  bool compat = false;
+  std::string allowed;  // the methods of the path; empty: there is no such path
+};
+
 }  // namespace slime::ctrl

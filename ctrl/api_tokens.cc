@@ -19,16 +19,6 @@ std::uint64_t unix_time_s() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
-ApiReply Api::route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
-  const std::string_view method = request.method;
-  if (path.size() == 2) {
-    if (method == "POST") return create_token(query, request.body);
-    return method == "GET" || method == "HEAD" ? list_tokens(query) : wrong_method(method, "GET, POST");
-  }
-  if (path.size() != 3) return no_route();
-  return method == "DELETE" ? revoke_token(query, path[2]) : wrong_method(method, "DELETE");
-}
-
 ApiReply Api::create_token(Query& query, std::string_view body) {
   Result<TokenRequest> request = wire::decode_token_request(body);
   if (!request) return reply_error(request.error());
