@@ -64,7 +64,7 @@ ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& tar
   if (request.target.size() > limits::kTargetBytes)
     return error(414, Code::kInvalidArgument, str("the URL has more than ", limits::kTargetBytes, " bytes"),
                  "");
-  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
+  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape, or is not UTF-8", "");
   ApiReply reply = respond(request, *target, match);
   if (reply.status != 200 && match.compat) compat::translate_error(reply);
   return reply;

@@ -290,6 +290,9 @@ Result<Request> decode_update(std::string_view body, bool replace, const char* l
     out.incarnation = in.integer("incarnation", true);
     out.publish = read_list<Entry>(in, replace ? list : "publish", replace, read);
     if (!replace) out.unpublish = in.texts("unpublish");
+    for (const std::string& name : out.unpublish) {
+      if (Status status = check_name("unpublish", name); !status.ok()) in.problem(status.text());
+    }
     return out;
   });
 }
