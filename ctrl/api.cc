@@ -218,7 +218,7 @@ ApiReply Api::list_services(Query& query) {
   const Labels labels = query.labels("labels");
   const std::string health_text = query.text("health");
   const std::optional<Health> health = parse_health(health_text);
-  if (!health && !health_text.empty())
+  if (!health && query.has("health"))
     query.problem("query parameter 'health' is not serving, draining or not_serving");
   return page(query, "services", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
     for (const ServiceInfo& service : peer.services) {

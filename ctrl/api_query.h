@@ -112,9 +112,13 @@ class Api::Query {
       problem(str("query parameter '", key, "' appears twice"));
     return it->second;
   }
+  // Also of one without a value.
+  [[nodiscard]] bool has(std::string_view key) const {
+    return std::any_of(pairs_.begin(), pairs_.end(), [key](const auto& pair) { return pair.first == key; });
+  }
   std::string name(std::string_view key, std::string fallback) {
     std::string value = text(key);
-    if (value.empty()) return fallback;
+    if (value.empty() && !has(key)) return fallback;
     if (Status status = check_name(key, value); !status.ok()) problem(status.text());
     return value;
   }
@@ -136,7 +140,7 @@ class Api::Query {
   }
   std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max) {
     const std::string value = text(key);
-    if (value.empty()) return std::nullopt;
+    if (value.empty() && !has(key)) return std::nullopt;
     std::uint64_t out = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
     if (error != std::errc() || end != value.data() + value.size() || out > max)

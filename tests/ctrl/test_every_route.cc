@@ -215,6 +215,21 @@ TEST_CASE("a value of a wrong type is refused wherever it is") {
   }
 }
 
+TEST_CASE("a query parameter without a value is refused where a value must be something") {
+  Fixture f;
+  for (const char* target :
+       {"/v1/peers?scope=", "/v1/peers?limit=", "/v1/watch?since=", "/v1/watch?since=1&wait_ms=",
+        "/v1/services?health=", "/v1/peers?scope", "/v1/links?limit="}) {
+    CAPTURE(target);
+    CHECK(is_error(f.world.ask(request("GET", target, f.world.admin, nullptr)), 400, false));
+  }
+  for (const char* target :
+       {"/v1/peers?kind=", "/v1/peers?after=", "/v1/peers?labels=", "/v1/services?name="}) {
+    CAPTURE(target);
+    CHECK(f.world.ask(request("GET", target, f.world.admin, nullptr)).status == 200);
+  }
+}
+
 TEST_CASE("what is none of a name is refused, also where it would do no harm") {
   Fixture f;
   const Json ref = {{"name", "a b"}, {"incarnation", 1}};

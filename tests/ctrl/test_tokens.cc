@@ -152,6 +152,18 @@ TEST_CASE("a token ends when it was said to end") {
   CHECK(refused.body.find("expired") != std::string::npos);
 }
 
+TEST_CASE("a token that would end later than a number can tell is not made") {
+  Roles f;
+  const auto make = [&](std::uint64_t expires_in_s) {
+    return f
+        .send("POST", "/v1/tokens", wire::encode(TokenRequest{Role::kRead, "a", "", expires_in_s}), f.admin)
+        .status;
+  };
+  CHECK(make(limits::kTokenSecondsMax) == 200);
+  CHECK(make(limits::kTokenSecondsMax + 1) == 400);
+  CHECK(make(limits::kIntegerMax) == 400);
+}
+
 TEST_CASE("what is kept of a token does not let anybody in") {
   const NewToken token = make_token(Role::kAdmin, "*", "", 0, 0);
   Tokens tokens;
