@@ -85,6 +85,7 @@ class Api {
   ApiReply route(const Call& call, const Match& match);
 
   ApiReply health(Query& query);
+  static ApiReply openapi(Query& query);
   ApiReply server_status(Query& query);
   ApiReply metrics(Query& query);
   ApiReply list_links(Query& query);

@@ -40,6 +40,7 @@ const std::vector<Api::Route>& Api::table() {
     constexpr unsigned kNone = Route::kNone;
     std::vector<Route> out = {
         {"GET", "/healthz", Route::kOpen, [](Api& api, const Call& c) { return api.health(c.query); }},
+        {"GET", "/v1/openapi.json", Route::kOpen, [](Api&, const Call& c) { return openapi(c.query); }},
         {"GET", "/metrics", kNone, [](Api& api, const Call& c) { return api.metrics(c.query); }},
         {"GET", "/v1/peers", kNone, [](Api& api, const Call& c) { return api.list_peers(c.query); }},
         {"POST", "/v1/peers", kNone,

@@ -129,6 +129,7 @@ inline std::vector<RouteCase> native_routes(const World& world) {
                      {"sent_bytes", 1}, {"received_bytes", 2}, {"calls", 3}};
   return {
       {"GET", "/healthz", "/healthz", Needs::kNothing},
+      {"GET", "/v1/openapi.json", "/v1/openapi.json", Needs::kNothing},
       {"GET", "/metrics", "/metrics", Needs::kAdminOfAll},
       {"GET", "/v1/peers", "/v1/peers?scope=a", Needs::kRead},
       {"GET", "/v1/peers/{name}", "/v1/peers/w?scope=a", Needs::kRead},
