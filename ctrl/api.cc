@@ -318,6 +318,7 @@ ApiReply Api::update_regions(Query& query, const std::string& name, std::string_
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegionsRequest> request = wire::decode_regions(body, replace);
   if (!request) return reply_error(request.error());
+  if (Status status = check_regions(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateRegionsCommand{scope, name, request->incarnation, replace,
                                            std::move(request->publish), std::move(request->unpublish)});
 }
@@ -327,6 +328,7 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::ServicesRequest> request = wire::decode_services(body, replace);
   if (!request) return reply_error(request.error());
+  if (Status status = check_services(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateServicesCommand{scope, name, request->incarnation, replace,
                                             std::move(request->publish), std::move(request->unpublish)});
 }

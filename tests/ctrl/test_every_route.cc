@@ -244,17 +244,41 @@ TEST_CASE("what is none of a name is refused, also where it would do no harm") {
   }
 }
 
+TEST_CASE("7.0 is an integer, as JSON Schema says, and 7.5 is none") {
+  Fixture f;
+  const auto status = [&](const std::string& number) {
+    const std::string body = str(R"({"peers":[],"since":)", number, "}");
+    return f.world.ask(request("POST", "/v1/heartbeats?scope=a", f.world.admin, &body)).status;
+  };
+  for (const char* good : {"7", "7.0", "7e0", "70e-1", "9007199254740991.0", "0.0"})
+    CHECK(status(good) == 200);
+  for (const char* bad : {"7.5", "-7.0", "9007199254740992.0", "1e300", "-1e-300"}) CHECK(status(bad) == 400);
+}
+
+TEST_CASE("what is published is looked at before the incarnation is") {
+  Fixture f;
+  const Json region = {{"name", "a b"}, {"length_bytes", 1}, {"rights", "read"}};
+  const std::pair<const char*, Json> requests[] = {
+      {"/v1/peers/w/regions?scope=a", {{"incarnation", 1}, {"publish", {region}}}},
+      {"/v1/peers/w/services?scope=a", {{"incarnation", 1}, {"publish", {{{"name", "a b"}}}}}}};
+  for (const auto& [target, json] : requests) {
+    const std::string body = json.dump();
+    CHECK(is_error(f.world.ask(request("POST", target, f.world.admin, &body)), 400, false));
+  }
+}
+
 TEST_CASE("another method is 405 with those that there are, and another type of body is 415") {
   Fixture f;
   std::set<std::string> allowed;
   for (const RouteCase& route : f.routes) allowed.insert(route.name());
   for (const RouteCase& route : f.routes) {
     CAPTURE(route.name());
-    for (const char* method : {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"}) {
+    for (const char* method : {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY", "get"}) {
       if (allowed.contains(str(method, " ", route.path))) continue;
       CAPTURE(method);
       const std::string body = "{}";
-      const Answer answer = f.world.ask(request(method, route.target, f.world.admin, &body));
+      const Answer answer =
+          test::to_answer(f.http.exchange(request(method, route.target, f.world.admin, &body, test::kClose)));
       CHECK(is_error(answer, 405, route));
       const std::size_t at = answer.raw.find("Allow: ");
       REQUIRE(at != std::string::npos);
