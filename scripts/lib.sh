@@ -87,7 +87,7 @@ working_clang() {
 }
 
 # ---- the Python environment
-python_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0" "pytest>=8.0")
+python_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0" "pytest>=8.0" "schemathesis>=4.32,<5")
 
 # Makes .venv with what the package is built and tested with; nothing to do when that was done before.
 make_venv() {
