@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
 #include "ctrl/api_query.h"
 #include "ctrl/url.h"
 #include "ctrl/wire_compat.h"
@@ -80,14 +79,12 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
   }
   // Before anything of the body is looked at.
   const Result<Principal> principal = match.open ? Principal{} : identify(request);
-  if (!principal) {
-    refused(request, principal.error());
-    return reply_error(principal.error());
-  }
-  Query query(target.query, *principal);
-  ApiReply reply = route({request, target.path, query}, match);
-  if (reply.status == 403)
-    refused(request, Status(Code::kPermissionDenied, str("token ", principal->token_id)));
+  const Principal nobody;
+  Query query(target.query, principal ? *principal : nobody);
+  const Call call{request, target.path, query};
+  ApiReply reply = principal ? route(call, match) : reply_error(principal.error());
+  if (reply.status == 401 || reply.status == 403 || reply.status == 409 || reply.status == 429)
+    note_refusal(call, reply);
   return reply;
 } catch (const std::exception& e) {
   return error(500, Code::kInternal, str("unexpected: ", e.what()), "report this as a bug");
@@ -104,10 +101,21 @@ Result<Principal> Api::identify(const ApiRequest& request) const {
   });
 }
 
-void Api::refused(const ApiRequest& request, const Status& why) const {
-  SLIME_LOG(LogLevel::kWarning, "audit", "refused ", request.method, " ",
-            request.target.substr(0, request.target.find('?')), " of ",
-            request.client.empty() ? "?" : request.client, ": ", why.to_string());
+// Never the token: what is not known may be one with a typing error.
+void Api::note_refusal(const Call& call, const ApiReply& reply) {
+  const std::optional<wire::Error> error = wire::decode_error(reply.body);
+  const std::string_view target = call.request.target;
+  const bool of_peer = call.path.size() > 2 && call.path[1] == "peers";
+  const std::string& scope = call.query.scope_asked();
+  refusals_("refused",
+            {{"status", std::to_string(reply.status)},
+             {"method", std::string(call.request.method.substr(0, 16))},
+             {"path", std::string(target.substr(0, std::min(target.find('?'), limits::kNameBytes)))},
+             {"client", std::string(call.request.client)},
+             {"scope", scope.empty() ? call.query.text("scope") : scope},
+             {"peer", of_peer ? call.path[2] : call.query.peer_asked()},
+             {"token_id", call.query.principal().token_id},
+             {"reason", error ? error->message : ""}});
 }
 
 ApiReply Api::health(Query& query) {
@@ -139,6 +147,7 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   if (!request) return reply_error(request.error());
   query.permit(Role::kJoin, request->registration.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  query.about(request->registration.name);
   RegisterCommand command{std::move(request->registration), 0};
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/audit.h"
 #include "ctrl/auth.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
@@ -76,7 +77,7 @@ class Api {
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
   Result<Principal> identify(const ApiRequest& request) const;
-  void refused(const ApiRequest& request, const Status& why) const;
+  void note_refusal(const Call& call, const ApiReply& reply);
   static const std::vector<Route>& table();
   static std::vector<Route> compat_routes();  // those of DLSlime's NanoCtrl
   static Match match(std::string_view method, const std::vector<std::string>& path);
@@ -120,6 +121,8 @@ class Api {
   Tokens admin_;                               // one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   Metrics metrics_;
+  Audit refusals_{Audit::kRefusals};
+  Audit token_changes_{Audit::kChanges};
   Reports reports_{limits::kReportBytesTotal};
   std::mutex mutex_;
   std::size_t probes_ = 0;

@@ -202,6 +202,7 @@ class Api::Compat {
     return api_.compat_mutexes_[hash % api_.compat_mutexes_.size()];
   }
   std::optional<PeerInfo> find(const std::string& scope, const std::string& id) {
+    query_.about(id);
     return api_.engine_->read([&](const Registry& registry) { return registry.find(scope, id); });
   }
 

@@ -96,8 +96,14 @@ class Api::Query {
   // The same of a scope that is named elsewhere; "*": all.
   void permit(Role needed, std::string_view scope) {
     checked_ = true;
+    scope_ = scope;
     if (Status status = principal_.may(needed, scope); denied_.ok()) denied_ = std::move(status);
   }
+  // Which peer it is about, where the path does not say so.
+  void about(std::string_view peer) { peer_ = peer; }
+  // For the log.
+  [[nodiscard]] const std::string& scope_asked() const { return scope_; }
+  [[nodiscard]] const std::string& peer_asked() const { return peer_; }
   // Whoever has a token at all may.
   void permit_all() { checked_ = true; }
   [[nodiscard]] const Principal& principal() const { return principal_; }
@@ -166,6 +172,7 @@ class Api::Query {
   std::set<std::string_view> known_;  // the literals of the callers
   const Principal& principal_;
   bool checked_ = false;
+  std::string scope_, peer_;
   Status denied_;
   Status status_;
 };
