@@ -1,4 +1,7 @@
 #include <array>
+#include <cctype>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "tests/ctrl/every_route.h"
@@ -51,6 +54,25 @@ TEST_CASE("the table of this test has every route of the server, and no other") 
   std::multiset<std::string> tested;
   for (const RouteCase& route : f.routes) tested.insert(route.name());
   CHECK(served == tested);
+}
+
+TEST_CASE("the fuzzer of requests begins with one of each route") {
+  for (const Api::RouteName& route : Api::routes()) {
+    std::string name = "route_";
+    for (const char c : str(route.method, " ", route.path)) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+        name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      else if (name.back() != '_')
+        name += '_';
+    }
+    if (name.back() == '_') name.pop_back();
+    CAPTURE(name);
+    std::ifstream file(str(CORPUS_PATH, "/", name));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    REQUIRE(text.size() > 1);
+    // The first byte is the fuzzer's.
+    CHECK(text.substr(1).starts_with(str(route.method, " ", route.path.substr(0, route.path.find('{')))));
+  }
 }
 
 TEST_CASE("no token, wrong ones, one of another scope, one of too small a role, one that is enough") {
