@@ -4,12 +4,15 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 
 #include "base/limits.h"
+#include "base/log_fields.h"
+#include "base/utf8.h"
 
 namespace slime {
 namespace {
@@ -19,6 +22,7 @@ std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 // Leaked on purpose: threads may log while the process exits.
 struct Sink {
   std::mutex mutex;
+  bool json = false;
   std::shared_ptr<spdlog::logger> logger;
 };
 Sink& sink() {
@@ -26,9 +30,15 @@ Sink& sink() {
   return *kSink;
 }
 
-std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr target) {
+// What of a line is before its text; with `json` the text ends the object.
+void set_pattern(spdlog::logger& logger, bool json) {
+  logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                          : "%Y-%m-%dT%H:%M:%S.%e %L %v");
+}
+
+std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr target, bool json) {
   auto logger = std::make_shared<spdlog::logger>("slime", std::move(target));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
+  set_pattern(*logger, json);
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
   // spdlog's default handler writes to stderr, once a second: it says that the disk is full, and never
@@ -51,6 +61,46 @@ std::string printable(std::string_view text) {
     }
   }
   return cut ? out.append("...") : out;
+}
+
+// The same as a JSON string. What is no UTF-8 becomes the character for that.
+std::string quoted(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out = "\"";
+  std::string_view rest = text.substr(0, limits::kLogLineBytes);
+  while (!rest.empty()) {
+    const std::size_t length = utf8_length(rest);
+    const auto byte = static_cast<unsigned char>(rest[0]);
+    if (length == 0) {
+      out.append("\xef\xbf\xbd");
+    } else if (rest[0] == '"' || rest[0] == '\\') {
+      out.append(1, '\\').append(1, rest[0]);
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out.append("\\u00").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
+    } else {
+      out.append(rest.substr(0, length));
+    }
+    rest.remove_prefix(std::max<std::size_t>(1, length));
+  }
+  return out.append(text.size() > limits::kLogLineBytes ? "...\"" : "\"");
+}
+
+std::string text_line(std::string_view component, std::string_view text,
+                      std::initializer_list<LogField> fields) {
+  std::string out(text);
+  for (const LogField& field : fields) {
+    if (!field.value.empty()) out.append(", ").append(field.name).append(" ").append(field.value);
+  }
+  return str(component, ": ", printable(out));
+}
+
+std::string json_line(std::string_view component, std::string_view text,
+                      std::initializer_list<LogField> fields) {
+  std::string out = str("\"component\":", quoted(component), ",\"message\":", quoted(text));
+  for (const LogField& field : fields) {
+    if (!field.value.empty()) out += str(",", quoted(field.name), ":", quoted(field.value));
+  }
+  return out;
 }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -86,24 +136,42 @@ Status set_log_level(std::string_view name) {
 }
 
 void log(LogLevel level, std::string_view component, std::string_view text) {
+  log(level, component, text, {});
+}
+
+void log(LogLevel level, std::string_view component, std::string_view text,
+         std::initializer_list<LogField> fields) {
   if (!log_enabled(level)) return;
   std::shared_ptr<spdlog::logger> logger;
+  bool json = false;
   {
     Sink& s = sink();
     const std::lock_guard lock(s.mutex);
-    if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_mt>(), s.json);
     logger = s.logger;
+    json = s.json;
   }
-  logger->log(to_spdlog(level), "{}: {}", component, printable(text));
+  logger->log(to_spdlog(level), "{}",
+              json ? json_line(component, text, fields) : text_line(component, text, fields));
+}
+
+Status set_log_format(std::string_view name) {
+  if (name != "text" && name != "json")
+    return {Code::kInvalidArgument, str("log format '", name, "': use text or json")};
+  Sink& s = sink();
+  const std::lock_guard lock(s.mutex);
+  s.json = name == "json";
+  if (s.logger) set_pattern(*s.logger, s.json);
+  return {};
 }
 
 Status log_to_file(const std::string& path) {
   try {
-    auto logger = make_logger(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
-        path, limits::kLogFileBytes, limits::kLogFileCount));
+    auto target = std::make_shared<spdlog::sinks::rotating_file_sink_mt>(path, limits::kLogFileBytes,
+                                                                         limits::kLogFileCount);
     Sink& s = sink();
     const std::lock_guard lock(s.mutex);
-    s.logger = std::move(logger);
+    s.logger = make_logger(std::move(target), s.json);
     return {};
   } catch (const std::exception& e) {
     return {Code::kInvalidArgument, str("log file ", path, ": ", e.what())};

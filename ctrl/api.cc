@@ -6,24 +6,11 @@
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
 #include "ctrl/api_query.h"
-#include "ctrl/page.h"
 #include "ctrl/url.h"
 #include "ctrl/wire_compat.h"
 
 namespace slime::ctrl {
-namespace {
-
-// A browser sends other types across origins without asking first: a page that somebody visits must not
-// register peers on their machine.
-bool json_type(std::string_view type) {
-  constexpr std::string_view kJson = "application/json";
-  return type.starts_with(kJson) &&
-         (type.size() == kJson.size() || type[kJson.size()] == ';' || type[kJson.size()] == ' ');
-}
-
-}  // namespace
 
 Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock, Prober prober)
     : options_(std::move(options)),
@@ -68,23 +55,6 @@ Nanos Api::tick() {
 
 namespace {
 
-// Of few: names in the path are left out, and what nobody knows is one.
-std::string_view route_of(const std::vector<std::string>& path) {
-  static constexpr std::string_view kRoutes[] = {
-      "/healthz",           "/metrics",       "/v1/backup",          "/v1/heartbeats",  "/v1/links",
-      "/v1/peers",          "/v1/regions",    "/v1/scopes",          "/v1/status",      "/v1/services",
-      "/v1/tokens",         "/v1/watch",      "/v1/peers/heartbeat", "/v1/peers/links", "/v1/peers/regions",
-      "/v1/peers/services", "/v1/peers/name", "/v1/tokens/id"};
-  std::string text;
-  if (is_page(path)) return "/ui";
-  if (path.size() == 1) text = str("/", path[0]);
-  if (path.size() == 2) text = str("/", path[0], "/", path[1]);
-  if (path.size() == 3) text = str("/", path[0], "/", path[1], path[1] == "tokens" ? "/id" : "/name");
-  if (path.size() == 4) text = str("/", path[0], "/", path[1], "/", path[3]);
-  const auto* it = std::find(std::begin(kRoutes), std::end(kRoutes), text);
-  return it == std::end(kRoutes) ? "other" : *it;
-}
-
 std::string_view method_of(std::string_view method) {
   static constexpr std::string_view kMethods[] = {"GET", "HEAD", "POST", "PUT", "DELETE"};
   const auto* it = std::find(std::begin(kMethods), std::end(kMethods), method);
@@ -96,24 +66,24 @@ std::string_view method_of(std::string_view method) {
 ApiReply Api::handle(const ApiRequest& request) {
   const TimePoint begin = steady_clock().now();
   const std::optional<Target> target = parse_target(request.target.substr(0, limits::kTargetBytes));
-  ApiReply reply = answer(request, target);
+  const Match found = target ? match(request.method, target->path) : Match{};
+  ApiReply reply = answer(request, target, found);
   if (!reply.parked)
-    metrics_.observe(method_of(request.method), target ? route_of(target->path) : "other", reply.status,
-                     steady_clock().now() - begin);
+    metrics_.observe(method_of(request.method), found.path, reply.status, steady_clock().now() - begin);
   return reply;
 }
 
-ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& target) {
+ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& target, const Match& match) {
   if (request.target.size() > limits::kTargetBytes)
     return error(414, Code::kInvalidArgument, str("the URL has more than ", limits::kTargetBytes, " bytes"),
                  "");
-  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape", "");
-  ApiReply reply = respond(request, *target);
-  if (reply.status >= 400 && is_compat(target->path)) compat::translate_error(reply);
+  if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape, or is not UTF-8", "");
+  ApiReply reply = respond(request, *target, match);
+  if (reply.status >= 400 && match.compat) compat::translate_error(reply);
   return reply;
 }
 
-ApiReply Api::respond(const ApiRequest& request, const Target& target) try {
+ApiReply Api::respond(const ApiRequest& request, const Target& target, const Match& match) try {
   if (request.body.size() > limits::kBodyBytes)
     return error(413, Code::kInvalidArgument, str("the body has more than ", limits::kBodyBytes, " bytes"),
                  "publish in several requests");
@@ -121,18 +91,14 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target) try {
     const std::lock_guard lock(mutex_);
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
-  if (is_page(target.path)) return page_reply(request, target.path);
   // Before anything of the body is looked at.
-  const bool open = target.path.size() == 1 && (target.path[0] == "healthz" || target.path[0].empty());
-  const Result<Principal> principal = open ? Principal{} : identify(request);
-  if (!principal) {
-    refused(request, principal.error());
-    return reply_error(principal.error());
-  }
-  Query query(target.query, *principal);
-  ApiReply reply = route(request, target.path, query);
-  if (reply.status == 403)
-    refused(request, Status(Code::kPermissionDenied, str("token ", principal->token_id)));
+  const Result<Principal> principal = match.open ? Principal{} : identify(request);
+  const Principal nobody;
+  Query query(target.query, principal ? *principal : nobody);
+  const Call call{request, target.path, query};
+  ApiReply reply = principal ? route(call, match) : reply_error(principal.error());
+  if (reply.status == 401 || reply.status == 403 || reply.status == 409 || reply.status == 429)
+    note_refusal(call, reply);
   return reply;
 } catch (const std::exception& e) {
   return error(500, Code::kInternal, str("unexpected: ", e.what()), "report this as a bug");
@@ -149,71 +115,27 @@ Result<Principal> Api::identify(const ApiRequest& request) const {
   });
 }
 
-void Api::refused(const ApiRequest& request, const Status& why) const {
-  SLIME_LOG(LogLevel::kWarning, "audit", "refused ", request.method, " ",
-            request.target.substr(0, request.target.find('?')), " of ",
-            request.client.empty() ? "?" : request.client, ": ", why.to_string());
+// Never the token: what is not known may be one with a typing error.
+void Api::note_refusal(const Call& call, const ApiReply& reply) {
+  const std::optional<wire::Error> error = wire::decode_error(reply.body);
+  const std::string_view target = call.request.target;
+  const bool of_peer = call.path.size() > 2 && call.path[1] == "peers";
+  const std::string& scope = call.query.scope_asked();
+  refusals_("refused",
+            {{"status", std::to_string(reply.status)},
+             {"method", std::string(call.request.method.substr(0, 16))},
+             {"path", std::string(target.substr(0, std::min(target.find('?'), limits::kNameBytes)))},
+             {"client", std::string(call.request.client)},
+             {"scope", scope.empty() ? call.query.text("scope") : scope},
+             {"peer", of_peer ? call.path[2] : call.query.peer_asked()},
+             {"token_id", call.query.principal().token_id},
+             {"reason", error ? error->message : ""}});
 }
 
-ApiReply Api::route(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
-  const bool body_expected = method == "POST" || method == "PUT";
-  if (body_expected && !json_type(request.content_type))
-    return error(415, Code::kInvalidArgument, "the body is not declared as JSON",
-                 "send the header Content-Type: application/json");
-  const bool get = method == "GET";
-  if (path.size() == 1 && path[0] == "healthz") {
-    if (!get) return wrong_method(request.method, "GET");
-    query.permit_all();
-    if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-    return reply_ok(wire::encode_member("status", "ok"));
-  }
-  if (path.size() == 1 && path[0] == "metrics")
-    return get ? metrics(query) : wrong_method(request.method, "GET");
-  if (is_compat(path)) return route_compat(request, path, query);
-  if (path.size() < 2 || path[0] != "v1") return no_route();
-  if (path[1] == "peers") {
-    if (path.size() > 2) return route_peer(request, path, query);
-    if (method == "POST") return register_peer(query, request.body);
-    return get ? list_peers(query) : wrong_method(request.method, "GET, POST");
-  }
-  if (path[1] == "tokens") return route_tokens(request, path, query);
-  if (path.size() != 2) return no_route();
-  if (path[1] == "heartbeats")
-    return method == "POST" ? heartbeats(query, request.body) : wrong_method(request.method, "POST");
-  if (path[1] == "links") return get ? list_links(query) : wrong_method(request.method, "GET");
-  if (path[1] == "scopes") return get ? list_scopes(query) : wrong_method(request.method, "GET");
-  if (path[1] == "backup") return get ? backup(query) : wrong_method(request.method, "GET");
-  if (path[1] == "services") return get ? list_services(query) : wrong_method(request.method, "GET");
-  if (path[1] == "regions") return get ? list_regions(query) : wrong_method(request.method, "GET");
-  if (path[1] == "watch") return get ? watch(query, request.answer_now) : wrong_method(request.method, "GET");
-  if (path[1] == "status") return get ? server_status(query) : wrong_method(request.method, "GET");
-  return no_route();
-}
-
-ApiReply Api::route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
-  const std::string& name = path[2];
-  const std::string_view method = request.method;
-  if (Status status = check_name("name", name); !status.ok()) return reply_error(std::move(status));
-  if (path.size() == 3) {
-    if (method == "GET" || method == "HEAD") return get_peer(query, name);
-    return method == "DELETE" ? deregister(query, name) : wrong_method(method, "GET, DELETE");
-  }
-  if (path.size() != 4) return no_route();
-  if (path[3] == "heartbeat")
-    return method == "POST" ? heartbeat(query, name, request.body) : wrong_method(method, "POST");
-  if (path[3] == "links") {
-    if (method == "PUT") return set_links(query, name, request.body);
-    return method == "GET" || method == "HEAD" ? get_links(query, name) : wrong_method(method, "GET, PUT");
-  }
-  const bool update = method == "POST" || method == "PUT";
-  if (path[3] == "regions")
-    return update ? update_regions(query, name, request.body, method == "PUT")
-                  : wrong_method(method, "POST, PUT");
-  if (path[3] == "services")
-    return update ? update_services(query, name, request.body, method == "PUT")
-                  : wrong_method(method, "POST, PUT");
-  return no_route();
+ApiReply Api::health(Query& query) {
+  query.permit_all();
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  return reply_ok(wire::encode_member("status", "ok"));
 }
 
 ApiReply Api::server_status(Query& query) {
@@ -239,6 +161,7 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   if (!request) return reply_error(request.error());
   query.permit(Role::kJoin, request->registration.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  query.about(request->registration.name);
   RegisterCommand command{std::move(request->registration), 0};
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
@@ -323,7 +246,7 @@ ApiReply Api::list_services(Query& query) {
   const Labels labels = query.labels("labels");
   const std::string health_text = query.text("health");
   const std::optional<Health> health = parse_health(health_text);
-  if (!health && !health_text.empty())
+  if (!health && query.has("health"))
     query.problem("query parameter 'health' is not serving, draining or not_serving");
   return page(query, "services", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
     for (const ServiceInfo& service : peer.services) {
@@ -428,6 +351,7 @@ ApiReply Api::update_regions(Query& query, const std::string& name, std::string_
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::RegionsRequest> request = wire::decode_regions(body, replace);
   if (!request) return reply_error(request.error());
+  if (Status status = check_regions(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateRegionsCommand{scope, name, request->incarnation, replace,
                                            std::move(request->publish), std::move(request->unpublish)});
 }
@@ -437,6 +361,7 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   Result<wire::ServicesRequest> request = wire::decode_services(body, replace);
   if (!request) return reply_error(request.error());
+  if (Status status = check_services(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateServicesCommand{scope, name, request->incarnation, replace,
                                             std::move(request->publish), std::move(request->unpublish)});
 }

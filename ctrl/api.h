@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "ctrl/audit.h"
 #include "ctrl/auth.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
@@ -55,6 +56,13 @@ class Api {
   Api& operator=(const Api&) = delete;
 
   ApiReply handle(const ApiRequest& request);
+  // A method and a path, in which a part in braces stands for any name: "/v1/peers/{name}".
+  struct RouteName {
+    std::string_view method;
+    std::string_view path;
+  };
+  // All that there are. What has GET has HEAD too.
+  static std::vector<RouteName> routes();
   // The answer for what goes wrong before a request reaches handle().
   static ApiReply error(int status, Code code, std::string message, std::string hint);
 
@@ -66,22 +74,24 @@ class Api {
 
  private:
   class Query;   // api_query.h
+  struct Call;   // api_query.h
+  struct Route;  // api_query.h
+  struct Match;  // api_query.h
   class Compat;  // api_compat.cc
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
   Result<Principal> identify(const ApiRequest& request) const;
-  void refused(const ApiRequest& request, const Status& why) const;
-  ApiReply answer(const ApiRequest& request, const std::optional<Target>& target);
-  ApiReply respond(const ApiRequest& request, const Target& target);
-  ApiReply route(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
-  ApiReply route_peer(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
+  void note_refusal(const Call& call, const ApiReply& reply);
+  static const std::vector<Route>& table();
+  static std::vector<Route> compat_routes();  // those of DLSlime's NanoCtrl
+  static Match match(std::string_view method, const std::vector<std::string>& path);
+  ApiReply answer(const ApiRequest& request, const std::optional<Target>& target, const Match& match);
+  ApiReply respond(const ApiRequest& request, const Target& target, const Match& match);
+  ApiReply route(const Call& call, const Match& match);
 
-  ApiReply route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
-  // The routes of DLSlime's NanoCtrl.
-  static bool is_compat(const std::vector<std::string>& path);
-  ApiReply route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query);
-
+  ApiReply health(Query& query);
+  static ApiReply openapi(Query& query);
   ApiReply server_status(Query& query);
   ApiReply metrics(Query& query);
   ApiReply list_links(Query& query);
@@ -125,6 +135,8 @@ class Api {
   Tokens admin_;                               // one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   Metrics metrics_;
+  Audit refusals_{Audit::kRefusals};
+  Audit token_changes_{Audit::kChanges};
   Reports reports_{limits::kReportBytesTotal};
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
   std::mutex mutex_;

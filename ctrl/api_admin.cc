@@ -4,8 +4,18 @@
 #include "ctrl/api_query.h"
 #include "ctrl/store/backup.h"
 
-// What operators ask: the scopes that there are, and everything at once.
+namespace slime::embedded {
+std::string_view documents(std::string_view file);  // cmake/embed.cmake
+}
+
+// What operators ask: the scopes that there are, everything at once, and how to ask.
 namespace slime::ctrl {
+
+ApiReply Api::openapi(Query& query) {
+  query.permit_all();
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  return reply_ok(std::string(embedded::documents("openapi.json")));
+}
 
 ApiReply Api::metrics(Query& query) {
   query.permit(Role::kRead, "*");

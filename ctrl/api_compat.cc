@@ -16,12 +16,6 @@ namespace {
 using compat::Entity;
 using compat::EntityRef;
 
-constexpr std::string_view kRoutes[] = {
-    "",         "start_peer_agent", "query",     "cleanup",         "register_mr",   "get_mr_info",
-    "register", "unregister",       "heartbeat", "get_entity_info", "list_entities", "get_redis_address",
-};
-constexpr std::string_view kTopology = "desired_topology";
-
 ApiReply native_peer(const EntityRef& of) {
   return Api::error(
       409, Code::kAlreadyExists,
@@ -43,15 +37,18 @@ std::string random_name(const std::string& prefix) {
 
 }  // namespace
 
-bool Api::is_compat(const std::vector<std::string>& path) {
-  if (path.size() == 1)
-    return std::find(std::begin(kRoutes), std::end(kRoutes), path[0]) != std::end(kRoutes);
-  return path.size() >= 3 && path[0] == "v1" && path[1] == kTopology;
-}
-
 class Api::Compat {
  public:
-  Compat(Api& api, Query& query, std::string_view body) : api_(api), query_(query), body_(body) {}
+  Compat(Api& api, const Call& call) : api_(api), call_(call), query_(call.query), body_(call.request.body) {}
+
+  ApiReply root() {
+    if (prefers_html(call_.request.accept)) return redirect_to_page();
+    query_.permit_all();
+    if (Status status = query_.finish(); !status.ok()) return reply_error(std::move(status));
+    ApiReply reply = reply_ok("nanoctrl is running\n");
+    reply.content_type = "text/plain";
+    return reply;
+  }
 
   ApiReply start_agent() {
     Result<compat::AgentRequest> request = compat::decode_agent(body_);
@@ -98,6 +95,8 @@ class Api::Compat {
     });
   }
 
+  ApiReply cleanup() { return unregister(compat::decode_agent_ref(body_)); }
+  ApiReply unregister() { return unregister(compat::decode_entity_ref(body_)); }
   ApiReply unregister(Result<EntityRef> ref) {
     if (!ref) return reply_error(ref.error());
     if (Status status = permit(Role::kJoin, ref->scope); !status.ok()) return reply_error(std::move(status));
@@ -167,7 +166,10 @@ class Api::Compat {
     return reply_ok(compat::encode_region(out));
   }
 
-  ApiReply set_desired_topology(const std::string& agent_id) {
+  ApiReply set_desired_topology() {
+    // These clients do not escape a '/' in a name.
+    std::string agent_id = call_.path[2];
+    for (std::size_t i = 3; i < call_.path.size(); ++i) agent_id += str("/", call_.path[i]);
     Result<compat::TopologyRequest> request = compat::decode_topology(body_);
     if (!request) return reply_error(request.error());
     if (Status status = check_name("agent_id", agent_id); !status.ok()) return reply_error(std::move(status));
@@ -199,6 +201,7 @@ class Api::Compat {
     return api_.compat_mutexes_[hash % api_.compat_mutexes_.size()];
   }
   std::optional<PeerInfo> find(const std::string& scope, const std::string& id) {
+    query_.about(id);
     return api_.engine_->read([&](const Registry& registry) { return registry.find(scope, id); });
   }
 
@@ -287,39 +290,35 @@ class Api::Compat {
   }
 
   Api& api_;
+  const Call& call_;
   Query& query_;
   const std::string_view body_;
 };
 
-ApiReply Api::route_compat(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
-  const std::string_view wanted = path[0].empty() ? "GET" : "POST";
-  if (method != wanted) return wrong_method(request.method, std::string(wanted));
-  Compat compat(*this, query, request.body);
-  const std::string& route = path[0];
-  if (route.empty()) {
-    if (prefers_html(request.accept)) return redirect_to_page();
-    query.permit_all();
-    if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-    ApiReply reply = reply_ok("nanoctrl is running\n");
-    reply.content_type = "text/plain";
-    return reply;
-  }
-  if (route == "start_peer_agent") return compat.start_agent();
-  if (route == "query") return compat.list_agents();
-  if (route == "cleanup") return compat.unregister(compat::decode_agent_ref(request.body));
-  if (route == "register_mr") return compat.register_region();
-  if (route == "get_mr_info") return compat.get_region();
-  if (route == "register") return compat.register_entity();
-  if (route == "unregister") return compat.unregister(compat::decode_entity_ref(request.body));
-  if (route == "heartbeat") return compat.heartbeat();
-  if (route == "get_entity_info") return compat.get_entity();
-  if (route == "list_entities") return compat.list_entities();
-  if (route == "get_redis_address") return compat.redis_address();
-  // These clients do not escape a '/' in a name.
-  std::string agent_id = path[2];
-  for (std::size_t i = 3; i < path.size(); ++i) agent_id += str("/", path[i]);
-  return compat.set_desired_topology(agent_id);
+std::vector<Api::Route> Api::compat_routes() {
+  constexpr unsigned kCompat = Route::kCompat;
+  return {
+      {"GET", "/", kCompat | Route::kOpen, [](Api& api, const Call& c) { return Compat(api, c).root(); }},
+      {"POST", "/start_peer_agent", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).start_agent(); }},
+      {"POST", "/query", kCompat, [](Api& api, const Call& c) { return Compat(api, c).list_agents(); }},
+      {"POST", "/cleanup", kCompat, [](Api& api, const Call& c) { return Compat(api, c).cleanup(); }},
+      {"POST", "/register_mr", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).register_region(); }},
+      {"POST", "/get_mr_info", kCompat, [](Api& api, const Call& c) { return Compat(api, c).get_region(); }},
+      {"POST", "/register", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).register_entity(); }},
+      {"POST", "/unregister", kCompat, [](Api& api, const Call& c) { return Compat(api, c).unregister(); }},
+      {"POST", "/heartbeat", kCompat, [](Api& api, const Call& c) { return Compat(api, c).heartbeat(); }},
+      {"POST", "/get_entity_info", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).get_entity(); }},
+      {"POST", "/list_entities", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).list_entities(); }},
+      {"POST", "/get_redis_address", kCompat,
+       [](Api& api, const Call& c) { return Compat(api, c).redis_address(); }},
+      {"POST", "/v1/desired_topology/{agent_id}", kCompat | Route::kRest,
+       [](Api& api, const Call& c) { return Compat(api, c).set_desired_topology(); }},
+  };
 }
 
 }  // namespace slime::ctrl

@@ -96,8 +96,14 @@ class Api::Query {
   // The same of a scope that is named elsewhere; "*": all.
   void permit(Role needed, std::string_view scope) {
     checked_ = true;
+    scope_ = scope;
     if (Status status = principal_.may(needed, scope); denied_.ok()) denied_ = std::move(status);
   }
+  // Which peer it is about, where the path does not say so.
+  void about(std::string_view peer) { peer_ = peer; }
+  // For the log.
+  [[nodiscard]] const std::string& scope_asked() const { return scope_; }
+  [[nodiscard]] const std::string& peer_asked() const { return peer_; }
   // Whoever has a token at all may.
   void permit_all() { checked_ = true; }
   [[nodiscard]] const Principal& principal() const { return principal_; }
@@ -112,9 +118,13 @@ class Api::Query {
       problem(str("query parameter '", key, "' appears twice"));
     return it->second;
   }
+  // Also of one without a value.
+  [[nodiscard]] bool has(std::string_view key) const {
+    return std::any_of(pairs_.begin(), pairs_.end(), [key](const auto& pair) { return pair.first == key; });
+  }
   std::string name(std::string_view key, std::string fallback) {
     std::string value = text(key);
-    if (value.empty()) return fallback;
+    if (value.empty() && !has(key)) return fallback;
     if (Status status = check_name(key, value); !status.ok()) problem(status.text());
     return value;
   }
@@ -136,7 +146,7 @@ class Api::Query {
   }
   std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max) {
     const std::string value = text(key);
-    if (value.empty()) return std::nullopt;
+    if (value.empty() && !has(key)) return std::nullopt;
     std::uint64_t out = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
     if (error != std::errc() || end != value.data() + value.size() || out > max)
@@ -162,8 +172,35 @@ class Api::Query {
   std::set<std::string_view> known_;  // the literals of the callers
   const Principal& principal_;
   bool checked_ = false;
+  std::string scope_, peer_;
   Status denied_;
   Status status_;
+};
+
+// A request that found its route.
+struct Api::Call {
+  const ApiRequest& request;
+  const std::vector<std::string>& path;  // its parts, decoded
+  Query& query;
+};
+
+struct Api::Route {
+  enum Traits : unsigned { kNone = 0, kOpen = 1, kCompat = 2, kRest = 4 };
+
+  std::string_view method;
+  std::string_view path;  // as in RouteName
+  // kOpen: without a token. kCompat: errors look like NanoCtrl's. kRest: the last part of the path may have
+  // slashes.
+  unsigned traits = kNone;
+  ApiReply (*handle)(Api& api, const Call& call) = nullptr;
+};
+
+struct Api::Match {
+  const Route* route = nullptr;     // none has this method, or this path
+  std::string_view path = "other";  // of few: what metrics have
+  bool open = false;
+  bool compat = false;
+  std::string allowed;  // the methods of the path; empty: there is no such path
 };
 
 }  // namespace slime::ctrl

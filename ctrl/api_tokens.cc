@@ -1,7 +1,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/log.h"
 #include "ctrl/api_query.h"
 
 // /v1/tokens: who may do what.
@@ -19,16 +18,6 @@ std::uint64_t unix_time_s() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
-ApiReply Api::route_tokens(const ApiRequest& request, const std::vector<std::string>& path, Query& query) {
-  const std::string_view method = request.method;
-  if (path.size() == 2) {
-    if (method == "POST") return create_token(query, request.body);
-    return method == "GET" || method == "HEAD" ? list_tokens(query) : wrong_method(method, "GET, POST");
-  }
-  if (path.size() != 3) return no_route();
-  return method == "DELETE" ? revoke_token(query, path[2]) : wrong_method(method, "DELETE");
-}
-
 ApiReply Api::create_token(Query& query, std::string_view body) {
   Result<TokenRequest> request = wire::decode_token_request(body);
   if (!request) return reply_error(request.error());
@@ -38,9 +27,10 @@ ApiReply Api::create_token(Query& query, std::string_view body) {
                                     options_.unix_time_s(), request->expires_in_s);
   Outcome out = submit(PutTokenCommand{token.record, !admin_.empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
-  SLIME_LOG(LogLevel::kInfo, "audit", "token ", token.record.id, " of role ", role_name(token.record.role),
-            " for scope ", token.record.scope, " was made by ",
-            query.principal().token_id.empty() ? "nobody in particular" : query.principal().token_id);
+  token_changes_("a token was made", {{"token_id", token.record.id},
+                                      {"role", std::string(role_name(token.record.role))},
+                                      {"scope", token.record.scope},
+                                      {"by_token_id", query.principal().token_id}});
   TokenInfo info = to_info(token.record);
   info.token = token.text;
   return reply_ok(wire::encode(info));
@@ -74,8 +64,7 @@ ApiReply Api::revoke_token(Query& query, const std::string& id) {
         "nanoctrl token list shows them");
   Outcome out = submit(RevokeTokenCommand{id, !admin_.empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
-  SLIME_LOG(LogLevel::kInfo, "audit", "token ", id, " was revoked by ",
-            who.token_id.empty() ? "nobody in particular" : who.token_id);
+  token_changes_("a token was revoked", {{"token_id", id}, {"by_token_id", who.token_id}});
   return reply_ok("{}");
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -60,6 +61,12 @@ std::string_view reason(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
     case 408:
       return "Request Timeout";
     case 411:
@@ -81,6 +88,13 @@ std::string_view reason(int status) {
   }
 }
 
+// What the library refuses without asking anybody: whether a path has a method is for the routes to say.
+bool is_method_of_library(std::string_view method) {
+  constexpr std::string_view kMethods[] = {"GET",     "HEAD",    "POST",  "PUT",   "DELETE",
+                                           "CONNECT", "OPTIONS", "TRACE", "PATCH", "PRI"};
+  return std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
+}
+
 std::int64_t whole_seconds(Nanos span) { return std::chrono::ceil<std::chrono::seconds>(span).count(); }
 
 }  // namespace
@@ -89,6 +103,7 @@ std::string render(const ApiReply& reply, bool head, bool close) {
   std::string out = str("HTTP/1.1 ", reply.status, " ", reason(reply.status),
                         "\r\nContent-Type: ", reply.content_type, "\r\nContent-Length: ", reply.body.size());
   if (reply.retry_after > Nanos::zero()) out += str("\r\nRetry-After: ", whole_seconds(reply.retry_after));
+  if (!reply.allow.empty()) out += str("\r\nAllow: ", reply.allow);
   for (const auto& [name, value] : reply.headers) out += str("\r\n", name, ": ", value);
   out += close ? "\r\nConnection: close\r\n\r\n" : "\r\n\r\n";
   if (!head) out += reply.body;
@@ -114,6 +129,18 @@ class Codec::Impl final : public httplib::Server {
   }
 
   Handled handle(const RawRequest& request, std::string_view client, bool answer_now) {
+    const std::string_view header = request.header();
+    const std::size_t method_end = header.find(' ');
+    if (!is_method_of_library(header.substr(0, method_end))) {
+      const std::string_view rest = header.substr(method_end + 1);
+      const ApiReply reply = handler_({.method = header.substr(0, method_end),
+                                       .target = rest.substr(0, rest.find(' ')),
+                                       .content_type = request.part(request.content_type),
+                                       .body = request.body(),
+                                       .authorization = request.part(request.authorization),
+                                       .client = client});
+      return {render(reply, false, true), true};
+    }
     raw_ = &request;
     client_ = client;
     answer_now_ = answer_now;

@@ -338,6 +338,7 @@ void FrontLoop::count_bytes(Connection& c) {
 
 bool FrontLoop::dispatch(Connection& c) {
   if (!rates_.take(c.client, now_)) {
+    refusals_("refused", {{"status", "429"}, {"client", c.client}, {"reason", "it asks too often"}});
     const bool head = c.framing.take(c.input).head;
     begin_reply(c, render(refusal(429, str(c.client, " asks too often")), head, false), false);
     return true;
@@ -375,6 +376,8 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
 bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   const bool head = job->request.head;
   const auto answer = [&](int status, std::string_view message) {
+    if (status == 429)
+      refusals_("refused", {{"status", "429"}, {"client", c.client}, {"reason", std::string(message)}});
     begin_reply(c, render(refusal(status, message), head, false), false);
     return true;
   };

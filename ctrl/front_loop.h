@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
+#include "ctrl/audit.h"
 #include "ctrl/framing.h"
 #include "ctrl/front.h"
 #include "ctrl/front_mailbox.h"
@@ -134,6 +135,7 @@ class FrontLoop {
   std::unordered_map<std::string, std::unordered_set<std::uint64_t>> parked_by_key_;
   std::unordered_map<std::string, std::size_t> waiting_by_client_;
   Rates rates_;
+  Audit refusals_{Audit::kRefusals};
   TimePoint accept_again_ = kNever;  // not kNever: no file descriptor was left
   bool stopping_ = false;
   TimePoint stop_by_ = kNever;

@@ -40,6 +40,17 @@ Result<Json> parse_json(std::string_view body, Code code, std::string_view what)
   return value;
 }
 
+std::optional<std::uint64_t> integer_of(const Json& value, std::uint64_t max) {
+  // get_ptr to the unsigned type: nothing for negative numbers and for those with a point.
+  if (const auto* number = value.get_ptr<const Json::number_unsigned_t*>())
+    return *number <= max ? std::optional(*number) : std::nullopt;
+  const auto* real = value.get_ptr<const Json::number_float_t*>();
+  if (real == nullptr || !(*real >= 0 && *real <= static_cast<double>(limits::kIntegerMax)))
+    return std::nullopt;
+  const auto number = static_cast<std::uint64_t>(*real);
+  return static_cast<double>(number) == *real && number <= max ? std::optional(number) : std::nullopt;
+}
+
 Fields::Fields(const Json& object, Mode mode, std::string where)
     : object_(object.is_object() ? object : empty_object()), mode_(mode), where_(std::move(where)) {
   if (!object.is_object()) problem(str(where_.empty() ? "the body" : where_, " is not an object"));
@@ -64,9 +75,7 @@ std::string Fields::text(const char* key, bool required) {
 std::uint64_t Fields::integer(const char* key, bool required) {
   const Json* value = find(key, required);
   if (value == nullptr) return 0;
-  // get_ptr to the unsigned type: nothing for negative numbers, fractions and 1e3.
-  const auto* number = value->get_ptr<const Json::number_unsigned_t*>();
-  if (number != nullptr && *number <= limits::kIntegerMax) return *number;
+  if (const auto number = integer_of(*value, limits::kIntegerMax)) return *number;
   problem(str("\"", where_, key, "\" is not an integer from 0 to ", limits::kIntegerMax));
   return 0;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,9 @@ inline std::string dump(const Json& value) {
 
 // The value of a body of bounded size and depth. `what` is for the error text.
 Result<Json> parse_json(std::string_view body, Code code, std::string_view what);
+
+// The integer of 0 to `max` that a value is: 7 and, as JSON Schema has it, 7.0; of these up to 2^53 - 1.
+std::optional<std::uint64_t> integer_of(const Json& value, std::uint64_t max);
 
 // The fields of one object. The first problem sticks; read everything, then look at finish(). With strict
 // reading every field that nobody asked for is a problem too.

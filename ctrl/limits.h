@@ -15,7 +15,7 @@ inline constexpr std::uint16_t kDefaultPort = 4479;
 // What one registration may carry. Enough for an agent with a region per layer and a service per model, and
 // small enough that no agent fills the registry alone.
 inline constexpr std::size_t kKindBytes = 64;
-inline constexpr std::size_t kAddressBytes = 261;  // a name, ":", a port
+inline constexpr std::size_t kAddressBytes = 263;  // a name in brackets, ":", a port
 inline constexpr std::size_t kProvidersPerPeer = 16;
 inline constexpr std::size_t kMetadataEntries = 32;
 inline constexpr std::size_t kMetadataKeyBytes = 64;
@@ -51,6 +51,8 @@ inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kTokens = 4096;
 inline constexpr std::size_t kTokenIdDigits = 16;
 inline constexpr std::size_t kTokenNoteBytes = 256;
+inline constexpr std::uint64_t kTokenSecondsMax =
+    std::uint64_t{100} * 366 * 24 * 3600;  // who wants more says never
 
 // Keys of a scope: the previous, the current and the next one, so that whoever is one change behind or ahead
 // is understood. As long as the digest of their MACs.

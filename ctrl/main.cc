@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/daemon.h"
-#include "base/log.h"
+#include "base/log_fields.h"
 #include "base/on_signal.h"
 #include "base/program.h"
 #include "base/str.h"
@@ -38,6 +38,7 @@ struct Flags {
   std::string tls_key;
   std::string store;  // empty: a file in the state directory, named after the port
   std::string log_level = "info";
+  std::string log_format = "text";
   double wait_s = 8;
   double timeout_s = 10;
   bool force = false;
@@ -287,6 +288,8 @@ void add_server_flags(CLI::App& command, Flags& flags) {
   command.add_flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
   command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
       ->capture_default_str();
+  command.add_option("--log-format", flags.log_format, "text, or json: one object a line")
+      ->capture_default_str();
 }
 
 int run(int argc, char** argv) {
@@ -325,6 +328,10 @@ int run(int argc, char** argv) {
     return app.exit(e) == 0 ? daemon::kExitOk : daemon::kExitUsage;
   }
   if (Status valid = set_log_level(flags.log_level); !valid.ok()) {
+    std::cerr << "nanoctrl: " << valid.text() << std::endl;
+    return daemon::kExitUsage;
+  }
+  if (Status valid = set_log_format(flags.log_format); !valid.ok()) {
     std::cerr << "nanoctrl: " << valid.text() << std::endl;
     return daemon::kExitUsage;
   }

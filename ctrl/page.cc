@@ -10,7 +10,6 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::string_view kFolder = "ui";
 constexpr std::string_view kIndex = "index.html";
 
 // Nothing but this server's own files runs or is shown, and no other page may frame this one: what it holds
@@ -90,8 +89,6 @@ ApiReply redirect_to_page() {
   return out;
 }
 
-bool is_page(const std::vector<std::string>& path) { return !path.empty() && path[0] == kFolder; }
-
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path) {
   // The page refers to its files from where it is, so it has one address.
   if (path.size() == 2 && path[1].empty()) return redirect_to_page();
@@ -99,8 +96,7 @@ ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& p
   const std::span<const PageFile> files = page_files();
   const auto file =
       std::find_if(files.begin(), files.end(), [&](const PageFile& f) { return f.name == name; });
-  if (path.size() > 2 || file == files.end() || (path.size() == 2 && name == kIndex)) return no_route();
-  if (request.method != "GET" && request.method != "HEAD") return wrong_method(request.method, "GET");
+  if (file == files.end() || (path.size() == 2 && name == kIndex)) return no_route();
   ApiReply out;
   out.content_type = file->content_type;
   out.headers = {{"Content-Security-Policy", std::string(kPolicy)},

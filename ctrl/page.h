@@ -20,8 +20,7 @@ struct PageFile {
 };
 std::span<const PageFile> page_files();
 
-// GET /ui and /ui/NAME.
-bool is_page(const std::vector<std::string>& path);
+// To GET and HEAD of /ui and /ui/NAME.
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path);
 
 // Whether a request with this header would rather have HTML than plain text: a browser does, programs that

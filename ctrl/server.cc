@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/log.h"
 #include "base/str.h"
 
 namespace slime::ctrl {
@@ -17,10 +16,13 @@ namespace {
 constexpr Nanos kTickMax = std::chrono::seconds(1);
 constexpr Nanos kTickMin = std::chrono::milliseconds(5);
 
-void log_event(const ScopedEvent& e) {
-  SLIME_LOG(LogLevel::kInfo, "nanoctrl", e.scope, ": ", e.event.name, " ", event_kind_name(e.event.kind),
-            ", instance ", e.event.instance.to_string(), " at ", e.event.address, ", incarnation ",
-            e.event.incarnation);
+// What happened to a peer: it came, changed, went, or was not heard of for too long.
+void log_event(Audit& audit, const ScopedEvent& e) {
+  audit(event_kind_name(e.event.kind), {{"scope", e.scope},
+                                        {"peer", e.event.name},
+                                        {"instance", e.event.instance.to_string()},
+                                        {"incarnation", std::to_string(e.event.incarnation)},
+                                        {"address", e.event.address}});
 }
 
 std::string bracketed(const std::string& host) {
@@ -114,7 +116,7 @@ class Server::Impl {
 
   ApiOptions api_options(ApiOptions options) {
     options.on_event = [this](const ScopedEvent& event) {
-      log_event(event);
+      log_event(changes_, event);
       if (front_) front_->wake(event.scope);
     };
     options.on_reset = [this] {
@@ -135,6 +137,7 @@ class Server::Impl {
   }
 
   ServerOptions options_;
+  Audit changes_{Audit::kChanges};
   std::unique_ptr<Front> front_;  // outlives the events of the API; its threads end in stop()
   const Clock& clock_;
   std::unique_ptr<Api> api_;

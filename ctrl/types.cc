@@ -97,7 +97,8 @@ std::optional<Role> parse_role(std::string_view name) {
 
 std::optional<HostPort> parse_host_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  if (colon == std::string_view::npos || colon == 0 || text.size() > limits::kAddressBytes)
+    return std::nullopt;
   std::string_view host = text.substr(0, colon);
   const std::string_view port = text.substr(colon + 1);
   const bool bracketed = host.front() == '[';
@@ -145,6 +146,8 @@ Status check_token(const TokenRecord& token) {
   if (token.scope != "*") SLIME_TRY(check_name("scope", token.scope));
   if (token.note.size() > limits::kTokenNoteBytes)
     return invalid(str("note has more than ", limits::kTokenNoteBytes, " bytes"));
+  if (token.created_unix_s > limits::kIntegerMax || token.expires_unix_s > limits::kIntegerMax)
+    return invalid("the times of a token are at most 2^53 - 1");
   if (token.note.find_first_of(std::string_view("\0\r\n\t", 4)) != std::string::npos)
     return invalid("note is of one line, without tabs");
   return {};

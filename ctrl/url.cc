@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/utf8.h"
 
 namespace slime::ctrl {
 
@@ -41,6 +42,12 @@ std::optional<std::string> percent_decode(std::string_view text) {
 
 namespace {
 
+std::optional<std::string> decode_text(std::string_view text) {
+  std::optional<std::string> out = percent_decode(text);
+  if (out && !is_utf8(*out)) return std::nullopt;
+  return out;
+}
+
 // Calls fn with each piece between separators; false as soon as fn says so.
 template <class F>
 bool split(std::string_view text, char separator, F fn) {
@@ -61,7 +68,7 @@ std::optional<Target> parse_target(std::string_view target) {
   Target out;
   const bool path_ok = split(target.substr(1, mark == std::string_view::npos ? mark : mark - 1), '/',
                              [&out](std::string_view part) {
-                               std::optional<std::string> decoded = percent_decode(part);
+                               std::optional<std::string> decoded = decode_text(part);
                                if (decoded) out.path.push_back(std::move(*decoded));
                                return decoded.has_value();
                              });
@@ -69,9 +76,9 @@ std::optional<Target> parse_target(std::string_view target) {
   if (mark == std::string_view::npos || mark + 1 == target.size()) return out;
   const bool query_ok = split(target.substr(mark + 1), '&', [&out](std::string_view pair) {
     const std::size_t equals = pair.find('=');
-    std::optional<std::string> key = percent_decode(pair.substr(0, equals));
+    std::optional<std::string> key = decode_text(pair.substr(0, equals));
     std::optional<std::string> value =
-        percent_decode(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
+        decode_text(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
     if (!key || !value) return false;
     out.query.emplace_back(std::move(*key), std::move(*value));
     return true;

@@ -18,7 +18,7 @@ struct Target {
   std::vector<std::string> path;  // "/v1/peers/a%2Fb" is v1, peers, a/b
   std::vector<std::pair<std::string, std::string>> query;
 };
-// Nothing for a target that does not begin with '/' or has a bad escape.
+// Nothing for a target that does not begin with '/', has a bad escape, or is not UTF-8.
 std::optional<Target> parse_target(std::string_view target);
 
 }  // namespace slime::ctrl

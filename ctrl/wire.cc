@@ -118,6 +118,9 @@ Result<HeartbeatsRequest> decode_heartbeats(std::string_view body) {
     out.peers = read_list<PeerRef>(in, "peers", true, [](Fields& peer) {
       return PeerRef{peer.text("name", true), peer.integer("incarnation", true)};
     });
+    for (const PeerRef& peer : out.peers) {
+      if (Status status = check_name("name", peer.name); !status.ok()) in.problem(status.text());
+    }
     if (out.peers.size() > limits::kHeartbeats)
       in.problem(str(out.peers.size(), " heartbeats; at most ", limits::kHeartbeats, " in one request"));
     return out;

@@ -55,8 +55,7 @@ class Body {
   std::uint64_t integer(const char* key, std::uint64_t fallback, std::uint64_t max) {
     const Json* found = value(key);
     if (found == nullptr) return fallback;
-    const auto* out = found->get_ptr<const Json::number_unsigned_t*>();
-    if (out != nullptr && *out <= max) return *out;
+    if (const auto out = integer_of(*found, max)) return *out;
     problem(str("\"", key, "\" is not an integer from 0 to ", max));
     return fallback;
   }

@@ -166,8 +166,8 @@ inline Report read_report(Fields& in) {
   });
   if (const Json* counters = in.object("counters")) {
     for (const auto& [name, value] : counters->items()) {
-      const auto* number = value.get_ptr<const Json::number_unsigned_t*>();
-      if (number == nullptr || *number > limits::kIntegerMax)
+      const std::optional<std::uint64_t> number = integer_of(value, limits::kIntegerMax);
+      if (!number)
         in.problem("\"report.counters\" has a value that is not an integer from 0 to 2^53 - 1");
       else
         out.counters.emplace(name, *number);
@@ -300,6 +300,9 @@ Result<Request> decode_update(std::string_view body, bool replace, const char* l
     out.incarnation = in.integer("incarnation", true);
     out.publish = read_list<Entry>(in, replace ? list : "publish", replace, read);
     if (!replace) out.unpublish = in.texts("unpublish");
+    for (const std::string& name : out.unpublish) {
+      if (Status status = check_name("unpublish", name); !status.ok()) in.problem(status.text());
+    }
     return out;
   });
 }

@@ -49,6 +49,8 @@ Result<TokenRequest> decode_token_request(std::string_view body) {
   Fields in(*json, Mode::kStrict);
   TokenRequest out{read_role(in), in.text("scope", true), in.text("note", false),
                    in.integer("expires_in_s", false)};
+  if (out.expires_in_s > limits::kTokenSecondsMax)
+    in.problem(str("\"expires_in_s\" is more than ", limits::kTokenSecondsMax));
   SLIME_TRY(in.finish());
   return out;
 }

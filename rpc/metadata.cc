@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/str.h"
-#include "rpc/text.h"
+#include "base/utf8.h"
 
 namespace slime::rpc {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 namespace slime::rpc {
 

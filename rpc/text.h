@@ -7,9 +7,6 @@
 // What texts of a peer must be.
 namespace slime::rpc {
 
-// Without overlong forms, surrogates, and what is beyond the last code point.
-bool is_utf8(std::string_view text);
-
 // A name of a service or method: 1 to kNameBytes bytes of UTF-8 without control characters.
 Status validate_name(std::string_view what, std::string_view name);
 

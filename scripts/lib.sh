@@ -87,12 +87,8 @@ working_clang() {
 }
 
 # ---- the Python environment
-<<<<<<< HEAD
 python_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0" "pytest>=8.0" "pyyaml>=6.0"
-  "selenium>=4.20")
-=======
-python_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0" "pytest>=8.0" "selenium>=4.20")
->>>>>>> page-18
+  "schemathesis>=4.32,<5" "selenium>=4.20")
 # Large, and only a few tests want it, which are skipped without.
 [ "${SLIME_TEST_TORCH:-}" != 1 ] || python_packages+=("torch==2.13.0")
 

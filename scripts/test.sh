@@ -180,7 +180,7 @@ if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
     if [ -d tests/python ]; then
       step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" \
         SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
-        --junitxml="$results/python.xml" tests/python tests/matrix
+        --junitxml="$results/python.xml" tests/python tests/matrix tests/openapi
       count_results "$results/python.xml"
     fi
     if [ "$mode" != quick ]; then one_test wheel scripts/wheel.sh --check; fi

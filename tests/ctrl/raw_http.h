@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -77,6 +78,11 @@ class RawConnection {
   }
   // Sends nothing more, and goes on reading.
   void finish() { ::shutdown(fd_.get(), SHUT_WR); }
+  // Whether there is something to read, the end included; does not wait.
+  [[nodiscard]] bool readable() const {
+    pollfd look{fd_.get(), POLLIN, 0};
+    return !input_.empty() || ::poll(&look, 1, 0) == 1;
+  }
   // Waits for it.
   bool closed() { return !receive(); }
 

@@ -397,8 +397,8 @@ TEST_CASE("the metrics count requests by route, and say how many peers there are
   const auto has = [&](const char* line) { return reply.body.find(line) != std::string::npos; };
   CHECK(has("nanoctrl_peers{scope=\"default\"} 1"));
   CHECK(has("nanoctrl_requests_total{method=\"POST\",route=\"/v1/peers\",status=\"200\"} 1"));
-  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/name\",status=\"200\"} 1"));
-  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/name\",status=\"404\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/{name}\",status=\"200\"} 1"));
+  CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"/v1/peers/{name}\",status=\"404\"} 1"));
   CHECK(has("nanoctrl_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 1"));
   CHECK(has("nanoctrl_request_seconds_count{route=\"/v1/peers\"} 1"));
   CHECK(has("nanoctrl_store_writable 1"));

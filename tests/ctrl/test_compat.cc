@@ -440,51 +440,5 @@ TEST_CASE("requests that are refused, in the shape that these clients read") {
   CHECK(is_error(f.post("/query", Json::object()), 503));
 }
 
-TEST_CASE("every route: no token, a wrong one, one of another scope, one of too small a role") {
-  Fixture f;
-  const std::string admin = f.make_token(Role::kAdmin, "*", "");
-  const std::string reader = f.make_token(Role::kRead, "a", admin);
-  const std::string member = f.make_token(Role::kJoin, "a", admin);
-  const std::string stranger = f.make_token(Role::kAdmin, "b", admin);
-  std::string wrong = admin;
-  wrong.back() = wrong.back() == '0' ? '1' : '0';
-  struct Route {
-    const char* target;
-    Json body;
-    Role needed;
-  };
-  const Route routes[] = {
-      {"/start_peer_agent", {{"alias", "w"}, {"address", "h:1"}}, Role::kJoin},
-      {"/query", Json::object(), Role::kRead},
-      {"/register_mr",
-       {{"agent_name", "w"}, {"mr_name", "m"}, {"addr", 1}, {"length", 1}, {"rkey", 1}},
-       Role::kJoin},
-      {"/get_mr_info", {{"src", "x"}, {"dst", "w"}, {"mr_name", "m"}}, Role::kRead},
-      {"/v1/desired_topology/w", {{"target_peers", {"x"}}}, Role::kJoin},
-      {"/register", service("s", "k"), Role::kJoin},
-      {"/heartbeat", ref("service", "s"), Role::kJoin},
-      {"/get_entity_info", ref("service", "s"), Role::kRead},
-      {"/list_entities", Json::object(), Role::kRead},
-      {"/unregister", ref("service", "s"), Role::kJoin},
-      {"/cleanup", {{"agent_name", "w"}}, Role::kJoin},
-  };
-  for (const Route& route : routes) {
-    CAPTURE(route.target);
-    Json body = route.body;
-    CHECK(is_error(f.post(route.target, body, member), 403));  // without a scope it is "default"
-    body["scope"] = "a";
-    CHECK(is_error(f.post(route.target, body), 401));
-    CHECK(is_error(f.post(route.target, body, wrong), 401));
-    CHECK(is_error(f.post(route.target, body, "slime-"), 401));
-    CHECK(is_error(f.post(route.target, body, stranger), 403));
-    if (route.needed == Role::kJoin) CHECK(is_error(f.post(route.target, body, reader), 403));
-    CHECK(f.post(route.target, body, route.needed == Role::kJoin ? member : reader).status == 200);
-  }
-  CHECK(is_error(f.post("/get_redis_address", Json::object()), 401));
-  CHECK(is_error(f.post("/get_redis_address", Json::object(), wrong), 401));
-  CHECK(f.post("/get_redis_address", Json::object(), stranger).status == 200);
-  CHECK(f.get("/").status == 200);
-}
-
 }  // namespace
 }  // namespace slime::ctrl

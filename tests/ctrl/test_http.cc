@@ -48,7 +48,7 @@ TEST_CASE("every refusal has the one shape of an error") {
     many_headers += str("A: ", std::string(1000, 'x'), "\r\n");
   const Case cases[] = {
       {"nonsense\r\n\r\n", "400"},
-      {"FOO /v1/peers" + tail + "\r\n", "400"},
+      {"FOO /v1/peers" + tail + "\r\n", "405"},
       {"GET /" + std::string(3000, 'x') + tail + "\r\n", "414"},
       {"GET /" + std::string(9000, 'x') + tail + "\r\n", "414"},
       {"GET /nothing" + tail + "\r\n", "404"},

@@ -68,6 +68,14 @@ TEST_CASE("each limit of a registration is checked") {
   CHECK(refused([](Registration& r) { r.regions = {{"r", std::uint64_t{1} << 53}}; }));
 }
 
+TEST_CASE("an address is no longer than its parts may be") {
+  const std::string name(255, 'h');
+  CHECK(parse_host_port(name + ":65535"));
+  CHECK(parse_host_port("[" + name + "]:65535"));
+  CHECK_FALSE(parse_host_port(name + "h:1"));
+  CHECK_FALSE(parse_host_port("h:" + std::string(1000, '0') + "1"));
+}
+
 TEST_CASE("percent encoding brings any bytes back") {
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);

@@ -12,12 +12,8 @@ tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_servi
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way)
 for file in tests/python/test_*.py; do
   case ${file##*/} in
-<<<<<<< HEAD
     test_processes.py | test_examples.py | test_stub.py | test_stubs.py | test_golden.py | test_errors.py) ;;
     test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
-=======
-    test_processes.py | test_examples.py | test_stub.py | test_stubs.py | test_golden.py | test_errors.py | test_attached_tensors.py | test_page.py) ;;
->>>>>>> page-18
     *) tests+=("$file") ;;
   esac
 done
