@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "base/utf8.h"
+#include "rpc/text.h"
 
 namespace slime::rpc {
 namespace {
