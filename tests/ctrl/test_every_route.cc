@@ -260,7 +260,6 @@ TEST_CASE("what is none of a name is refused, also where it would do no harm") {
                                                    {"/v1/peers/w/regions?scope=a", update},
                                                    {"/v1/peers/w/services?scope=a", update}};
   for (const auto& [target, json] : requests) {
-    CAPTURE(target);
     const std::string body = json.dump();
     CHECK(is_error(f.world.ask(request("POST", target, f.world.admin, &body)), 400, false));
   }
