@@ -140,7 +140,7 @@ void Registry::run(const RenewCommand& command, Outcome&) {
   for (const HeartbeatCommand& peer : command.peers) {
     Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
     Record* record = owned(peer.scope, peer.name, peer.incarnation, ignored);
-    if (record != nullptr) record->expires_at = deadline_after(now_, options_.ttl);
+    if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(record->info));
   }
 }
 

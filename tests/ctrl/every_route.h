@@ -125,11 +125,13 @@ inline std::vector<RouteCase> native_routes(const World& world) {
                         {"health", "serving"},
                         {"labels", {{"model", "m"}}}};
   const Json region = {{"name", "kv"}, {"length_bytes", 64}, {"rights", "read"}};
-  const Json link = {{"peer", "x"},     {"provider", "tcp"},   {"state", "ready"},
-                     {"sent_bytes", 1}, {"received_bytes", 2}, {"calls", 3}};
+  const Json link = {{"peer", "x"},         {"provider", "tcp"}, {"state", "ready"}, {"sent_bytes", 1},
+                     {"received_bytes", 2}, {"direct_bytes", 3}, {"calls", 4}};
   return {
       {"GET", "/healthz", "/healthz", Needs::kNothing},
       {"GET", "/v1/openapi.json", "/v1/openapi.json", Needs::kNothing},
+      {"GET", "/ui", "/ui", Needs::kNothing},
+      {"GET", "/ui/{file}", "/ui/page.js", Needs::kNothing},
       {"GET", "/metrics", "/metrics", Needs::kAdminOfAll},
       {"GET", "/v1/peers", "/v1/peers?scope=a", Needs::kRead},
       {"GET", "/v1/peers/{name}", "/v1/peers/w?scope=a", Needs::kRead},
@@ -166,7 +168,10 @@ inline std::vector<RouteCase> native_routes(const World& world) {
        "/v1/peers/{name}/heartbeat",
        "/v1/peers/w/heartbeat?scope=a",
        Needs::kJoin,
-       {{"incarnation", mine}, {"since", 1}, {"report", {{"links", {link}}, {"counters", {{"calls", 1}}}}}}},
+       {{"incarnation", mine},
+        {"since", 1},
+        {"keys_have", 1},
+        {"report", {{"links", {link}}, {"counters", {{"calls", 1}}}}}}},
       {"POST",
        "/v1/heartbeats",
        "/v1/heartbeats?scope=a",

@@ -99,6 +99,18 @@ TEST_CASE("renewals of many leases renew those that are still held, and tell nob
   CHECK_FALSE(follower.find("a"));
 }
 
+TEST_CASE("a renewal of a peer that has a lease of its own length renews that") {
+  Follower follower;
+  Registration own = registration("a", 1);
+  own.ttl = 60s;
+  const Lease a = follower.at(0, RegisterCommand{own}).lease;
+  CHECK(follower.at(10'000, RenewCommand{{{"default", "a", a.incarnation}}}).status.ok());
+  follower.tick_until(69'000);
+  CHECK(follower.find("a"));
+  follower.tick_until(70'000);
+  CHECK_FALSE(follower.find("a"));
+}
+
 TEST_CASE("a heartbeat can be judged without renewing") {
   Follower follower;
   const Lease lease = follower.at(0, RegisterCommand{registration("a", 1)}).lease;
