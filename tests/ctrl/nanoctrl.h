@@ -34,9 +34,6 @@ class Nanoctrl {
     REQUIRE(process_->kill().ok());
     REQUIRE(process_->wait(slime::test::patient(std::chrono::seconds(60))));
   }
-  [[nodiscard]] std::uint16_t port() const {
-    return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1)));
-  }
   [[nodiscard]] slime::test::Process& process() { return *process_; }
   [[nodiscard]] std::uint16_t port() const {
     return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1)));
