@@ -1,11 +1,21 @@
 #include "ctrl/page.h"
 
+#include <openssl/sha.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <optional>
 #include <utility>
 
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/str.h"
 #include "ctrl/api_query.h"
+
+namespace slime::embedded {
+std::string_view page(std::string_view file);  // cmake/embed.cmake
+}
 
 namespace slime::ctrl {
 namespace {
@@ -65,6 +75,13 @@ std::optional<int> quality(std::string_view accept, std::string_view type) {
   return std::nullopt;
 }
 
+std::string etag_of(std::string_view body) {
+  std::array<std::byte, SHA256_DIGEST_LENGTH> hash{};
+  ::SHA256(reinterpret_cast<const unsigned char*>(body.data()), body.size(),
+           reinterpret_cast<unsigned char*>(hash.data()));
+  return str('"', to_hex(Bytes(hash).first(16)), '"');
+}
+
 bool knows(std::string_view if_none_match, std::string_view etag) {
   while (!if_none_match.empty()) {
     std::string_view one = take_part(if_none_match, ',');
@@ -76,6 +93,26 @@ bool knows(std::string_view if_none_match, std::string_view etag) {
 }
 
 }  // namespace
+
+std::span<const PageFile> page_files() {
+  static const std::vector<PageFile> kFiles = [] {
+    constexpr std::string_view kHtml = "text/html; charset=utf-8";
+    constexpr std::string_view kStyle = "text/css; charset=utf-8";
+    constexpr std::string_view kScript = "text/javascript; charset=utf-8";
+    std::vector<PageFile> out = {{kIndex, kHtml, {}, {}},
+                                 {"page.css", kStyle, {}, {}},
+                                 {"page.js", kScript, {}, {}},
+                                 {"registry.js", kScript, {}, {}},
+                                 {"table.js", kScript, {}, {}}};
+    for (PageFile& file : out) {
+      file.body = embedded::page(file.name);
+      SLIME_CHECK(!file.body.empty());
+      file.etag = etag_of(file.body);
+    }
+    return out;
+  }();
+  return kFiles;
+}
 
 bool prefers_html(std::string_view accept) {
   const int html = quality(accept, "text/html").value_or(0);
@@ -103,7 +140,7 @@ ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& p
                  {"X-Content-Type-Options", "nosniff"},
                  {"Referrer-Policy", "no-referrer"},
                  {"Cache-Control", "no-cache"},
-                 {"ETag", std::string(file->etag)}};
+                 {"ETag", file->etag}};
   if (knows(request.if_none_match, file->etag)) {
     out.status = 304;
   } else {

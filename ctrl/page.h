@@ -15,8 +15,8 @@ namespace slime::ctrl {
 struct PageFile {
   std::string_view name;
   std::string_view content_type;
-  std::string_view etag;  // with its quotes; another one for other bytes
   std::string_view body;
+  std::string etag;  // with its quotes; another one for other bytes
 };
 std::span<const PageFile> page_files();
 
