@@ -92,6 +92,7 @@ class Api {
 
   ApiReply health(Query& query);
   static ApiReply openapi(Query& query);
+  static ApiReply page(const Call& call);
   ApiReply server_status(Query& query);
   ApiReply metrics(Query& query);
   ApiReply list_links(Query& query);

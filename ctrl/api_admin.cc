@@ -2,6 +2,7 @@
 #include <map>
 
 #include "ctrl/api_query.h"
+#include "ctrl/page.h"
 #include "ctrl/store/backup.h"
 
 namespace slime::embedded {
@@ -15,6 +16,12 @@ ApiReply Api::openapi(Query& query) {
   query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   return reply_ok(std::string(embedded::documents("openapi.json")));
+}
+
+ApiReply Api::page(const Call& call) {
+  call.query.permit_all();
+  if (Status status = call.query.finish(); !status.ok()) return reply_error(std::move(status));
+  return page_reply(call.request, call.path);
 }
 
 ApiReply Api::metrics(Query& query) {

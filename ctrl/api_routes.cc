@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "ctrl/api_query.h"
-#include "ctrl/page.h"
 
 // Which routes there are, and how a request finds its own.
 namespace slime::ctrl {
@@ -42,9 +41,8 @@ const std::vector<Api::Route>& Api::table() {
     std::vector<Route> out = {
         {"GET", "/healthz", Route::kOpen, [](Api& api, const Call& c) { return api.health(c.query); }},
         {"GET", "/v1/openapi.json", Route::kOpen, [](Api&, const Call& c) { return openapi(c.query); }},
-        {"GET", "/ui", Route::kOpen, [](Api&, const Call& c) { return page_reply(c.request, c.path); }},
-        {"GET", "/ui/{file}", Route::kOpen,
-         [](Api&, const Call& c) { return page_reply(c.request, c.path); }},
+        {"GET", "/ui", Route::kOpen, [](Api&, const Call& c) { return page(c); }},
+        {"GET", "/ui/{file}", Route::kOpen, [](Api&, const Call& c) { return page(c); }},
         {"GET", "/metrics", kNone, [](Api& api, const Call& c) { return api.metrics(c.query); }},
         {"GET", "/v1/peers", kNone, [](Api& api, const Call& c) { return api.list_peers(c.query); }},
         {"POST", "/v1/peers", kNone,

@@ -20,7 +20,7 @@ struct PageFile {
 };
 std::span<const PageFile> page_files();
 
-// To GET and HEAD of /ui and /ui/NAME.
+// To /ui and /ui/NAME.
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path);
 
 // Whether a request with this header would rather have HTML than plain text: a browser does, programs that

@@ -34,10 +34,12 @@ bool listens(std::uint16_t port) {
 
 }  // namespace
 
-Nanoctrl::Nanoctrl() : port_(free_port()) { start(); }
+Nanoctrl::Nanoctrl(std::vector<std::string> flags) : flags_(std::move(flags)), port_(free_port()) { start(); }
 
 void Nanoctrl::start() {
-  auto process = Process::spawn({SLIME_NANOCTRL, "server", "--port", str(port_)});
+  std::vector<std::string> command = {SLIME_NANOCTRL, "server", "--port", str(port_)};
+  command.insert(command.end(), flags_.begin(), flags_.end());
+  auto process = Process::spawn(command);
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
   process_ = std::make_unique<Process>(std::move(*process));
   REQUIRE(eventually([this] { return listens(port_); }, kReady));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/peer_agent.h"
 #include "tests/support/eventually.h"
@@ -19,12 +20,13 @@ inline const Nanos kReady = patient(std::chrono::seconds(60));
 // A real nanoctrl in a process of its own; kill() and start() again give an empty one at the same URL.
 class Nanoctrl {
  public:
-  Nanoctrl();
+  explicit Nanoctrl(std::vector<std::string> flags = {});
   void start();
   void kill();
   [[nodiscard]] std::string url() const;
 
  private:
+  const std::vector<std::string> flags_;
   std::uint16_t port_ = 0;
   std::unique_ptr<Process> process_;
 };
