@@ -85,9 +85,10 @@ def unknown(query, printed):
         for label, operator, value in MATCHER.findall(matchers):
             if label in ("instance", "job") or value.startswith("$"):
                 continue  # Prometheus' own, or chosen by who looks
-            values = {labels.get(label) for labels in printed[name]}
+            values = {labels.get(label, "") for labels in printed[name]}
             # Of a status that is no pattern there may be none yet.
-            if values == {None} or (label in ("route", "event") and not set(value.split("|")) <= values):
+            matched = [any(re.fullmatch(part, each) for each in values) for part in value.split("|")]
+            if values == {""} or (label in ("route", "event") and not all(matched)):
                 yield f"{name}{{{label}{operator}{value!r}}}"
 
 
