@@ -7,12 +7,14 @@ if [ ! -f .venv/.slime-installed ]; then
   exit 77
 fi
 # Of those that start Python again and again, which takes an emulated machine up to half a minute each, only two; none of
-# those that name another provider, or that use none; nor of those that load torch, which alone takes minutes there.
+# those that name another provider or use none, nor of those about what is encoded, shown or checked before anything is
+# sent, which is the same on each; nor of those that load torch, which alone takes minutes there.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way)
 for file in tests/python/test_*.py; do
   case ${file##*/} in
     test_processes.py | test_examples.py | test_stub.py | test_stubs.py | test_golden.py | test_errors.py) ;;
+    test_values.py | test_hostile_values.py | test_reflection.py | test_signatures.py | test_interceptors.py) ;;
     test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
     *) tests+=("$file") ;;
   esac
