@@ -38,7 +38,7 @@ class Secret {
     return *this;
   }
   ~Secret() {
-    if (!bytes_.empty()) ::explicit_bzero(bytes_.data(), bytes_.size());
+    if (std::byte* const data = bytes_.data(); data != nullptr) ::explicit_bzero(data, bytes_.size());
   }
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
