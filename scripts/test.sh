@@ -120,7 +120,7 @@ run_ctest() {
     SLIME_E2E_BOUND_MS="${bound_ms[$tree]}" \
     SLIME_TEST_STREAM_MIB="${stream_mib[$tree]}" SLIME_TEST_ATTACHMENT_MIB="${attachment_mib[$tree]}" \
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
-    UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="second_deadlock_stack=1 suppressions='$root/tests/tsan.supp'" \
+    UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1 \
     "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$jobs" \
     --output-junit "$results/$tree.xml"
   finish_step "$tree-test"
