@@ -209,6 +209,12 @@ void add_ctrl_server_options(CLI::App& command, CtrlOptions& options) {
       .add_option("--server-pid", options.pids,
                   "with --ctrl: whose CPU and memory count, one process or more")
       ->delimiter(',');
+  command
+      .add_option("--store", options.stores,
+                  "memory, sqlite or redis, several are measured in turn: where a nanoctrl of our own keeps "
+                  "things, in a temporary folder or a redis-server that is started for it; else sqlite")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"memory", "sqlite", "redis"}));
   command.add_option("--nanoctrl", options.program, "the program to start; else the one beside this");
   command.add_option("--server-flags", options.server_flags, "flags for it, such as \"--log-level info\"");
   command.add_option("--token", options.token, "sent as Authorization: Bearer");

@@ -77,18 +77,22 @@ json latency_of(const Latency& latency) {
 struct Used {
   double seconds = 0;
   double own_cpu = 0;
-  std::optional<ProcessUse> before;
-  std::optional<ProcessUse> after;
+  struct Span {
+    std::optional<ProcessUse> before;
+    std::optional<ProcessUse> after;
+  };
+  Span server;
+  Span store;
 };
 
-json server_of(const Used& used, std::size_t processes, double answers) {
-  if (!used.before || !used.after) return nullptr;
-  const double cpu = used.after->cpu_seconds - used.before->cpu_seconds;
+json processes_of(const Used::Span& span, std::size_t processes, double seconds, double answers) {
+  if (!span.before || !span.after) return nullptr;
+  const double cpu = span.after->cpu_seconds - span.before->cpu_seconds;
   return {{"processes", processes},
-          {"cpu_cores", cpu / used.seconds},
+          {"cpu_cores", cpu / seconds},
           {"cpu_us_per_request", answers > 0 ? cpu * 1e6 / answers : 0},
-          {"resident_mib", used.after->resident_mib},
-          {"resident_peak_mib", used.after->resident_peak_mib}};
+          {"resident_mib", span.after->resident_mib},
+          {"resident_peak_mib", span.after->resident_peak_mib}};
 }
 
 json generator_of(const Used& used, const CtrlLoad::Figures& figures) {
@@ -116,8 +120,9 @@ json deaths_of(const Deaths::Figures& deaths) {
             {"max", seconds_of(deaths.delay_max)}}}};
 }
 
-json report_of(const Run& run, CtrlLoad& load, const Used& used, std::size_t processes) {
+json report_of(const Run& run, CtrlLoad& load, const Used& used, const CtrlServer& server) {
   const CtrlLoad::Figures& figures = load.figures();
+  const auto answers = static_cast<double>(figures.answers);
   const Deaths::Figures deaths = load.deaths().finish();
   const bool verified = figures.lost == 0 && deaths.late == 0 && deaths.early == 0;
   return {{"agents", run.load.agents},
@@ -128,7 +133,7 @@ json report_of(const Run& run, CtrlLoad& load, const Used& used, std::size_t pro
           {"rate_per_s", run.rate},
           {"rate_reached_per_s", static_cast<double>(figures.churned) / used.seconds},
           {"seconds", used.seconds},
-          {"requests_per_s", static_cast<double>(figures.answers) / used.seconds},
+          {"requests_per_s", answers / used.seconds},
           {"events_per_s", static_cast<double>(figures.events) / used.seconds},
           {"heartbeats",
            {{"count", figures.heartbeat.values.count()},
@@ -148,7 +153,8 @@ json report_of(const Run& run, CtrlLoad& load, const Used& used, std::size_t pro
           {"timeouts", figures.timeouts},
           {"idle_closed", figures.idle_closed},
           {"deaths", deaths_of(deaths)},
-          {"server", server_of(used, processes, static_cast<double>(figures.answers))},
+          {"server", processes_of(used.server, server.processes().size(), used.seconds, answers)},
+          {"store_server", processes_of(used.store, server.store_processes().size(), used.seconds, answers)},
           {"generator", generator_of(used, figures)},
           {"verified", verified}};
 }
@@ -169,11 +175,13 @@ class Measurement {
     const TimePoint begin = steady_clock().now();
     load_.count_between(begin, begin + to_nanos(seconds));
     Used used;
-    SLIME_TRY(look(used.before));
+    SLIME_TRY(look(server_.processes(), used.server.before));
+    SLIME_TRY(look(server_.store_processes(), used.store.before));
     const double cpu_before = cpu_seconds();
     SLIME_TRY(pass(to_nanos(seconds)));
     used.own_cpu = cpu_seconds() - cpu_before;
-    SLIME_TRY(look(used.after));
+    SLIME_TRY(look(server_.processes(), used.server.after));
+    SLIME_TRY(look(server_.store_processes(), used.store.after));
     used.seconds = seconds_of(steady_clock().now() - begin);
     SLIME_TRY(hear_of_the_last());
     return used;
@@ -185,9 +193,9 @@ class Measurement {
   }
   [[nodiscard]] bool gone() const { return !server_.alive().ok(); }
 
-  Status look(std::optional<ProcessUse>& out) const {
-    if (server_.processes().empty()) return {};
-    auto use = use_of(server_.processes());
+  static Status look(const std::vector<pid_t>& processes, std::optional<ProcessUse>& out) {
+    if (processes.empty()) return {};
+    auto use = use_of(processes);
     if (!use) return use.error();
     out = *use;
     return {};
@@ -232,9 +240,9 @@ class Measurement {
   CtrlLoad& load_;
 };
 
-Result<json> measure_one(const CtrlOptions& options, std::uint32_t agents) {
+Result<json> measure_one(const CtrlOptions& options, const std::string& store, std::uint32_t agents) {
   SLIME_TRY(allow_descriptors(agents));
-  auto server = CtrlServer::start(options);
+  auto server = CtrlServer::start(options, store);
   if (!server) return server.error();
   Run run = run_of(options, agents);
   run.load.urls = server->urls();
@@ -242,7 +250,8 @@ Result<json> measure_one(const CtrlOptions& options, std::uint32_t agents) {
   if (!load) return load.error();
   const auto used = Measurement(run, *server, **load).measure(options.seconds);
   if (!used) return used.error();
-  json out = report_of(run, **load, *used, server->processes().size());
+  json out = report_of(run, **load, *used, *server);
+  out["store"] = options.urls.empty() ? json(store) : json(nullptr);
   load->reset();  // closes the connections, which the server would wait for
   return out;
 }
@@ -264,6 +273,7 @@ Status CtrlOptions::validate() const {
   if (!pids.empty() && urls.empty()) return wrong("--server-pid belongs to --ctrl");
   if (!urls.empty() && !server_flags.empty())
     return wrong("--server-flags are for a nanoctrl without --ctrl");
+  if (!urls.empty() && !stores.empty()) return wrong("--store is for a nanoctrl without --ctrl");
   return {};
 }
 
@@ -272,11 +282,14 @@ Result<std::string> measure_ctrl(const CtrlOptions& options) {
   install_interrupt_flag();
   json out = {{"bench", "ctrl"}, {"machine", machine_facts()}, {"runs", json::array()}, {"verified", true}};
   if (!options.server_flags.empty()) out["server_flags"] = options.server_flags;
-  for (const std::uint32_t agents : options.agents) {
-    auto run = measure_one(options, agents);
-    if (!run) return std::move(run).error();
-    if (!run->at("verified").get<bool>()) out["verified"] = false;
-    out["runs"].push_back(std::move(*run));
+  const auto stores = options.stores.empty() ? std::vector<std::string>{"sqlite"} : options.stores;
+  for (const std::string& store : stores) {
+    for (const std::uint32_t agents : options.agents) {
+      auto run = measure_one(options, store, agents);
+      if (!run) return std::move(run).error();
+      if (!run->at("verified").get<bool>()) out["verified"] = false;
+      out["runs"].push_back(std::move(*run));
+    }
   }
   return out.dump();
 }

@@ -4,6 +4,8 @@
 #include <cstdarg>
 #include <cstdio>
 #include <iostream>
+#include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,7 @@ constexpr double kPanel = 300;
 constexpr double kTop = 92;
 constexpr double kBottom = 330;
 constexpr const char* kGrid = "#dddddd";
-constexpr const char* kServer = "#2f6db5";
-constexpr const char* kOther = "#c2402f";
+constexpr const char* kColours[] = {"#2f6db5", "#c2402f", "#2e8b57", "#8a5fb0"};
 
 std::string errors_text(const json& errors) {
   std::string out;
@@ -40,13 +41,20 @@ std::string latency_text(const char* name, const json& latencies) {
       number(sent, "p50"), number(sent, "p99"), number(sent, "p999"), number(sent, "max"));
 }
 
+// Empty: somebody's nanoctrl, whose store is not known.
+std::string store_of(const json& run) {
+  const auto store = run.find("store");
+  return store == run.end() || store->is_null() ? std::string() : store->get<std::string>();
+}
+
 std::string run_text(const json& run) {
   std::string out = print(
-      "ctrl, %.0f agents in %.0f scopes, %s connections, heartbeat %.3g s, TTL %.3g s, %.0f s: %.0f "
+      "ctrl%s, %.0f agents in %.0f scopes, %s connections, heartbeat %.3g s, TTL %.3g s, %.0f s: %.0f "
       "requests/s, "
       "%.0f events/s, %.1f deaths and registrations/s (of %.1f)",
-      number(run, "agents"), number(run, "scopes"), run.at("connections").get<std::string>().c_str(),
-      number(run, "heartbeat_s"), number(run, "ttl_s"), number(run, "seconds"), number(run, "requests_per_s"),
+      store_of(run).empty() ? "" : str(" on ", store_of(run)).c_str(), number(run, "agents"),
+      number(run, "scopes"), run.at("connections").get<std::string>().c_str(), number(run, "heartbeat_s"),
+      number(run, "ttl_s"), number(run, "seconds"), number(run, "requests_per_s"),
       number(run, "events_per_s"), number(run, "rate_reached_per_s"), number(run, "rate_per_s"));
   out += latency_text("heartbeats", run.at("heartbeats"));
   out += latency_text("registrations", run.at("registrations"));
@@ -54,6 +62,11 @@ std::string run_text(const json& run) {
     out += print("\n  server: %.3f cores, %.0f us of CPU a request, %.1f MiB resident, %.1f at its peak",
                  number(server, "cpu_cores"), number(server, "cpu_us_per_request"),
                  number(server, "resident_mib"), number(server, "resident_peak_mib"));
+  }
+  if (const auto store = run.find("store_server"); store != run.end() && !store->is_null()) {
+    out += print("\n  its %s: %.3f cores, %.0f us of CPU a request, %.1f MiB resident, %.1f at its peak",
+                 store_of(run).c_str(), number(*store, "cpu_cores"), number(*store, "cpu_us_per_request"),
+                 number(*store, "resident_mib"), number(*store, "resident_peak_mib"));
   }
   const json& generator = run.at("generator");
   out += print("\n  generator: %.3f cores, %.0f us of CPU a request, lag p99 %.2f ms, max %.1f%s",
@@ -85,21 +98,45 @@ double server_figure(const json& run, const char* key) {
   return run.at("server").is_null() ? 0 : number(run.at("server"), key);
 }
 
+struct Extreme {
+  double value;
+  const char* colour;
+};
+
 struct Curve {
   std::string name;
   const char* colour;
   std::vector<std::pair<double, double>> points;  // agents, figure
 };
 
-void draw_curve(Svg& out, const Curve& curve, const LogAxis& x, const LogAxis& y, double figures_below) {
+void draw_curve(Svg& out, const Curve& curve, const LogAxis& x, const LogAxis& y) {
   for (std::size_t i = 0; i < curve.points.size(); ++i) {
     const auto& [agents, value] = curve.points[i];
     out.circle(x.at(agents), y.at(value), 3.5, curve.colour);
-    out.text(x.at(agents), y.at(value) + figures_below, print("%.3g", value), Svg::Anchor::kMiddle, 10,
-             curve.colour);
     if (i == 0) continue;
     const auto& [before, value_before] = curve.points[i - 1];
     out.line(x.at(before), y.at(value_before), x.at(agents), y.at(value), curve.colour, 2);
+  }
+}
+
+// Above the largest figure of a column and below the least: those between them would lie on the lines.
+void draw_figures(Svg& out, const std::vector<Curve>& curves, const LogAxis& x, const LogAxis& y) {
+  std::map<double, std::pair<Extreme, Extreme>> columns;  // by agents: least and most
+  for (const Curve& curve : curves) {
+    for (const auto& [agents, value] : curve.points) {
+      auto& [least, most] = columns.try_emplace(agents, Extreme{1e30, ""}, Extreme{0, ""}).first->second;
+      if (value < least.value) least = {value, curve.colour};
+      if (value > most.value) most = {value, curve.colour};
+    }
+  }
+  for (const auto& [agents, extremes] : columns) {
+    const auto& [least, most] = extremes;
+    out.text(x.at(agents), y.at(most.value) - 8, print("%.3g", most.value), Svg::Anchor::kMiddle, 10,
+             most.colour);
+    out.text(x.at(agents), kBottom + 18, print("%.0f", agents), Svg::Anchor::kMiddle, 11);
+    if (least.value < most.value)
+      out.text(x.at(agents), y.at(least.value) + 16, print("%.3g", least.value), Svg::Anchor::kMiddle, 10,
+               least.colour);
   }
 }
 
@@ -128,20 +165,25 @@ void draw_panel(Svg& out, double left, const std::string& title, std::vector<Cur
     out.text(left + 44, y.at(tick) + 4, print("%.3g", tick), Svg::Anchor::kEnd, 11);
   }
   for (std::size_t i = 0; i < curves.size(); ++i) {
-    out.text(left + 56 + 120 * static_cast<double>(i), kTop - 14, curves[i].name, Svg::Anchor::kStart, 11,
+    out.text(left + 56 + 62 * static_cast<double>(i), kTop - 12, curves[i].name, Svg::Anchor::kStart, 11,
              curves[i].colour);
-    // Its figures above it, those of the second one below.
-    draw_curve(out, curves[i], x, y, i == 0 ? -8 : 16);
+    draw_curve(out, curves[i], x, y);
   }
-  for (const auto& [agents, value] : curves.back().points)
-    out.text(x.at(agents), kBottom + 18, print("%.0f", agents), Svg::Anchor::kMiddle, 11);
+  draw_figures(out, curves, x, y);
 }
 
+// One for each store, in the order in which they were measured.
 template <class Figure>
-Curve curve_of(const json& runs, std::string name, const char* colour, Figure figure) {
-  Curve out{std::move(name), colour, {}};
-  for (const json& run : runs) out.points.emplace_back(number(run, "agents"), figure(run));
-  std::sort(out.points.begin(), out.points.end());
+std::vector<Curve> curves_of(const json& runs, Figure figure) {
+  std::vector<Curve> out;
+  for (const json& run : runs) {
+    const std::string name = store_of(run);
+    auto curve = std::find_if(out.begin(), out.end(), [&](const Curve& other) { return other.name == name; });
+    if (curve == out.end())
+      curve = out.insert(out.end(), {name, kColours[out.size() % std::size(kColours)], {}});
+    curve->points.emplace_back(number(run, "agents"), figure(run));
+  }
+  for (Curve& curve : out) std::sort(curve.points.begin(), curve.points.end());
   return out;
 }
 
@@ -160,26 +202,31 @@ std::string tables_of_ctrl(const json& report) {
                           machine.at("kernel").get<std::string>().c_str(),
                           machine.at("time").get<std::string>().c_str(), number(machine, "load"));
   out +=
-      "| agents, scopes | connections | requests/s | heartbeat, ms since due: p50, p99, p99.9, max | "
+      "| agents, scopes | store | connections | requests/s | heartbeat, ms since due: p50, p99, p99.9, max | "
       "registration, ms since due: p50, p99 | server: "
-      "cores, us a request | resident, peak MiB | deaths: pairs, late, never | heard after the lease, s: "
+      "cores, us a request | resident, peak MiB | its Redis: cores, peak MiB | deaths: pairs, late, never | "
+      "heard after the lease, s: "
       "p50, max | lost | generator: cores, lag p99 "
-      "ms |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const json& run : report.at("runs")) {
     const json& heartbeat = run.at("heartbeats").at("from_due_ms");
     const json& registration = run.at("registrations").at("from_due_ms");
     const json& deaths = run.at("deaths");
     const json& generator = run.at("generator");
-    out += print("| %.0f, %.0f | %s | %.0f | %.2f, %.2f, %.2f, %.1f | %.2f, %.2f | ", number(run, "agents"),
-                 number(run, "scopes"), run.at("connections").get<std::string>().c_str(),
-                 number(run, "requests_per_s"), number(heartbeat, "p50"), number(heartbeat, "p99"),
-                 number(heartbeat, "p999"), number(heartbeat, "max"), number(registration, "p50"),
-                 number(registration, "p99"));
+    out += print("| %.0f, %.0f | %s | %s | %.0f | %.2f, %.2f, %.2f, %.1f | %.2f, %.2f | ",
+                 number(run, "agents"), number(run, "scopes"), store_of(run).c_str(),
+                 run.at("connections").get<std::string>().c_str(), number(run, "requests_per_s"),
+                 number(heartbeat, "p50"), number(heartbeat, "p99"), number(heartbeat, "p999"),
+                 number(heartbeat, "max"), number(registration, "p50"), number(registration, "p99"));
     out += run.at("server").is_null()
                ? std::string("| | ")
                : print("%.3f, %.0f | %.1f, %.1f | ", server_figure(run, "cpu_cores"),
                        server_figure(run, "cpu_us_per_request"), server_figure(run, "resident_mib"),
                        server_figure(run, "resident_peak_mib"));
+    const auto store = run.find("store_server");
+    out += store == run.end() || store->is_null()
+               ? std::string("| ")
+               : print("%.3f, %.1f | ", number(*store, "cpu_cores"), number(*store, "resident_peak_mib"));
     out += print("%.0f, %.0f, %.0f | %.2f, %.2f | %.0f | %.3f, %.2f%s |\n", number(deaths, "pairs"),
                  number(deaths, "late"), number(deaths, "never"), number(deaths.at("delay_s"), "p50"),
                  number(deaths.at("delay_s"), "max"), number(run, "lost"), number(generator, "cpu_cores"),
@@ -197,20 +244,13 @@ Status write_ctrl_plot(const json& report, const std::string& out) {
                str("nanoctrl over the number of agents, ", runs[0].at("connections").get<std::string>(),
                    " connections"),
                Svg::Anchor::kStart, 16);
+  draw_panel(picture, 10, "nanoctrl's CPU, cores",
+             curves_of(runs, [](const json& run) { return server_figure(run, "cpu_cores"); }));
+  draw_panel(picture, 10 + kPanel + 15, "nanoctrl's memory at its peak, MiB",
+             curves_of(runs, [](const json& run) { return server_figure(run, "resident_peak_mib"); }));
   draw_panel(
-      picture, 10, "CPU, cores",
-      {curve_of(runs, "nanoctrl", kServer, [](const json& run) { return server_figure(run, "cpu_cores"); }),
-       curve_of(runs, "all agents", kOther,
-                [](const json& run) { return number(run.at("generator"), "cpu_cores"); })});
-  draw_panel(picture, 10 + kPanel + 15, "Resident memory, MiB",
-             {curve_of(runs, "nanoctrl's peak", kServer,
-                       [](const json& run) { return server_figure(run, "resident_peak_mib"); })});
-  draw_panel(picture, 10 + 2 * (kPanel + 15), "Heartbeat, ms since it was due",
-             {curve_of(runs, "p50", kServer,
-                       [](const json& run) { return number(run.at("heartbeats").at("from_due_ms"), "p50"); }),
-              curve_of(runs, "p99", kOther, [](const json& run) {
-                return number(run.at("heartbeats").at("from_due_ms"), "p99");
-              })});
+      picture, 10 + 2 * (kPanel + 15), "Heartbeat, p99, ms since it was due",
+      curves_of(runs, [](const json& run) { return number(run.at("heartbeats").at("from_due_ms"), "p99"); }));
   const std::string path = out + "/ctrl.svg";
   SLIME_TRY(picture.write(path));
   std::cout << path << "\n";

@@ -66,7 +66,7 @@ Result<ProcessUse> use_of(const std::vector<pid_t>& processes) {
   return out;
 }
 
-Result<CtrlServer> CtrlServer::start(const CtrlOptions& options) {
+Result<CtrlServer> CtrlServer::start(const CtrlOptions& options, const std::string& store) {
   CtrlServer out;
   if (!options.urls.empty()) {
     out.urls_ = options.urls;
@@ -75,7 +75,11 @@ Result<CtrlServer> CtrlServer::start(const CtrlOptions& options) {
   }
   const auto program = program_of(options);
   if (!program) return program.error();
-  std::vector<std::string> arguments{"server", "--json", "--port", "0", "--ttl", str(options.ttl_s)};
+  auto kept_at = CtrlStore::start(store);
+  if (!kept_at) return kept_at.error();
+  out.store_.emplace(std::move(*kept_at));
+  std::vector<std::string> arguments{"server", "--json",           "--port",  "0",
+                                     "--ttl",  str(options.ttl_s), "--store", out.store_->url()};
   // A line for each event would be measured too.
   if (options.server_flags.find("--log-level") == std::string::npos)
     arguments.insert(arguments.end(), {"--log-level", "warning"});
@@ -92,6 +96,10 @@ Result<CtrlServer> CtrlServer::start(const CtrlOptions& options) {
   out.processes_ = {child->pid()};
   out.child_.push_back(std::move(*child));
   return out;
+}
+
+std::vector<pid_t> CtrlServer::store_processes() const {
+  return store_ ? store_->processes() : std::vector<pid_t>();
 }
 
 Status CtrlServer::alive() const {

@@ -177,6 +177,10 @@ TEST_CASE("options that cannot be measured are refused") {
   options.urls = {"http://127.0.0.1:1"};
   options.server_flags = "--x";
   CHECK(options.validate().code() == Code::kInvalidArgument);
+  options = {};
+  options.urls = {"http://127.0.0.1:1"};
+  options.stores = {"memory"};
+  CHECK(options.validate().code() == Code::kInvalidArgument);
 }
 
 json latencies(double p50) { return {{"p50", p50}, {"p99", 2 * p50}, {"p999", 3 * p50}, {"max", 4 * p50}}; }
@@ -185,6 +189,7 @@ json sample_run(unsigned agents, json server) {
   const json timed = {{"count", 10}, {"from_due_ms", latencies(0.5)}, {"from_sent_ms", latencies(0.25)}};
   return {{"agents", agents},
           {"scopes", 2},
+          {"store", server.is_null() ? json(nullptr) : json("redis")},
           {"connections", "new"},
           {"heartbeat_s", 5.0},
           {"ttl_s", 60.0},
@@ -212,6 +217,7 @@ json sample_run(unsigned agents, json server) {
             {"early", 0},
             {"slack_s", 1.0},
             {"delay_s", {{"p50", 2.5}, {"p99", 4.9}, {"max", 5.0}}}}},
+          {"store_server", server},
           {"server", std::move(server)},
           {"generator",
            {{"cpu_cores", 0.95},
@@ -246,8 +252,10 @@ bool contains(const std::string& text, const std::string& what) {
 TEST_CASE("a report for people says what failed and who was the bottleneck") {
   const std::string text = format_report(sample().dump());
   CAPTURE(text);
-  CHECK(contains(text, "100 agents in 2 scopes, new connections"));
+  CHECK(contains(text, "ctrl on redis, 100 agents in 2 scopes, new connections"));
   CHECK(contains(text, "server: 0.250 cores"));
+  CHECK(contains(text, "its redis: 0.250 cores"));
+  CHECK(contains(text, "ctrl, 1000 agents"));
   CHECK(contains(text, "5000 times an agent had to hear of one: 2 late (slack 1 s), 1 never"));
   CHECK(contains(text, "lost agents: 3; errors: 404: 3"));
   CHECK(contains(text, "IT WAS THE BOTTLENECK"));
@@ -262,8 +270,8 @@ TEST_CASE("its table goes between its own marks, and its plot has the server whe
   REQUIRE_MESSAGE(tables.ok(), tables.to_string());
   std::stringstream page;
   page << std::ifstream(folder.file("page.md")).rdbuf();
-  CHECK(contains(page.str(), "| 100, 2 | new | 20 | 0.50, 1.00, 1.50, 2.0 |"));
-  CHECK(contains(page.str(), "| 0.250, 120 | 12.5, 13.5 | 5000, 2, 1 | 2.50, 5.00 | 3 |"));
+  CHECK(contains(page.str(), "| 100, 2 | redis | new | 20 | 0.50, 1.00, 1.50, 2.0 |"));
+  CHECK(contains(page.str(), "| 0.250, 120 | 12.5, 13.5 | 0.250, 13.5 | 5000, 2, 1 | 2.50, 5.00 | 3 |"));
   CHECK_FALSE(contains(page.str(), "old"));
   const Status plots = write_plots(folder.file("ctrl.json"), folder.file("plots"));
   REQUIRE_MESSAGE(plots.ok(), plots.to_string());

@@ -185,10 +185,13 @@ TEST_CASE("connect, cache and idle") {
 TEST_CASE("agents of a nanoctrl: each hears of each death of its scope, and none is lost") {
   const Folder folder;
   ::setenv("SLIME_RUNTIME_DIR", folder.path().c_str(), 1);  // the server's pid file
-  for (const char* connections : {"new", "kept"}) {
+  using Case = std::pair<const char*, const char*>;
+  for (const auto& [connections, store] :
+       {Case{"new", "memory"}, Case{"kept", "sqlite"}, Case{"kept", "redis"}}) {
     const Outcome outcome =
-        run({"ctrl", "--agents", "50", "--scopes", "2", "--heartbeat", "0.2", "--ttl", "2", "--rate", "5",
-             "--warmup", "0.5", "--seconds", "1", "--connections", connections, "--json"});
+        run({"ctrl",      "--agents", "50",  "--scopes", "2",   "--heartbeat", "0.2", "--ttl",
+             "2",         "--rate",   "5",   "--warmup", "0.5", "--seconds",   "1",   "--connections",
+             connections, "--store",  store, "--json"});
     CAPTURE(outcome.text);
     CHECK(outcome.exit_code == 0);
     // Before it on the same stream: what it is doing.
@@ -200,6 +203,8 @@ TEST_CASE("agents of a nanoctrl: each hears of each death of its scope, and none
     CHECK(ctrl["agents"] == 50);
     CHECK(ctrl["scopes"] == 2);
     CHECK(ctrl["connections"] == connections);
+    CHECK(ctrl["store"] == store);
+    CHECK(ctrl["store_server"].is_null() == (std::string(store) != "redis"));
     CHECK(ctrl["heartbeats"]["count"] > 0);
     CHECK(ctrl["registrations"]["count"] > 0);
     CHECK(ctrl["events_per_s"] > 0);
@@ -235,6 +240,7 @@ TEST_CASE("wrong options are told with exit code 2") {
                                              {"connect", "--count", "0"},
                                              {"ctrl", "--ttl", "1", "--heartbeat", "1"},
                                              {"ctrl", "--ctrl", "127.0.0.1:4479"},
+                                             {"ctrl", "--store", "paper"},
                                              {"all"},
                                              {"all", "--json", "/dev/null", "--only", "no-such-line"}}) {
     const Outcome outcome = run(arguments);
