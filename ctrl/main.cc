@@ -265,7 +265,7 @@ void add_server_flags(CLI::App& command, Flags& flags) {
   command
       .add_option("--store", flags.store,
                   "where the registry is kept: memory, sqlite:PATH, or "
-                  "redis://[:password@]host:port[/db][?prefix=NAME], "
+                  "redis://[:password@]host:port[/db][?prefix=NAME] (rediss:// with TLS, and &ca=FILE), "
                   "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
                   "~/.local/state/slime named after the port; memory with --port 0)")
       ->envname("SLIME_CTRL_STORE");

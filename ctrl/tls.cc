@@ -13,19 +13,18 @@ namespace {
 
 constexpr char kHandshakeRecord = 0x16;
 
-// The first of OpenSSL's errors of this thread; the later ones say the same with less.
-std::string take_error() {
+Status file_error(std::string_view what, const std::string& path) {
+  return {Code::kInvalidArgument, str(what, " '", path, "': ", take_tls_error())};
+}
+
+}  // namespace
+
+std::string take_tls_error() {
   const unsigned long error = ::ERR_get_error();
   ::ERR_clear_error();
   const char* const text = error == 0 ? nullptr : ::ERR_reason_error_string(error);
   return text == nullptr ? "no reason given" : text;
 }
-
-Status file_error(std::string_view what, const std::string& path) {
-  return {Code::kInvalidArgument, str(what, " '", path, "': ", take_error())};
-}
-
-}  // namespace
 
 Status TlsFiles::validate() const {
   if (certificate.empty() != key.empty())
@@ -38,7 +37,7 @@ Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
   SLIME_TRY(files.validate());
   ::ERR_clear_error();
   SSL_CTX* const context = ::SSL_CTX_new(::TLS_server_method());
-  if (context == nullptr) return Status(Code::kInternal, str("TLS: ", take_error()));
+  if (context == nullptr) return Status(Code::kInternal, str("TLS: ", take_tls_error()));
   std::unique_ptr<TlsServer> out(new TlsServer(context));
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -53,7 +52,7 @@ Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
   if (::SSL_CTX_check_private_key(context) != 1)
     return Status(Code::kInvalidArgument,
                   str("the key file '", files.key, "' does not belong to the certificate file '",
-                      files.certificate, "': ", take_error()));
+                      files.certificate, "': ", take_tls_error()));
   return out;
 }
 

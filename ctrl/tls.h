@@ -13,6 +13,9 @@ struct ssl_st;
 
 namespace slime::ctrl {
 
+// The first of OpenSSL's errors of this thread, whose later ones say the same with less; none are left.
+std::string take_tls_error();
+
 // What a server shows to its clients, in PEM: its certificate, then those of the authorities between it and
 // one that clients know; and its private key.
 struct TlsFiles {

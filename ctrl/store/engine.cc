@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "ctrl/store/redis_engine.h"
+#include "ctrl/store/redis_url.h"
 #include "ctrl/store/sqlite_engine.h"
 
 namespace slime::ctrl {
@@ -46,9 +47,10 @@ Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOp
   if (store == "memory") return std::unique_ptr<Engine>(std::make_unique<MemoryEngine>(options, clock));
   if (store.starts_with(kSqliteScheme))
     return SqliteEngine::open(store.substr(kSqliteScheme.size()), options, clock);
-  if (store.starts_with(kRedisScheme)) return RedisEngine::open(store, options, clock);
-  return Status(Code::kInvalidArgument,
-                str("'", store, "' is not a store: memory, sqlite:PATH or redis://host:port"));
+  if (redis::is_url(store)) return RedisEngine::open(store, options, clock);
+  return Status(
+      Code::kInvalidArgument,
+      str("'", store, "' is not a store: memory, sqlite:PATH, redis://host:port or rediss://host:port"));
 }
 
 }  // namespace slime::ctrl

@@ -82,7 +82,6 @@ class Engine {
 };
 
 inline constexpr std::string_view kSqliteScheme = "sqlite:";
-inline constexpr std::string_view kRedisScheme = "redis://";
 
 // Keeps nothing: after a restart the registry is empty until the agents' next heartbeats.
 class MemoryEngine final : public Engine {
@@ -96,7 +95,7 @@ class MemoryEngine final : public Engine {
   void expire() override;
 };
 
-// `store`: "memory", "sqlite:PATH" or "redis://[[user]:password@]host:port[/db][?prefix=NAME]".
+// `store`: "memory", "sqlite:PATH" or "redis://..." (store/redis_url.h).
 // `options.epoch` is the time of this start. kInvalidArgument for another; else what the store says.
 Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOptions options,
                                             const Clock& clock);

@@ -2,31 +2,22 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "ctrl/store/redis_socket.h"
+#include "ctrl/store/redis_url.h"
 
-struct redisContext;
+struct redisReader;
 
-// The hiredis C interface with owners and Status. What a server says with an error reply becomes a Status:
-// kUnauthenticated or kPermissionDenied for who may not, else kUnavailable with the server's text.
+// Redis with its protocol from hiredis and our own sockets, which speak TLS: the hiredis that distributions
+// of today have does not. What a server says with an error reply becomes a Status: kUnauthenticated or
+// kPermissionDenied for who may not, else kUnavailable with the server's text.
 namespace slime::ctrl::redis {
-
-struct Address {
-  std::string host;
-  std::uint16_t port = 0;
-  std::string user;      // may be empty
-  std::string password;  // empty: none
-  std::uint32_t database = 0;
-  std::string prefix = "slime";  // of the names of all keys
-};
-// "redis://[[user]:password@]host:port[/db][?prefix=NAME]"; user and password are percent-encoded.
-Result<Address> parse_url(std::string_view url);
-std::string to_string(const Address& address);  // without user and password
 
 struct Value {
   enum class Kind : std::uint8_t { kNil, kText, kInteger, kArray };
@@ -35,23 +26,6 @@ struct Value {
   std::int64_t integer = 0;
   std::vector<Value> items;
   [[nodiscard]] bool nil() const { return kind == Kind::kNil; }
-};
-
-// Ends what a connection waits for, from another thread. Thread: any.
-class Interrupt {
- public:
-  // The connection that there is now fails, or none.
-  void kick();
-  // So does each later one.
-  void cancel();
-
- private:
-  friend class Connection;
-  void attach(int fd);
-  void detach();
-  std::mutex mutex_;
-  int fd_ = -1;
-  bool cancelled_ = false;
 };
 
 using Arguments = std::vector<std::string_view>;
@@ -64,20 +38,21 @@ class Connection {
   static Result<Connection> open(const Address& address, Nanos timeout, Interrupt& interrupt);
 
   Result<Value> command(const Arguments& arguments);
-  // Several commands in one go: send each, then receive as many replies.
+  // Several commands in one go: send each, then receive as many replies. The first receive() sends them.
   Status send(const Arguments& arguments);
   Result<Value> receive();
 
  private:
-  struct Close {
-    Interrupt* interrupt = nullptr;
-    void operator()(redisContext* context) const noexcept;
+  struct Free {
+    void operator()(redisReader* reader) const noexcept;
   };
-  Connection(redisContext* context, Interrupt& interrupt) : context_(context, Close{&interrupt}) {}
-  [[nodiscard]] Status broken() const;
+  Connection(std::unique_ptr<Socket> socket, redisReader* reader)
+      : socket_(std::move(socket)), reader_(reader) {}
   Status sign_in(const Address& address);
 
-  std::unique_ptr<redisContext, Close> context_;
+  std::unique_ptr<Socket> socket_;
+  std::unique_ptr<redisReader, Free> reader_;
+  std::string unsent_;
 };
 
 // A broken connection is a failed write, never a signal. For threads that have connections.

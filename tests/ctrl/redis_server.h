@@ -39,7 +39,9 @@ inline const std::vector<std::string> kDurable = {"--appendonly", "yes", "--appe
 // A Redis of the test's own, on a free port of 127.0.0.1. Thread: one.
 class RedisServer {
  public:
-  explicit RedisServer(std::vector<std::string> options = {}) : options_(std::move(options)) {
+  // `tls`: what of a URL says how it is trusted ("ca=FILE"); empty: without TLS.
+  explicit RedisServer(std::vector<std::string> options = {}, std::string tls = {})
+      : options_(std::move(options)), tls_(std::move(tls)) {
     // Another program may take the port before it does.
     for (int attempt = 0; attempt < 10 && !process_; ++attempt) {
       port_ = free_port();
@@ -51,8 +53,10 @@ class RedisServer {
   // Again on the same port and with the same files.
   void start() {
     std::vector<std::string> argv = {
-        redis_server_path(),     "--port",    std::to_string(port_),     "--bind", "127.0.0.1", "--dir",
-        folder_.path().string(), "--logfile", folder_.file("redis.log"), "--save", ""};
+        redis_server_path(),       "--bind", "127.0.0.1", "--dir", folder_.path().string(), "--logfile",
+        folder_.file("redis.log"), "--save", ""};
+    argv.insert(argv.end(), {tls_.empty() ? "--port" : "--tls-port", std::to_string(port_)});
+    if (!tls_.empty()) argv.insert(argv.end(), {"--port", "0"});
     argv.insert(argv.end(), options_.begin(), options_.end());
     Result<slime::test::Process> spawned = slime::test::Process::spawn(argv);
     REQUIRE(spawned);
@@ -74,7 +78,8 @@ class RedisServer {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::string url(const std::string& prefix = "slime") const {
-    return str("redis://127.0.0.1:", port_, "?prefix=", prefix);
+    return tls_.empty() ? str("redis://127.0.0.1:", port_, "?prefix=", prefix)
+                        : str("rediss://127.0.0.1:", port_, "?prefix=", prefix, "&", tls_);
   }
   redis::Value command(const redis::Arguments& arguments) {
     Result<redis::Value> reply = try_command(arguments);
@@ -105,6 +110,7 @@ class RedisServer {
 
   const slime::test::Folder folder_;
   const std::vector<std::string> options_;
+  const std::string tls_;
   std::uint16_t port_ = 0;
   std::optional<slime::test::Process> process_;
 };

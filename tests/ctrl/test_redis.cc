@@ -347,9 +347,20 @@ TEST_CASE("the address of a store in Redis") {
   CHECK(whole->prefix == "a/b");
   CHECK(redis::to_string(*whole) == "redis://[::1]:6380/2?prefix=a/b");
   CHECK(redis::parse_url("redis://redis.local:6379/")->prefix == "slime");
-  for (const char* url : {"rediss://h:1", "redis://", "redis://h", "redis://h:0", "redis://h:1/x",
-                          "redis://h:1/1/2", "redis://h:1?ttl=3", "redis://h:1?prefix=",
-                          "redis://h:1?prefix={a}", "redis://me@h:1", "redis://:%zz@h:1"})
+  const Result<redis::Address> tls = redis::parse_url("rediss://:p@h:1?ca=/a%20b&prefix=x&key=/k&cert=/c");
+  REQUIRE(tls);
+  CHECK(tls->tls);
+  CHECK(tls->prefix == "x");
+  CHECK(tls->ca_file == "/a b");
+  CHECK(tls->certificate_file == "/c");
+  CHECK(tls->key_file == "/k");
+  CHECK(redis::to_string(*tls) == "rediss://h:1/0?prefix=x");
+  CHECK(redis::parse_url("rediss://h:1")->tls);
+  for (const char* url :
+       {"rediss://", "rediss://h:1?cert=/c", "rediss://h:1?ca=", "rediss://h:1?ca=%zz",
+        "rediss://h:1?prefix=a&", "redis://h:1?ca=/a", "redis://", "redis://h", "redis://h:0",
+        "redis://h:1/x", "redis://h:1/1/2", "redis://h:1?ttl=3",
+        "redis://h:1?prefix=", "redis://h:1?prefix={a}", "redis://me@h:1", "redis://:%zz@h:1"})
     CHECK(redis::parse_url(url).status().code() == Code::kInvalidArgument);
 }
 

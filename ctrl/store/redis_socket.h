@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "ctrl/store/redis_url.h"
+
+struct addrinfo;
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace slime::ctrl::redis {
+
+// Ends what a connection waits for, from another thread. Thread: any.
+class Interrupt {
+ public:
+  // The connection that there is now fails, or none.
+  void kick();
+  // So does each later one.
+  void cancel();
+
+ private:
+  friend class Socket;
+  void attach(int fd);
+  void detach();
+  std::mutex mutex_;
+  int fd_ = -1;
+  bool cancelled_ = false;
+};
+
+// A TCP connection whose every wait ends after a time, with or without TLS 1.2 and newer. What fails is
+// kUnavailable; a file that cannot be used kInvalidArgument. Thread: one at a time, with SIGPIPE blocked.
+class Socket {
+ public:
+  // Connected; with TLS the server is who the address says. Looking up a name takes as long as the system
+  // lets it. `interrupt` outlives it.
+  static Result<std::unique_ptr<Socket>> open(const Address& address, Nanos timeout, Interrupt& interrupt);
+  ~Socket();
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  Status write(std::string_view data);            // all of it
+  Result<std::size_t> read(std::span<char> out);  // what is there, at least one byte
+
+ private:
+  struct FreeContext {
+    void operator()(ssl_ctx_st* context) const;
+  };
+  struct FreeTls {
+    void operator()(ssl_st* tls) const;
+  };
+  explicit Socket(Interrupt& interrupt) : interrupt_(interrupt) {}
+  Status connect(const Address& address, Nanos timeout);
+  Status connect_to(const addrinfo& at, Nanos timeout);
+  Status wait_at_most(Nanos timeout);
+  Status start_tls(const Address& address);
+  Status tls_error(int result);
+  Status tls_refused(int result);
+
+  Interrupt& interrupt_;
+  UniqueFd fd_;
+  std::unique_ptr<ssl_ctx_st, FreeContext> context_;
+  std::unique_ptr<ssl_st, FreeTls> tls_;
+  bool heard_ = false;  // something after the handshake
+};
+
+}  // namespace slime::ctrl::redis

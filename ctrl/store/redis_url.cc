@@ -1,0 +1,105 @@
+#include "ctrl/store/redis_url.h"
+
+#include <charconv>
+#include <optional>
+
+#include "base/str.h"
+#include "ctrl/types.h"
+#include "ctrl/url.h"
+
+namespace slime::ctrl::redis {
+namespace {
+
+constexpr std::string_view kScheme = "redis://";
+constexpr std::string_view kTlsScheme = "rediss://";
+
+Status bad_url(std::string_view what) {
+  return {Code::kInvalidArgument,
+          str("a store in Redis is redis://[[user]:password@]host:port[/db][?prefix=NAME], or rediss:// with "
+              "&ca=FILE&cert=FILE&key=FILE: ",
+              what)};
+}
+
+Status parse_sign_in(std::string_view text, Address& out) {
+  const std::size_t colon = text.find(':');
+  const std::optional<std::string> user = percent_decode(text.substr(0, colon));
+  const std::optional<std::string> password =
+      percent_decode(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1));
+  if (!user || !password) return bad_url("the password has a bad % escape");
+  if (password->empty()) return bad_url("there is no password before the '@'");
+  out.user = *user;
+  out.password = *password;
+  return {};
+}
+
+Status parse_parameter(std::string_view text, Address& out) {
+  const std::size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  const std::optional<std::string> value =
+      percent_decode(equals == std::string_view::npos ? std::string_view() : text.substr(equals + 1));
+  if (!value) return bad_url(str("the parameter '", name, "' has a bad % escape"));
+  if (name == "prefix") {
+    out.prefix = *value;
+    return check_name("prefix", out.prefix);
+  }
+  std::string* const file = name == "ca"     ? &out.ca_file
+                            : name == "cert" ? &out.certificate_file
+                            : name == "key"  ? &out.key_file
+                                             : nullptr;
+  if (file == nullptr) return bad_url(str("there is no parameter '", name, "'"));
+  if (!out.tls) return bad_url(str("'", name, "' is for rediss://"));
+  if (value->empty()) return bad_url(str("'", name, "' names no file"));
+  *file = *value;
+  return {};
+}
+
+Status parse_parameters(std::string_view rest, Address& out) {
+  while (true) {
+    const std::size_t end = rest.find('&');
+    SLIME_TRY(parse_parameter(rest.substr(0, end), out));
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 1);
+  }
+  if (out.certificate_file.empty() != out.key_file.empty())
+    return bad_url("'cert' and 'key' belong together");
+  return {};
+}
+
+}  // namespace
+
+bool is_url(std::string_view store) { return store.starts_with(kScheme) || store.starts_with(kTlsScheme); }
+
+Result<Address> parse_url(std::string_view url) {
+  if (!is_url(url)) return bad_url("it begins otherwise");
+  Address out;
+  out.tls = url.starts_with(kTlsScheme);
+  std::string_view rest = url.substr((out.tls ? kTlsScheme : kScheme).size());
+  if (const std::size_t mark = rest.find('?'); mark != std::string_view::npos) {
+    SLIME_TRY(parse_parameters(rest.substr(mark + 1), out));
+    rest = rest.substr(0, mark);
+  }
+  if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    SLIME_TRY(parse_sign_in(rest.substr(0, at), out));
+    rest = rest.substr(at + 1);
+  }
+  if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
+    const std::string_view number = rest.substr(slash + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), out.database);
+    if (!number.empty() && (error != std::errc() || end != number.data() + number.size()))
+      return bad_url("the database is not a number");
+    rest = rest.substr(0, slash);
+  }
+  const std::optional<HostPort> host = parse_host_port(rest);
+  if (!host) return bad_url("there is no host:port");
+  out.host = host->host;
+  out.port = host->port;
+  return out;
+}
+
+std::string to_string(const Address& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return str(address.tls ? kTlsScheme : kScheme, v6 ? "[" : "", address.host, v6 ? "]" : "", ":",
+             address.port, "/", address.database, "?prefix=", address.prefix);
+}
+
+}  // namespace slime::ctrl::redis
