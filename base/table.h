@@ -8,7 +8,8 @@
 
 namespace slime {
 
-// Prints rows of equally many cells to stdout, in columns as wide as they need to be.
+// Prints rows of equally many cells to stdout, in columns as wide as they need to be. What others chose to be
+// in them does not command the terminal: control characters are printed as '?'.
 inline void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.empty() ? 0 : rows[0].size());
   for (const auto& row : rows) {
@@ -21,6 +22,9 @@ inline void print_table(const std::vector<std::vector<std::string>>& rows) {
       if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
+    for (char& c : line) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
     std::printf("%s\n", line.c_str());
   }
 }

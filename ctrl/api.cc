@@ -26,7 +26,10 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       reports_.forget(event.scope, event.event.name);
     if (options_.on_event) options_.on_event(event);
   });
-  engine_->on_reset(options_.on_reset);
+  engine_->on_reset([this] {
+    reports_.clear();
+    if (options_.on_reset) options_.on_reset();
+  });
 }
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
@@ -115,21 +118,22 @@ Result<Principal> Api::identify(const ApiRequest& request) const {
   });
 }
 
-// Never the token: what is not known may be one with a typing error.
+// Never the token: what is not known may be one with a typing error, and who revokes one may give all of it.
 void Api::note_refusal(const Call& call, const ApiReply& reply) {
   const std::optional<wire::Error> error = wire::decode_error(reply.body);
   const std::string_view target = call.request.target;
+  const bool of_token = call.path.size() > 2 && call.path[1] == "tokens";
+  const std::string_view path = of_token ? "/v1/tokens/..." : target.substr(0, target.find('?'));
   const bool of_peer = call.path.size() > 2 && call.path[1] == "peers";
   const std::string& scope = call.query.scope_asked();
-  refusals_("refused",
-            {{"status", std::to_string(reply.status)},
-             {"method", std::string(call.request.method.substr(0, 16))},
-             {"path", std::string(target.substr(0, std::min(target.find('?'), limits::kNameBytes)))},
-             {"client", std::string(call.request.client)},
-             {"scope", scope.empty() ? call.query.text("scope") : scope},
-             {"peer", of_peer ? call.path[2] : call.query.peer_asked()},
-             {"token_id", call.query.principal().token_id},
-             {"reason", error ? error->message : ""}});
+  refusals_("refused", {{"status", std::to_string(reply.status)},
+                        {"method", std::string(call.request.method.substr(0, 16))},
+                        {"path", std::string(path.substr(0, limits::kNameBytes))},
+                        {"client", std::string(call.request.client)},
+                        {"scope", scope.empty() ? call.query.text("scope") : scope},
+                        {"peer", of_peer ? call.path[2] : call.query.peer_asked()},
+                        {"token_id", call.query.principal().token_id},
+                        {"reason", error ? error->message : ""}});
 }
 
 ApiReply Api::health(Query& query) {

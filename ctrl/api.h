@@ -33,8 +33,8 @@ struct ApiOptions {
   // One that is not of the registry, of all scopes and rights.
   std::optional<TokenRecord> admin_token = {};
   std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;  // when tokens expire, and keys are due
-  // How often scopes with peers get a new key, but not more than once in a TTL, so that all have heard of
-  // each before it is used; zero: never.
+  // How often scopes with peers get a new key, but not more than once in the registry's TTL, so that all
+  // who beat as often as it wants have heard of each before it is used; zero: never.
   Nanos key_rotation = limits::kKeyRotation;
   std::size_t probes_max = limits::kProbes;
   Nanos watch_wait_max = limits::kWatchWaitMax;

@@ -12,6 +12,39 @@ std::string_view documents(std::string_view file);  // cmake/embed.cmake
 // What operators ask: the scopes that there are, everything at once, and how to ask.
 namespace slime::ctrl {
 
+namespace {
+
+// What a report is of: an agent that is gone, or another one of its name, has none.
+bool has_incarnation(const Registry& registry, const std::string& scope, const std::string& name,
+                     std::uint64_t incarnation) {
+  const std::optional<PeerInfo> peer = registry.find(scope, name);
+  return peer && peer->incarnation == incarnation;
+}
+
+// How much of one list is on a page of links.
+class LinkPage {
+ public:
+  explicit LinkPage(std::uint64_t limit) : left_(limit) {}
+  void take(const std::string& name, std::size_t links) {
+    --left_;
+    links_ += links;
+    last_ = name;
+  }
+  // There is one more. When it has no room, the page ends with the last, or earlier if `end` does.
+  bool ends_before_more(std::optional<std::string>& end) const {
+    if (left_ > 0 && links_ < limits::kLinksPerPage) return false;
+    if (!end || last_ < *end) end = last_;
+    return true;
+  }
+
+ private:
+  std::uint64_t left_;
+  std::size_t links_ = 0;
+  std::string last_;
+};
+
+}  // namespace
+
 ApiReply Api::openapi(Query& query) {
   query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
@@ -37,10 +70,12 @@ ApiReply Api::metrics(Query& query) {
         return true;
       });
       gauges.scopes.push_back(std::move(scope));
-      reports_.visit(name, {}, [&, &in = name](const std::string& peer, std::uint64_t, const Report& report) {
-        gauges.agents.push_back({in, peer, report});
-        return true;
-      });
+      reports_.visit(
+          name, {},
+          [&, &in = name](const std::string& peer, std::uint64_t incarnation, const Report& report) {
+            if (has_incarnation(registry, in, peer, incarnation)) gauges.agents.push_back({in, peer, report});
+            return true;
+          });
     }
   });
   gauges.watchers = options_.parked ? options_.parked() : 0;
@@ -71,24 +106,30 @@ ApiReply Api::list_links(Query& query) {
   };
   const auto head = engine_->read([&](const Registry& registry) {
     const auto& wanted = registry.links(scope);
-    std::uint64_t peers = 0;
-    for (auto it = wanted.upper_bound(after); it != wanted.end() && ++peers <= limit + 1; ++it) {
+    // What was gathered of wanted links and of reported ones is complete up to the lesser end.
+    std::optional<std::string> end;
+    LinkPage page(limit);
+    for (auto it = wanted.upper_bound(after); it != wanted.end(); ++it) {
+      if (page.ends_before_more(end)) break;
       for (const std::string& target : it->second) note(it->first, target).wanted = true;
+      page.take(it->first, it->second.size());
     }
-    peers = 0;
+    page = LinkPage(limit);
     reports_.visit(scope, after,
                    [&](const std::string& name, std::uint64_t incarnation, const Report& report) {
-                     const std::optional<PeerInfo> peer = registry.find(scope, name);
-                     if (!peer || peer->incarnation != incarnation) return true;
+                     if (!has_incarnation(registry, scope, name, incarnation)) return true;
+                     if (page.ends_before_more(end)) return false;
                      for (const LinkReport& link : report.links) note(name, link.peer).report = link;
-                     return ++peers <= limit;
+                     page.take(name, report.links.size());
+                     return true;
                    });
     wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
-    // What was gathered of either is complete up to here.
+    if (end) links.erase(links.upper_bound(*end), links.end());
     while (links.size() > limit) {
       links.erase(std::prev(links.end()));
-      out.next = std::prev(links.end())->first;
+      end = std::prev(links.end())->first;
     }
+    out.next = end;
     for (auto& [from, targets] : links) {
       const bool there = registry.has_peer(scope, from);
       for (auto& [to, link] : targets) link.both_there = there && registry.has_peer(scope, to);

@@ -41,7 +41,11 @@ Result<ScopeKeys> Api::keys_for(const Principal& who, const std::string& scope, 
   if (!keys || !none) return keys;
   const Status made = engine_->submit(new_key(scope, 0, false)).status;
   if (!made.ok() && made.code() != Code::kAborted) return made;  // aborted: somebody else was faster
-  return look();
+  keys = look();
+  if (keys && none)  // an answer without keys would say that nobody needs them
+    return Status(Code::kUnavailable,
+                  str("the keys of scope '", scope, "' were taken away meanwhile: try again"));
+  return keys;
 }
 
 RotateKeysCommand Api::new_key(std::string scope, std::uint64_t replaces, bool alone) const {
@@ -63,10 +67,13 @@ std::vector<RotateKeysCommand> Api::due_rotations(const Registry& registry, std:
     if (keys.empty()) continue;  // whoever needs the first one makes it
     // Who had the token knows what was made until then.
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
-    const bool known =
-        std::any_of(keys.begin(), keys.end(), [&](const ScopeKey& key) { return key.made_unix_s < end; });
+    // A clock that was ahead made keys whose age nobody knows: they are old, and known.
+    const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period; };
+    const bool known = std::any_of(keys.begin(), keys.end(), [&](const ScopeKey& key) {
+      return key.made_unix_s < end || (end != 0 && of_the_future(key));
+    });
     const bool old = options_.key_rotation > Nanos::zero() && registry.peer_count(scope) > 0 &&
-                     now >= keys.back().made_unix_s + period;
+                     (now >= keys.back().made_unix_s + period || of_the_future(keys.back()));
     if (known || old) out.push_back(new_key(scope, newest_id(keys), known));
     if (out.size() == limits::kRotationsPerTick) break;
   }
@@ -79,10 +86,16 @@ void Api::rotate_keys() {
   if (now == rotated_at_s_.exchange(now)) return;
   const auto due = engine_->look([&](const Registry& registry) { return due_rotations(registry, now); });
   for (const RotateKeysCommand& command : due) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return;  // each may wait for the store
+    }
     const Status status = engine_->submit(command).status;
     if (status.ok()) {
       SLIME_LOG(LogLevel::kInfo, "audit", "scope ", command.scope, " has a new key",
                 command.alone ? ", and no earlier one: a token that could join it ran out" : "");
+    } else if (status.code() == Code::kUnavailable) {
+      return;  // the store has said so itself; the next second tries again
     } else if (status.code() != Code::kAborted) {
       SLIME_LOG(LogLevel::kWarning, "nanoctrl", "scope ", command.scope,
                 " gets no new key: ", status.to_string());

@@ -11,8 +11,8 @@
 namespace slime::ctrl {
 
 // Lines of the log about who did what, or was refused it: the component is "audit". Whoever can cause them
-// can cause many, so there are so many a second and no more; how many were left out is said when there is
-// room again. Thread: any.
+// can cause many, so there are so many a second and no more; how many were left out is said with the next one
+// that has room. Thread: any.
 class Audit {
  public:
   struct Rate {

@@ -24,10 +24,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The whole text or nothing: beside it first, then in its place. For its owner only, since it has the hashes
-// of tokens and who is where.
+// of tokens and the keys of scopes.
 Status write_file(const std::string& path, const std::string& text) {
   const std::string part = str(path, ".part");
-  const UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  ::unlink(part.c_str());  // what an earlier one left, whoever may read that
+  const UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return from_errno(part, errno);
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::write(fd.get(), text.data() + done, text.size() - done);
@@ -66,7 +67,9 @@ BackupCommands::BackupCommands(CLI::App& app)
       ->required();
   asking_.add_options(*backup_);
   restore_->add_option("file", file_, "what backup wrote")->required();
-  restore_->add_option("--store", store_, "sqlite:PATH or redis://host:port")->required();
+  restore_->add_option("--store", store_, "sqlite:PATH or redis://host:port")
+      ->required()
+      ->envname("SLIME_CTRL_STORE");
   ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
   restore_->add_option("--ttl", ttl_s_, "of the nanoctrl that will use it: in Redis all must have the same")
       ->capture_default_str()

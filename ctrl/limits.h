@@ -42,6 +42,7 @@ inline constexpr std::size_t kEventsPerReply = 256;
 // Heartbeats in one request.
 inline constexpr std::size_t kHeartbeats = 1000;
 // Peers in one page of a list, and the bytes after which a page ends early.
+inline constexpr std::size_t kLinksPerPage = 4096;  // and the rest of the last peer's
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
 // A list of the routes that have no pages.

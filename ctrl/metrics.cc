@@ -8,9 +8,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 
 namespace slime::ctrl {
 namespace {
@@ -18,6 +22,18 @@ namespace {
 using prometheus::BuildCounter;
 using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
+
+// What agents say becomes labels and names: of few values, or one agent could make as many series as it
+// likes.
+constexpr std::array<std::string_view, 3> kProviders = {"tcp", "shm", "verbs"};
+constexpr std::array<std::string_view, 7> kStates = {"idle",     "resolving", "handshaking", "ready",
+                                                     "draining", "broken",    "backoff"};
+constexpr std::size_t kCounterNames = 64;
+
+template <std::size_t N>
+std::string one_of(const std::array<std::string_view, N>& known, std::string_view value) {
+  return std::string(std::find(known.begin(), known.end(), value) == known.end() ? "other" : value);
+}
 
 double seconds(Nanos span) { return std::chrono::duration<double>(span).count(); }
 double seconds(const timeval& time) {
@@ -98,6 +114,7 @@ class Metrics::Impl {
     std::map<std::string, prometheus::Family<prometheus::Counter>*> families;
     for (const AgentReport& agent : agents) {
       for (const auto& [name, value] : agent.report.counters) {
+        if (families.size() == kCounterNames && !families.contains(name)) continue;
         auto*& family = families[name];
         if (family == nullptr)
           family = &BuildCounter()
@@ -124,9 +141,9 @@ class Metrics::Impl {
     for (const AgentReport& agent : agents) {
       for (const LinkReport& link : agent.report.links) {
         const prometheus::Labels of{
-            {"scope", agent.scope}, {"peer", agent.peer}, {"provider", link.provider}};
+            {"scope", agent.scope}, {"peer", agent.peer}, {"provider", one_of(kProviders, link.provider)}};
         prometheus::Labels with_state = of;
-        with_state.emplace("state", link.state);
+        with_state.emplace("state", one_of(kStates, link.state));
         links.Add(with_state).Increment();
         sent.Add(of).Increment(static_cast<double>(link.sent_bytes));
         received.Add(of).Increment(static_cast<double>(link.received_bytes));

@@ -51,9 +51,10 @@ void Reports::visit(std::string_view scope, std::string_view after, const Visito
   }
 }
 
-std::size_t Reports::bytes() const {
+void Reports::clear() {
   const std::lock_guard lock(mutex_);
-  return bytes_;
+  scopes_.clear();
+  bytes_ = 0;
 }
 
 }  // namespace slime::ctrl

@@ -22,11 +22,11 @@ class Reports {
   // False: there is no room, and what there was of this agent is gone.
   bool put(const std::string& scope, const std::string& name, std::uint64_t incarnation, Report report);
   void forget(std::string_view scope, std::string_view name);
+  void clear();
   // Those of a scope after that name, in the order of names, until the visitor returns false.
   using Visitor =
       std::function<bool(const std::string& name, std::uint64_t incarnation, const Report& report)>;
   void visit(std::string_view scope, std::string_view after, const Visitor& visitor) const;
-  [[nodiscard]] std::size_t bytes() const;
 
  private:
   struct Entry {

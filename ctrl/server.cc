@@ -131,7 +131,9 @@ class Server::Impl {
   void tick_until_stopped() {
     std::unique_lock lock(mutex_);
     while (!stopped_) {
+      lock.unlock();  // a new key waits for the store, and stop() must not
       const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
+      lock.lock();
       stop_ticker_.wait_for(lock, next, [this] { return stopped_; });
     }
   }

@@ -63,6 +63,12 @@ TokenCommands::TokenCommands(CLI::App& app)
       ->check(CLI::Range(0.0, 36500.0));
   create_->add_option("--store", store_,
                       "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
+  ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
+  create_
+      ->add_option("--ttl", ttl_s_,
+                   "with --store: of the nanoctrl that will use it: in Redis all must have the same")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
   revoke_->add_option("id", id_, "as list shows it")->required();
   for (CLI::App* command : {create_, list_, revoke_}) asking_.add_options(*command);
   new_->add_flag("--json", asking_.json, "print one JSON object");
@@ -94,6 +100,7 @@ int TokenCommands::create() {
 int TokenCommands::create_first() {
   RegistryOptions options;
   options.epoch = wall_clock_epoch();
+  options.ttl = std::chrono::round<std::chrono::milliseconds>(to_nanos(ttl_s_));
   const Result<std::unique_ptr<Engine>> engine = open_engine(store_, options, steady_clock());
   if (!engine) return fail(asking_.json, engine.error());
   const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));

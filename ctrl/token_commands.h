@@ -10,8 +10,9 @@ class App;
 
 namespace slime::ctrl {
 
-// `nanoctrl token new|create|list|revoke`. Each asks a running nanoctrl over HTTP, or, for the first token,
-// works on a store that no nanoctrl has open.
+// `nanoctrl token new|create|list|revoke`. They ask a running nanoctrl over HTTP; `create` also works, for
+// the first token, on a store that no nanoctrl has open, and `new` makes an admin's token that is in no
+// store.
 class TokenCommands {
  public:
   // Adds them to `app`, which outlives this.
@@ -36,6 +37,7 @@ class TokenCommands {
   std::string scope_ = "default";
   std::string note_;
   double expires_days_ = 0;
+  double ttl_s_ = 0;
   std::string id_;
   std::string store_;
   Asking asking_;

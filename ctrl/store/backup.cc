@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "ctrl/json_fields.h"
 #include "ctrl/store/redis_load.h"
+#include "ctrl/store/redis_url.h"
 #include "ctrl/store/sqlite_engine.h"
 
 namespace slime::ctrl {
@@ -65,12 +66,14 @@ Result<RegistryState> decode_backup(std::string_view text) {
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,
                       const Clock& clock) {
   const std::uint64_t epoch = options.epoch;
+  // Whose token was revoked since the backup may know them. Members get new ones with their next heartbeat.
+  state.keys.clear();
   Result<Registry> registry = Registry::restore(options, std::move(state), clock.now());
   if (!registry) return registry.error();
   registry->apply(RestartCommand{epoch}, clock.now());
   if (store.starts_with(kSqliteScheme))
     return SqliteEngine::fill(store.substr(kSqliteScheme.size()), *registry);
-  if (store.starts_with(kRedisScheme)) return begin_log(store, *registry);
+  if (redis::is_url(store)) return begin_log(store, *registry);
   return invalid(str("'", store, "' is not a store that keeps anything: sqlite:PATH or redis://..."));
 }
 

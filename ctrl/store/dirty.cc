@@ -2,11 +2,20 @@
 
 namespace slime::ctrl {
 
+namespace {
+
+// The keys of a scope, too: without their scope they are of none.
+bool is_counter(Table table) {
+  return table == Table::kRegistry || table == Table::kScope || table == Table::kKeys;
+}
+
+}  // namespace
+
 std::uint64_t DirtyRecords::add(const std::vector<RecordKey>& keys) {
   if (keys.empty()) return last_change_;
   ++last_change_;
   for (const RecordKey& key : keys) {
-    if (key.table == Table::kRegistry || key.table == Table::kScope) {
+    if (is_counter(key.table)) {
       counters_.insert(key);
     } else if (members_.insert(key).second) {
       order_.push_back({key, last_change_});

@@ -16,6 +16,9 @@ constexpr std::int64_t kSchemaVersion = 2;
 constexpr std::int64_t kSchemaVersionRead = 1;
 // Peers in one transaction: their records are made under the lock, which heartbeats want.
 constexpr std::size_t kPeersPerTransaction = 256;
+// A change that is not in the file by then may have happened. Well under a TTL: all who serve requests may
+// wait for it, and heartbeats behind them.
+constexpr Nanos kWriteTime = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
 
 constexpr const char* kSchema =
@@ -183,7 +186,12 @@ Outcome SqliteEngine::submit(const Command& command) {
   if (!kept || !out.status.ok()) return out;
   // Also when this command changed nothing: what it found may still be on its way to the file.
   const std::uint64_t change = dirty_.last_change();
-  written_.wait(lock, [&] { return kept_ >= change || failed_ >= change; });
+  const bool told = written_.wait_for(lock, kWriteTime, [&] { return kept_ >= change || failed_ >= change; });
+  if (!told && failure_.ok()) {
+    failure_ = Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
+    SLIME_LOG(LogLevel::kError, "nanoctrl", describe(),
+              " does not answer; changes are refused until it does");
+  }
   if (kept_ < change) out.status = Status(failure_).with_maybe_executed(true);
   return out;
 }

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <optional>
+#include <string>
+#include <thread>
 
 #include "tests/agent/registry.h"
 
@@ -158,6 +160,29 @@ TEST_CASE("a peer that restarts under its name at another address is found by th
     const std::string instance = worker->instance().to_string();
     CHECK(peer.info().find(instance) != std::string::npos);
   }
+}
+
+TEST_CASE("heartbeats run no callback of a caller-driven agent") {
+  Registry registry;
+  auto worker = start_calculator(registry, "worker:0");
+  PeerAgentOptions options = options_for(registry, "client");
+  options.progress = Progress::kCaller;
+  auto client = test::start(options);
+  std::optional<std::thread::id> ran_on;
+  client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).then([&](const Result<std::int64_t>&) {
+    ran_on = std::this_thread::get_id();
+  });
+  const auto beats = [&] {
+    const std::string text = registry.api().handle({"GET", "/metrics", "", ""}).body;
+    const std::string line = "route=\"/v1/peers/{name}/heartbeat\",status=\"200\"} ";
+    const auto at = text.find(line);
+    return at == std::string::npos ? 0 : std::stoi(text.substr(at + line.size()));
+  };
+  const int before = beats();
+  REQUIRE(eventually([&] { return beats() >= before + 10; }));  // of both agents
+  CHECK_FALSE(ran_on.has_value());
+  REQUIRE(eventually([&] { return client->poll(milliseconds(1)), ran_on.has_value(); }));
+  CHECK(*ran_on == std::this_thread::get_id());
 }
 
 TEST_CASE("a caller-driven agent finds names too") {

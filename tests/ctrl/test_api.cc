@@ -368,6 +368,33 @@ TEST_CASE("wanted links are listed by page, with whether both ends are there") {
   CHECK(links.size() == 5);
 }
 
+TEST_CASE("a page of links ends early when its peers have many") {
+  Fixture f;
+  Report report;
+  for (int i = 0; i < 1000; ++i) report.links.push_back({str("to-", i), "tcp", "ready", 0, 0, 0, 0});
+  std::vector<std::string> names;
+  for (std::uint8_t i = 1; i <= 10; ++i) {
+    names.push_back(str("p-", 10 + i));
+    const wire::HeartbeatRequest beat{f.incarnation(f.enroll(names.back(), i)), {}, report};
+    REQUIRE(f.post(str("/v1/peers/", names.back(), "/heartbeat"), wire::encode(beat)).status == 200);
+  }
+  std::vector<LinkInfo> links;
+  std::string after;
+  int pages = 0;
+  for (bool more = true; more; ++pages) {
+    const std::size_t before = links.size();
+    const Result<wire::PageHead> head =
+        wire::decode_link_page(f.get(str("/v1/links?after=", after)).body, links);
+    REQUIRE(head);
+    CHECK(links.size() - before <= limits::kLinksPerPage + report.links.size());
+    more = head->next.has_value();
+    if (more) after = *head->next;
+  }
+  CHECK(pages == 2);
+  REQUIRE(links.size() == names.size() * report.links.size());
+  for (std::size_t i = 0; i < names.size(); ++i) CHECK(links[i * report.links.size()].from == names[i]);
+}
+
 TEST_CASE("the scopes are listed with what they have") {
   Fixture f;
   Registration r = registration("w", 1);
@@ -432,6 +459,30 @@ TEST_CASE("what agents report of their connections is added up by agent and prov
   f.clock.advance(15s);
   f.get("/v1/peers");
   CHECK(f.get("/metrics").body.find("slime_agent_") == std::string::npos);
+}
+
+TEST_CASE("an agent cannot make as many metrics as it likes") {
+  Fixture f;
+  Report report;
+  for (int i = 0; i < 100; ++i) report.links.push_back({str("to-", i), str("p", i), str("s", i), 1, 0, 0, 0});
+  for (int agent = 0; agent < 4; ++agent) {
+    report.counters.clear();
+    for (int i = 0; i < 30; ++i)
+      report.counters.emplace(std::string(static_cast<std::size_t>(i + 1), static_cast<char>('a' + agent)),
+                              1);
+    const std::string name = str("a", agent);
+    const wire::HeartbeatRequest beat{
+        f.incarnation(f.enroll(name, static_cast<std::uint8_t>(agent + 1))), {}, report};
+    REQUIRE(f.post(str("/v1/peers/", name, "/heartbeat"), wire::encode(beat)).status == 200);
+  }
+  const std::string text = f.get("/metrics").body;
+  CHECK(
+      text.find("slime_agent_links{peer=\"a0\",provider=\"other\",scope=\"default\",state=\"other\"} 100") !=
+      std::string::npos);
+  CHECK(text.find("provider=\"p0\"") == std::string::npos);
+  std::size_t families = 0;
+  for (std::size_t at = 0; (at = text.find("# TYPE slime_agent_", at)) != std::string::npos; ++at) ++families;
+  CHECK(families == 5 + 64);
 }
 
 TEST_CASE("a kind of event that a later server may tell is skipped") {

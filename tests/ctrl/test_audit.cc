@@ -119,9 +119,11 @@ TEST_CASE(
   CHECK(ask("DELETE", str("/v1/peers/w?scope=a&incarnation=", world.incarnation), world.member, nullptr) ==
         200);
   CHECK(server.tells({{"message", "deregistered"}, {"scope", "a"}, {"peer", "w"}}));
-  // No secret of a token, right or wrong.
+  // No secret of a token, right or wrong, nor of one that somebody wants to revoke by all of its text.
   ask("GET", "/v1/peers", world.wrong, nullptr);
   CHECK(server.tells({{"status", "401"}, {"path", "/v1/peers"}}));
+  CHECK(ask("DELETE", "/v1/tokens/" + world.owner, world.reader, nullptr) == 403);
+  CHECK(server.tells({{"status", "403"}, {"path", "/v1/tokens/..."}}));
   for (const std::string& line : lines_of(server.log())) {
     for (const std::string& token : {world.admin, world.reader, world.member, world.owner, world.wrong})
       CHECK(line.find(token.substr(24)) == std::string::npos);

@@ -235,6 +235,28 @@ TEST_CASE("keys rotate by the clock: the new one is next, and the one before it 
   CHECK(fourth[0] == second[1]);
 }
 
+TEST_CASE("keys that a clock made which was ahead are replaced, and known to whose token ended") {
+  Keys f({.key_rotation = 60s});
+  f.now_s += 1'000'000;
+  const Lease lease = f.lease("x", f.member.token);
+  f.now_s -= 1'000'000;
+  f.pass(1);
+  const ScopeKeys next = f.news("x", lease, f.member.token, newest_id(lease.keys));
+  REQUIRE(next.size() == 2);
+  CHECK(next[0] == lease.keys[0]);
+
+  Keys g({.key_rotation = 0s});
+  g.make(Role::kJoin, "a", g.admin.token, 10);
+  g.now_s += 1'000'000;
+  // Not yet ended for the clock that was ahead: it is asked for nothing.
+  const Lease known = g.lease("x", g.member.token);
+  g.now_s -= 1'000'000;
+  g.pass(10);
+  const ScopeKeys alone = g.news("x", known, g.member.token, newest_id(known.keys));
+  REQUIRE(alone.size() == 1);
+  CHECK_FALSE(alone[0] == known.keys[0]);
+}
+
 TEST_CASE("a scope without peers gets no new keys, nor does any without a period; a TTL passes between two") {
   Keys f({.key_rotation = 60s});
   const Lease lease = f.lease("x", f.member.token);
