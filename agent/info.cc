@@ -176,15 +176,18 @@ std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   return std::exchange(answer->view, std::nullopt);
 }
 
-// As the loop last had it: heartbeats do not wait for a callback that keeps the loop.
+// As the loop last had it: heartbeats do not wait for a callback that keeps the loop, nor drive it, for then
+// callbacks would run on their thread.
 std::optional<ctrl::Report> PeerAgentImpl::report() {
-  loop_->dispatch([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr) return;
-    const LoopView view = self->look();
-    self->reports_.put(agent::make_report(view.peers, view.board.made, view.port.counters.endpoints,
-                                          self->server_->counters()));
-  });
+  if (reports_.ask()) {
+    loop_->post([weak = weak_from_this(), server = server_] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      const LoopView view = self->look();
+      self->reports_.put(
+          agent::make_report(view.peers, view.board.made, view.port.counters.endpoints, server->counters()));
+    });
+  }
   return reports_.newest();
 }
 

@@ -18,7 +18,8 @@ void Keyring::begin(const ctrl::ScopeKeys& keys) {
 
 void Keyring::update(const ctrl::ScopeKeys& keys) {
   const std::lock_guard lock(mutex_);
-  if (!keys.empty()) take(keys);
+  // A nanoctrl that is behind may still have those that a revocation took away.
+  if (ctrl::newest_id(keys) > newest_) take(keys);
 }
 
 void Keyring::take(const ctrl::ScopeKeys& keys) {

@@ -69,14 +69,15 @@ inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
 // A heartbeat of so many tells a report that says nothing new: another nanoctrl may not have it.
 inline constexpr int kReportRepeat = 12;
-// Between attempts to have the name again after another process took it: the shorter of the two.
 // A link that should exist and that waiting alone does not mend.
 inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);
+// Between attempts to have the name again after another process took it: the shorter of the two.
 inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
 inline constexpr int kFencedBeats = 3;
 // A handshake that failed for a key is tried again, after the registry was asked for newer ones and a pause
-// that the peer may need for the same: no time, then this, and each time twice as long.
-inline constexpr int kKeyRetries = 3;
+// that the peer may need for the same: no time, then this, and each time twice as long. Together longer than
+// kStrangerPause, in which the peer may not ask.
+inline constexpr int kKeyRetries = 6;
 inline constexpr Nanos kKeyPause = std::chrono::milliseconds(50);
 // Between questions for newer keys because strangers came with others.
 inline constexpr Nanos kStrangerPause = std::chrono::seconds(1);

@@ -196,6 +196,7 @@ void Registrar::run() {
       lock.unlock();
       question(Status());
       lock.lock();
+      changed_.notify_all();  // it may have registered anew, and told all changes
       continue;
     }
     // Changes go out at once while the registry is well; otherwise with the next attempt to reach it.

@@ -19,9 +19,15 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t conne
 // The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.
 class ReportBox {
  public:
+  // Whether the loop is to make one: not when it has yet to make the last that was asked for.
+  bool ask() {
+    const std::lock_guard lock(mutex_);
+    return !std::exchange(asked_, true);
+  }
   void put(ctrl::Report report) {
     const std::lock_guard lock(mutex_);
     newest_ = std::move(report);
+    asked_ = false;
   }
   [[nodiscard]] std::optional<ctrl::Report> newest() const {
     const std::lock_guard lock(mutex_);
@@ -31,6 +37,7 @@ class ReportBox {
  private:
   mutable std::mutex mutex_;
   std::optional<ctrl::Report> newest_;
+  bool asked_ = false;
 };
 
 }  // namespace slime::agent

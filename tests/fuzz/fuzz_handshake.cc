@@ -3,6 +3,7 @@
 //   2     acceptor: the body of AUTH, behind a right opening and with a right proof
 //   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
 //   5     acceptor: the body of SETUP, behind a right AUTH
+//   6, 7  as 0 and 2, to an acceptor that takes any of several keys
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -36,6 +37,15 @@ Handshake::Config config(unsigned char fill) {
   Handshake::Config out{{"name", {}}, std::string(kToken), {{"shm", ByteVector(3)}, {"tcp", {}}}, {1, 2}, {}};
   out.self.instance.bytes.fill(std::byte{fill});
   out.nonce.fill(std::byte{fill});
+  return out;
+}
+
+// The token is the last of its keys.
+Handshake::Config config_with_keys(unsigned char fill) {
+  Handshake::Config out = config(fill);
+  out.token.clear();
+  for (const std::string_view key : {std::string_view("next"), std::string_view("now"), kToken})
+    out.keys.emplace_back(slime::as_bytes(key));
   return out;
 }
 
@@ -94,10 +104,8 @@ void check_end(const Handshake& side) {
   require(side.outcome().parameters.size() <= limits::kProviderParameterBytes);
 }
 
-void raw(bool acceptor, Bytes input) {
+void raw(bool acceptor, Handshake side, Bytes input) {
   const std::size_t piece = input.empty() ? 1 : 1 + static_cast<std::size_t>(input.front());
-  Handshake side =
-      acceptor ? Handshake::acceptor(config(1)) : Handshake::initiator(config(1), {"expected", {}});
   if (!input.empty()) input = input.subspan(1);
   input = input.subspan(feed(side, input, piece));
   // An initiator proves itself to whoever opens rightly; an acceptor is not to get that far.
@@ -111,8 +119,7 @@ void raw(bool acceptor, Bytes input) {
   require(side.state() != Handshake::State::kDeciding && side.state() != Handshake::State::kDone);
 }
 
-void auth(Bytes body) {
-  Handshake acceptor = Handshake::acceptor(config(1));
+void auth(Handshake acceptor, Bytes body) {
   ByteVector transcript = take_hello();
   feed(acceptor, transcript, 4096);
   const ByteVector challenge = take(acceptor);
@@ -178,15 +185,15 @@ void answer(HandshakeFrame type, Bytes body) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
-  switch (data[0] % 6) {
+  switch (data[0] % 8) {
     case 0:
-      raw(true, input);
+      raw(true, Handshake::acceptor(config(1)), input);
       break;
     case 1:
-      raw(false, input);
+      raw(false, Handshake::initiator(config(1), {"expected", {}}), input);
       break;
     case 2:
-      auth(input);
+      auth(Handshake::acceptor(config(1)), input);
       break;
     case 3:
       answer(HandshakeFrame::kAccept, input);
@@ -194,8 +201,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 4:
       answer(HandshakeFrame::kRefuse, input);
       break;
-    default:
+    case 5:
       setup(input);
+      break;
+    case 6:
+      raw(true, Handshake::acceptor(config_with_keys(1)), input);
+      break;
+    default:
+      auth(Handshake::acceptor(config_with_keys(1)), input);
       break;
   }
   return 0;
