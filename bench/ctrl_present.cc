@@ -162,7 +162,7 @@ void draw_panel(Svg& out, double left, const std::string& title, std::vector<Cur
   const LogAxis y(least, most, kBottom, kTop);
   for (const double tick : y.ticks()) {
     out.line(left + 48, y.at(tick), left + kPanel - 16, y.at(tick), kGrid);
-    out.text(left + 44, y.at(tick) + 4, print("%.3g", tick), Svg::Anchor::kEnd, 11);
+    out.text(left + 44, y.at(tick) + 4, print("%g", tick), Svg::Anchor::kEnd, 11);
   }
   for (std::size_t i = 0; i < curves.size(); ++i) {
     out.text(left + 56 + 62 * static_cast<double>(i), kTop - 12, curves[i].name, Svg::Anchor::kStart, 11,
