@@ -46,7 +46,8 @@ inline std::string_view hint_for(Code code) {
     case Code::kInvalidArgument:
       return "fix the request; docs/nanoctrl-api.md has an example of each";
     case Code::kUnauthenticated:
-      return "send the header Authorization: Bearer TOKEN; nanoctrl token create makes one";
+      return "programs send the one in $SLIME_CTRL_TOKEN_FILE, others the header Authorization: Bearer "
+             "TOKEN; nanoctrl token create makes one";
     case Code::kPermissionDenied:
       return "use another token";
     case Code::kNotFound:

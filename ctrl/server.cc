@@ -104,14 +104,17 @@ class Server::Impl {
     options_.api.require_token = true;
     const bool tokens = engine.look([](const Registry& registry) { return !registry.tokens().empty(); });
     if (tokens || options_.api.admin_token) return {};
+    const std::string store = engine.describe();  // without the password of a Redis
+    const std::string in_store = store == "memory"
+                                     ? std::string()
+                                     : str(", or make the first one with nanoctrl token create --store ",
+                                           store, " --role admin --scope '*'");
     return {
         Code::kPermissionDenied,
         str("host ", options_.host,
-            " is not a loopback address, and there is no token yet: nobody could use it, or everybody. Make "
-            "the first one with nanoctrl token create --store ",
-            options_.store,
-            " --role admin --scope '*', or give --admin-token-file; or say --insecure on a network that you "
-            "trust")};
+            " is not a loopback address, and there is no token yet: nobody could use it, or everybody. Give "
+            "--admin-token-file (nanoctrl token new makes a token for it)",
+            in_store, "; or say --insecure on a network that you trust")};
   }
 
   ApiOptions api_options(ApiOptions options) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include "base/str.h"
 
@@ -22,6 +23,8 @@ Status file_error(std::string_view what, const std::string& path) {
 std::string take_tls_error() {
   const unsigned long error = ::ERR_get_error();
   ::ERR_clear_error();
+  // Those of the system, such as of a file that is not there, have no text of OpenSSL's.
+  if (ERR_SYSTEM_ERROR(error)) return std::generic_category().message(ERR_GET_REASON(error));
   const char* const text = error == 0 ? nullptr : ::ERR_reason_error_string(error);
   return text == nullptr ? "no reason given" : text;
 }

@@ -69,7 +69,8 @@ TEST_CASE("a Redis that cannot prove who it is, or that does not trust us, is no
   says(error("127.0.0.1", str("ca=", other_ca, "&", files.proof())), Code::kUnavailable, "its certificate: ");
   says(error("localhost", str(files.trust(), "&", files.proof())), Code::kUnavailable, "hostname mismatch");
   says(error("127.0.0.1", files.trust()), Code::kUnavailable, "may want a certificate from us");
-  says(error("127.0.0.1", "ca=/nowhere"), Code::kInvalidArgument, "cannot use the CA file '/nowhere'");
+  says(error("127.0.0.1", "ca=/nowhere"), Code::kInvalidArgument,
+       "cannot use the CA file '/nowhere': No such file or directory");
   says(error("127.0.0.1", str(files.trust(), "&cert=/nowhere&key=/nowhere")), Code::kInvalidArgument,
        "cannot use the certificate file");
   says(error("127.0.0.1", str(files.trust(), "&cert=", files.client_certificate, "&key=", files.key)),
