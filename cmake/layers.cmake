@@ -8,6 +8,11 @@ target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic $<$<CXX
 if(SLIME_SANITIZE)
   target_compile_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE})
+  # Some 200 programs, each with a sanitizer in it: a quarter of the time of the usual linker.
+  find_program(SLIME_LLD ld.lld)
+  if(SLIME_LLD)
+    target_link_options(slime_warnings INTERFACE -fuse-ld=lld)
+  endif()
 endif()
 
 # slime_layer(<name> PUBLIC ... SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as

@@ -81,6 +81,7 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
     need_package doctest-dev
     need_program valgrind valgrind
     need_program redis-server redis-server
+    need_program ld.lld lld
     # For nanoctrl's page. Elsewhere than on Debian it is no package that apt alone can install.
     if [ "$(. /etc/os-release && echo "${ID:-}")" = debian ]; then
       need_program chromium chromium

@@ -193,7 +193,7 @@ Status Socket::tls_error(int result) {
 // A server tells that it wants a certificate after the handshake, and its words may be lost with the
 // connection.
 Status Socket::tls_refused(int result) {
-  const Status status = tls_error(result);
+  Status status = tls_error(result);
   if (heard_ || ::SSL_get_certificate(tls_.get()) != nullptr) return status;
   return unavailable(str(status.text(), "; it may want a certificate from us: cert=FILE&key=FILE"));
 }
