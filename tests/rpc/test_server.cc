@@ -264,6 +264,23 @@ TEST_CASE("drain finishes what runs and refuses the rest") {
   CHECK(queued.wait().has_value());
 }
 
+TEST_CASE("a handler that never returns costs its worker: other methods go on, and drain is bounded") {
+  Server server({.workers = 2});
+  Gate gate;
+  Service service("s");
+  REQUIRE(service.add("wait", [&] { gate.pass(); }).ok());
+  REQUIRE(service.add("add", [](int a, int b) { return a + b; }).ok());
+  REQUIRE(server.add(service).ok());
+  Caller stuck;
+  server.handle(stuck.request("s", "wait", encode_arguments()));
+  gate.wait_inside(1);
+  for (int i = 0; i < 1000; ++i) CHECK(value<int>(call(server, "s", "add", i, 2)) == i + 2);
+  CHECK(server.drain(10ms).code() == Code::kDeadlineExceeded);
+  CHECK(server.counters().running == 1);
+  gate.open();  // or destroying the server would wait for it
+  CHECK(stuck.wait().has_value());
+}
+
 TEST_CASE("a destroyed server refuses what waits and waits for what runs") {
   Gate gate;
   Caller running, queued;
