@@ -89,10 +89,13 @@ TEST_CASE("nanoctrl hears of an agent's connections and what they have moved, an
         std::string::npos);
   CHECK(report->sent_bytes > 0);
   CHECK(report->received_bytes > 0);
+  // Each side tells with its own heartbeats: the worker's first report may be from before the last call.
   CHECK(eventually([&] { return told(*control, "worker:0", "client").has_value(); }));
-  const std::string metrics = registry.api().handle({"GET", "/metrics", "", ""}).body;
-  CHECK(metrics.find("slime_agent_requests_total{peer=\"worker:0\",scope=\"default\"} 10\n") !=
-        std::string::npos);
+  CHECK(eventually([&] {
+    const std::string metrics = registry.api().handle({"GET", "/metrics", "", ""}).body;
+    return metrics.find("slime_agent_requests_total{peer=\"worker:0\",scope=\"default\"} 10\n") !=
+           std::string::npos;
+  }));
   worker.reset();
   CHECK(eventually([&] { return !told(*control, "client", "worker:0"); }));
 }
