@@ -281,7 +281,7 @@ void add_server_flags(CLI::App* command, Flags& flags) {
   add_token_flag(command, flags);
   add_provider_flag(command, flags);
   command->add_option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
-      ->envname("SLIME_CTRL");
+      ->envname("SLIME_CTRL_URL");
   command
       ->add_option("--listen", flags.listen,
                    "host:port; off loopback it takes a token, keys of nanoctrl, or --insecure")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the packages that Slime is built from, on Debian 12, Ubuntu 22.04 or newer. Only what is missing.
+# Installs the packages that Slime is built from, on Debian 12, Ubuntu 24.04 or newer. Only what is missing.
 #   scripts/install_deps.sh             what a build and the demo need
 #   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind, Chromium)
 #   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)

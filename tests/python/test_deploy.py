@@ -360,7 +360,7 @@ def test_the_agent_of_the_example_knows_its_arguments():
     command, *arguments = container["args"]
     pairs(arguments, flags_of(binary, command))
     named = {e["name"] for e in container["env"]}
-    assert {"SLIME_CTRL", "SLIME_CTRL_TOKEN_FILE", "SLIME_CTRL_CA_FILE"} <= named
+    assert {"SLIME_CTRL_URL", "SLIME_CTRL_TOKEN_FILE", "SLIME_CTRL_CA_FILE"} <= named
     assert set(re.findall(r"\$\((\w+)\)", " ".join(arguments))) <= named
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
