@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -113,11 +115,25 @@ class Api {
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
 
-  // api_keys.cc
+  // api_keys.cc. The newest keys of scopes that a clock ahead of ours made, as of two looks at them all.
+  class KeysAhead {
+   public:
+    void begin() { before_ = std::exchange(seen_, {}); }
+    bool for_long(const std::string& scope, std::uint64_t id, TimePoint now, Nanos period);
+
+   private:
+    struct Seen {
+      std::uint64_t id;
+      TimePoint since;
+    };
+    std::map<std::string, Seen> before_, seen_;
+  };
   Result<ScopeKeys> keys_for(const Principal& who, const std::string& scope, std::uint64_t have);
+  [[nodiscard]] Status still_holds(const Registry& registry, const std::string& token,
+                                   const ScopeKeys& keys) const;
   void rotate_keys();
-  [[nodiscard]] std::vector<RotateKeysCommand> due_rotations(const Registry& registry,
-                                                             std::uint64_t now) const;
+  [[nodiscard]] Nanos key_period(const Registry& registry) const;
+  [[nodiscard]] std::vector<RotateKeysCommand> due_rotations(const Registry& registry, std::uint64_t now);
   [[nodiscard]] RotateKeysCommand new_key(std::string scope, std::uint64_t replaces, bool alone) const;
 
   ApiReply get_links(Query& query, const std::string& name);
@@ -140,6 +156,8 @@ class Api {
   Audit token_changes_{Audit::kChanges};
   Reports reports_{limits::kReportBytesTotal};
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
+  std::mutex ahead_mutex_;                      // taken with the engine's
+  KeysAhead ahead_;
   std::mutex mutex_;
   std::size_t probes_ = 0;
   std::atomic<std::size_t> submitted_{0};  // and without an outcome

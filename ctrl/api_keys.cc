@@ -21,18 +21,33 @@ std::map<std::string, std::uint64_t> ends_of_tokens(const Registry& registry, st
   return out;
 }
 
+std::uint64_t to_seconds(Nanos span) {
+  return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::seconds>(span).count());
+}
+
 }  // namespace
+
+// What is made after a token was revoked or ran out is not for its bearer, whose request may be under way, or
+// at one of several nanoctrl whose clock is behind that of the one that made it.
+Status Api::still_holds(const Registry& registry, const std::string& token, const ScopeKeys& keys) const {
+  const auto it = registry.tokens().find(token);
+  if (it == registry.tokens().end()) return {Code::kUnauthenticated, "the token was revoked"};
+  const std::uint64_t end = it->second.expires_unix_s;
+  const std::uint64_t now = options_.unix_time_s();
+  const bool later = !keys.empty() && keys.back().made_unix_s >= end &&
+                     keys.back().made_unix_s <= now + to_seconds(key_period(registry));
+  if (end != 0 && (now >= end || later)) return {Code::kUnauthenticated, "the token has expired"};
+  return {};
+}
 
 // Those of the scope, for who has others; the caller may join it. Without any yet it gets the first one.
 Result<ScopeKeys> Api::keys_for(const Principal& who, const std::string& scope, std::uint64_t have) {
   if (who.token_id.empty()) return ScopeKeys();
   bool none = false;
-  // What is made after the token was revoked is not for its bearer, whose request may be under way.
   const auto look = [&] {
     return engine_->look([&](const Registry& registry) -> Result<ScopeKeys> {
-      if (!admin_.contains(who.token_id) && !registry.tokens().contains(who.token_id))
-        return Status(Code::kUnauthenticated, "the token was revoked");
       const ScopeKeys& keys = registry.keys(scope);
+      if (!admin_.contains(who.token_id)) SLIME_TRY(still_holds(registry, who.token_id, keys));
       none = keys.empty();
       return newest_id(keys) == have ? ScopeKeys() : keys;
     });
@@ -52,9 +67,25 @@ RotateKeysCommand Api::new_key(std::string scope, std::uint64_t replaces, bool a
   return {std::move(scope), replaces, alone, Secret::random(limits::kScopeKeyBytes), options_.unix_time_s()};
 }
 
-std::vector<RotateKeysCommand> Api::due_rotations(const Registry& registry, std::uint64_t now) const {
-  const Nanos wanted = std::max(options_.key_rotation, registry.options().ttl);
-  const auto period = static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::seconds>(wanted).count());
+// Between two keys of a scope: members hear of each with a heartbeat.
+Nanos Api::key_period(const Registry& registry) const {
+  return std::max(options_.key_rotation, registry.options().ttl);
+}
+
+// Whether this newest key of a scope, which a clock ahead of ours made, has been there for a period by ours.
+// Not sooner: of two nanoctrl whose clocks are further apart than that, each would replace the other's every
+// second.
+bool Api::KeysAhead::for_long(const std::string& scope, std::uint64_t id, TimePoint now, Nanos period) {
+  const auto it = before_.find(scope);
+  const Seen seen = it != before_.end() && it->second.id == id ? it->second : Seen{id, now};
+  seen_.emplace(scope, seen);
+  return now - seen.since >= period;
+}
+
+std::vector<RotateKeysCommand> Api::due_rotations(const Registry& registry, std::uint64_t now) {
+  const std::lock_guard lock(ahead_mutex_);
+  ahead_.begin();
+  const std::uint64_t period = to_seconds(key_period(registry));
   const std::map<std::string, std::uint64_t> ends = ends_of_tokens(registry, now);
   const auto end_of = [&](const std::string& scope) {
     const auto it = ends.find(scope);
@@ -69,13 +100,16 @@ std::vector<RotateKeysCommand> Api::due_rotations(const Registry& registry, std:
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
     // A clock that was ahead made keys whose age nobody knows: they are old, and known.
     const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period; };
+    const bool ahead = of_the_future(keys.back());
+    const bool settled =
+        !ahead || ahead_.for_long(scope, newest_id(keys), clock_.now(), key_period(registry));
     const bool known = std::any_of(keys.begin(), keys.end(), [&](const ScopeKey& key) {
-      return key.made_unix_s < end || (end != 0 && of_the_future(key));
+      return key.made_unix_s < end || (end != 0 && settled && of_the_future(key));
     });
     const bool old = options_.key_rotation > Nanos::zero() && registry.peer_count(scope) > 0 &&
-                     (now >= keys.back().made_unix_s + period || of_the_future(keys.back()));
-    if (known || old) out.push_back(new_key(scope, newest_id(keys), known));
-    if (out.size() == limits::kRotationsPerTick) break;
+                     (ahead ? settled : now >= keys.back().made_unix_s + period);
+    if ((known || old) && out.size() < limits::kRotationsPerTick)
+      out.push_back(new_key(scope, newest_id(keys), known));
   }
   return out;
 }
