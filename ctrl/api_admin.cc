@@ -14,13 +14,6 @@ namespace slime::ctrl {
 
 namespace {
 
-// What a report is of: an agent that is gone, or another one of its name, has none.
-bool has_incarnation(const Registry& registry, const std::string& scope, const std::string& name,
-                     std::uint64_t incarnation) {
-  const std::optional<PeerInfo> peer = registry.find(scope, name);
-  return peer && peer->incarnation == incarnation;
-}
-
 // How much of one list is on a page of links.
 class LinkPage {
  public:
@@ -73,7 +66,7 @@ ApiReply Api::metrics(Query& query) {
       reports_.visit(
           name, {},
           [&, &in = name](const std::string& peer, std::uint64_t incarnation, const Report& report) {
-            if (has_incarnation(registry, in, peer, incarnation)) gauges.agents.push_back({in, peer, report});
+            if (registry.incarnation(in, peer) == incarnation) gauges.agents.push_back({in, peer, report});
             return true;
           });
     }
@@ -117,7 +110,8 @@ ApiReply Api::list_links(Query& query) {
     page = LinkPage(limit);
     reports_.visit(scope, after,
                    [&](const std::string& name, std::uint64_t incarnation, const Report& report) {
-                     if (!has_incarnation(registry, scope, name, incarnation)) return true;
+                     // An agent that is gone, or another one of its name, has none.
+                     if (registry.incarnation(scope, name) != incarnation) return true;
                      if (page.ends_before_more(end)) return false;
                      for (const LinkReport& link : report.links) note(name, link.peer).report = link;
                      page.take(name, report.links.size());

@@ -17,6 +17,7 @@
 #include "base/unique_fd.h"
 #include "ctrl/server.h"
 #include "ctrl/store/backup.h"
+#include "ctrl/store/redis_url.h"
 
 namespace slime::ctrl {
 namespace {
@@ -108,7 +109,8 @@ int BackupCommands::restore() {
   Result<RegistryState> state = decode_backup(*text);
   if (!state) return fail(Status(state.error()).with_context(file_));
   Json json = counts(*state);
-  json["store"] = store_;
+  const Result<redis::Address> redis = redis::parse_url(store_);
+  json["store"] = redis ? redis::to_string(*redis) : store_;  // without the password
   const std::string said = text_of(*state);
   RegistryOptions options;
   options.epoch = wall_clock_epoch();

@@ -171,6 +171,8 @@ class Registry {
   [[nodiscard]] Outcome check(const HeartbeatCommand& command) const;
   // Queries, as of the last command: apply a TickCommand first.
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
+  // Of find(), without a copy of the rest; 0: there is no such peer.
+  [[nodiscard]] std::uint64_t incarnation(std::string_view scope, std::string_view name) const;
   // The records in the order of names, after the name `after`, until the visitor returns false. What is left
   // of the lease is beside the record, not in it. Returns the name to go on from, or nothing at the end.
   using Visitor = std::function<bool(const PeerInfo& peer, Nanos expires_in)>;

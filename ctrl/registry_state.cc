@@ -19,6 +19,13 @@ std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view 
   return out;
 }
 
+std::uint64_t Registry::incarnation(std::string_view scope, std::string_view name) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return 0;
+  const auto it = scope_it->second.peers.find(name);
+  return it == scope_it->second.peers.end() ? 0 : it->second.info.incarnation;
+}
+
 std::optional<std::string> Registry::visit(std::string_view scope, std::string_view after,
                                            const Visitor& visitor) const {
   const auto scope_it = scopes_.find(scope);
