@@ -29,6 +29,10 @@ std::string take_tls_error() {
   return text == nullptr ? "no reason given" : text;
 }
 
+void ask_no_passphrase(ssl_ctx_st* context) {
+  ::SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return 0; });
+}
+
 Status TlsFiles::validate() const {
   if (certificate.empty() != key.empty())
     return {Code::kInvalidArgument, certificate.empty() ? "TLS needs a certificate file beside the key file"
@@ -43,6 +47,7 @@ Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
   if (context == nullptr) return Status(Code::kInternal, str("TLS: ", take_tls_error()));
   std::unique_ptr<TlsServer> out(new TlsServer(context));
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  ask_no_passphrase(context);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   // A reply is written from where it was left; idle connections keep no buffers.
   ::SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |

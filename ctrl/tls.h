@@ -16,6 +16,9 @@ namespace slime::ctrl {
 // The first of OpenSSL's errors of this thread, whose later ones say the same with less; none are left.
 std::string take_tls_error();
 
+// A key file with a passphrase is an error, and nobody is asked for it: the terminal may be somebody else's.
+void ask_no_passphrase(ssl_ctx_st* context);
+
 // What a server shows to its clients, in PEM: its certificate, then those of the authorities between it and
 // one that clients know; and its private key.
 struct TlsFiles {

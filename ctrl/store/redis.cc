@@ -16,9 +16,6 @@ namespace {
 
 constexpr std::size_t kReadBytes = 16 * 1024;
 
-struct FreeReply {
-  void operator()(redisReply* reply) const noexcept { freeReplyObject(reply); }
-};
 struct FreeCommand {
   void operator()(char* command) const noexcept { redisFreeCommand(command); }
 };
@@ -61,6 +58,7 @@ Value to_value(const redisReply& reply) {
 }  // namespace
 
 void Connection::Free::operator()(redisReader* reader) const noexcept { redisReaderFree(reader); }
+void Connection::FreeReply::operator()(redisReply* reply) const noexcept { freeReplyObject(reply); }
 
 Result<Connection> Connection::open(const Address& address, Nanos timeout, Interrupt& interrupt) {
   Result<std::unique_ptr<Socket>> socket = Socket::open(address, timeout, interrupt);
@@ -109,17 +107,21 @@ Status Connection::send(const Arguments& arguments) {
 }
 
 Result<Value> Connection::receive() {
+  SLIME_TRY(broken_);
+  const auto reply = next_reply();
+  if (!reply) return broken_ = reply.error();
+  if ((*reply)->type == REDIS_REPLY_ERROR) return refused({(*reply)->str, (*reply)->len});
+  return to_value(**reply);
+}
+
+Result<std::unique_ptr<redisReply, Connection::FreeReply>> Connection::next_reply() {
   if (!unsent_.empty()) SLIME_TRY(socket_->write(std::exchange(unsent_, {})));
   std::array<char, kReadBytes> bytes;
   while (true) {
     void* raw = nullptr;
     if (redisReaderGetReply(reader_.get(), &raw) != REDIS_OK)
       return Status(Code::kUnavailable, str("Redis does not speak its protocol: ", reader_->errstr));
-    if (raw != nullptr) {
-      const std::unique_ptr<redisReply, FreeReply> reply(static_cast<redisReply*>(raw));
-      if (reply->type == REDIS_REPLY_ERROR) return refused({reply->str, reply->len});
-      return to_value(*reply);
-    }
+    if (raw != nullptr) return std::unique_ptr<redisReply, FreeReply>(static_cast<redisReply*>(raw));
     const Result<std::size_t> size = socket_->read(bytes);
     if (!size) return size.error();
     if (redisReaderFeed(reader_.get(), bytes.data(), *size) != REDIS_OK)

@@ -13,6 +13,7 @@
 #include "ctrl/store/redis_url.h"
 
 struct redisReader;
+struct redisReply;
 
 // Redis with its protocol from hiredis and our own sockets, which speak TLS: the hiredis that distributions
 // of today have does not. What a server says with an error reply becomes a Status: kUnauthenticated or
@@ -40,19 +41,25 @@ class Connection {
   Result<Value> command(const Arguments& arguments);
   // Several commands in one go: send each, then receive as many replies. The first receive() sends them.
   Status send(const Arguments& arguments);
+  // After one that did not come, none does: what comes later would be taken for another's.
   Result<Value> receive();
 
  private:
   struct Free {
     void operator()(redisReader* reader) const noexcept;
   };
+  struct FreeReply {
+    void operator()(redisReply* reply) const noexcept;
+  };
   Connection(std::unique_ptr<Socket> socket, redisReader* reader)
       : socket_(std::move(socket)), reader_(reader) {}
   Status sign_in(const Address& address);
+  Result<std::unique_ptr<redisReply, FreeReply>> next_reply();
 
   std::unique_ptr<Socket> socket_;
   std::unique_ptr<redisReader, Free> reader_;
   std::string unsent_;
+  Status broken_;
 };
 
 // A broken connection is a failed write, never a signal. For threads that have connections.

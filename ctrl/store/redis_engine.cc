@@ -300,10 +300,18 @@ std::vector<EncodedEntry> RedisEngine::take_work() {
   return out;
 }
 
+// Files of a certificate that could be used before are being replaced: waiting helps.
+Result<redis::Connection> RedisEngine::connect_again(redis::Interrupt& interrupt) const {
+  Result<redis::Connection> out = redis::Connection::open(address_, kRedisTime, interrupt);
+  if (!out && out.error().code() == Code::kInvalidArgument)
+    return Status(Code::kUnavailable, out.error().text());
+  return out;
+}
+
 Status RedisEngine::append(std::optional<redis::Connection>& connection, const std::string& lineage,
                            const std::vector<EncodedEntry>& entries) {
   if (!connection) {
-    Result<redis::Connection> opened = redis::Connection::open(address_, kRedisTime, writing_);
+    Result<redis::Connection> opened = connect_again(writing_);
     if (!opened) return opened.error();
     connection.emplace(std::move(*opened));
   }
@@ -319,12 +327,13 @@ void RedisEngine::run_reader() {
   redis::block_sigpipe();
   Lock lock(mutex_);
   while (!stopping_) {
+    const std::uint64_t last = sessions_;
     lock.unlock();
     const Status status = follow();
     lock.lock();
     if (stopping_) return;
-    // Without a session the writer was first, and has said why.
-    const bool kicked = session_ == 0 && sessions_ != 0 && status.code() == Code::kUnavailable;
+    // The writer was first to end this session, and has said why.
+    const bool kicked = session_ == 0 && sessions_ != last && status.code() == Code::kUnavailable;
     if (!kicked || failure_.ok()) disconnect(status);
     const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
     backoff_ = std::min(backoff_ * 2, backoff_max(registry_.options().ttl));
@@ -333,7 +342,8 @@ void RedisEngine::run_reader() {
 }
 
 Status RedisEngine::follow() {
-  Result<redis::Connection> connection = redis::Connection::open(address_, kRedisTime, reading_);
+  Result<redis::Connection> connection =
+      sessions_ == 0 ? redis::Connection::open(address_, kRedisTime, reading_) : connect_again(reading_);
   if (!connection) return connection.error();
   RedisLog log(*connection, keys_);
   SLIME_TRY(resume(log));
@@ -474,7 +484,7 @@ void RedisEngine::run_snapshots() {
 
 Status RedisEngine::write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state) {
   snapshot.chunks = encode_chunks(encode_records(state));
-  Result<redis::Connection> connection = redis::Connection::open(address_, kRedisTime, snapshotting_);
+  Result<redis::Connection> connection = connect_again(snapshotting_);
   if (!connection) return connection.error();
   return RedisLog(*connection, keys_).advance(snapshot, replaced, name_);
 }

@@ -88,6 +88,7 @@ class RedisEngine final : public Engine {
   void wait_for_work(Lock& lock);
   [[nodiscard]] TimePoint work_due() const;
   std::vector<EncodedEntry> take_work();
+  Result<redis::Connection> connect_again(redis::Interrupt& interrupt) const;
   Status append(std::optional<redis::Connection>& connection, const std::string& lineage,
                 const std::vector<EncodedEntry>& entries);
 

@@ -141,6 +141,7 @@ Status Socket::start_tls(const Address& address) {
   if (context_ == nullptr) return {Code::kInternal, str("TLS: ", take_tls_error())};
   SSL_CTX* const context = context_.get();
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  ask_no_passphrase(context);
   ::SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   const bool trusts = address.ca_file.empty()
                           ? ::SSL_CTX_set_default_verify_paths(context) == 1

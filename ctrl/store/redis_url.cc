@@ -37,7 +37,7 @@ Status parse_parameter(std::string_view text, Address& out) {
   const std::string_view name = text.substr(0, equals);
   const std::optional<std::string> value =
       percent_decode(equals == std::string_view::npos ? std::string_view() : text.substr(equals + 1));
-  if (!value) return bad_url(str("the parameter '", name, "' has a bad % escape"));
+  if (!value) return bad_url("a parameter has a bad % escape");
   if (name == "prefix") {
     out.prefix = *value;
     return check_name("prefix", out.prefix);
@@ -46,7 +46,8 @@ Status parse_parameter(std::string_view text, Address& out) {
                             : name == "cert" ? &out.certificate_file
                             : name == "key"  ? &out.key_file
                                              : nullptr;
-  if (file == nullptr) return bad_url(str("there is no parameter '", name, "'"));
+  // Its name may be the rest of a password with a '?'.
+  if (file == nullptr) return bad_url("a parameter is none of prefix, ca, cert and key");
   if (!out.tls) return bad_url(str("'", name, "' is for rediss://"));
   if (value->empty()) return bad_url(str("'", name, "' names no file"));
   *file = *value;

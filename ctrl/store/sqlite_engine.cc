@@ -1,5 +1,6 @@
 #include "ctrl/store/sqlite_engine.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -17,8 +18,9 @@ constexpr std::int64_t kSchemaVersionRead = 1;
 // Peers in one transaction: their records are made under the lock, which heartbeats want.
 constexpr std::size_t kPeersPerTransaction = 256;
 // A change that is not in the file by then may have happened. Well under a TTL: all who serve requests may
-// wait for it, and heartbeats behind them.
-constexpr Nanos kWriteTime = std::chrono::seconds(8);
+// wait for it, and heartbeats behind them. But a disk that is only slow has its time.
+constexpr Nanos kWriteTimeMin = std::chrono::seconds(2);
+constexpr Nanos kWriteTimeMax = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
 
 constexpr const char* kSchema =
@@ -186,9 +188,12 @@ Outcome SqliteEngine::submit(const Command& command) {
   if (!kept || !out.status.ok()) return out;
   // Also when this command changed nothing: what it found may still be on its way to the file.
   const std::uint64_t change = dirty_.last_change();
-  const bool told = written_.wait_for(lock, kWriteTime, [&] { return kept_ >= change || failed_ >= change; });
-  if (!told && failure_.ok()) {
+  const Nanos most = std::clamp<Nanos>(registry_.options().ttl / 3, kWriteTimeMin, kWriteTimeMax);
+  const bool told =
+      written_.wait_for(lock, most, [&] { return kept_ >= change || failed_ >= change || !failure_.ok(); });
+  if (!told) {
     failure_ = Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
+    written_.notify_all();  // whoever else waits for it
     SLIME_LOG(LogLevel::kError, "nanoctrl", describe(),
               " does not answer; changes are refused until it does");
   }

@@ -245,21 +245,27 @@ TEST_CASE("peers are there again when all engines have ended, with whole leases"
   CHECK(enroll(*engine, "b").incarnation > lease.incarnation);
 }
 
-void keep_short(const SnapshotPolicy& policy) {
-  RedisServer server;
-  const auto a = join(server, kTtl, policy);
+// How many entries it took until what the first two snapshots have was gone from the log.
+std::uint64_t append_until_short(RedisServer& server, RedisEngine& a) {
   std::uint64_t appended = 0;
   const auto length = [&] { return server.command({"XLEN", "{slime}:log"}).integer; };
   const auto snapshot = [&] { return server.command({"HGET", "{slime}:snapshot", "entries"}).text; };
-  // Two more snapshots than the first: what the first two had is gone then.
+  // Two more snapshots than the first.
   std::string last = snapshot();
   for (int written = 0; written < 3;) {
-    enroll(*a, str("peer-", ++appended % 7), static_cast<std::uint8_t>(1));
+    enroll(a, str("peer-", ++appended % 7), static_cast<std::uint8_t>(1));
     const std::string next = snapshot();
     written += next == last ? 0 : 1;
     last = next;
   }
-  REQUIRE(eventually([&] { return static_cast<std::uint64_t>(length()) < a->position().second; }));
+  REQUIRE(eventually([&] { return static_cast<std::uint64_t>(length()) < a.position().second; }));
+  return appended;
+}
+
+void keep_short(const SnapshotPolicy& policy) {
+  RedisServer server;
+  const auto a = join(server, kTtl, policy);
+  const std::uint64_t appended = append_until_short(server, *a);
   const auto late = join(server);
   meet(*a, *late);
   check_same(*a, *late);
@@ -334,6 +340,17 @@ TEST_CASE("registries of other prefixes and databases are others; a password is 
     CHECK(engine->read([](const Registry& registry) { return registry.peer_count(); }) == 0);
     enroll(*engine, "a");
   }
+}
+
+TEST_CASE("a Redis user needs no other rights than docs/operations.md says") {
+  RedisServer server;
+  server.command({"ACL", "SETUSER", "slime", "on", ">s3cret", "~{slime}:*", "+@stream", "+@hash", "+eval",
+                  "+del", "+expire", "+persist", "+exists", "+rename", "+ping", "+select"});
+  const Result<std::unique_ptr<Engine>> engine =
+      RedisEngine::open(str("redis://slime:s3cret@127.0.0.1:", server.port(), "/0"),
+                        {.ttl = kTtl, .epoch = 1}, steady_clock(), {.entries = 20, .interval = 1h});
+  REQUIRE_MESSAGE(engine, engine.status().to_string());
+  append_until_short(server, dynamic_cast<RedisEngine&>(**engine));
 }
 
 TEST_CASE("the address of a store in Redis") {

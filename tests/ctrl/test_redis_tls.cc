@@ -1,6 +1,7 @@
 // The store in Redis over TLS: who trusts whom, and what is said when one does not.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "ctrl/store/engine.h"
@@ -81,12 +82,16 @@ TEST_CASE("a Redis that cannot prove who it is, or that does not trust us, is no
        "no TLS with it");
 }
 
-TEST_CASE("a Redis with TLS that is killed and comes back is used again") {
+TEST_CASE("a Redis with TLS that is killed and comes back is used again, once the files can be read, too") {
   const Files files;
   std::vector<std::string> options = files.options();
   options.insert(options.end(), test::kDurable.begin(), test::kDurable.end());
   RedisServer server(options, str(files.trust(), "&", files.proof()));
-  const Result<std::unique_ptr<Engine>> engine = open(server.url());
+  const std::string certificate = files.folder.file("replaced.pem");
+  std::filesystem::copy_file(files.client_certificate, certificate);
+  const Result<std::unique_ptr<Engine>> engine =
+      open(str("rediss://127.0.0.1:", server.port(), "?", files.trust(), "&cert=", certificate,
+               "&key=", files.client_key));
   REQUIRE_MESSAGE(engine, engine.status().to_string());
   const auto join = [&](const std::string& name, std::uint8_t number) {
     return (*engine)->submit(RegisterCommand{test::registration(name, number)}).status;
@@ -94,7 +99,13 @@ TEST_CASE("a Redis with TLS that is killed and comes back is used again") {
   CHECK(join("a", 1).ok());
   server.kill();
   CHECK(slime::test::eventually([&] { return join("a", 1).code() == Code::kUnavailable; }));
+  std::filesystem::remove(certificate);
   server.start();
+  CHECK(slime::test::eventually([&] {
+    const Status status = (*engine)->writable();
+    return status.code() == Code::kUnavailable && status.text().find("certificate file") != std::string::npos;
+  }));
+  std::filesystem::copy_file(files.client_certificate, certificate);
   CHECK(slime::test::eventually([&] { return join("b", 2).ok(); }));
   CHECK((*engine)->read([](const Registry& registry) { return registry.peer_count(); }) == 2);
 }
