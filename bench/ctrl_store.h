@@ -29,6 +29,7 @@ class CtrlStore {
   CtrlStore() = default;
   Status make_folder();
   Status start_redis();
+  Status start_redis_once();
 
   std::string url_;
   std::filesystem::path folder_;
