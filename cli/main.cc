@@ -33,7 +33,9 @@ void add_peers(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<PeersOptions>();
   auto* command = app.add_subcommand("peers", "The peers that are registered");
   command->add_option("--ctrl", options->ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL")->required();
-  command->add_option("--scope", options->scope, "whose names")->capture_default_str();
+  command->add_option("--scope", options->scope, "whose names")
+      ->envname("SLIME_SCOPE")
+      ->capture_default_str();
   command->add_option("--kind", options->kind, "only peers of this kind");
   command->add_flag("--json", options->json, "one JSON object");
   command->callback([options, &exit_code] { exit_code = peers(*options); });
@@ -43,7 +45,7 @@ void add_peer(CLI::App& command, PeerOptions& options, const char* service_help)
   command.add_option("peer", options.peer, "a registered name, or HOST:PORT");
   command.add_option("--service", options.service, service_help);
   command.add_option("--ctrl", options.ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL");
-  command.add_option("--scope", options.scope, "whose names")->capture_default_str();
+  command.add_option("--scope", options.scope, "whose names")->envname("SLIME_SCOPE")->capture_default_str();
   command.add_option("--token", options.token, "the secret that the peers share; better in SLIME_TOKEN")
       ->envname("SLIME_TOKEN");
   command.add_option("--provider", options.provider, "which fabric: one that both ends get, or auto")

@@ -103,7 +103,7 @@ ViewCommands::ViewCommands(CLI::App& app)
       top_(app.add_subcommand("top", "all scopes, again and again, until Ctrl-C")) {
   for (CLI::App* command : {peers_, services_, links_, watch_, top_}) asking_.add_options(*command);
   for (CLI::App* command : {peers_, services_, links_, watch_})
-    command->add_option("--scope", scope_, "whose")->capture_default_str();
+    command->add_option("--scope", scope_, "whose")->envname("SLIME_SCOPE")->capture_default_str();
   for (CLI::App* command : {peers_, services_}) {
     command->add_option("--kind", kind_, "only those of this kind");
     command->add_option("--label", labels_, "only those with this label, KEY=VALUE; several: all of them");

@@ -423,6 +423,7 @@ TEST_CASE("services without a peer shows who serves what in the scope") {
   CHECK(providers[1]["methods"] == json::array({"add", "hang", "refuse", "same"}));
   const Outcome empty = run({"services", "--ctrl", registry.url(), "--scope", "other"});
   CHECK(empty.text == "no services in scope other\n");
+  CHECK(run({"services", "--ctrl", registry.url()}, {"SLIME_SCOPE=other"}).text == empty.text);
   CHECK(run({"services", "--ctrl", "http://127.0.0.1:1"}).exit_code == 1);
 }
 
