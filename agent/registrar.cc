@@ -116,7 +116,7 @@ void Registrar::look_up_service(const std::string& service, ServiceHandler handl
 }
 
 void Registrar::refresh_keys(UniqueFunction<void()> handler) {
-  ask([this, asked = steady_clock().now(), handler = std::move(handler)](Status refused) mutable {
+  ask([this, asked = steady_clock().now(), handler = std::move(handler)](const Status& refused) mutable {
     if (refused.ok() && last_beat_ < asked) beat();
     handler();
   });

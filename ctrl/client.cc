@@ -176,7 +176,7 @@ Result<std::vector<LinkInfo>> Client::list_links(std::string_view scope) {
   std::vector<LinkInfo> out;
   const Result<wire::PageHead> head = read_pages(
       str("/v1/links", scope_query(scope)),
-      [this](std::string target) { return impl_->call("GET", std::move(target)); },
+      [this](const std::string& target) { return impl_->call("GET", target); },
       [&out](const std::string& body) { return wire::decode_link_page(body, out); });
   if (!head) return head.error();
   return out;

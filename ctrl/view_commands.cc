@@ -28,7 +28,7 @@ using std::chrono::seconds;
 
 constexpr Nanos kAgain = seconds(1);  // after an answer that was none
 
-std::string dash(std::string text) { return text.empty() ? "-" : text; }
+std::string dash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string joined(const std::vector<std::string>& items) {
   std::string out;

@@ -204,7 +204,7 @@ inline std::vector<RouteCase> native_routes(const World& world) {
 }
 
 inline std::vector<RouteCase> compat_routes() {
-  const auto of = [](std::string path, Needs needs, Json body, std::vector<std::string> free = {}) {
+  const auto of = [](const std::string& path, Needs needs, Json body, std::vector<std::string> free = {}) {
     if (needs != Needs::kAnyToken) body["scope"] = "a";
     return RouteCase{"POST", path, path, needs, std::move(body), true, std::move(free)};
   };

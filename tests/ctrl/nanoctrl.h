@@ -14,14 +14,13 @@
 
 namespace slime::ctrl::test {
 
-// The program NANOCTRL_PATH in a process of its own, ready for requests, with a TTL that no test reaches.
+// The program `path` in a process of its own, ready for requests, with a TTL that no test reaches.
 class Nanoctrl {
  public:
-  explicit Nanoctrl(const std::string& store) {
-    Result<slime::test::Process> spawned =
-        slime::test::Process::spawn({NANOCTRL_PATH, "server", "--port", "0", "--ttl", "600", "--store", store,
-                                     "--log-level", "warning", "--json"},
-                                    {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
+  Nanoctrl(const char* path, const std::string& store) {
+    Result<slime::test::Process> spawned = slime::test::Process::spawn(
+        {path, "server", "--port", "0", "--ttl", "600", "--store", store, "--log-level", "warning", "--json"},
+        {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
     REQUIRE(spawned);
     process_.emplace(std::move(*spawned));
     const Result<std::string> line = process_->read_line(slime::test::patient(std::chrono::seconds(60)));
