@@ -61,6 +61,7 @@ find_missing() {
   need_program cmake cmake
   need_program ninja ninja-build
   need_program pkg-config pkg-config
+  need_program ccache ccache
   need_one_of libmsgpack-cxx-dev libmsgpack-dev
   need_package nlohmann-json3-dev
   need_package libcpp-httplib-dev

@@ -5,9 +5,15 @@ jobs=$(nproc)
 logs="$root/build/logs"
 venv="$root/.venv"
 
-if command -v ccache >/dev/null && [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
+# The compiler cache lies outside the tree (ccache --show-config: cache_dir), and serves every clone of it on this machine:
+# paths below the root count as relative, and debug information may name another clone.
+use_compiler_cache() {
+  command -v ccache >/dev/null && [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || return 0
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # what precompiled headers need
+  export CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-5G}
+}
+use_compiler_cache
 
 # ---- steps: each runs in a process group of its own, with its output in a log, and none outlives the script
 running_groups=()
@@ -63,6 +69,33 @@ finish_step() {
 step() {
   start_step "$@"
   finish_step "$1"
+}
+
+# ---- what has changed
+# Prints where our line of commits left BASE.
+fork_point() { git merge-base HEAD "$1" 2>/dev/null; }
+# change_base [BASE]: prints the commit that changes are counted from: BASE's fork point; without one, that of the first of
+# origin/main, main and the last tag that differs from the working tree; where none does, the last commit. Fails without git.
+change_base() {
+  local name commit
+  git rev-parse --verify -q HEAD >/dev/null || return 1
+  if [ $# -gt 0 ]; then
+    fork_point "$1" || { echo "no commit '$1' in our history" >&2; return 1; }
+    return
+  fi
+  for name in origin/main main "$(git describe --tags --abbrev=0 2>/dev/null)"; do
+    [ -n "$name" ] && commit=$(fork_point "$name") || continue
+    [ "$commit" = "$(git rev-parse HEAD)" ] && git diff --quiet HEAD && continue
+    echo "$commit"
+    return
+  done
+  git rev-parse --verify -q HEAD~1 || git hash-object -t tree /dev/null
+}
+# changed_since_base PATH...: whether a file there differs from change_base; true where that is not known.
+changed_since_base() {
+  local base
+  base=$(cd "$root" && change_base) || return 0
+  ! git -C "$root" diff --quiet "$base" -- "$@"
 }
 
 # ---- compilers

@@ -31,24 +31,7 @@ git rev-parse --verify -q HEAD >/dev/null || skip "no git repository: what has c
 [ -f build/release/compile_commands.json ] ||
   { echo "tidy: no build/release/compile_commands.json; run cmake --preset release" >&2; exit 2; }
 
-# Where our line of commits left the base.
-fork_point() { git merge-base HEAD "$1" 2>/dev/null; }
-find_base() {
-  local name commit
-  for name in origin/main main "$(git describe --tags --abbrev=0 2>/dev/null)"; do
-    [ -n "$name" ] && commit=$(fork_point "$name") || continue
-    [ "$commit" = "$(git rev-parse HEAD)" ] && git diff --quiet HEAD -- '*.cc' '*.h' && continue
-    echo "$commit"
-    return
-  done
-  return 1
-}
-if [ $# -gt 0 ]; then
-  base=$(fork_point "$1") || { echo "tidy: no commit '$1' in our history" >&2; exit 2; }
-elif ! base=$(find_base); then
-  echo "tidy: nothing differs from origin/main, main or the last tag: the last commit"
-  base=$(git rev-parse --verify -q HEAD~1) || base=$(git hash-object -t tree /dev/null)
-fi
+base=$(change_base "$@") || { echo "tidy: what has changed is not known" >&2; exit 2; }
 
 # Only what the release tree compiles, and headers: clang-tidy guesses how from a neighbour.
 mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h')

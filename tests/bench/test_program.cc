@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
@@ -22,7 +23,7 @@ using namespace std::chrono_literals;
 const slime::Nanos kPatience = slime::test::patient(120s);
 
 Process start(std::vector<std::string> arguments) {
-  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1", SLIME_PROGRAM};
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1", slime::test::built_file("cli/slime")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   auto process = Process::spawn(std::move(argv));
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());

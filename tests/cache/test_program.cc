@@ -7,6 +7,7 @@
 
 #include "agent/peer_agent.h"
 #include "cache/client.h"
+#include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
@@ -25,7 +26,7 @@ class Runtime {
  public:
   ~Runtime() { spawn({"stop", "--force"}).wait(kSoon).status().ignore(); }
   test::Process spawn(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
-    arguments.insert(arguments.begin(), SLIME_CACHE_PROGRAM);
+    arguments.insert(arguments.begin(), test::built_file("cache/slime-cache"));
     environment.push_back("SLIME_RUNTIME_DIR=" + folder_.path().string());
     environment.push_back("SLIME_PROVIDER=" + test::provider());
     auto process = test::Process::spawn(std::move(arguments), std::move(environment));

@@ -13,6 +13,7 @@
 #include "cli/wire_types.h"
 #include "ctrl/server.h"
 #include "tests/cli/calc_stubs.inc"
+#include "tests/support/files.h"
 #include "tests/support/settings.h"
 
 using namespace std::chrono_literals;
@@ -128,7 +129,7 @@ T get(Future<T> future) {
 
 TEST_CASE("the header that this test is compiled with is what is generated") {
   Served served;
-  std::ifstream file(CALC_STUBS);
+  std::ifstream file(test::source_file("tests/cli/calc_stubs.inc"));
   std::stringstream golden;
   golden << file.rdbuf();
   const std::string now = cpp_stubs(served.described(), {});

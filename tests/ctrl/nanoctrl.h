@@ -8,18 +8,19 @@
 #include <string>
 
 #include "ctrl/client.h"
+#include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
 
 namespace slime::ctrl::test {
 
-// The program `path` in a process of its own, ready for requests, with a TTL that no test reaches.
+// The program nanoctrl in a process of its own, ready for requests, with a TTL that no test reaches.
 class Nanoctrl {
  public:
-  Nanoctrl(const char* path, const std::string& store) {
+  explicit Nanoctrl(const std::string& store) {
     Result<slime::test::Process> spawned = slime::test::Process::spawn(
-        {path, "server", "--port", "0", "--ttl", "600", "--store", store, "--log-level", "warning", "--json"},
+        {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--ttl", "600", "--store", store, "--log-level", "warning", "--json"},
         {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
     REQUIRE(spawned);
     process_.emplace(std::move(*spawned));

@@ -6,6 +6,7 @@
 #include "ctrl/audit.h"
 #include "tests/ctrl/every_route.h"
 #include "tests/support/eventually.h"
+#include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 
@@ -28,7 +29,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 }
 
 std::string run(std::vector<std::string> arguments, const Folder& folder) {
-  arguments.insert(arguments.begin(), NANOCTRL_PATH);
+  arguments.insert(arguments.begin(), slime::test::built_file("ctrl/nanoctrl"));
   Result<Process> process =
       Process::spawn(std::move(arguments), {"SLIME_RUNTIME_DIR=" + folder.path().string()});
   REQUIRE(process);

@@ -137,7 +137,7 @@ TEST_CASE("nanoctrl that is killed while it writes loses nothing that it acknowl
   const int rounds = scaled(20);
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
-    Nanoctrl server(NANOCTRL_PATH, store);
+    Nanoctrl server(store);
     const std::unique_ptr<Client> reader = server.client();
     for (Writer& writer : writers) writer.check(*reader);
     total += write_until_killed(writers, {&server, &server, &server}, 1 + static_cast<int>(rng.below(60)),
@@ -152,7 +152,7 @@ TEST_CASE("of two nanoctrl on one Redis either may be killed, and the other has 
   std::vector<Writer> writers;
   for (int i = 0; i < 2 * kWriters; ++i) writers.emplace_back(i, rng.next());
   std::optional<Nanoctrl> servers[2];
-  for (auto& server : servers) server.emplace(NANOCTRL_PATH, redis.url());
+  for (auto& server : servers) server.emplace(redis.url());
   int total = 0;
   const int rounds = scaled(20);
   for (int round = 0; round < rounds; ++round) {
@@ -166,7 +166,7 @@ TEST_CASE("of two nanoctrl on one Redis either may be killed, and the other has 
     // Answered after all entries before it, which were acknowledged by the other.
     REQUIRE(reader->register_peer(test::registration("reader", 99), true));
     for (Writer& writer : writers) writer.check(*reader);
-    servers[victim].emplace(NANOCTRL_PATH, redis.url());
+    servers[victim].emplace(redis.url());
     const std::unique_ptr<Client> late = servers[victim]->client();
     for (Writer& writer : writers) writer.check(*late);
   }

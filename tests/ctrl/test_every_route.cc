@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/ctrl/every_route.h"
+#include "tests/support/files.h"
 
 // Every route over a real socket: who may, and what is made of requests that are none.
 namespace slime::ctrl {
@@ -67,7 +68,7 @@ TEST_CASE("the fuzzer of requests begins with one of each route") {
     }
     if (name.back() == '_') name.pop_back();
     CAPTURE(name);
-    std::ifstream file(str(CORPUS_PATH, "/", name));
+    std::ifstream file(slime::test::source_file(str("tests/fuzz/corpus/front/", name)));
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     REQUIRE(text.size() > 1);
     // The first byte is the fuzzer's.

@@ -66,7 +66,7 @@ int fitting(int wanted) {
 }
 
 TEST_CASE("bodies of 10 MB on every route, one after another, leave no memory behind") {
-  Nanoctrl server(NANOCTRL_PATH, "memory");
+  Nanoctrl server("memory");
   const std::vector<test::RouteCase> routes = test::compat_routes();
   const std::string body = std::string().append(10'000'000, ' ');
   CHECK(healthy(server.port()));
@@ -85,7 +85,7 @@ TEST_CASE("bodies of 10 MB on every route, one after another, leave no memory be
 }
 
 TEST_CASE("unfinished bodies on many connections take what the limit says, and others are served") {
-  Nanoctrl server(NANOCTRL_PATH, "memory");
+  Nanoctrl server("memory");
   const std::string half =
       "POST /v1/peers HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n" +
       std::string(3'900'000, ' ');
@@ -135,7 +135,7 @@ TEST_CASE("clients that trickle their bytes are closed with the time of a reques
 TEST_CASE(
     "five thousand idle connections take little memory and delay nobody, and are forgotten when they go") {
   const int count = fitting(scaled(5000));
-  Nanoctrl server(NANOCTRL_PATH, "memory");
+  Nanoctrl server("memory");
   Asker ask(server.port());
   const std::size_t others = connections_of(ask);
   const std::size_t before = resident(server);

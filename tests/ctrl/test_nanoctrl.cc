@@ -13,6 +13,7 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "tests/ctrl/samples.h"
+#include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 
@@ -38,7 +39,7 @@ class Fixture {
   std::vector<std::string> environment() const { return {"SLIME_RUNTIME_DIR=" + dir}; }
 
   Output run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), NANOCTRL_PATH);
+    arguments.insert(arguments.begin(), slime::test::built_file("ctrl/nanoctrl"));
     Result<Process> process = Process::spawn(std::move(arguments), environment());
     REQUIRE(process);
     Output out;
@@ -63,7 +64,7 @@ class Fixture {
   };
   // A server in the foreground, which has said where it listens.
   Foreground serve(std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {NANOCTRL_PATH, "server", "--port", "0", "--json"};
+    std::vector<std::string> arguments = {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     Result<Process> process = Process::spawn(std::move(arguments), environment());
     REQUIRE(process);

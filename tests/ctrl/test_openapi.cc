@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/ctrl/every_route.h"
+#include "tests/support/files.h"
 
 // The document of the API says what the server has. Whether its answers are as it says, tests/openapi asks
 // with generated requests.
@@ -18,7 +19,7 @@ using test::HttpServer;
 using test::Json;
 
 std::string file_text() {
-  std::ifstream file(OPENAPI_PATH);
+  std::ifstream file(slime::test::source_file("ctrl/openapi.json"));
   REQUIRE(file.good());
   return {std::istreambuf_iterator<char>(file), {}};
 }

@@ -196,7 +196,7 @@ TEST_CASE("the same when Redis was restarted and has kept nothing") {
 
 TEST_CASE("who watches is told at once that the registry is another one") {
   RedisServer server;
-  Nanoctrl nanoctrl(NANOCTRL_PATH, server.url());
+  Nanoctrl nanoctrl(server.url());
   const std::unique_ptr<Client> client = nanoctrl.client();
   const Result<Lease> lease = client->register_peer(registration("a", 1));
   REQUIRE(lease);
@@ -266,7 +266,7 @@ TEST_CASE("a nanoctrl that was stopped while the log went on without it starts a
   RedisServer server;
   const auto engine = join(server, 600s, {.entries = 20, .interval = 60s});
   enroll(*engine, "a");
-  Nanoctrl stopped(NANOCTRL_PATH, server.url());
+  Nanoctrl stopped(server.url());
   const std::unique_ptr<Client> client = stopped.client();
   const Result<PeerList> before = client->list_peers();
   REQUIRE(before);

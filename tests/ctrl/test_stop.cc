@@ -45,7 +45,7 @@ class SilentPeer {
 };
 
 TEST_CASE("SIGTERM answers what is under way and what waits, closes idle connections, and is a success") {
-  Nanoctrl nanoctrl(NANOCTRL_PATH, "memory");
+  Nanoctrl nanoctrl("memory");
   SilentPeer holder;
   RawConnection idle(nanoctrl.port());
   idle.send(register_at(holder.port, "00000000000000000000000000000001"));
@@ -82,7 +82,7 @@ TEST_CASE("SIGTERM answers what is under way and what waits, closes idle connect
 }
 
 TEST_CASE("SIGTERM waits neither for a request that does not come whole nor for a reply that nobody takes") {
-  Nanoctrl nanoctrl(NANOCTRL_PATH, "memory");
+  Nanoctrl nanoctrl("memory");
   RawConnection half(nanoctrl.port());
   half.send("POST /v1/peers HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
   RawConnection deaf(nanoctrl.port());

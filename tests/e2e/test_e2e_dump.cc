@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "tests/e2e/world.h"
+#include "tests/support/files.h"
 #include "tests/support/sanitizers.h"
 
 namespace slime::test {
@@ -65,7 +66,7 @@ TEST_CASE("SIGUSR1 has a process write what its agent is doing, again and again,
 }
 
 TEST_CASE("SIGUSR1 has nanoctrl write its status, and it goes on") {
-  Process nanoctrl = spawn({SLIME_NANOCTRL, "server", "--port", "0"});
+  Process nanoctrl = spawn({test::built_file("ctrl/nanoctrl"), "server", "--port", "0"});
   read_until(nanoctrl, "nanoctrl listens on ");
   for (int round = 0; round < 2; ++round) {
     REQUIRE(::kill(nanoctrl.pid(), SIGUSR1) == 0);

@@ -7,6 +7,7 @@
 
 #include "base/str.h"
 #include "base/unique_fd.h"
+#include "tests/support/files.h"
 
 namespace slime::test {
 namespace {
@@ -37,7 +38,7 @@ bool listens(std::uint16_t port) {
 Nanoctrl::Nanoctrl(std::vector<std::string> flags) : flags_(std::move(flags)), port_(free_port()) { start(); }
 
 void Nanoctrl::start() {
-  std::vector<std::string> command = {SLIME_NANOCTRL, "server", "--port", str(port_)};
+  std::vector<std::string> command = {test::built_file("ctrl/nanoctrl"), "server", "--port", str(port_)};
   command.insert(command.end(), flags_.begin(), flags_.end());
   auto process = Process::spawn(command);
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());

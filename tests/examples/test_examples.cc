@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/files.h"
 #include "tests/support/process.h"
 #include "tests/support/settings.h"
 
@@ -20,6 +21,8 @@ Process start(std::vector<std::string> argv) {
   REQUIRE_MESSAGE(process, process.status().to_string());
   return std::move(*process);
 }
+
+std::string example(const std::string& name) { return slime::test::built_file("examples/" + name); }
 
 std::string line_of(Process& process) {
   auto line = process.read_line(kPatience);
@@ -57,8 +60,8 @@ void check_ends(Process& server) {
 }
 
 TEST_CASE("call: the client calls the server and sees its errors") {
-  Process server = start({SLIME_CALL, "serve"});
-  Process client = start({SLIME_CALL, "client", line_of(server)});
+  Process server = start({example("call"), "serve"});
+  Process client = start({example("call"), "client", line_of(server)});
   const std::string out = output_of(client);
   for (const char* part :
        {"40 + 2 = 42", "1 / 2 = 0.5", "total = 7", "1 / 0: invalid_argument", "power: not_found"})
@@ -67,8 +70,8 @@ TEST_CASE("call: the client calls the server and sees its errors") {
 }
 
 TEST_CASE("stream: messages go in either direction, and in both") {
-  Process server = start({SLIME_STREAM, "serve"});
-  Process client = start({SLIME_STREAM, "client", line_of(server)});
+  Process server = start({example("stream"), "serve"});
+  Process client = start({example("stream"), "client", line_of(server)});
   const std::string out = output_of(client);
   for (const char* part : {"word: streams\nword: of\nword: many\nword: words\n", "only: first",
                            "words written: 2000", "upper: ABC"})
@@ -77,8 +80,8 @@ TEST_CASE("stream: messages go in either direction, and in both") {
 }
 
 TEST_CASE("one_sided: every byte comes, goes and comes back") {
-  Process server = start({SLIME_ONE_SIDED, "serve"});
-  Process client = start({SLIME_ONE_SIDED, "fetch", line_of(server)});
+  Process server = start({example("one_sided"), "serve"});
+  Process client = start({example("one_sided"), "fetch", line_of(server)});
   const std::string out = output_of(client);
   check_contains(out, "read 64 MiB");
   check_contains(out, "wrote 64 blocks and read them back, every byte right");
@@ -86,12 +89,12 @@ TEST_CASE("one_sided: every byte comes, goes and comes back") {
 }
 
 TEST_CASE("named_peers: the client finds the server by its name") {
-  Process registry = start({SLIME_NANOCTRL, "server", "--port", "0", "--log-level", "error"});
+  Process registry = start({slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--log-level", "error"});
   const std::string told = line_of(registry);  // "nanoctrl listens on http://127.0.0.1:PORT"
   const std::string url = told.substr(told.rfind(' ') + 1);
-  Process server = start({SLIME_NAMED_PEERS, "serve", "worker:0", url});
+  Process server = start({example("named_peers"), "serve", "worker:0", url});
   CHECK(line_of(server) == "ready");
-  Process client = start({SLIME_NAMED_PEERS, "client", "worker:0", url});
+  Process client = start({example("named_peers"), "client", "worker:0", url});
   const std::string out = output_of(client);
   check_contains(out, "worker:0: read on the board: hello from agent-");
   check_contains(out, "\"worker:0\"");
@@ -99,13 +102,13 @@ TEST_CASE("named_peers: the client finds the server by its name") {
 }
 
 TEST_CASE("wrong use is exit status 2, a failure is 1") {
-  for (const char* program : {SLIME_ONE_SIDED, SLIME_CALL, SLIME_STREAM, SLIME_NAMED_PEERS}) {
+  for (const std::string& program : {example("one_sided"), example("call"), example("stream"), example("named_peers")}) {
     Process process = start({program, "dance"});
     const auto ended = process.wait(kPatience);
     REQUIRE(ended);
     CHECK((!ended->signaled && ended->value == 2));
   }
-  Process process = start({SLIME_CALL, "client", "127.0.0.1:1"});
+  Process process = start({example("call"), "client", "127.0.0.1:1"});
   const auto ended = process.wait(kPatience);
   REQUIRE(ended);
   CHECK((!ended->signaled && ended->value == 1));

@@ -8,6 +8,7 @@
 
 #include "rpc/codec.h"
 #include "rpc/frame.h"
+#include "tests/support/files.h"
 
 using namespace slime;
 using namespace slime::rpc;
@@ -32,7 +33,7 @@ std::vector<std::string> split(const std::string& line) {
 }
 
 std::vector<Line> read_lines(const std::string& file) {
-  std::ifstream in(std::string(SLIME_GOLDEN) + "/" + file);
+  std::ifstream in(test::source_file("tests/rpc/golden/" + file));
   REQUIRE(in.good());
   std::vector<Line> lines;
   for (std::string line; std::getline(in, line);) {

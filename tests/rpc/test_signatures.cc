@@ -4,6 +4,7 @@
 #include "rpc/signature.h"
 #include "rpc/stream.h"
 #include "tests/rpc/forger.h"
+#include "tests/support/files.h"
 
 using namespace slime;
 using namespace slime::rpc;
@@ -14,7 +15,7 @@ namespace {
 
 // The lines of the golden file that begin with this word, without it: a word, and the rest.
 std::vector<std::pair<std::string, std::string>> golden(std::string_view kind) {
-  std::ifstream file(GOLDEN_SIGNATURES);
+  std::ifstream file(test::source_file("tests/rpc/golden/signatures.txt"));
   REQUIRE(file.good());
   std::vector<std::pair<std::string, std::string>> out;
   for (std::string line; std::getline(file, line);) {

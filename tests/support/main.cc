@@ -1,2 +1,42 @@
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+// The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file was renamed
+// would otherwise go on passing.
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+
+#include <cstdio>
+
+namespace {
+
+unsigned chosen = 0;
+
+// Counts the test cases that pass the filters; prints nothing.
+struct Counter : doctest::IReporter {
+  explicit Counter(const doctest::ContextOptions& /*options*/) {}
+  void report_query(const doctest::QueryData& /*in*/) override {}
+  void test_run_start() override {}
+  void test_run_end(const doctest::TestRunStats& stats) override { chosen = stats.numTestCasesPassingFilters; }
+  void test_case_start(const doctest::TestCaseData& /*in*/) override {}
+  void test_case_reenter(const doctest::TestCaseData& /*in*/) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats& /*in*/) override {}
+  void test_case_exception(const doctest::TestCaseException& /*in*/) override {}
+  void subcase_start(const doctest::SubcaseSignature& /*in*/) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData& /*in*/) override {}
+  void log_message(const doctest::MessageData& /*in*/) override {}
+  void test_case_skipped(const doctest::TestCaseData& /*in*/) override {}
+};
+
+REGISTER_LISTENER("chosen", 0, Counter);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  const int status = context.run();
+  if (context.shouldExit()) return status;  // asked for --help or a list
+  if (chosen == 0) {
+    std::fputs("no test case passes the filters\n", stderr);
+    return 1;
+  }
+  return status;
+}
