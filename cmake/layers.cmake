@@ -15,6 +15,14 @@ if(SLIME_SANITIZE)
   endif()
 endif()
 
+# slime_unity(TARGET): compiles ten of its files at a time where SLIME_UNITY is on. Names in the anonymous namespaces of one
+# layer are therefore different ones.
+function(slime_unity target)
+  if(SLIME_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  endif()
+endfunction()
+
 # slime_layer(<name> PUBLIC ... SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as
 # slime::<name>. PUBLIC are the headers that users include; what those include is installed with them.
 function(slime_layer name)
@@ -34,6 +42,7 @@ function(slime_part name)
   target_include_directories(slime_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/slime>)
   target_link_libraries(slime_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:slime_warnings> ${ARG_PRIVATE_DEPENDS})
   target_compile_features(slime_${name} PUBLIC cxx_std_20)
+  slime_unity(slime_${name})
   if(SLIME_FUZZ)
     # What the fuzzer steers by. Not for the tests, which it does not run: clang 14 cannot compile their
     # coroutines with it.

@@ -16,14 +16,16 @@ use_compiler_cache() {
 use_compiler_cache
 
 # ---- steps: each runs in a process group of its own, with its output in a log, and none outlives the script
-running_groups=()
+running_groups=() lanes=()
 
 end_running_groups() {
   local group
+  [ "${#lanes[@]}" -eq 0 ] || kill -TERM "${lanes[@]}" 2>/dev/null
   for group in "${running_groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null; done
   [ "${#running_groups[@]}" -eq 0 ] || sleep 1
   for group in "${running_groups[@]}"; do kill -KILL -- "-$group" 2>/dev/null; done
-  running_groups=()
+  [ "${#lanes[@]}" -eq 0 ] || wait "${lanes[@]}"
+  running_groups=() lanes=()
   return 0
 }
 stop_on_signals() {
@@ -31,9 +33,24 @@ stop_on_signals() {
   trap 'echo "interrupted" >&2; exit 130' INT
   trap 'exit 143' TERM
 }
+# start_lane FUNCTION...: runs a function with its steps beside the script; finish_lanes waits for all.
+start_lane() {
+  (
+    running_groups=() lanes=()
+    stop_on_signals
+    "$@"
+  ) &
+  lanes+=("$!")
+}
+finish_lanes() {
+  local lane
+  for lane in "${lanes[@]}"; do wait "$lane"; done
+  lanes=()
+}
 
 # start_step NAME COMMAND...: runs it in the background; finish_step reports it.
 # One at a time per name; the name is the log's too.
+# With SLIME_STEPS, a file, each step leaves a line there: name, start and end in seconds of the script, exit status.
 declare -A step_group step_start
 start_step() {
   local name=$1
@@ -54,6 +71,7 @@ finish_step() {
   for other in "${running_groups[@]}"; do [ "$other" = "$group" ] || rest+=("$other"); done
   running_groups=("${rest[@]}")
   local seconds=$((SECONDS - step_start[$name]))
+  [ -z "${SLIME_STEPS:-}" ] || echo "$name ${step_start[$name]} $SECONDS $status" >>"$SLIME_STEPS"
   if [ "$status" -eq 0 ]; then
     printf '  ok    %4d s  %s\n' "$seconds" "$name"
   elif [ "$status" -eq 77 ]; then

@@ -5,13 +5,15 @@
 #                             has changed, the rings of shared memory on aarch64, the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
-#                             ten minutes for each fuzz target
+#                             ten minutes for each fuzz target; and all headers, the page in a browser, the deployment
 #   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
 #                             a browser; and torch is installed for the tests that use it (SLIME_TEST_TORCH=1 does
 #                             that alone)
-# Read from the environment: SLIME_FUZZ_SECONDS for each target (60), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
+# Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells what took how long.
+# Checks of the page, the deployment and single headers run where a file of theirs differs from the base (as in tidy.sh).
+# Read from the environment: SLIME_FUZZ_SECONDS for each target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 1), SLIME_LOG_LINES of a failing step (200).
 set -uo pipefail
@@ -24,7 +26,7 @@ for argument in "$@"; do
     --soak) mode=soak ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -37,8 +39,8 @@ declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [a
 declare -A bound_ms=([release]=1000 [asan]=5000 [tsan]=5000)
 # How much the tests of large transfers move.
 declare -A stream_mib=([release]=256 [asan]=96 [tsan]=96) attachment_mib=([release]=64 [asan]=16 [tsan]=16)
-fuzz_seconds=${SLIME_FUZZ_SECONDS:-60}
-test_timeout=300 verbs_seconds=960
+fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
+test_timeout=300 verbs_seconds=1500
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
@@ -54,9 +56,11 @@ results="$root/build/results"
 rm -rf "$results"
 mkdir -p "$results"
 
-passed=0 failed=0 skipped=0
+export SLIME_STEPS="$results/steps"
+# add PASSED FAILED SKIPPED: lanes count beside each other, so into a file.
+add() { echo "$1 $2 $3" >>"$results/counts"; }
 # count STATUS: of a step that is one test.
-count() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
+count() { if [ "$1" -eq 0 ]; then add 1 0 0; else add 0 1 0; fi; }
 # one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine cannot.
 one_test() {
   local status=0
@@ -65,9 +69,9 @@ one_test() {
     count "$status"
   elif [ "$require_all" = yes ]; then
     echo "        counts as a failure: --require-all"
-    failed=$((failed + 1))
+    add 0 1 0
   else
-    skipped=$((skipped + 1))
+    add 0 0 1
   fi
 }
 # Adds what a JUnit file says to the counts; prints its line. A file that is not there is one failure.
@@ -85,20 +89,33 @@ print(total - failed - skipped, failed, skipped)
 PYTHON
   ) 2>/dev/null; then
     echo "        no results in ${1#"$root"/}"
-    failed=$((failed + 1))
+    add 0 1 0
     return
   fi
   read -r -a numbers <<<"$numbers"
   echo "        ${numbers[0]} passed, ${numbers[1]} failed, ${numbers[2]} skipped"
-  passed=$((passed + numbers[0])) failed=$((failed + numbers[1])) skipped=$((skipped + numbers[2]))
+  add "${numbers[@]}"
 }
 
 finish() {
+  local passed failed skipped
+  finish_lanes
   echo
+  echo "steps, in the order of their starts (compiler cache: $(cache_state)):"
+  sort -n -k 2 "$SLIME_STEPS" | awk '{ printf "  %-22s from %3d:%02d  took %3d:%02d%s\n", $1, $2 / 60, $2 % 60, ($3 - $2) / 60, ($3 - $2) % 60,
+    $4 == 0 ? "" : $4 == 77 ? "  skipped" : "  failed" }'
+  read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$results/counts")
   printf 'total time: %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
   exit
+}
+# How much of what was compiled came from the cache.
+cache_state() {
+  local stats
+  stats=$(ccache --print-stats 2>/dev/null) || { echo "none"; return; }
+  awk '/^(direct|preprocessed)_cache_hit/ { hit += $2 } /^cache_miss/ { miss += $2 }
+    END { printf "%d of %d files had\n", hit, hit + miss }' <<<"$stats"
 }
 
 # build TREE ARGUMENTS...: configures and builds; counts only a failure, which the tests that follow would hide.
@@ -106,8 +123,8 @@ build() {
   local tree=$1
   shift
   step "$tree-configure" cmake --preset "$tree" -DSLIME_TEST_TIMEOUT="$test_timeout" "$@" &&
-    step "$tree-build" cmake --build --preset "$tree" --parallel "$jobs" && return
-  failed=$((failed + 1))
+    step "$tree-build" nice -n 19 cmake --build --preset "$tree" --parallel "$jobs" && return
+  add 0 1 0
   return 1
 }
 
@@ -121,7 +138,7 @@ run_ctest() {
     SLIME_TEST_STREAM_MIB="${stream_mib[$tree]}" SLIME_TEST_ATTACHMENT_MIB="${attachment_mib[$tree]}" \
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1 \
-    "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$jobs" \
+    "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$((jobs + 1))" \
     --output-junit "$results/$tree.xml"
   finish_step "$tree-test"
   count_results "$results/$tree.xml"
@@ -131,16 +148,16 @@ run_ctest() {
 verbs_leg() {
   local status=0 numbers=()
   step verbs-leg tests/rxe/run --timeout "$verbs_seconds" || status=$?
-  [ "$status" -ne 0 ] || sed -nE '/^  (ok|SKIP) /s/^/      /p' "$logs/verbs-leg.log"
   read -r -a numbers < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$logs/verbs-leg.log")
   if [ "$status" -eq 77 ] && [ "$require_verbs" = no ]; then
-    skipped=$((skipped + 1))
+    add 0 0 1
   elif [ "$status" -eq 77 ] || [ "${#numbers[@]}" -ne 3 ]; then
     echo "        no results of the tests on RDMA verbs: counts as a failure"
-    failed=$((failed + 1))
+    add 0 1 0
   else
+    [ "$status" -ne 0 ] || sed -nE '/^  (ok|SKIP) /s/^/      /p' "$logs/verbs-leg.log"
     echo "        ${numbers[0]} passed, ${numbers[1]} failed, ${numbers[2]} skipped"
-    passed=$((passed + numbers[0])) failed=$((failed + numbers[1])) skipped=$((skipped + numbers[2]))
+    add "${numbers[@]}"
   fi
 }
 
@@ -148,7 +165,7 @@ verbs_leg() {
 fuzz() {
   local targets=() running=() target name
   mapfile -t targets < <(find build/asan/tests/fuzz -maxdepth 1 -type f -executable -name 'fuzz_*' | sort)
-  [ "${#targets[@]}" -gt 0 ] || { echo "  FAIL  no fuzz target was built"; failed=$((failed + 1)); return; }
+  [ "${#targets[@]}" -gt 0 ] || { echo "  FAIL  no fuzz target was built"; add 0 1 0; return; }
   for target in "${targets[@]}"; do
     name=$(basename "$target")
     if [ "${#running[@]}" -ge "$jobs" ]; then
@@ -169,40 +186,76 @@ fuzz() {
   done
 }
 
-echo "slime: tests ($mode) on $jobs cores"
-step dependencies scripts/install_deps.sh --test || { failed=1; finish; }
-start_step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv"
-finish_step python-environment || { failed=1; finish; }
-
-if build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python"; then
-  run_ctest release
-  if step package bash -c "source '$root/scripts/lib.sh' && install_package"; then
-    if [ -d tests/python ]; then
-      step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" \
-        SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
-        --junitxml="$results/python.xml" tests/python tests/matrix tests/openapi
-      count_results "$results/python.xml"
-    fi
-    if [ "$mode" != quick ]; then one_test wheel scripts/wheel.sh --check; fi
-  else
-    failed=$((failed + 1))
+# What belongs to nanoctrl's page and deployment, and the tests of that.
+page_files=(ctrl/page ctrl/deploy ctrl/metrics.cc ctrl/page.cc tests/python/test_page.py tests/python/page_world.py
+  tests/python/test_dashboards.py tests/python/test_deploy.py tests/python/alerts_test.yaml)
+python_tests() {
+  local ignored=()
+  if [ "$mode" != soak ] && ! changed_since_base "${page_files[@]}"; then
+    echo "  SKIP          page, dashboards and deployment: no file of theirs has changed (--soak runs them)"
+    add 0 0 1
+    ignored=(--ignore tests/python/test_page.py --ignore tests/python/test_dashboards.py --ignore tests/python/test_deploy.py)
   fi
+  step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" \
+    SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
+    --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi
+  count_results "$results/python.xml"
+}
+instructions() {
+  one_test instructions python3 -B tests/instructions/count.py build/release/tests/instructions/test_instructions
+  sed -n '/instructions/s/^/        /p' "$logs/instructions.log"
+}
+
+# The lane of tests, behind the release build and its package. The sanitizers' trees are built beside it.
+release_tests() {
+  run_ctest release
+  python_tests
+  [ "$mode" = quick ] || one_test wheel scripts/wheel.sh --check
   if [ "$mode" != quick ] || [ "$require_all" = yes ]; then
     one_test tidy scripts/tidy.sh
+    one_test headers scripts/headers.sh $([ "$mode" = soak ] && echo --all)
     one_test aarch64 tests/aarch64/run
+    instructions
   fi
-  # Behind the package, for the Python tests run there once more.
-  if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then verbs_leg; fi
-fi
-[ "$mode" = quick ] && finish
-
-clang=$(working_clang)
-if build asan -DCMAKE_CXX_COMPILER="$clang"; then
+}
+# when_built TREE FUNCTION...: waits for the lane of builds.
+when_built() {
+  local tree=$1
+  shift
+  until [ -e "$results/$tree.built" ]; do sleep 1; done
+  [ "$(cat "$results/$tree.built")" -ne 0 ] || "$@"
+}
+asan_tests() {
   run_ctest asan
   fuzz
-fi
-if build tsan; then
+}
+tsan_tests() {
   # GCC 12's thread sanitizer cannot map its shadow where the kernel randomises addresses widely.
   if setarch -R true 2>/dev/null; then run_ctest tsan setarch -R; else run_ctest tsan; fi
-fi
+}
+sanitizer_builds() {
+  local tree status
+  for tree in asan tsan; do
+    status=0
+    if [ "$tree" = asan ]; then build asan -DCMAKE_CXX_COMPILER="$(working_clang)"; else build tsan; fi || status=$?
+    echo "$status" >"$results/$tree.new" && mv "$results/$tree.new" "$results/$tree.built"
+  done
+}
+test_lane() {
+  release_tests
+  if [ "$mode" != quick ]; then
+    when_built asan asan_tests
+    when_built tsan tsan_tests
+  fi
+}
+
+echo "slime: tests ($mode) on $jobs cores"
+ccache --zero-stats >/dev/null 2>&1
+step dependencies scripts/install_deps.sh --test || { add 0 1 0; finish; }
+step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv" || { add 0 1 0; finish; }
+build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" || finish
+step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
+start_lane test_lane
+if [ "$mode" != quick ]; then start_lane sanitizer_builds; fi
+if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then start_lane verbs_leg; fi
 finish
