@@ -148,6 +148,7 @@ class Comparison:
         self.lines = [Line(words) for words in lines]
         self._old, self._new, self._bars, self._run = old, new, bars, run
         self._rounds, self._attempts = rounds, attempts
+        self._latest: typing.Optional[float] = None  # cache-line time
 
     def measure(self, say=lambda text: None) -> None:
         for number in range(self._attempts):
@@ -158,10 +159,11 @@ class Comparison:
 
     def _round(self, line: Line, swapped: bool) -> Round:
         sides = {"old": self._old, "new": self._new}
-        times, values = [self._probe()], {}
+        times, values = [self._latest or self._probe()], {}
         for side in ("new", "old") if swapped else ("old", "new"):
             values[side], line.figure, line.less_is_better = self._value(sides[side], line.words)
             times.append(self._probe())
+        self._latest = times[-1]  # the next round begins directly after
         return Round(values["old"], values["new"], tuple(times))
 
     def _probe(self) -> float:
