@@ -64,7 +64,7 @@ class Command {
   Command require_command();
 
   // Adds "--name", or "name" for a positional argument. Its value goes to `target`, which stays unchanged
-  // where the command line and the environment have none. Lists take every value that is given.
+  // where the command line and the environment have none. A list takes all words up to the next option.
   Option option(const std::string& name, std::string& target, const std::string& help = "");
   Option option(const std::string& name, double& target, const std::string& help = "");
   Option option(const std::string& name, std::uint16_t& target, const std::string& help = "");

@@ -1,10 +1,9 @@
 #pragma once
 
 // msgpack's headers for packing, for objects, and for the types that rpc/README.md lists. <msgpack.hpp> has
-// parsers, buffers, <complex> and more: a sixth of the compile time of a file that includes rpc/service.h. A
-// body with another type of msgpack's, such as std::complex or std::wstring, needs the header of that type
-// too
-// (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>), included by the file that packs the body.
+// parsers, buffers, <complex> and more: a sixth of the compile time of a file that includes rpc/service.h.
+// A body with another type of msgpack's, such as std::complex or std::wstring, needs the header of that type
+// too (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>), included by the file that packs the body.
 #include <msgpack/object.hpp>
 #include <msgpack/pack.hpp>
 #include <msgpack/zone.hpp>

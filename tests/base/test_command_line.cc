@@ -77,7 +77,7 @@ TEST_CASE("values go to their targets, and targets without one stay as they are"
   program.option("--numbers", numbers).split_at_commas();
   program.option("words", words);
   program.action([&] { return program.given("--bytes") && !program.given("--untouched") ? 0 : 9; });
-  CHECK(run(program, {"a", "--bytes", "64K", "--numbers", "1,2", "b"}) == 0);
+  CHECK(run(program, {"a", "b", "--numbers", "1,2", "--bytes", "64K"}) == 0);
   CHECK(from_environment == "from the environment");
   CHECK(untouched == "before");
   CHECK(bytes == 64 << 10);
