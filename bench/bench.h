@@ -5,8 +5,8 @@
 #include "base/result.h"
 #include "bench/options.h"
 
-namespace CLI {
-class App;
+namespace slime::command_line {
+class Command;
 }
 
 namespace slime::bench {
@@ -18,7 +18,7 @@ Result<std::string> measure(const Options& options);
 // A report of any measurement for people: a line, its limit, and what else it has.
 std::string format_report(const std::string& report);
 
-// Adds the subcommand `bench` and the hidden roles of its processes. Their exit code goes to `exit_code`.
-void add_commands(CLI::App& app, int& exit_code);
+// Adds the command `bench` and the hidden roles of its processes.
+void add_commands(command_line::Command& program);
 
 }  // namespace slime::bench

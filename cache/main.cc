@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -13,6 +12,7 @@
 
 #include "agent/dump.h"
 #include "agent/peer_agent.h"
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/log.h"
 #include "base/program.h"
@@ -25,6 +25,7 @@
 namespace slime::cache {
 namespace {
 
+using command_line::Command;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kNotes =
@@ -248,75 +249,77 @@ int run_stop(const Flags& flags) {
              {{"state", killed ? "killed" : "stopped"}, {"name", flags.name}, {"scope", flags.scope}});
 }
 
+// Sets the log level, then runs the command.
+int run_logging(const Flags& flags, int (*command)(const Flags&)) {
+  if (Status level = set_log_level(flags.log_level); !level.ok()) {
+    fail(flags, level);
+    return daemon::kExitUsage;
+  }
+  return command(flags);
+}
+
 // A number of seconds: no negative one, and none that no clock can count.
-void add_seconds(CLI::App* command, const char* name, double& seconds, const char* help) {
-  command->add_option(name, seconds, help)->capture_default_str()->check(CLI::Range(0.001, 86400.0));
+void add_seconds(Command command, const char* name, double& seconds, const char* help) {
+  command.option(name, seconds, help).show_default().in_range(0.001, 86400.0);
 }
 
-void add_instance_flags(CLI::App* command, Flags& flags) {
-  command->add_option("--name", flags.name, "The name of the cache, unique in its scope")
-      ->capture_default_str();
-  command->add_option("--scope", flags.scope, "Agents see the names of their own scope")
-      ->envname("SLIME_SCOPE")
-      ->capture_default_str();
-  command->add_flag("--json", flags.json, "Print one JSON object");
+void add_instance_flags(Command command, Flags& flags) {
+  command.option("--name", flags.name, "The name of the cache, unique in its scope").show_default();
+  command.option("--scope", flags.scope, "Agents see the names of their own scope")
+      .env("SLIME_SCOPE")
+      .show_default();
+  command.flag("--json", flags.json, "Print one JSON object");
 }
 
-void add_token_flag(CLI::App* command, Flags& flags) {
-  command->add_option("--token-file", flags.token_file,
-                      "A file with the token that all agents of the scope share");
+void add_token_flag(Command command, Flags& flags) {
+  command.option("--token-file", flags.token_file,
+                 "A file with the token that all agents of the scope share");
 }
 
-void add_provider_flag(CLI::App* command, Flags& flags) {
+void add_provider_flag(Command command, Flags& flags) {
   command
-      ->add_option("--provider", flags.provider,
-                   "Which fabric: one that clients must have, too, or auto: the best for each")
-      ->envname("SLIME_PROVIDER")
-      ->check(CLI::IsMember(PeerAgent::provider_names()))
-      ->capture_default_str();
+      .option("--provider", flags.provider,
+              "Which fabric: one that clients must have, too, or auto: the best for each")
+      .env("SLIME_PROVIDER")
+      .one_of(PeerAgent::provider_names())
+      .show_default();
 }
 
-void add_server_flags(CLI::App* command, Flags& flags) {
+void add_server_flags(Command command, Flags& flags) {
   add_instance_flags(command, flags);
   add_token_flag(command, flags);
   add_provider_flag(command, flags);
-  command->add_option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
-      ->envname("SLIME_CTRL_URL");
+  command.option("--ctrl", flags.ctrl_url, "URL of nanoctrl; without it clients need the address")
+      .env("SLIME_CTRL_URL");
   command
-      ->add_option("--listen", flags.listen,
-                   "host:port; off loopback it takes a token, keys of nanoctrl, or --insecure")
-      ->capture_default_str();
-  command->add_option("--advertise", flags.advertise,
-                      "What clients connect to, if not the listening address");
-  command->add_flag("--insecure", flags.insecure, "Listen off loopback without a token");
-  command->add_option("--memory-size", flags.memory_bytes, "Memory for objects")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("1G");
-  command->add_flag("--huge-pages", flags.huge_pages,
-                    "Take that memory from the machine's pool of huge pages");
-  command->add_option("--slab-size", flags.slab_bytes, "The largest slab, a power of two from 4K to 1G")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("256K");
+      .option("--listen", flags.listen,
+              "host:port; off loopback it takes a token, keys of nanoctrl, or --insecure")
+      .show_default();
+  command.option("--advertise", flags.advertise, "What clients connect to, if not the listening address");
+  command.flag("--insecure", flags.insecure, "Listen off loopback without a token");
+  command.option("--memory-size", flags.memory_bytes, "Memory for objects").as_size().show_default("1G");
+  command.flag("--huge-pages", flags.huge_pages, "Take that memory from the machine's pool of huge pages");
+  command.option("--slab-size", flags.slab_bytes, "The largest slab, a power of two from 4K to 1G")
+      .as_size()
+      .show_default("256K");
   add_seconds(command, "--reservation-ttl", flags.reservation_ttl_s,
               "Seconds a writer has until it must seal");
   add_seconds(command, "--lease-ttl", flags.lease_ttl_s, "Seconds a reader has");
-  command->add_flag("--verify-on-seal", flags.verify_on_seal,
-                    "Check every object's checksum as it is sealed");
-  command->add_option("--log-level", flags.log_level, "debug, info, warning, error, off")
-      ->capture_default_str();
+  command.flag("--verify-on-seal", flags.verify_on_seal, "Check every object's checksum as it is sealed");
+  command.option("--log-level", flags.log_level, "debug, info, warning, error, off").show_default();
 }
 
 int run(int argc, char** argv) {
   Flags flags;
-  CLI::App app("slime-cache: a cache of named objects in slabs, read and written one-sidedly", "slime-cache");
+  command_line::Program program(
+      "slime-cache", "slime-cache: a cache of named objects in slabs, read and written one-sidedly");
   const std::string footer = str(kNotes, daemon::kFooter);
-  app.footer(footer);
-  app.require_subcommand(1);
-  CLI::App* server = app.add_subcommand("server", "Run in the foreground until SIGINT or SIGTERM");
-  CLI::App* start = app.add_subcommand("start", "Start in the background");
-  CLI::App* status = app.add_subcommand("status", "Ask the cache started on this machine");
-  CLI::App* stop = app.add_subcommand("stop", "Stop the cache started on this machine");
-  CLI::App* version = app.add_subcommand("version", "Print the version");
+  program.footer(footer);
+  program.require_command();
+  Command server = program.add_command("server", "Run in the foreground until SIGINT or SIGTERM");
+  Command start = program.add_command("start", "Start in the background");
+  Command status = program.add_command("status", "Ask the cache started on this machine");
+  Command stop = program.add_command("stop", "Stop the cache started on this machine");
   add_server_flags(server, flags);
   add_server_flags(start, flags);
   add_seconds(start, "--wait", flags.wait_s, "Seconds to wait until it serves");
@@ -326,25 +329,17 @@ int run(int argc, char** argv) {
   add_seconds(status, "--timeout", flags.timeout_s, "Seconds to wait for the answer");
   add_instance_flags(stop, flags);
   add_seconds(stop, "--timeout", flags.timeout_s, "Seconds to wait until it has ended");
-  stop->add_flag("--force", flags.force, "Kill it after the timeout");
-  for (CLI::App* command : {server, start, status, stop}) command->footer(footer);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? daemon::kExitOk : daemon::kExitUsage;
-  }
-  if (*version) {
+  stop.flag("--force", flags.force, "Kill it after the timeout");
+  for (Command command : {server, start, status, stop}) command.footer(footer);
+  server.action([&] { return run_logging(flags, run_server); });
+  start.action([&] { return run_logging(flags, run_start); });
+  status.action([&] { return run_status(flags); });
+  stop.action([&] { return run_stop(flags); });
+  program.add_command("version", "Print the version").action([] {
     std::cout << "slime-cache " << SLIME_VERSION << std::endl;
     return daemon::kExitOk;
-  }
-  if (Status level = set_log_level(flags.log_level); !level.ok()) {
-    fail(flags, level);
-    return daemon::kExitUsage;
-  }
-  if (*start) return run_start(flags);
-  if (*status) return run_status(flags);
-  if (*stop) return run_stop(flags);
-  return run_server(flags);
+  });
+  return program.run(argc, argv);
 }
 
 }  // namespace

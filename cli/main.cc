@@ -1,11 +1,14 @@
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "agent/dump.h"
 #include "agent/peer_agent.h"
+#include "base/command_line.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "bench/bench.h"
 #include "cli/commands.h"
 
@@ -19,59 +22,58 @@ int fail(std::string_view command, const Status& status) {
 
 namespace {
 
+using command_line::Command;
+
 constexpr const char* kCtrlHelp = "nanoctrl's URL, such as http://127.0.0.1:4479";
 
-void add_doctor(CLI::App& app, int& exit_code) {
+Status missing(const char* argument) { return {Code::kInvalidArgument, str(argument, " is required")}; }
+
+void add_doctor(Command& program) {
   auto options = std::make_shared<DoctorOptions>();
-  auto* command = app.add_subcommand("doctor", "What this machine can do, and what to change");
-  command->add_option("--ctrl", options->ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL");
-  command->add_flag("--json", options->json, "one JSON object");
-  command->callback([options, &exit_code] { exit_code = doctor(*options); });
+  Command command = program.add_command("doctor", "What this machine can do, and what to change");
+  command.option("--ctrl", options->ctrl_url, kCtrlHelp).env("SLIME_CTRL_URL");
+  command.flag("--json", options->json, "one JSON object");
+  command.action([options] { return doctor(*options); });
 }
 
-void add_peers(CLI::App& app, int& exit_code) {
+void add_peers(Command& program) {
   auto options = std::make_shared<PeersOptions>();
-  auto* command = app.add_subcommand("peers", "The peers that are registered");
-  command->add_option("--ctrl", options->ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL")->required();
-  command->add_option("--scope", options->scope, "whose names")
-      ->envname("SLIME_SCOPE")
-      ->capture_default_str();
-  command->add_option("--kind", options->kind, "only peers of this kind");
-  command->add_flag("--json", options->json, "one JSON object");
-  command->callback([options, &exit_code] { exit_code = peers(*options); });
+  Command command = program.add_command("peers", "The peers that are registered");
+  command.option("--ctrl", options->ctrl_url, kCtrlHelp).env("SLIME_CTRL_URL").required();
+  command.option("--scope", options->scope, "whose names").env("SLIME_SCOPE").show_default();
+  command.option("--kind", options->kind, "only peers of this kind");
+  command.flag("--json", options->json, "one JSON object");
+  command.action([options] { return peers(*options); });
 }
 
-void add_peer(CLI::App& command, PeerOptions& options, const char* service_help) {
-  command.add_option("peer", options.peer, "a registered name, or HOST:PORT");
-  command.add_option("--service", options.service, service_help);
-  command.add_option("--ctrl", options.ctrl_url, kCtrlHelp)->envname("SLIME_CTRL_URL");
-  command.add_option("--scope", options.scope, "whose names")->envname("SLIME_SCOPE")->capture_default_str();
-  command.add_option("--token", options.token, "the secret that the peers share; better in SLIME_TOKEN")
-      ->envname("SLIME_TOKEN");
-  command.add_option("--provider", options.provider, "which fabric: one that both ends get, or auto")
-      ->envname("SLIME_PROVIDER")
-      ->check(CLI::IsMember(PeerAgent::provider_names()))
-      ->capture_default_str();
-  command.add_option("--deadline", options.deadline_seconds, "seconds until the call fails")
-      ->capture_default_str();
+void add_peer(Command& command, PeerOptions& options, const char* service_help) {
+  command.option("peer", options.peer, "a registered name, or HOST:PORT");
+  command.option("--service", options.service, service_help);
+  command.option("--ctrl", options.ctrl_url, kCtrlHelp).env("SLIME_CTRL_URL");
+  command.option("--scope", options.scope, "whose names").env("SLIME_SCOPE").show_default();
+  command.option("--token", options.token, "the secret that the peers share; better in SLIME_TOKEN")
+      .env("SLIME_TOKEN");
+  command.option("--provider", options.provider, "which fabric: one that both ends get, or auto")
+      .env("SLIME_PROVIDER")
+      .one_of(PeerAgent::provider_names())
+      .show_default();
+  command.option("--deadline", options.deadline_seconds, "seconds until the call fails").show_default();
 }
 
 // With --service there is no PEER: all words are one further to the left than they were taken for.
-void shift_call(CallOptions& options) {
+Status shift_call(CallOptions& options) {
   const bool any_provider = !options.at.service.empty();
-  if (options.at.peer.empty()) throw CLI::RequiredError(any_provider ? "METHOD" : "PEER");
-  if (!any_provider) {
-    if (options.method.empty()) throw CLI::RequiredError("SERVICE.METHOD");
-    return;
-  }
+  if (options.at.peer.empty()) return missing(any_provider ? "METHOD" : "PEER");
+  if (!any_provider) return options.method.empty() ? missing("SERVICE.METHOD") : Status();
   if (!options.method.empty()) options.arguments.insert(options.arguments.begin(), options.method);
   options.method = std::exchange(options.at.peer, {});
+  return {};
 }
 
-void add_call(CLI::App& app, int& exit_code) {
+void add_call(Command& program) {
   auto options = std::make_shared<CallOptions>();
-  auto* command = app.add_subcommand("call", "Call a method of a peer, print the result as JSON");
-  command->footer(
+  Command command = program.add_command("call", "Call a method of a peer, print the result as JSON");
+  command.footer(
       "Forms:\n  slime call [OPTIONS] PEER SERVICE.METHOD [ARGUMENTS...]\n"
       "  slime call [OPTIONS] --service SERVICE METHOD [ARGUMENTS...]\n"
       "\nExamples:\n  slime call worker:0 calc.add 1 2 --ctrl http://127.0.0.1:4479\n"
@@ -79,89 +81,81 @@ void add_call(CLI::App& app, int& exit_code) {
       "  slime call 127.0.0.1:40112 store.put '\"key\"' '{\"$bytes\": \"00ff\"}'\n"
       "  slime call --raw worker:0 codec.pack < request.bin > reply.bin\n"
       "`slime services PEER` says what there is to call.");
-  add_peer(*command, options->at, "of any live provider, instead of PEER: then METHOD comes first");
-  command->add_option("method", options->method, "SERVICE.METHOD");
-  command->add_option("arguments", options->arguments, "JSON values; {\"$bytes\": \"00ff\"} for binary");
-  command->add_flag(
-      "--raw", options->raw,
-      "of a method that takes bytes (raw): those of standard input, as they are; the answer's go to "
-      "standard output");
-  command->callback([options, &exit_code] {
-    shift_call(*options);
-    exit_code = call(*options);
+  add_peer(command, options->at, "of any live provider, instead of PEER: then METHOD comes first");
+  command.option("method", options->method, "SERVICE.METHOD");
+  command.option("arguments", options->arguments, "JSON values; {\"$bytes\": \"00ff\"} for binary");
+  command.flag("--raw", options->raw,
+               "of a method that takes bytes (raw): those of standard input, as they are; the answer's go to "
+               "standard output");
+  command.action([options]() -> Result<int> {
+    SLIME_TRY(shift_call(*options));
+    return call(*options);
   });
 }
 
-void add_services(CLI::App& app, int& exit_code) {
+void add_services(Command& program) {
   auto options = std::make_shared<ServicesOptions>();
-  auto* command =
-      app.add_subcommand("services", "What a peer serves: methods, parameters, results; or who serves what");
-  command->footer(
+  Command command =
+      program.add_command("services", "What a peer serves: methods, parameters, results; or who serves what");
+  command.footer(
       "Forms:\n  slime services [OPTIONS] PEER [SERVICE]\n  slime services [OPTIONS] --service SERVICE\n"
       "  slime services [OPTIONS]            all services of the scope, with their providers\n"
       "\nExamples:\n  slime services --ctrl http://127.0.0.1:4479\n"
       "  slime services worker:0 --ctrl http://127.0.0.1:4479\n"
       "  slime services 127.0.0.1:40112 calc --json");
-  add_peer(*command, options->at, "what any live provider says of it, instead of PEER");
-  command->add_option("name", options->service, "only this service");
-  command->add_flag("--json", options->json, "one JSON object");
-  command->callback([options, &exit_code] {
+  add_peer(command, options->at, "what any live provider says of it, instead of PEER");
+  command.option("name", options->service, "only this service");
+  command.flag("--json", options->json, "one JSON object");
+  command.action([options]() -> Result<int> {
     const bool any_provider = !options->at.service.empty();
-    if (any_provider && !options->at.peer.empty()) throw CLI::ExcludesError("PEER", "--service");
+    if (any_provider && !options->at.peer.empty())
+      return Status(Code::kInvalidArgument, "PEER excludes --service");
     const bool all = !any_provider && options->at.peer.empty();
-    if (all && options->at.ctrl_url.empty()) throw CLI::RequiredError("PEER, or --ctrl");
-    exit_code = all ? all_services(*options) : services(*options);
+    if (all && options->at.ctrl_url.empty()) return missing("PEER, or --ctrl");
+    return all ? all_services(*options) : services(*options);
   });
 }
 
-void add_stubs(CLI::App& app, int& exit_code) {
+void add_stubs(Command& program) {
   auto options = std::make_shared<StubsOptions>();
-  auto* command = app.add_subcommand("stubs", "Code that calls services with their own names and types");
-  command->footer(
+  Command command = program.add_command("stubs", "Code that calls services with their own names and types");
+  command.footer(
       "Forms:\n  slime stubs [OPTIONS] PEER               of all services of a peer, or the one of "
       "--service\n"
       "  slime stubs [OPTIONS] --service SERVICE  as any live provider describes it\n"
       "\nExamples:\n  slime stubs worker:0 --ctrl http://127.0.0.1:4479 --out calc_stubs.py\n"
       "  slime stubs --service calc --language cpp --ctrl http://127.0.0.1:4479 --out calc_stubs.h");
-  add_peer(*command, options->at, "only this one; without PEER that of any live provider");
-  command->add_option("--language", options->language, "python or cpp")
-      ->check(CLI::IsMember({"python", "cpp"}))
-      ->capture_default_str();
-  command->add_option("--namespace", options->name_space, "of C++")->capture_default_str();
-  command->add_option("--out", options->out, "the file to write; without it stdout");
-  command->callback([options, &exit_code] {
-    if (options->at.peer.empty() && options->at.service.empty())
-      throw CLI::RequiredError("PEER, or --service");
-    exit_code = stubs(*options);
+  add_peer(command, options->at, "only this one; without PEER that of any live provider");
+  command.option("--language", options->language, "python or cpp").one_of({"python", "cpp"}).show_default();
+  command.option("--namespace", options->name_space, "of C++").show_default();
+  command.option("--out", options->out, "the file to write; without it stdout");
+  command.action([options]() -> Result<int> {
+    if (options->at.peer.empty() && options->at.service.empty()) return missing("PEER, or --service");
+    return stubs(*options);
   });
 }
 
 int run(int argc, char** argv) {
-  int exit_code = kExitOk;
-  CLI::App app("Slime: peers, one-sided transfers and calls over RDMA mailboxes, or plain TCP", "slime");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("slime ") + SLIME_VERSION);
+  command_line::Program program(
+      "slime", "Slime: peers, one-sided transfers and calls over RDMA mailboxes, or plain TCP");
+  program.require_command();
+  program.version_flag("--version", "slime " SLIME_VERSION);
   std::string log_level = "warning";
   // Unknown levels are errors, in the environment too.
-  app.add_option("--log", log_level, "debug, info, warning, error or off; to stderr")
-      ->envname("SLIME_LOG")
-      ->check([](const std::string& name) { return set_log_level(name).text(); });
-  add_doctor(app, exit_code);
-  add_peers(app, exit_code);
-  add_call(app, exit_code);
-  add_services(app, exit_code);
-  add_stubs(app, exit_code);
-  bench::add_commands(app, exit_code);
-  app.add_subcommand("version", "Print the version")->callback([] {
+  program.option("--log", log_level, "debug, info, warning, error or off; to stderr")
+      .env("SLIME_LOG")
+      .check([](const std::string& name) { return set_log_level(name); });
+  add_doctor(program);
+  add_peers(program);
+  add_call(program);
+  add_services(program);
+  add_stubs(program);
+  bench::add_commands(program);
+  program.add_command("version", "Print the version").action([] {
     std::printf("slime %s\n", SLIME_VERSION);
+    return kExitOk;
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // Help and version are "errors" with exit code 0.
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
-  return exit_code;
+  return program.run(argc, argv);
 }
 
 }  // namespace

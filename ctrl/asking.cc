@@ -1,8 +1,8 @@
 #include "ctrl/asking.h"
 
-#include <CLI/CLI.hpp>
 #include <utility>
 
+#include "base/command_line.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
@@ -14,12 +14,12 @@ std::string default_url() { return str("http://127.0.0.1:", limits::kDefaultPort
 
 }  // namespace
 
-void Asking::add_options(CLI::App& command) {
-  command.add_option("--ctrl", url, str("the nanoctrl to ask (default: ", default_url(), ")"))
-      ->envname("SLIME_CTRL_URL");
-  command.add_option("--token-file", token_file,
-                     "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
-  command.add_flag("--json", json, "print JSON");
+void Asking::add_options(command_line::Command& command) {
+  command.option("--ctrl", url, str("the nanoctrl to ask (default: ", default_url(), ")"))
+      .env("SLIME_CTRL_URL");
+  command.option("--token-file", token_file,
+                 "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+  command.flag("--json", json, "print JSON");
 }
 
 Result<std::unique_ptr<Client>> Asking::client() const {

@@ -6,8 +6,8 @@
 #include "base/result.h"
 #include "ctrl/client.h"
 
-namespace CLI {
-class App;
+namespace slime::command_line {
+class Command;
 }
 
 namespace slime::ctrl {
@@ -19,7 +19,7 @@ struct Asking {
   bool json = false;
 
   // Adds --ctrl, --token-file and --json. This outlives the command.
-  void add_options(CLI::App& command);
+  void add_options(command_line::Command& command);
   [[nodiscard]] Result<std::unique_ptr<Client>> client() const;
 };
 

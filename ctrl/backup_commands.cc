@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/command_line.h"
 #include "base/program.h"
 #include "base/str.h"
 #include "base/unique_fd.h"
@@ -61,26 +61,24 @@ std::string text_of(const RegistryState& state) {
 
 }  // namespace
 
-BackupCommands::BackupCommands(CLI::App& app)
-    : backup_(app.add_subcommand("backup", "write all that a running nanoctrl keeps to a file")),
-      restore_(app.add_subcommand("restore", "put a backup into an empty store that no nanoctrl has open")) {
-  backup_->add_option("file", file_, "where to; an earlier file is replaced once the new one is whole")
-      ->required();
-  asking_.add_options(*backup_);
-  restore_->add_option("file", file_, "what backup wrote")->required();
-  restore_->add_option("--store", store_, "sqlite:PATH or redis://host:port")
-      ->required()
-      ->envname("SLIME_CTRL_STORE");
+BackupCommands::BackupCommands(command_line::Command& program) {
+  command_line::Command backup =
+      program.add_command("backup", "write all that a running nanoctrl keeps to a file");
+  backup.option("file", file_, "where to; an earlier file is replaced once the new one is whole").required();
+  asking_.add_options(backup);
+  backup.action([this] { return this->backup(); });
+
+  command_line::Command restore =
+      program.add_command("restore", "put a backup into an empty store that no nanoctrl has open");
+  restore.option("file", file_, "what backup wrote").required();
+  restore.option("--store", store_, "sqlite:PATH or redis://host:port").required().env("SLIME_CTRL_STORE");
   ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
-  restore_->add_option("--ttl", ttl_s_, "of the nanoctrl that will use it: in Redis all must have the same")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
-  restore_->add_flag("--json", asking_.json, "print JSON");
+  restore.option("--ttl", ttl_s_, "of the nanoctrl that will use it: in Redis all must have the same")
+      .show_default()
+      .in_range(0.1, 86400.0);
+  restore.flag("--json", asking_.json, "print JSON");
+  restore.action([this] { return this->restore(); });
 }
-
-bool BackupCommands::parsed() const { return backup_->parsed() || restore_->parsed(); }
-
-int BackupCommands::run() { return backup_->parsed() ? backup() : restore(); }
 
 int BackupCommands::backup() {
   const auto fail = [this](const Status& status) {

@@ -9,17 +9,13 @@ namespace slime::ctrl {
 // `nanoctrl backup` and `restore`.
 class BackupCommands {
  public:
-  // Adds them to `app`, which outlives this.
-  explicit BackupCommands(CLI::App& app);
-  [[nodiscard]] bool parsed() const;
-  int run();
+  // Adds them to the program, whose run() this must outlive.
+  explicit BackupCommands(command_line::Command& program);
 
  private:
   int backup();
   int restore();
 
-  CLI::App* backup_;
-  CLI::App* restore_;
   std::string file_;
   std::string store_;
   double ttl_s_ = 0;

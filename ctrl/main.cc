@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/log_fields.h"
 #include "base/on_signal.h"
@@ -255,94 +255,84 @@ int run_version(const Flags& flags) {
   return say(flags, daemon::kExitOk, "nanoctrl " SLIME_VERSION, {{"version", SLIME_VERSION}});
 }
 
-void add_server_flags(CLI::App& command, Flags& flags) {
-  command.add_option("--host", flags.host, "address to listen on")->capture_default_str();
-  command.add_option("--port", flags.port, "port; 0 takes a free one and prints it")->capture_default_str();
-  command.add_option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
+// Sets the log's level and format, then runs the command.
+int run_logging(const Flags& flags, int (*command)(const Flags&)) {
+  for (const Status& valid : {set_log_level(flags.log_level), set_log_format(flags.log_format)}) {
+    if (valid.ok()) continue;
+    std::cerr << "nanoctrl: " << valid.text() << std::endl;
+    return daemon::kExitUsage;
+  }
+  return command(flags);
+}
+
+void add_server_flags(command_line::Command& command, Flags& flags) {
+  command.option("--host", flags.host, "address to listen on").show_default();
+  command.option("--port", flags.port, "port; 0 takes a free one and prints it").show_default();
+  command.option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
+      .show_default()
+      .in_range(0.1, 86400.0);
   // Not only as an argument: others see those in the list of processes, and one may have a password.
   command
-      .add_option("--store", flags.store,
-                  "where the registry is kept: memory, sqlite:PATH, or "
-                  "redis://[:password@]host:port[/db][?prefix=NAME] (rediss:// with TLS, and &ca=FILE), "
-                  "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
-                  "~/.local/state/slime named after the port; memory with --port 0)")
-      ->envname("SLIME_CTRL_STORE");
-  command.add_option(
+      .option("--store", flags.store,
+              "where the registry is kept: memory, sqlite:PATH, or "
+              "redis://[:password@]host:port[/db][?prefix=NAME] (rediss:// with TLS, and &ca=FILE), "
+              "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
+              "~/.local/state/slime named after the port; memory with --port 0)")
+      .env("SLIME_CTRL_STORE");
+  command.option(
       "--admin-token-file", flags.admin_token_file,
       "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "
       "one");
   command
-      .add_option("--key-rotation", flags.key_rotation_s,
-                  "seconds between new keys for agents to authenticate each other with, where tokens are "
-                  "required; not less than the TTL; 0: only when a token is revoked or runs out")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 31536000.0));
-  CLI::Option* certificate =
-      command.add_option("--tls-cert", flags.tls_certificate,
-                         "PEM: the server's certificate and its chain; then it is https://");
-  CLI::Option* key = command.add_option("--tls-key", flags.tls_key, "PEM: its private key");
-  certificate->needs(key);
-  key->needs(certificate);
-  command.add_flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
-  command.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
-      ->capture_default_str();
-  command.add_option("--log-format", flags.log_format, "text, or json: one object a line")
-      ->capture_default_str();
+      .option("--key-rotation", flags.key_rotation_s,
+              "seconds between new keys for agents to authenticate each other with, where tokens are "
+              "required; not less than the TTL; 0: only when a token is revoked or runs out")
+      .show_default()
+      .in_range(0.0, 31536000.0);
+  command_line::Option certificate =
+      command.option("--tls-cert", flags.tls_certificate,
+                     "PEM: the server's certificate and its chain; then it is https://");
+  command_line::Option key = command.option("--tls-key", flags.tls_key, "PEM: its private key");
+  certificate.needs(key);
+  key.needs(certificate);
+  command.flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
+  command.option("--log-level", flags.log_level, "debug, info, warning, error or off").show_default();
+  command.option("--log-format", flags.log_format, "text, or json: one object a line").show_default();
 }
 
 int run(int argc, char** argv) {
   Flags flags;
-  CLI::App app("nanoctrl: the registry where Slime's peers find each other", "nanoctrl");
-  app.require_subcommand(1);
-  app.footer(daemon::kFooter);
-  CLI::App& server = *app.add_subcommand("server", "run in the foreground until SIGTERM or SIGINT");
-  CLI::App& start = *app.add_subcommand("start", "run in the background; fine if it runs already");
-  CLI::App& status = *app.add_subcommand("status", "whether it runs, and what it has");
-  CLI::App& stop = *app.add_subcommand("stop", "stop it");
-  CLI::App& version = *app.add_subcommand("version", "print the version");
-  ViewCommands views(app);
-  TokenCommands tokens(app);
-  BackupCommands backups(app);
+  command_line::Program program("nanoctrl", "nanoctrl: the registry where Slime's peers find each other");
+  program.require_command();
+  program.footer(daemon::kFooter);
+  command_line::Command server =
+      program.add_command("server", "run in the foreground until SIGTERM or SIGINT");
+  command_line::Command start =
+      program.add_command("start", "run in the background; fine if it runs already");
+  command_line::Command status = program.add_command("status", "whether it runs, and what it has");
+  command_line::Command stop = program.add_command("stop", "stop it");
+  command_line::Command version = program.add_command("version", "print the version");
+  ViewCommands views(program);
+  TokenCommands tokens(program);
+  BackupCommands backups(program);
   add_server_flags(server, flags);
   add_server_flags(start, flags);
-  start.add_option("--wait", flags.wait_s, "seconds until it must be ready")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  for (CLI::App* command : {&status, &stop}) {
-    command->add_option("--port", flags.port, "which one: the port that it listens on")
-        ->capture_default_str();
-    command->add_option("--timeout", flags.timeout_s, "seconds to wait")
-        ->capture_default_str()
-        ->check(CLI::Range(0.1, 3600.0));
+  start.option("--wait", flags.wait_s, "seconds until it must be ready").show_default().in_range(0.1, 3600.0);
+  for (command_line::Command command : {status, stop}) {
+    command.option("--port", flags.port, "which one: the port that it listens on").show_default();
+    command.option("--timeout", flags.timeout_s, "seconds to wait").show_default().in_range(0.1, 3600.0);
   }
-  stop.add_flag("--force", flags.force, "SIGKILL when it has not stopped in time");
-  for (CLI::App* command : {&server, &start, &status, &stop, &version}) {
-    command->add_flag("--json", flags.json, "print one JSON object");
-    command->footer(daemon::kFooter);
+  stop.flag("--force", flags.force, "SIGKILL when it has not stopped in time");
+  for (command_line::Command command : {server, start, status, stop, version}) {
+    command.flag("--json", flags.json, "print one JSON object");
+    command.footer(daemon::kFooter);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? daemon::kExitOk : daemon::kExitUsage;
-  }
-  if (Status valid = set_log_level(flags.log_level); !valid.ok()) {
-    std::cerr << "nanoctrl: " << valid.text() << std::endl;
-    return daemon::kExitUsage;
-  }
-  if (Status valid = set_log_format(flags.log_format); !valid.ok()) {
-    std::cerr << "nanoctrl: " << valid.text() << std::endl;
-    return daemon::kExitUsage;
-  }
-  if (views.parsed()) return views.run();
-  if (tokens.parsed()) return tokens.run();
-  if (backups.parsed()) return backups.run();
-  if (server.parsed()) return run_server(flags);
-  if (start.parsed()) return run_start(flags);
-  if (status.parsed()) return run_status(flags);
-  if (stop.parsed()) return run_stop(flags);
-  return run_version(flags);
+  server.action([&] { return run_logging(flags, run_server); });
+  start.action([&] { return run_logging(flags, run_start); });
+  status.action([&] { return run_status(flags); });
+  stop.action([&] { return run_stop(flags); });
+  version.action([&] { return run_version(flags); });
+  return program.run(argc, argv);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "ctrl/token_commands.h"
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -8,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/command_line.h"
 #include "base/program.h"
 #include "base/str.h"
 #include "ctrl/auth.h"
@@ -45,42 +45,39 @@ int fail(bool json, const Status& status) { return daemon::fail<Json>(json, "nan
 
 }  // namespace
 
-TokenCommands::TokenCommands(CLI::App& app)
-    : command_(app.add_subcommand("token", "make, list and revoke tokens")),
-      new_(command_->add_subcommand("new",
-                                    "print a token that no nanoctrl knows yet, for --admin-token-file")),
-      create_(command_->add_subcommand("create", "make a token and print it, this once")),
-      list_(command_->add_subcommand("list", "who has one")),
-      revoke_(command_->add_subcommand("revoke", "from now on its bearer is refused")) {
-  command_->require_subcommand(1);
-  create_->add_option("--role", role_, kRoles)
-      ->capture_default_str()
-      ->check(CLI::IsMember({"read", "join", "admin"}));
-  create_->add_option("--scope", scope_, "the scope that it is for; '*' for all")->capture_default_str();
-  create_->add_option("--note", note_, "whose it is, for people");
-  create_->add_option("--days", expires_days_, "after how many days it ends; 0: never")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 36500.0));
-  create_->add_option("--store", store_,
-                      "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
+TokenCommands::TokenCommands(command_line::Command& program) {
+  command_line::Command token = program.add_command("token", "make, list and revoke tokens");
+  token.require_command();
+  command_line::Command make =
+      token.add_command("new", "print a token that no nanoctrl knows yet, for --admin-token-file");
+  make.flag("--json", asking_.json, "print one JSON object");
+  make.action([this] { return print_new(); });
+
+  command_line::Command create = token.add_command("create", "make a token and print it, this once");
+  create.option("--role", role_, kRoles).show_default().one_of({"read", "join", "admin"});
+  create.option("--scope", scope_, "the scope that it is for; '*' for all").show_default();
+  create.option("--note", note_, "whose it is, for people");
+  create.option("--days", expires_days_, "after how many days it ends; 0: never")
+      .show_default()
+      .in_range(0.0, 36500.0);
+  create.option("--store", store_,
+                "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
   ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
-  create_
-      ->add_option("--ttl", ttl_s_,
-                   "with --store: of the nanoctrl that will use it: in Redis all must have the same")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
-  revoke_->add_option("id", id_, "as list shows it")->required();
-  for (CLI::App* command : {create_, list_, revoke_}) asking_.add_options(*command);
-  new_->add_flag("--json", asking_.json, "print one JSON object");
-}
+  create
+      .option("--ttl", ttl_s_,
+              "with --store: of the nanoctrl that will use it: in Redis all must have the same")
+      .show_default()
+      .in_range(0.1, 86400.0);
+  asking_.add_options(create);
+  create.action([this] { return store_.empty() ? this->create() : create_first(); });
 
-bool TokenCommands::parsed() const { return command_->parsed(); }
-
-int TokenCommands::run() {
-  if (new_->parsed()) return print_new();
-  if (!store_.empty()) return create_first();
-  if (create_->parsed()) return create();
-  return list_->parsed() ? list() : revoke();
+  command_line::Command list = token.add_command("list", "who has one");
+  asking_.add_options(list);
+  list.action([this] { return this->list(); });
+  command_line::Command revoke = token.add_command("revoke", "from now on its bearer is refused");
+  revoke.option("id", id_, "as list shows it").required();
+  asking_.add_options(revoke);
+  revoke.action([this] { return this->revoke(); });
 }
 
 int TokenCommands::print_new() {

@@ -4,10 +4,6 @@
 
 #include "ctrl/asking.h"
 
-namespace CLI {
-class App;
-}
-
 namespace slime::ctrl {
 
 // `nanoctrl token new|create|list|revoke`. They ask a running nanoctrl over HTTP; `create` also works, for
@@ -15,11 +11,8 @@ namespace slime::ctrl {
 // store.
 class TokenCommands {
  public:
-  // Adds them to `app`, which outlives this.
-  explicit TokenCommands(CLI::App& app);
-  // Whether one of them was asked for; then run() gives the exit status.
-  [[nodiscard]] bool parsed() const;
-  int run();
+  // Adds them to the program, whose run() this must outlive.
+  explicit TokenCommands(command_line::Command& program);
 
  private:
   int create();
@@ -28,11 +21,6 @@ class TokenCommands {
   int revoke();
   int print_new();
 
-  CLI::App* command_;
-  CLI::App* new_;
-  CLI::App* create_;
-  CLI::App* list_;
-  CLI::App* revoke_;
   std::string role_ = "join";
   std::string scope_ = "default";
   std::string note_;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/program.h"
 #include "base/str.h"
@@ -94,45 +94,44 @@ bool worth_another_try(const Status& status) {
 
 }  // namespace
 
-ViewCommands::ViewCommands(CLI::App& app)
-    : peers_(app.add_subcommand("peers", "the peers of a scope")),
-      services_(app.add_subcommand("services", "the services of a scope, and who has them")),
-      links_(app.add_subcommand("links",
-                                "the links of a scope: wanted ones, and those that agents say they have")),
-      watch_(app.add_subcommand("watch", "print changes of a scope as they happen, until Ctrl-C")),
-      top_(app.add_subcommand("top", "all scopes, again and again, until Ctrl-C")) {
-  for (CLI::App* command : {peers_, services_, links_, watch_, top_}) asking_.add_options(*command);
-  for (CLI::App* command : {peers_, services_, links_, watch_})
-    command->add_option("--scope", scope_, "whose")->envname("SLIME_SCOPE")->capture_default_str();
-  for (CLI::App* command : {peers_, services_}) {
-    command->add_option("--kind", kind_, "only those of this kind");
-    command->add_option("--label", labels_, "only those with this label, KEY=VALUE; several: all of them");
+ViewCommands::ViewCommands(command_line::Command& program) {
+  command_line::Command peers = add(program, "peers", "the peers of a scope", &ViewCommands::peers);
+  command_line::Command services =
+      add(program, "services", "the services of a scope, and who has them", &ViewCommands::services);
+  command_line::Command links =
+      add(program, "links", "the links of a scope: wanted ones, and those that agents say they have",
+          &ViewCommands::links);
+  command_line::Command watch =
+      add(program, "watch", "print changes of a scope as they happen, until Ctrl-C", &ViewCommands::watch);
+  command_line::Command top =
+      add(program, "top", "all scopes, again and again, until Ctrl-C", &ViewCommands::top);
+  for (command_line::Command command : {peers, services, links, watch})
+    command.option("--scope", scope_, "whose").env("SLIME_SCOPE").show_default();
+  for (command_line::Command command : {peers, services}) {
+    command.option("--kind", kind_, "only those of this kind");
+    command.option("--label", labels_, "only those with this label, KEY=VALUE; several: all of them");
   }
-  services_->add_option("--health", health_, "only those that are this")
-      ->check(CLI::IsMember({"serving", "draining", "not_serving"}));
-  watch_->add_option("--since", since_, "from this revision on; else from now");
-  watch_->add_option("--count", count_, "end after so many changes; 0: never")->capture_default_str();
-  top_->add_option("--interval", interval_s_, "seconds")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  top_->add_flag("--once", once_, "print once and end, as where the output is no terminal");
+  services.option("--health", health_, "only those that are this")
+      .one_of({"serving", "draining", "not_serving"});
+  watch.option("--since", since_, "from this revision on; else from now");
+  watch.option("--count", count_, "end after so many changes; 0: never").show_default();
+  top.option("--interval", interval_s_, "seconds").show_default().in_range(0.1, 3600.0);
+  top.flag("--once", once_, "print once and end, as where the output is no terminal");
 }
 
-bool ViewCommands::parsed() const {
-  return peers_->parsed() || services_->parsed() || links_->parsed() || watch_->parsed() || top_->parsed();
+command_line::Command ViewCommands::add(command_line::Command& program, const char* name,
+                                        const char* description, int (ViewCommands::*run)(Client&)) {
+  command_line::Command command = program.add_command(name, description);
+  asking_.add_options(command);
+  command.action([this, run] {
+    const Result<std::unique_ptr<Client>> client = asking_.client();
+    return client ? (this->*run)(**client) : fail(client.error());
+  });
+  return command;
 }
 
 int ViewCommands::fail(const Status& status) const {
   return daemon::fail<Json>(asking_.json, "nanoctrl", status);
-}
-
-int ViewCommands::run() {
-  const Result<std::unique_ptr<Client>> client = asking_.client();
-  if (!client) return fail(client.error());
-  if (peers_->parsed()) return peers(**client);
-  if (services_->parsed()) return services(**client);
-  if (links_->parsed()) return links(**client);
-  return watch_->parsed() ? watch(**client) : top(**client);
 }
 
 namespace {

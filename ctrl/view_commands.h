@@ -11,12 +11,13 @@ namespace slime::ctrl {
 // `nanoctrl peers|services|links|watch|top`: what a running one has, and how it changes.
 class ViewCommands {
  public:
-  // Adds them to `app`, which outlives this.
-  explicit ViewCommands(CLI::App& app);
-  [[nodiscard]] bool parsed() const;
-  int run();
+  // Adds them to the program, whose run() this must outlive.
+  explicit ViewCommands(command_line::Command& program);
 
  private:
+  // Adds a command that asks nanoctrl.
+  command_line::Command add(command_line::Command& program, const char* name, const char* description,
+                            int (ViewCommands::*run)(Client&));
   int peers(Client& client);
   int services(Client& client);
   int links(Client& client);
@@ -24,11 +25,6 @@ class ViewCommands {
   int top(Client& client);
   int fail(const Status& status) const;
 
-  CLI::App* peers_;
-  CLI::App* services_;
-  CLI::App* links_;
-  CLI::App* watch_;
-  CLI::App* top_;
   std::string scope_ = "default";
   std::string kind_;
   std::vector<std::string> labels_;

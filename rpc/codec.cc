@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <msgpack/unpack.hpp>
 
 #include "base/str.h"
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <msgpack.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +21,7 @@
 #include "rpc/attachment.h"
 #include "rpc/body_pool.h"
 #include "rpc/limits.h"
+#include "rpc/msgpack_types.h"
 #include "rpc/payload.h"
 
 // Bodies are msgpack: a request is an array of the arguments, a reply is one value. What converts: numbers,

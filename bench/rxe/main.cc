@@ -1,6 +1,5 @@
 // What one verbs port costs with many endpoints: memory of each, time to make one, beside a program that
 // calls libibverbs and nothing else, in the same run.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/command_line.h"
 #include "base/str.h"
 #include "bench/process.h"
 #include "bench/rxe/bare.h"
@@ -342,27 +342,24 @@ int run(const Settings& settings) {
 
 int main(int argc, char** argv) {
   using namespace slime::bench;
-  CLI::App app(
+  Settings settings;
+  slime::command_line::Program program(
+      "bench_endpoints",
       "Memory and connection time of many endpoints on one verbs port, beside bare libibverbs in the same "
       "run. The device is chosen by SLIME_VERBS_*. Fails if an endpoint does or the device reports an error; "
-      "a missed limit is said, not a failure.",
-      "bench_endpoints");
-  Settings settings;
-  app.add_option("--endpoints", settings.endpoints, "connected at once")->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "of the comparison of times")->capture_default_str();
-  app.add_option("--per-round", settings.per_round, "connections of each kind in a round")
-      ->capture_default_str();
-  app.add_flag("--json", settings.as_json, "one JSON object on one line");
-  // The other processes of a measurement: this program again. Hidden (an empty group).
-  bool serves = false;
-  app.add_subcommand("server", "")->group("")->callback([&] { serves = true; });
-  auto* rings = app.add_subcommand("rings", "")->group("");
+      "a missed limit is said, not a failure.");
+  program.option("--endpoints", settings.endpoints, "connected at once").show_default();
+  program.option("--rounds", settings.rounds, "of the comparison of times").show_default();
+  program.option("--per-round", settings.per_round, "connections of each kind in a round").show_default();
+  program.flag("--json", settings.as_json, "one JSON object on one line");
+  program.action([&] { return run(settings); });
+  // The other processes of a measurement: this program again. Hidden, spoken to by the driver.
+  program.add_command("server", "").hide().action([] { return run_server(); });
+  slime::command_line::Command rings = program.add_command("rings", "").hide();
   std::uint32_t count = 0;
   std::string shapes;
-  rings->add_option("count", count)->required();
-  rings->add_option("shapes", shapes)->required();
-  CLI11_PARSE(app, argc, argv);
-  if (serves) return run_server();
-  if (rings->parsed()) return run_rings(count, shapes);
-  return run(settings);
+  rings.option("count", count).required();
+  rings.option("shapes", shapes).required();
+  rings.action([&] { return run_rings(count, shapes); });
+  return program.run(argc, argv);
 }

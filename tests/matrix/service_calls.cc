@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <msgpack/unpack.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>

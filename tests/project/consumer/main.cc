@@ -1,12 +1,21 @@
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "agent/peer_agent.h"
 
-// Two agents of one process, no registry: a call, and a read of the other one's memory. So everything that
-// they need was found and linked.
+// Two agents of one process, no registry: calls, with numbers and with containers of structs, and a read of
+// the other one's memory. So everything that they need was found and linked.
 namespace {
+
+struct Point {
+  long x = 0;
+  long y = 0;
+  MSGPACK_DEFINE_MAP(x, y)
+};
+using Points = std::map<std::string, std::vector<Point>>;
 
 int fail(const char* what, const slime::Status& status) {
   std::fprintf(stderr, "%s: %s\n", what, status.to_string().c_str());
@@ -16,7 +25,17 @@ int fail(const char* what, const slime::Status& status) {
 int call(slime::Peer& server) {
   const auto sum = server.call<long>("Calc", "add", 40, 2).wait();
   if (!sum) return fail("call", sum.error());
-  return *sum == 42 ? 0 : 1;
+  const Points points = {{"a", {{1, 2}, {3, 4}}}, {"b", {{5, 6}}}};
+  const auto total = server.call<long>("Calc", "total", points).wait();
+  if (!total) return fail("call with containers", total.error());
+  return *sum == 42 && *total == 21 ? 0 : 1;
+}
+
+long total(const Points& points) {
+  long out = 0;
+  for (const auto& [name, list] : points)
+    for (const Point& point : list) out += point.x + point.y;
+  return out;
 }
 
 int read(slime::PeerAgent& client, slime::Peer& server, const slime::MemoryRegion& wanted) {
@@ -38,7 +57,8 @@ int main() {
   auto client = slime::PeerAgent::start({.name = "client"});
   if (!client) return fail("client", client.error());
   slime::rpc::Service calc("Calc");
-  if (!calc.add("add", [](long a, long b) { return a + b; }).ok() || !(*server)->serve(calc).ok()) return 1;
+  if (!calc.add("add", [](long a, long b) { return a + b; }).ok() || !calc.add("total", total).ok()) return 1;
+  if (!(*server)->serve(calc).ok()) return 1;
   const auto region = (*server)->allocate(1 << 20, slime::Rights::kReadWrite);
   if (!region) return fail("allocate", region.error());
   for (std::size_t i = 0; i < 1 << 20; ++i) region->data()[i] = static_cast<std::byte>(i * 7 + i / 4096);

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Compares two builds with `slime bench`: is NEW as fast as OLD?
+
+    ab.py OLD NEW                                   the default lines
+    ab.py OLD NEW --line "rpc --provider shm"       a line of `slime bench`; several: --line ... --line ...
+    ab.py OLD NEW --only tcp                        the default lines whose text contains this
+
+OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both run each line, one directly
+after the other; the next round swaps their order. The ratio new/old is formed within a round, so that what slows the
+machine for minutes cancels out; the median of these ratios counts.
+
+Between the runs of a round, and around them, ab.py measures the time of two cache lines between two processes and back
+(with OLD, as the limit of `slime bench rpc`). Where it changes by more than --drift, the machine moved the processes to
+other cores or was busy: the round is thrown away, counted, and measured again, up to --attempts rounds in all.
+
+A line's figure is the one that `slime bench` compares with the machine's limit: a latency (p50_us), which may grow to
+--latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times.
+
+Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is missed, but a line has
+too few rounds to be judged; 130 after Ctrl-C, which prints what there is.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
+import programs  # noqa: E402
+
+PROBE = "rpc --provider shm --mode caller --face channel --seconds 0.05 --warmup 0.05"
+PROBE_KIND = "ping-pong"  # of its limit
+PATIENCE = 120.0  # seconds for one run
+LEAST_ROUNDS = 3  # of a line that is judged, if --rounds is not less
+PLACES = ("cli/slime", "bin/slime", "slime")  # of the program in a build tree or a prefix
+
+
+class WrongUsage(Exception):
+    """Why nothing can be measured, and what to do."""
+
+
+class Round(typing.NamedTuple):
+    """Both figures of one round, and the cache-line times before, between and after its runs."""
+
+    old: float
+    new: float
+    cache_lines_us: typing.Tuple[float, float, float]
+
+    @property
+    def ratio(self) -> float:
+        return self.new / self.old
+
+    @property
+    def drift(self) -> float:
+        return max(self.cache_lines_us) / min(self.cache_lines_us)
+
+
+class Bars(typing.NamedTuple):
+    rate: float  # least new/old of a rate
+    latency: float  # most new/old of a latency
+    drift: float  # most change of the cache-line time within a round
+    least_rounds: int
+
+
+class Line:
+    """One line of `slime bench`, and its rounds."""
+
+    def __init__(self, words: str):
+        self.words = words
+        self.figure = ""
+        self.less_is_better = False
+        self.kept: list = []
+        self.thrown_away: list = []
+
+    def add(self, result: Round, drift: float) -> None:
+        (self.kept if result.drift <= drift else self.thrown_away).append(result)
+
+    def verdict(self, bars: Bars) -> str:
+        """ "ok", "slower", or "not judged"."""
+        if len(self.kept) < bars.least_rounds:
+            return "not judged"
+        ratio = statistics.median(each.ratio for each in self.kept)
+        met = ratio <= bars.latency if self.less_is_better else ratio >= bars.rate
+        return "ok" if met else "slower"
+
+    def report(self, bars: Bars) -> dict:
+        out = {"line": self.words, "figure": self.figure, "less_is_better": self.less_is_better,
+               "bar": bars.latency if self.less_is_better else bars.rate, "verdict": self.verdict(bars),
+               "kept": [each._asdict() for each in self.kept],
+               "thrown_away": [each._asdict() for each in self.thrown_away]}
+        if self.kept:
+            ratios = [each.ratio for each in self.kept]
+            out.update(old=statistics.median(each.old for each in self.kept),
+                       new=statistics.median(each.new for each in self.kept),
+                       ratio=statistics.median(ratios), ratio_spread=[min(ratios), max(ratios)])
+        return out
+
+
+def default_lines(seconds: float) -> list:
+    """Calls one by one and 64 at a time, blocks, and connections, over shared memory and TCP."""
+    span = f"--seconds {seconds:g} --warmup 0.2"
+    lines = [f"rpc --provider {provider} --mode {mode} --inflight {inflight} {span}"
+             for provider in ("shm", "tcp") for mode in ("caller", "thread") for inflight in (1, 64)]
+    lines += [f"bulk --provider {provider} --mode caller --op {operation} --size {size} {span}"
+              for provider in ("shm", "tcp") for operation in ("read", "write") for size in ("64K", "1M")]
+    return lines + [f"connect --provider {provider} --count 100" for provider in ("shm", "tcp")]
+
+
+def find_program(place: str) -> pathlib.Path:
+    """The `slime` of a build tree, of an installed prefix, or this program itself."""
+    path = pathlib.Path(place).resolve()
+    for candidate in [path] if path.is_file() else [path / inner for inner in PLACES]:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise WrongUsage(f"no program slime in {place} ({', '.join(PLACES)}): build it with "
+                     f"`cmake --build {place} --target slime nanoctrl`")
+
+
+def figure_of(report: dict) -> typing.Tuple[str, bool, float]:
+    """Which figure counts, whether less of it is better, and its value."""
+    try:
+        name = report["limit"]["figure"]
+        value, less_is_better = float(report[name]), bool(report["limit"]["less_is_better"])
+    except (KeyError, TypeError, ValueError):
+        raise programs.Failed("its report has no limit with a figure: ab.py takes rpc, bulk, blocks, notify, "
+                              "connect and cache") from None
+    if not value > 0:
+        raise programs.Failed(f"its {name} is {value}")
+    return name, less_is_better, value
+
+
+def cache_lines_of(report: dict) -> float:
+    """The time of two cache lines there and back, in us, from the report of PROBE."""
+    limit = report.get("limit", {})
+    if limit.get("kind") != PROBE_KIND or not limit.get("value", 0) > 0:
+        raise programs.Failed(f"`slime bench {PROBE}` has no limit of the kind {PROBE_KIND}")
+    return float(limit["value"])
+
+
+class Comparison:
+    """The rounds of all lines. `run(program, words)` gives the report of one `slime bench`."""
+
+    def __init__(self, old, new, lines, bars: Bars, rounds: int, attempts: int, run):
+        self.lines = [Line(words) for words in lines]
+        self._old, self._new, self._bars, self._run = old, new, bars, run
+        self._rounds, self._attempts = rounds, attempts
+        self._latest: typing.Optional[float] = None  # cache-line time
+
+    def measure(self, say=lambda text: None) -> None:
+        for number in range(self._attempts):
+            missing = [line for line in self.lines if len(line.kept) < self._rounds]
+            for at, line in enumerate(missing):
+                say(f"round {number + 1}, line {at + 1} of {len(missing)}: {line.words}")
+                line.add(self._round(line, swapped=number % 2 == 1), self._bars.drift)
+
+    def _round(self, line: Line, swapped: bool) -> Round:
+        sides = {"old": self._old, "new": self._new}
+        times, values = [self._latest or self._probe()], {}
+        for side in ("new", "old") if swapped else ("old", "new"):
+            values[side], line.figure, line.less_is_better = self._value(sides[side], line.words)
+            times.append(self._probe())
+        self._latest = times[-1]  # the next round begins directly after
+        return Round(values["old"], values["new"], tuple(times))
+
+    def _probe(self) -> float:
+        return cache_lines_of(self._run(self._old, PROBE))
+
+    def _value(self, program, words: str):
+        try:
+            figure, less_is_better, value = figure_of(self._run(program, words))
+        except programs.Failed as failure:
+            raise programs.Failed(f"{program} bench {words}: {failure}") from None
+        return value, figure, less_is_better
+
+    def report(self) -> dict:
+        lines = [line.report(self._bars) for line in self.lines if line.kept or line.thrown_away]
+        return {"old": str(self._old), "new": str(self._new), "bars": self._bars._asdict(), "lines": lines}
+
+
+def exit_status(report: dict) -> int:
+    verdicts = {line["verdict"] for line in report["lines"]}
+    return 1 if "slower" in verdicts else 3 if "not judged" in verdicts or not verdicts else 0
+
+
+def amount(value: float, figure: str) -> str:
+    unit = {"p50_us": " us", "ops_per_s": "/s", "gb_per_s": " GB/s"}.get(figure, f" {figure}")
+    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + unit
+
+
+def text_of(report: dict) -> str:
+    """The report for people: one row for each line."""
+    out = [f"old: {report['old']}", f"new: {report['new']}", "",
+           f"{'old':>12} {'new':>12} {'new/old':>8} {'spread':>13} {'bar':>7} {'kept':>5} {'thrown':>6}  verdict     line"]
+    for line in report["lines"]:
+        old = new = ratio = spread = "-"
+        if "ratio" in line:
+            old, new = amount(line["old"], line["figure"]), amount(line["new"], line["figure"])
+            ratio = f"{line['ratio']:.3f}"
+            spread = f"{line['ratio_spread'][0]:.3f}-{line['ratio_spread'][1]:.3f}"
+        bar = f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}"
+        out.append(f"{old:>12} {new:>12} {ratio:>8} {spread:>13} {bar:>7} {len(line['kept']):>5} "
+                   f"{len(line['thrown_away']):>6}  {line['verdict']:<10}  {line['line']}")
+    thrown = sum(len(line["thrown_away"]) for line in report["lines"])
+    kept = sum(len(line["kept"]) for line in report["lines"])
+    slow = sum(line["verdict"] == "slower" for line in report["lines"])
+    unjudged = sum(line["verdict"] == "not judged" for line in report["lines"])
+    out.append(f"\n{len(report['lines'])} lines: {slow} slower than the bar, {unjudged} not judged; rounds: {kept} kept, {thrown} "
+               f"thrown away because the cache-line time changed by more than {report['bars']['drift']:g} times")
+    return "\n".join(out)
+
+
+def read_options(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", help="build tree, prefix, or program slime of the build before")
+    parser.add_argument("new", help="the same of the build after")
+    parser.add_argument("--line", action="append", metavar="WORDS", help="a line of `slime bench`, instead of the default ones")
+    parser.add_argument("--only", metavar="TEXT", help="only lines that contain this text")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, of each line (default 5)")
+    parser.add_argument("--attempts", type=int, help="rounds in all, with those thrown away (default 3 x --rounds)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each run of the default lines (default 0.5)")
+    parser.add_argument("--rate", type=float, default=0.95, help="bar of rates: new/old at least (default 0.95)")
+    parser.add_argument("--latency", type=float, default=1.1, help="bar of latencies: new/old at most (default 1.1)")
+    parser.add_argument("--drift", type=float, default=1.3,
+                        help="most change of the cache-line time within a round (default 1.3 times)")
+    parser.add_argument("--json", metavar="FILE", help="write the report with every round there")
+    options = parser.parse_args(arguments)
+    options.attempts = options.attempts or 3 * options.rounds
+    if options.rounds < 1 or options.attempts < options.rounds:
+        parser.error("--rounds takes 1 or more, --attempts at least as many as --rounds")
+    if options.seconds <= 0 or options.drift < 1:
+        parser.error("--seconds takes more than 0, --drift 1 or more")
+    options.lines = [line for line in options.line or default_lines(options.seconds)
+                     if options.only is None or options.only in line]
+    if not options.lines:
+        parser.error(f"no line contains --only {options.only}")
+    return options
+
+
+def run(program: pathlib.Path, words: str) -> dict:
+    return programs.run_slime([str(program), "bench", *shlex.split(words), "--json"], None, PATIENCE)
+
+
+def main(arguments) -> int:
+    options = read_options(arguments)
+    bars = Bars(options.rate, options.latency, options.drift, min(LEAST_ROUNDS, options.rounds))
+    status = None
+    programs.end_on_signals()
+    try:
+        comparison = Comparison(find_program(options.old), find_program(options.new), options.lines, bars,
+                                options.rounds, options.attempts, run)
+    except WrongUsage as wrong:
+        print(f"ab.py: {wrong}", file=sys.stderr)
+        return 2
+    try:
+        comparison.measure(lambda text: print(text, file=sys.stderr, flush=True))
+    except programs.Interrupted:
+        status = 130
+    except programs.Failed as failure:
+        print(f"ab.py: {failure}", file=sys.stderr)
+        status = 2
+    report = comparison.report()
+    print(text_of(report), flush=True)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    return exit_status(report) if status is None else status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
