@@ -20,7 +20,7 @@
 namespace slime::bench {
 namespace {
 
-constexpr Nanos kStart = std::chrono::seconds(30);
+constexpr Nanos kReadyWithin = std::chrono::seconds(30);
 constexpr int kPauseMs = 20;
 constexpr int kPorts = 5;
 
@@ -121,7 +121,7 @@ Status CtrlStore::start_redis_once() {
                    *program, SIGTERM);
   if (!child) return child.error();
   child_.push_back(std::move(*child));
-  const TimePoint end = steady_clock().now() + kStart;
+  const TimePoint end = steady_clock().now() + kReadyWithin;
   while (!is_ready(log)) {
     if (child_[0].ended() || steady_clock().now() >= end || interrupted())
       return {Code::kUnavailable, str(*program, " does not start at ", at->to_string())};

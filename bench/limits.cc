@@ -21,16 +21,16 @@ constexpr double kLeastSpan = 0.05;  // seconds, of each variant
 constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
 constexpr int kSocketBuffers[] = {0, 4 << 20};
 
-struct Words {
+struct CommandWords {
   LimitKind kind{};
   std::string variant;
   std::string argument;
 };
 
-Result<Words> parse(const std::string& command) {
+Result<CommandWords> parse(const std::string& command) {
   std::istringstream in(command);
   std::string kind;
-  Words out;
+  CommandWords out;
   in >> kind >> out.variant >> out.argument;
   for (const LimitKind each : kKinds) {
     if (limit_word(each) == kind) {
@@ -58,7 +58,7 @@ RingShape ring_shape(LimitKind kind, const Options& options) {
   return {.size = options.size, .slots = options.inflight, .spin = spins(options)};
 }
 
-TcpShape tcp_shape(const Words& words, const Options& options) {
+TcpShape tcp_shape(const CommandWords& words, const Options& options) {
   if (words.kind == LimitKind::kTcpEcho)
     return {.size = options.size, .inflight = options.inflight, .spin = spins(options)};
   const auto [chunk, buffer] = two_numbers(words.variant);

@@ -17,7 +17,7 @@
 namespace slime::bench {
 namespace {
 
-constexpr std::uint64_t kLine = 64;
+constexpr std::uint64_t kCacheLine = 64;
 constexpr std::uint32_t kOver = 0xFFFFFFFF;  // in place of a number: the other side ended
 constexpr int kSpinsBetweenYields = 10'000;  // on one core the other side must run as well
 
@@ -82,7 +82,7 @@ class Side {
 
 }  // namespace
 
-std::uint64_t RingShape::slot_bytes() const { return (Slot::kHeader + size + kLine - 1) / kLine * kLine; }
+std::uint64_t RingShape::slot_bytes() const { return (Slot::kHeader + size + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 void serve_ring(const Pages& memory, const RingShape& shape) {
   const Side requests(memory, shape, false);

@@ -14,7 +14,7 @@ namespace slime::python {
 namespace {
 
 // Deeper values are left to msgpack, which has a bound of its own.
-constexpr int kDepth = 64;
+constexpr int kNested = 64;
 // Bytes from this length on go beside the message: slime._attachments.BYTES.
 constexpr std::size_t kLongBytes = 64 * 1024;
 // An array of this size is copied at once: that costs less than to say where it lies and to keep it alive. As
@@ -77,7 +77,7 @@ class Encoder {
     if (value == Py_True || value == Py_False) return tag(value == Py_True ? 0xc3 : 0xc2);
     if (PyByteArray_CheckExact(value))
       return bytes(PyByteArray_AS_STRING(value), PyByteArray_GET_SIZE(value));
-    if (depth >= kDepth) return false;
+    if (depth >= kNested) return false;
     if (PyTuple_CheckExact(value)) return tuple(value, depth);
     if (PyList_CheckExact(value)) return list(value, depth);
     if (PyDict_CheckExact(value)) return dict(value, depth);

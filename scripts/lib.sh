@@ -138,20 +138,24 @@ working_clang() {
 }
 
 # ---- the Python environment
-python_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0" "pytest>=8.0" "pyyaml>=6.0"
-  "schemathesis>=4.32,<5" "selenium>=4.20")
+build_packages=("scikit-build-core>=0.10" "nanobind>=2.4" "numpy" "msgpack>=1.0")
+test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.20")
 # Large, and only a few tests want it, which are skipped without.
-[ "${SLIME_TEST_TORCH:-}" != 1 ] || python_packages+=("torch==2.13.0")
+[ "${SLIME_TEST_TORCH:-}" != 1 ] || test_packages+=("torch==2.13.0")
 
-# Makes .venv with what the package is built and tested with; nothing to do when that was done before.
+# make_venv [--test]: makes .venv with what the package is built with, or with what it is tested with, too. Does nothing
+# where that was done before.
 make_venv() {
-  local stamp="$venv/.slime-packages" want
-  want="$(python3 -c 'import sys; print(sys.version)') ${python_packages[*]}"
-  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && return
-  rm -f "$venv/.slime-installed"
-  python3 -m venv --clear "$venv" &&
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check "${python_packages[@]}" &&
-    printf '%s' "$want" >"$stamp"
+  local stamp="$venv/.slime-packages" packages=("${build_packages[@]}") python want
+  [ "${1:-}" != --test ] || packages+=("${test_packages[@]}")
+  python=$(python3 -c 'import sys; print(" ".join(sys.version.split()))')
+  want="$python ${packages[*]}"
+  [ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$want"* ]] && return
+  if ! [[ -f "$stamp" && "$(cat "$stamp")" == "$python "* ]]; then
+    rm -f "$venv/.slime-installed"
+    python3 -m venv --clear "$venv" || return
+  fi
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check "${packages[@]}" && printf '%s' "$want" >"$stamp"
 }
 
 # Prints a hash of everything that the installed package is made of.
@@ -161,14 +165,15 @@ package_hash() {
     sha256sum)
 }
 
-# Builds the wheel of the package in build/release and leaves it in build/wheel; at once when nothing has changed.
+# build_wheel [PIP_ARGUMENTS...]: builds the wheel of the package, in build/release unless the arguments name another
+# tree, and leaves it in build/wheel; at once when nothing has changed.
 build_wheel() {
   local folder="$root/build/wheel" want
-  want="$(package_hash) $(cat "$venv/.slime-packages")"
+  want="$(package_hash) $("$venv/bin/python" -m nanobind --version)"
   [ -f "$folder/made-of" ] && [ "$(cat "$folder/made-of")" = "$want" ] && return
   rm -rf "$folder"
   CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$venv/bin/python" -m pip wheel -v --disable-pip-version-check \
-    --no-build-isolation --no-deps --wheel-dir "$folder" "$root" && printf '%s' "$want" >"$folder/made-of"
+    --no-build-isolation --no-deps --wheel-dir "$folder" "$@" "$root" && printf '%s' "$want" >"$folder/made-of"
 }
 
 # Installs the package `slime-rdma` and the programs slime, nanoctrl and slime-cache into .venv, as build_wheel makes
@@ -178,6 +183,6 @@ install_package() {
   want=$(package_hash)
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && [ -x "$venv/bin/slime" ] && return
   rm -f "$stamp"
-  build_wheel && "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --force-reinstall \
+  build_wheel "$@" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --force-reinstall \
     "$root"/build/wheel/*.whl && printf '%s' "$want" >"$stamp"
 }

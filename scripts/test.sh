@@ -252,7 +252,7 @@ test_lane() {
 echo "slime: tests ($mode) on $jobs cores"
 ccache --zero-stats >/dev/null 2>&1
 step dependencies scripts/install_deps.sh --test || { add 0 1 0; finish; }
-step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv" || { add 0 1 0; finish; }
+step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --test" || { add 0 1 0; finish; }
 build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" || finish
 step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
 start_lane test_lane
