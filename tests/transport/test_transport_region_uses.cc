@@ -11,9 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/settings.h"
 #include "transport/loop.h"
 #include "transport/owned_memory.h"
 #include "transport/region_uses.h"
+#include "transport/soft/regions.h"
 
 namespace slime::transport::testing {
 namespace {
@@ -65,6 +67,32 @@ TEST_CASE("the count may be freed as soon as it is unused, whatever its last use
       while (!uses->unused()) std::this_thread::yield();
     }
     uses.reset();
+    for (std::thread& user : users) user.join();
+  }
+}
+
+TEST_CASE("a record may be freed as soon as nothing pins it, whatever its last user still does") {
+  std::byte memory{};
+  for (int round = 0; round < test::scaled(2000); ++round) {
+    auto record = std::make_unique<soft::RegionRecord>(&memory, 1, Rights::kReadWrite, 1);
+    std::atomic<int> pinned{0};
+    std::vector<std::thread> users;
+    for (int i = 0; i < 2; ++i) {
+      users.emplace_back([&pinned, r = record.get()] {
+        const bool first = r->pin_for_own();
+        ++pinned;
+        // While the first pin holds it alive.
+        for (int turn = 0; turn < 20; ++turn) {
+          if (r->pin_for_peer()) r->unpin();
+        }
+        if (first) r->unpin();
+      });
+    }
+    while (pinned < 2) std::this_thread::yield();
+    record->revoke();
+    record->cut();
+    record->wait_unpinned();
+    record.reset();
     for (std::thread& user : users) user.join();
   }
 }
