@@ -132,7 +132,6 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
     const InstanceId instance = instance_of(*server);
     const Flood flood(server->address(), strangers);
     REQUIRE(eventually([&] { return flood.connects() >= static_cast<std::uint64_t>(strangers); }));
-    REQUIRE(eventually([&] { return number_in(server->info(), "strangers_evicted") != 0; }));
     Nanos slowest{};
     int probed = 0;
     for (int round = 0; round < kRounds; ++round) {
@@ -155,6 +154,7 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
             std::chrono::duration_cast<milliseconds>(slowest).count(), " ms, probes answered: ", probed);
     CHECK(slowest < patient(seconds(1)));
     CHECK(probed == kRounds);
+    CHECK(number_in(server->info(), "strangers_evicted") > 0);
   }
 }
 
