@@ -73,28 +73,35 @@ TEST_CASE("the count may be freed as soon as it is unused, whatever its last use
 
 TEST_CASE("a record may be freed as soon as nothing pins it, whatever its last user still does") {
   std::byte memory{};
-  for (int round = 0; round < test::scaled(2000); ++round) {
-    auto record = std::make_unique<soft::RegionRecord>(&memory, 1, Rights::kReadWrite, 1);
-    std::atomic<int> pinned{0};
-    std::vector<std::thread> users;
-    for (int i = 0; i < 2; ++i) {
-      users.emplace_back([&pinned, r = record.get()] {
-        const bool first = r->pin_for_own();
-        ++pinned;
-        // While the first pin holds it alive.
-        for (int turn = 0; turn < 20; ++turn) {
-          if (r->pin_for_peer()) r->unpin();
-        }
-        if (first) r->unpin();
-      });
+  const int rounds = test::scaled(100'000);
+  std::atomic<soft::RegionRecord*> shared{nullptr};
+  std::atomic<int> pinned{0};
+  std::atomic<int> unpinned{0};
+  std::thread user([&] {
+    for (int round = 1; round <= rounds; ++round) {
+      soft::RegionRecord* record = nullptr;
+      while ((record = shared.exchange(nullptr)) == nullptr) std::this_thread::yield();
+      CHECK(record->pin_for_own());
+      pinned = round;
+      // So that its end falls into all steps of the close, from round to round.
+      for (int turn = round % 64; turn > 0; --turn) {
+        if (record->pin_for_peer()) record->unpin();
+      }
+      record->unpin();
+      unpinned = round;
     }
-    while (pinned < 2) std::this_thread::yield();
+  });
+  for (int round = 1; round <= rounds; ++round) {
+    auto record = std::make_unique<soft::RegionRecord>(&memory, 1, Rights::kReadWrite, 1);
+    shared = record.get();
+    while (pinned != round) std::this_thread::yield();
     record->revoke();
     record->cut();
     record->wait_unpinned();
     record.reset();
-    for (std::thread& user : users) user.join();
   }
+  user.join();
+  CHECK(unpinned == rounds);
 }
 
 TEST_CASE("whoever waits for uses drives loops without a thread, and waits for the others") {
