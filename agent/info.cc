@@ -186,11 +186,10 @@ std::optional<ctrl::Report> PeerAgentImpl::report() {
       const auto self = weak.lock();
       if (self == nullptr) return;
       const LoopView view = self->look();
-      self->reports_.put(
-          agent::make_report(view.peers, {.connections_made = view.board.made,
-                                          .strangers_evicted = view.strangers_evicted,
-                                          .endpoints = view.port.counters.endpoints,
-                                          .server = server->counters()}));
+      self->reports_.put(agent::make_report(view.peers, {.connections_made = view.board.made,
+                                                         .strangers_evicted = view.strangers_evicted,
+                                                         .endpoints = view.port.counters.endpoints,
+                                                         .server = server->counters()}));
     });
   }
   return reports_.newest();

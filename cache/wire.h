@@ -109,9 +109,9 @@ struct LookupReply {
   MSGPACK_DEFINE(ttl_ns, items)
 };
 
-// Whether the lease of `found` still held `took` after the client had asked for it. The lease began after that,
-// so by the client's clock it lasts longer than its time to live, less a hundredth for clocks that differ in
-// speed. `shortest_ns`: the reply's, of a server that tells no time for each lease.
+// Whether the lease of `found` still held `took` after the client had asked for it. The lease began after
+// that, so by the client's clock it lasts longer than its time to live, less a hundredth for clocks that
+// differ in speed. `shortest_ns`: the reply's, of a server that tells no time for each lease.
 inline bool lease_holds(const Found& found, std::uint64_t shortest_ns, Nanos took) {
   const std::uint64_t told = found.ttl_ns != 0 ? found.ttl_ns : shortest_ns;
   const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(told, INT64_MAX)));

@@ -160,8 +160,8 @@ Result<std::unique_ptr<Front>> Front::bind(FrontOptions options, ApiHandler hand
   if (!at) return at.error();
   options.port = at->to_address().port;
   options.limits.connections = fit_connections(options.limits.connections);
-  return std::unique_ptr<Front>(new Front(
-      std::make_unique<Impl>(std::move(options), std::move(descriptors), std::move(tls), std::move(handler))));
+  return std::unique_ptr<Front>(new Front(std::make_unique<Impl>(std::move(options), std::move(descriptors),
+                                                                 std::move(tls), std::move(handler))));
 }
 
 Front::Front(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

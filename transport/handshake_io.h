@@ -23,8 +23,8 @@ class HandshakeIo final : private FdHandler {
 
   HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);
   ~HandshakeIo();
-  // Finishes with kDeadlineExceeded at the deadline, and at `first_proof` unless the peer has proved itself by
-  // then.
+  // Finishes with kDeadlineExceeded at the deadline, and at `first_proof` unless the peer has proved itself
+  // by then.
   Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }

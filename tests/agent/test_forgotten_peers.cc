@@ -21,7 +21,8 @@ std::string port_of(PeerAgent& agent) {
 std::size_t peers_of(PeerAgent& agent) {
   const std::string info = agent.info();
   std::size_t out = 0;
-  for (auto at = info.find("\"failures\":"); at != std::string::npos; at = info.find("\"failures\":", at + 1)) ++out;
+  for (auto at = info.find("\"failures\":"); at != std::string::npos; at = info.find("\"failures\":", at + 1))
+    ++out;
   return out;
 }
 
@@ -38,7 +39,8 @@ TEST_CASE("peers that callbacks give up while a connection becomes ready are not
   std::atomic<int> nobody{0};
   for (int round = 0; round < rounds; ++round) {
     // As many as are remembered, once those of the round before are forgotten.
-    for (auto known = peers_of(*client); known != agent::limits::kRememberedPeers; known = peers_of(*client)) {
+    for (auto known = peers_of(*client); known != agent::limits::kRememberedPeers;
+         known = peers_of(*client)) {
       for (; known < agent::limits::kRememberedPeers; ++known)
         CHECK(code_of(client->peer(str("nobody", nobody++)).connect().wait(kSoon)) == Code::kNotFound);
     }

@@ -27,7 +27,8 @@ constexpr int kRounds = 10;
 // nothing, a third half a HELLO, a third one byte of it each second.
 class Flood {
  public:
-  Flood(const std::string& address, int count) : bytes_(hello()), strangers_(static_cast<std::size_t>(count)) {
+  Flood(const std::string& address, int count)
+      : bytes_(hello()), strangers_(static_cast<std::size_t>(count)) {
     const auto parsed = Address::parse(address);
     REQUIRE(parsed.has_value());
     target_ = *SocketAddress::numeric(*parsed);

@@ -103,7 +103,7 @@ TEST_CASE("a child of fork() logs, whatever other threads of its parent were log
         while (!stop) log(LogLevel::kDebug, "parent", "a line that is long enough to take a while");
       });
     }
-    const int children = test::scaled(300);
+    const int children = test::scaled(100);
     int good = 0;
     int tried = 0;
     for (; tried < children && good == tried; ++tried) good += child_logs() ? 1 : 0;

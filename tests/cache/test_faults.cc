@@ -178,7 +178,8 @@ TEST_CASE("in a batch each object is checked by the clock of its own lease") {
   REQUIRE(c.client->put("ns", "large", Bytes(large)).ok());
   for (const bool small_first : {true, false}) {
     CAPTURE(small_first);
-    const std::vector<std::string_view> keys{small_first ? "small" : "large", small_first ? "large" : "small"};
+    const std::vector<std::string_view> keys{small_first ? "small" : "large",
+                                             small_first ? "large" : "small"};
     const TimePoint asked = steady_clock().now();
     const auto got = c.client->get_many("ns", keys);
     const Nanos took = steady_clock().now() - asked;

@@ -45,13 +45,15 @@ TEST_CASE("a front that finds no descriptor is an error, and is made later") {
     if (front) continue;
     ++failed;
     const Code code = front.status().code();
-    CHECK_MESSAGE((code == Code::kResourceExhausted || code == Code::kUnavailable), front.status().to_string());
+    CHECK_MESSAGE((code == Code::kResourceExhausted || code == Code::kUnavailable),
+                  front.status().to_string());
   }
   CHECK(failed >= 3);  // the listener, the loop's own, the mailbox
   CHECK(Front::bind(options(), answer).has_value());
 }
 
-TEST_CASE("a front without descriptors leaves connections in the backlog, without spinning, and takes them later") {
+TEST_CASE(
+    "a front without descriptors leaves connections in the backlog, without spinning, and takes them later") {
   auto front = Front::bind(options(), answer);
   REQUIRE_MESSAGE(front.has_value(), front.status().to_string());
   (*front)->start();

@@ -73,7 +73,7 @@ TEST_CASE("the count may be freed as soon as it is unused, whatever its last use
 
 TEST_CASE("a record may be freed as soon as nothing pins it, whatever its last user still does") {
   std::byte memory{};
-  const int rounds = test::scaled(100'000);
+  const int rounds = test::scaled(50'000);
   std::atomic<soft::RegionRecord*> shared{nullptr};
   std::atomic<int> pinned{0};
   std::atomic<int> unpinned{0};

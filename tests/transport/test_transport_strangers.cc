@@ -189,9 +189,9 @@ TEST_CASE("the first proof has one second: a right MAC where a token is set, els
     CAPTURE(token);
     const bool anybody = *token == '\0';
     Crowd crowd(token);
-    crowd.come();                             // says nothing
-    crowd.come().send(as_bytes("SLHS"));      // half a HELLO
-    say_hello(crowd.come());                  // and no more
+    crowd.come();                         // says nothing
+    crowd.come().send(as_bytes("SLHS"));  // half a HELLO
+    say_hello(crowd.come());              // and no more
     crowd.settle();
     crowd.advance(limits::kFirstProofTimeout - std::chrono::milliseconds(1));
     CHECK(crowd.closed() == 0);

@@ -156,8 +156,9 @@ void Windows::sweep() {
 }
 
 bool Windows::empty() const {
-  return std::all_of(entries_.begin(), entries_.end(),
-                     [](const auto& entry) { return entry.second.state == State::kRefused && !entry.second.again; });
+  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) {
+    return entry.second.state == State::kRefused && !entry.second.again;
+  });
 }
 
 std::size_t Windows::mapped() const {

@@ -41,9 +41,7 @@ struct Pair {
     attempt.reset();
     server.acceptor.connected.clear();
   }
-  void connect() {
-    attempt = std::make_unique<Attempt>(client, server.listener->address(), client.options);
-  }
+  void connect() { attempt = std::make_unique<Attempt>(client, server.listener->address(), client.options); }
 
   // So many steps of 50 ms, each with several turns of both loops; how many turns found something to do.
   int worked(int steps) {
@@ -90,7 +88,9 @@ struct Pair {
 
 #ifndef SLIME_SANITIZER_NEEDS_DESCRIPTORS
 
-TEST_CASE("a port without descriptors leaves local sockets in the backlog, without spinning, and takes them later") {
+TEST_CASE(
+    "a port without descriptors leaves local sockets in the backlog, without spinning, and takes them "
+    "later") {
   ManualClock clock;
   TcpHost host("host", {}, clock, {}, "shm");
   auto pending = host.port->prepare();
@@ -136,7 +136,9 @@ TEST_CASE("whatever descriptor is missing, a connection fails with the reason an
       else
         CHECK_MESSAGE(is_answer_to_want(pair.attempt->code()), pair.attempt->text());
       MESSAGE(spare, " spare: ", worked, " turns of ", 2 * kSteps * Pair::kTurns, ", ",
-              carried ? "connected" : pair.attempt ? pair.attempt->text() : "connected, and broke");
+              carried        ? "connected"
+              : pair.attempt ? pair.attempt->text()
+                             : "connected, and broke");
     }
     pair.attempt.reset();
     pair.server.acceptor.connected.clear();
