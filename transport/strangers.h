@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <map>
 #include <vector>
@@ -11,18 +10,6 @@
 #include "transport/handshake_io.h"
 
 namespace slime::transport {
-
-namespace limits {
-
-// Whoever connects has this long for the first proof: two round trips, and a peer that is busy.
-inline constexpr Nanos kFirstProofTimeout = std::chrono::seconds(1);
-// Nobody makes room before it has had this long to send its HELLO, or to answer the CHALLENGE. The first is
-// short: 256 of these every 20 ms let nanoctrl's probe, which waits 200 ms, pass a backlog of 1,000
-// strangers. The second leaves a peer the time of a long way there and back.
-inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
-inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
-
-}  // namespace limits
 
 // Where a connection comes from: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
 // host or site gets. An IPv4 address mapped into IPv6 counts as the IPv4 address.

@@ -8,7 +8,6 @@
 #include "tests/support/descriptors.h"
 #include "tests/transport/tcp_host.h"
 #include "transport/handshake.h"
-#include "transport/strangers.h"
 
 namespace slime::transport::testing {
 namespace {
