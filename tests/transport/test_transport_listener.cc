@@ -6,6 +6,7 @@
 
 #include "base/probe.h"
 #include "tests/support/descriptors.h"
+#include "tests/transport/inbox.h"
 #include "tests/transport/tcp_host.h"
 #include "transport/handshake.h"
 
@@ -68,21 +69,6 @@ TEST_CASE("two peers connect, and both know who the other is") {
   CHECK(server.acceptor.hellos == std::vector<std::string>{"client"});
   CHECK(server.port->endpoints() == 2);
 }
-
-// Waits for the messages of one endpoint.
-struct Inbox final : Receiver {
-  void on_message(Message message) noexcept override { texts.emplace_back(as_text(message.bytes())); }
-  void on_imm(std::uint32_t) noexcept override {}
-  void on_ready() noexcept override {}
-  void on_closed(const Status& status) noexcept override { closed = std::make_unique<Status>(status); }
-  std::vector<std::string> texts;
-  std::unique_ptr<Status> closed;
-};
-
-struct Sending final : Operation {
-  void complete(Status s) noexcept override { status = std::make_unique<Status>(std::move(s)); }
-  std::unique_ptr<Status> status;
-};
 
 TEST_CASE("what is sent right behind the handshake is not lost") {
   TcpServer server;

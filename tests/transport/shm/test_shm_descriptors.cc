@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tests/support/descriptors.h"
+#include "tests/transport/inbox.h"
 #include "tests/transport/tcp_host.h"
 #include "transport/shm/packet.h"
 #include "transport/shm/parameters.h"
@@ -15,20 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-struct Inbox final : Receiver {
-  void on_message(Message message) noexcept override { texts.emplace_back(as_text(message.bytes())); }
-  void on_imm(std::uint32_t) noexcept override {}
-  void on_ready() noexcept override {}
-  void on_closed(const Status& status) noexcept override { closed = std::make_unique<Status>(status); }
-  std::vector<std::string> texts;
-  std::unique_ptr<Status> closed;
-};
-
-struct Sending final : Operation {
-  void complete(Status s) noexcept override { status = std::make_unique<Status>(std::move(s)); }
-  std::unique_ptr<Status> status;
-};
 
 bool is_answer_to_want(Code code) {
   return code == Code::kResourceExhausted || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
