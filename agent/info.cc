@@ -141,6 +141,7 @@ struct PeerAgentImpl::LoopView {
   agent::BoardCounters board;
   agent::OperationsView operations;
   PortView port;
+  std::uint64_t strangers_evicted = 0;
 };
 
 PeerAgentImpl::LoopView PeerAgentImpl::look() const {
@@ -151,7 +152,8 @@ PeerAgentImpl::LoopView PeerAgentImpl::look() const {
     all.free_slots += port->free_slots();
     add(all.counters, port->counters());
   }
-  return {switchboard_->view(), switchboard_->counters(), switchboard_->operations(), all};
+  return {switchboard_->view(), switchboard_->counters(), switchboard_->operations(), all,
+          listener_ ? listener_->strangers_evicted() : 0};
 }
 
 // Nothing when the loop does not come to it within `bound`.
@@ -184,8 +186,10 @@ std::optional<ctrl::Report> PeerAgentImpl::report() {
       const auto self = weak.lock();
       if (self == nullptr) return;
       const LoopView view = self->look();
-      self->reports_.put(
-          agent::make_report(view.peers, view.board.made, view.port.counters.endpoints, server->counters()));
+      self->reports_.put(agent::make_report(view.peers, {.connections_made = view.board.made,
+                                                         .strangers_evicted = view.strangers_evicted,
+                                                         .endpoints = view.port.counters.endpoints,
+                                                         .server = server->counters()}));
     });
   }
   return reports_.newest();
@@ -217,6 +221,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   }
   out["connections"] = view->board.connections;
   out["connections_made"] = view->board.made;
+  out["strangers_evicted"] = view->strangers_evicted;
   out["regions_published"] = regions_.published();
   out["port"] = port_json(view->port);
   out["operations_in_flight"] = view->operations.count;

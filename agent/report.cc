@@ -13,8 +13,7 @@ std::uint64_t wrapped(std::uint64_t count) { return count % (ctrl::limits::kInte
 
 }  // namespace
 
-ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
-                         const transport::EndpointCounters& total, const rpc::ServerCounters& server) {
+ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounters& counters) {
   ctrl::Report out;
   for (const PeerView& peer : peers) {
     if (peer.connection == 0 || out.links.size() == ctrl::limits::kReportLinks) continue;
@@ -26,7 +25,10 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t conne
                          wrapped(peer.bytes.bytes_received + peer.bytes.fetched_bytes),
                          wrapped(peer.bytes.direct_bytes), peer.channel.calls});
   }
-  out.counters = {{"connections_made", connections_made},
+  const transport::EndpointCounters& total = counters.endpoints;
+  const rpc::ServerCounters& server = counters.server;
+  out.counters = {{"connections_made", counters.connections_made},
+                  {"strangers_evicted", counters.strangers_evicted},
                   {"sent_bytes", wrapped(total.bytes_sent)},
                   {"received_bytes", wrapped(total.bytes_received)},
                   {"direct_bytes", wrapped(total.direct_bytes)},

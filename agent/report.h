@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -12,9 +13,16 @@
 
 namespace slime::agent {
 
-// What nanoctrl is told of an agent: its connections, and counters of everything that it did.
-ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
-                         const transport::EndpointCounters& total, const rpc::ServerCounters& server);
+// Of everything that an agent did since it started.
+struct ReportCounters {
+  std::uint64_t connections_made = 0;
+  std::uint64_t strangers_evicted = 0;
+  transport::EndpointCounters endpoints;
+  rpc::ServerCounters server;
+};
+
+// What nanoctrl is told of an agent: its connections, and its counters.
+ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounters& counters);
 
 // The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.
 class ReportBox {

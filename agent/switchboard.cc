@@ -27,7 +27,10 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
         return seed;
       }()) {}
 
-Switchboard::~Switchboard() { SLIME_CHECK(sessions_.empty()); }
+Switchboard::~Switchboard() {
+  SLIME_CHECK(sessions_.empty());
+  if (forgets_links_) loop_.drop_deferred(*this);
+}
 
 void Switchboard::set_registry(Registry registry) { registry_ = std::move(registry); }
 void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
@@ -41,7 +44,7 @@ Link* Switchboard::find_link(std::string_view key) {
 
 Link& Switchboard::link_for(const std::string& key) {
   if (Link* known = find_link(key)) return *known;
-  forget_links();
+  if (links_.size() >= limits::kRememberedPeers && !std::exchange(forgets_links_, true)) loop_.defer(*this);
   const auto& self = options_.handshake.self.name;
   auto link = std::make_unique<Link>(static_cast<LinkOwner&>(*this), loop_, self, key,
                                      parse_target(key, options_.has_registry), rng_.next());
@@ -49,8 +52,8 @@ Link& Switchboard::link_for(const std::string& key) {
 }
 
 // Peers come and go under names of their own for as long as we live.
-void Switchboard::forget_links() {
-  if (links_.size() < limits::kRememberedPeers) return;
+void Switchboard::run_deferred() noexcept {
+  forgets_links_ = false;
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
 }
 
@@ -279,8 +282,10 @@ void Switchboard::on_session_ready(Session& session) {
 
 // All links that lead to this peer use the new session, whoever opened it.
 void Switchboard::attach_links(const SessionPtr& session) {
-  const auto attached = session->links;  // a callback may change it
+  // What waits for these links runs callbacks, which may change links and the session.
+  const auto attached = session->links;
   for (Link* link : attached) {
+    if (!session->ready()) return;
     if (link->session() == session && link->machine().state() != ConnectionState::kReady)
       link->on_session_ready();
   }
@@ -292,6 +297,8 @@ void Switchboard::attach_links(const SessionPtr& session) {
     if (link->identity().instance == session->peer().instance) others.push_back(link.get());
   }
   for (Link* link : others) {
+    if (!session->ready()) return;
+    if (link->session() == session) continue;
     if (link->machine().state() == ConnectionState::kReady) link->detach(Status());
     link->attach(session);
   }

@@ -62,7 +62,10 @@ struct BoardCounters {
 // Everything between the peers that the user names and the connections that there are: links, sessions, and
 // for each peer instance the pairing that decides which session lives. Thread: the loop, where nothing else
 // is said.
-class Switchboard final : public transport::Acceptor, private LinkOwner, private SessionOwner {
+class Switchboard final : public transport::Acceptor,
+                          private transport::Deferred,
+                          private LinkOwner,
+                          private SessionOwner {
  public:
   struct Options {
     transport::HandshakeOptions handshake;
@@ -144,7 +147,8 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   Link& link_for(const std::string& key);
   Link* find_link(std::string_view key);
   [[nodiscard]] PeerView view_of(const Link& link) const;
-  void forget_links();
+  // Deferred: forgets links. Callbacks run while others walk over links, so none goes in the middle of that.
+  void run_deferred() noexcept override;
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
   // The end that we accepted of a connection to ourselves: it only answers, and receives.
@@ -176,6 +180,7 @@ class Switchboard final : public transport::Acceptor, private LinkOwner, private
   Pairing::Id last_id_ = 0;
   std::uint64_t made_ = 0;
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
+  bool forgets_links_ = false;  // in a later turn
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;

@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <pthread.h>
 #include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -19,7 +20,10 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-// Leaked on purpose: threads may log while the process exits.
+// What all loggers of spdlog share has a lock of its own, which a child of fork() would find locked for ever
+// when another thread of its parent was logging. So this mutex is held for as long as anything of spdlog's is
+// used, its sinks have no locks, and fork() holds it. Leaked on purpose: threads may log while the process
+// exits.
 struct Sink {
   std::mutex mutex;
   bool json = false;
@@ -29,6 +33,9 @@ Sink& sink() {
   static Sink* const kSink = new Sink;
   return *kSink;
 }
+
+[[maybe_unused]] const int registered = ::pthread_atfork(
+    [] { sink().mutex.lock(); }, [] { sink().mutex.unlock(); }, [] { sink().mutex.unlock(); });
 
 // What of a line is before its text; with `json` the text ends the object.
 void set_pattern(spdlog::logger& logger, bool json) {
@@ -142,17 +149,11 @@ void log(LogLevel level, std::string_view component, std::string_view text) {
 void log(LogLevel level, std::string_view component, std::string_view text,
          std::initializer_list<LogField> fields) {
   if (!log_enabled(level)) return;
-  std::shared_ptr<spdlog::logger> logger;
-  bool json = false;
-  {
-    Sink& s = sink();
-    const std::lock_guard lock(s.mutex);
-    if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_mt>(), s.json);
-    logger = s.logger;
-    json = s.json;
-  }
-  logger->log(to_spdlog(level), "{}",
-              json ? json_line(component, text, fields) : text_line(component, text, fields));
+  Sink& s = sink();
+  const std::lock_guard lock(s.mutex);
+  if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_st>(), s.json);
+  s.logger->log(to_spdlog(level), "{}",
+                s.json ? json_line(component, text, fields) : text_line(component, text, fields));
 }
 
 Status set_log_format(std::string_view name) {
@@ -167,7 +168,7 @@ Status set_log_format(std::string_view name) {
 
 Status log_to_file(const std::string& path) {
   try {
-    auto target = std::make_shared<spdlog::sinks::rotating_file_sink_mt>(path, limits::kLogFileBytes,
+    auto target = std::make_shared<spdlog::sinks::rotating_file_sink_st>(path, limits::kLogFileBytes,
                                                                          limits::kLogFileCount);
     Sink& s = sink();
     const std::lock_guard lock(s.mutex);

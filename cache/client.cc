@@ -308,17 +308,14 @@ std::uint64_t CacheClient::Impl::get_group(std::string_view space, std::span<con
     of.push_back(k);
   }
   Transfer(peer_, staging_, options_.deadline).run(Direction::kRead, arena, hauls);
-  // The lease began after we asked, so by our clock it lasts longer than this; a hundredth for clocks that
-  // differ in speed.
-  const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(reply->ttl_ns, INT64_MAX)));
-  const bool in_time = steady_clock().now() < deadline_after(asked, ttl - ttl / 100);
+  const Nanos took = steady_clock().now() - asked;
   tell("release", leases);
   for (std::size_t k = 0; k < hauls.size(); ++k) {
     Status& status = out[group[of[k]]];
     lengths[group[of[k]]] = hauls[k].length;
     if (!hauls[k].status.ok()) {
       status = hauls[k].status;
-    } else if (!in_time) {
+    } else if (!wire::lease_holds(reply->items[of[k]], reply->ttl_ns, took)) {
       status = Status(Code::kAborted, "reading took longer than the lease of the cache lasts");
     } else if (hauls[k].checksum != reply->items[of[k]].checksum) {
       status = Status(Code::kCorrupt, str("the bytes of ", space, "/", keys[group[of[k]]],

@@ -1,5 +1,6 @@
 #include "cache/service.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,12 @@ ClientId client_of(const CallInfo& call) { return ClientId{call.connection}; }
 
 rpc::MethodOptions fast(std::vector<std::string> parameters) {
   return {.run = rpc::Run::kInline, .parameters = std::move(parameters)};
+}
+
+// Of a batch; 0: nothing was granted yet.
+std::uint64_t shortest(std::uint64_t before_ns, Nanos ttl) {
+  const auto ttl_ns = static_cast<std::uint64_t>(ttl.count());
+  return before_ns == 0 ? ttl_ns : std::min(before_ns, ttl_ns);
 }
 
 }  // namespace
@@ -143,7 +150,7 @@ Result<wire::ReserveReply> CacheService::reserve(const CallInfo& call, const wir
     const auto got = store_.reserve(request.space, item.key, item.length, options, client_of(call), now);
     out.outcome = wire::Outcome(got.status());
     if (!got) continue;
-    reply.ttl_ns = static_cast<std::uint64_t>(got->ttl.count());
+    reply.ttl_ns = shortest(reply.ttl_ns, got->ttl);
     out.version = got->version;
     out.extents = wire::pack_extents(got->extents);
     extents += got->extents.size();
@@ -205,7 +212,8 @@ Result<wire::LookupReply> CacheService::lookup(const CallInfo& call, const std::
     const auto got = store_.lookup(space, key, client_of(call), now);
     out.outcome = wire::Outcome(got.status());
     if (!got) continue;
-    reply.ttl_ns = static_cast<std::uint64_t>(got->lease_ttl.count());
+    out.ttl_ns = static_cast<std::uint64_t>(got->lease_ttl.count());
+    reply.ttl_ns = shortest(reply.ttl_ns, got->lease_ttl);
     out.version = got->object.version;
     out.length = got->object.length;
     out.checksum = got->object.checksum;

@@ -3,6 +3,7 @@
 // The bodies of the service "cache", for server.cc and client.cc alone. msgpack arrays; a field is only ever
 // added at the end, with a default for peers that do not send it yet. See README.md for the methods.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "cache/stats.h"
 #include "cache/store.h"
@@ -96,15 +98,25 @@ struct Found {
   std::uint64_t length = 0;
   std::uint64_t checksum = 0;
   bool pinned = false;
-  std::uint64_t lease = 0;  // of lookup, as are the extents
+  std::uint64_t lease = 0;  // of lookup, as are the extents and the lease's time to live
   ByteVector extents;
-  MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents)
+  std::uint64_t ttl_ns = 0;  // 0: from a server that tells one time for all
+  MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents, ttl_ns)
 };
 struct LookupReply {
-  std::uint64_t ttl_ns = 0;
+  std::uint64_t ttl_ns = 0;  // the shortest of these leases, for clients that know no other
   std::vector<Found> items;
   MSGPACK_DEFINE(ttl_ns, items)
 };
+
+// Whether the lease of `found` still held `took` after the client had asked for it. The lease began after
+// that, so by the client's clock it lasts longer than its time to live, less a hundredth for clocks that
+// differ in speed. `shortest_ns`: the reply's, of a server that tells no time for each lease.
+inline bool lease_holds(const Found& found, std::uint64_t shortest_ns, Nanos took) {
+  const std::uint64_t told = found.ttl_ns != 0 ? found.ttl_ns : shortest_ns;
+  const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(told, INT64_MAX)));
+  return took < ttl - ttl / 100;
+}
 
 using Outcomes = std::vector<Outcome>;
 using Keys = std::vector<std::string>;

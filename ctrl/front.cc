@@ -1,6 +1,8 @@
 #include "ctrl/front.h"
 
 #include <netdb.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -90,19 +92,28 @@ Status FrontOptions::validate() const {
   return limits.validate();
 }
 
+// What the loop listens with.
+struct Descriptors {
+  UniqueFd listener;
+  UniqueFd epoll;
+  UniqueFd mail;
+};
+
 class Front::Impl {
  public:
-  Impl(FrontOptions options, UniqueFd listener, std::unique_ptr<TlsServer> tls, ApiHandler handler)
+  Impl(FrontOptions options, Descriptors descriptors, std::unique_ptr<TlsServer> tls, ApiHandler handler)
       : options_(std::move(options)),
-        listener_(std::move(listener)),
+        listener_(std::move(descriptors.listener)),
+        epoll_(std::move(descriptors.epoll)),
         tls_(std::move(tls)),
+        mailbox_(std::move(descriptors.mail)),
         workers_(options_.threads, std::move(handler), mailbox_) {}
   ~Impl() { stop(); }
 
   void start() {
     workers_.start();
-    loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(listener_), tls_.get(), mailbox_, workers_,
-                                        gauges_);
+    loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(epoll_), std::move(listener_), tls_.get(),
+                                        mailbox_, workers_, gauges_);
     thread_ = std::thread([this] { loop_->run(); });
   }
 
@@ -121,7 +132,8 @@ class Front::Impl {
 
  private:
   const FrontOptions options_;
-  UniqueFd listener_;  // until the loop has it
+  UniqueFd listener_;  // until the loop has it, as the next one
+  UniqueFd epoll_;
   const std::unique_ptr<TlsServer> tls_;
   FrontGauges gauges_;
   FrontMailbox mailbox_;
@@ -140,12 +152,16 @@ Result<std::unique_ptr<Front>> Front::bind(FrontOptions options, ApiHandler hand
   }
   Result<UniqueFd> listener = listen_on(Address{options.host, options.port});
   if (!listener) return std::move(listener).error();
-  const Result<SocketAddress> at = SocketAddress::of_socket(listener->get());
+  Descriptors descriptors{std::move(*listener), UniqueFd(::epoll_create1(EPOLL_CLOEXEC)), {}};
+  if (!descriptors.epoll.valid()) return from_errno("epoll_create1", errno);
+  descriptors.mail = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!descriptors.mail.valid()) return from_errno("eventfd", errno);
+  const Result<SocketAddress> at = SocketAddress::of_socket(descriptors.listener.get());
   if (!at) return at.error();
   options.port = at->to_address().port;
   options.limits.connections = fit_connections(options.limits.connections);
-  return std::unique_ptr<Front>(new Front(
-      std::make_unique<Impl>(std::move(options), std::move(*listener), std::move(tls), std::move(handler))));
+  return std::unique_ptr<Front>(new Front(std::make_unique<Impl>(std::move(options), std::move(descriptors),
+                                                                 std::move(tls), std::move(handler))));
 }
 
 Front::Front(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -49,7 +49,7 @@ ApiReply refusal_of(int status, std::string_view message) {
 
 }  // namespace
 
-FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServer* tls,
+FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
                      FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges)
     : limits_(limits),
       tls_(tls),
@@ -57,12 +57,11 @@ FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServ
       workers_(workers),
       gauges_(gauges),
       listener_(std::move(listener)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(std::move(epoll)),
       now_(steady_clock().now()),
       next_id_(kFirstConnectionId),
       rates_(limits.requests_per_second, limits::kClientAddresses),
       scratch_(kScratchBytes) {
-  SLIME_CHECK(epoll_.valid());
   for (const auto& [fd, id] : {std::pair{listener_.get(), kListenerId}, std::pair{mailbox_.fd(), kMailId}}) {
     epoll_event event{};
     event.events = EPOLLIN;

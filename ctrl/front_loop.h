@@ -34,8 +34,8 @@ struct FrontGauges {
 class FrontLoop {
  public:
   // All outlive this. `parked` is kept up to date for others to read.
-  FrontLoop(const FrontLimits& limits, UniqueFd listener, const TlsServer* tls, FrontMailbox& mailbox,
-            FrontWorkers& workers, FrontGauges& gauges);
+  FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
+            FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges);
   // Until the mailbox says stop and everything under way is answered.
   void run();
 

@@ -1,6 +1,5 @@
 #include "ctrl/front_mailbox.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <functional>
@@ -10,9 +9,7 @@
 
 namespace slime::ctrl {
 
-FrontMailbox::FrontMailbox() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  SLIME_CHECK(event_.valid());
-}
+FrontMailbox::FrontMailbox(UniqueFd event) : event_(std::move(event)) {}
 
 // The lock is held.
 void FrontMailbox::ring() {

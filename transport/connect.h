@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -70,7 +71,8 @@ class Acceptor {
 };
 
 // Accepts handshakes on one TCP address, and answers the liveness probe of nanoctrl (base/probe.h). Bounded:
-// handshake size, time and number. Thread: the loop.
+// handshake size, time and number. With all places taken, a connection whose peer has proved nothing makes
+// room for the next (transport/strangers.h). Thread: the loop.
 class Listener {
  public:
   // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
@@ -85,6 +87,8 @@ class Listener {
                                                   Acceptor& acceptor);
   virtual ~Listener() = default;                          // ends the handshakes that are under way
   [[nodiscard]] virtual std::string address() const = 0;  // with the real port
+  // Connections that made room for others before their peers had proved themselves.
+  [[nodiscard]] virtual std::uint64_t strangers_evicted() const = 0;
 };
 
 // What both sides had chosen and could not be set up on this side, with whom.

@@ -145,6 +145,11 @@ class Handshake {
   [[nodiscard]] const Status& error() const { return error_; }
   // Whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }
+  // The acceptor: whether the peer's HELLO has come, whole.
+  [[nodiscard]] bool opened() const { return role_ == Role::kAcceptor && awaited_ != Awaited::kHello; }
+  // The acceptor: whether the peer's first proof has come. That is a right MAC, or where no token is set its
+  // HELLO, since without a token anybody can make the MAC.
+  [[nodiscard]] bool proved() const { return authenticated_ || (opened() && keys_.front().empty()); }
 
  private:
   enum class Awaited { kHello, kChallenge, kAuth, kSetup, kAccept };

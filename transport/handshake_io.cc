@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -40,16 +41,27 @@ HandshakeIo::~HandshakeIo() {
   if (watched_) loop_.unwatch(socket_.get());
 }
 
-Status HandshakeIo::start(TimePoint deadline) {
+Status HandshakeIo::start(TimePoint deadline, TimePoint first_proof) {
   // Writable at once: the first event sends what there is to send, so that nothing is called from in here.
   awaited_events_ = handshake_.output().empty() ? EPOLLIN : EPOLLOUT;
   SLIME_TRY(loop_.watch(socket_.get(), awaited_events_, *this));
   watched_ = true;
-  timer_ = loop_.add_timer(deadline, [this] {
+  deadline_ = deadline;
+  end_at(std::min(deadline, first_proof));
+  return {};
+}
+
+void HandshakeIo::end_at(TimePoint when) {
+  timer_ = loop_.add_timer(when, [this, when] {
     timer_ = TimerId{};
+    if (when < deadline_ && handshake_.proved()) return end_at(deadline_);
     end(Status(Code::kDeadlineExceeded, "the handshake took too long"));
   });
-  return {};
+}
+
+bool HandshakeIo::has_unread() const {
+  int bytes = 0;
+  return ::ioctl(socket_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 UniqueFd HandshakeIo::take_socket() {

@@ -23,10 +23,13 @@ class HandshakeIo final : private FdHandler {
 
   HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);
   ~HandshakeIo();
-  // After the deadline it finishes with kDeadlineExceeded.
-  Status start(TimePoint deadline);
+  // Finishes with kDeadlineExceeded at the deadline, and at `first_proof` unless the peer has proved itself
+  // by then.
+  Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
+  // Whether the peer has sent bytes that were not read yet.
+  [[nodiscard]] bool has_unread() const;
   UniqueFd take_socket();
 
  private:
@@ -35,6 +38,7 @@ class HandshakeIo final : private FdHandler {
   bool flush();
   bool read_some();
   void await(std::uint32_t events);
+  void end_at(TimePoint when);
   void end(Status status);
 
   Loop& loop_;
@@ -42,6 +46,7 @@ class HandshakeIo final : private FdHandler {
   Handshake handshake_;
   Decide decide_;
   Finish finish_;
+  TimePoint deadline_ = kNever;
   TimerId timer_;
   std::uint32_t awaited_events_ = 0;
   bool watched_ = false;

@@ -158,8 +158,16 @@ inline constexpr std::size_t kHintBytes = 64;
 inline constexpr std::size_t kChoiceReasonBytes = 512;
 inline constexpr std::size_t kChoiceCauseBytes = 160;
 inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
-// Handshakes that a listener has under way; further connections wait in the kernel's backlog.
+// Whoever connects has this long for the first proof: two round trips, and a peer that is busy.
+inline constexpr Nanos kFirstProofTimeout = std::chrono::seconds(1);
+// Handshakes that a listener has under way. Beyond them, one whose peer has proved nothing makes room for the
+// next connection, which waits in the kernel's backlog until there is such a one.
 inline constexpr std::size_t kPendingHandshakes = 256;
+// Nobody makes room before it has had this long to send its HELLO, or to answer the CHALLENGE. The first is
+// short: 256 of these every 20 ms let nanoctrl's probe, which waits 200 ms, pass a backlog of 1,000
+// strangers. The second leaves a peer the time of a long way there and back.
+inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
+inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
 // Connections that one turn of the loop takes in, so that a burst of them does not hold up what is connected.
 inline constexpr int kAcceptsPerTurn = 16;
 // Without descriptors or memory for one more connection, the listener looks again after this long.

@@ -1,4 +1,5 @@
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 #include "base/str.h"
 #include "transport/connect.h"
 #include "transport/handshake_io.h"
+#include "transport/strangers.h"
 
 namespace slime::transport {
 namespace {
@@ -30,7 +32,7 @@ class TcpListener final : public Listener, private FdHandler {
 
   ~TcpListener() override {
     SLIME_CHECK(loop_.in_loop());
-    loop_.cancel_timer(backoff_);
+    loop_.cancel_timer(pause_);
     if (watched_) loop_.unwatch(socket_.get());
   }
 
@@ -41,9 +43,11 @@ class TcpListener final : public Listener, private FdHandler {
   }
 
   [[nodiscard]] std::string address() const override { return address_; }
+  [[nodiscard]] std::uint64_t strangers_evicted() const override { return evicted_; }
 
  private:
   struct Inbound {
+    Stranger stranger;
     std::string address;
     std::string provider;
     std::unique_ptr<PendingEndpoint> pending;
@@ -52,7 +56,10 @@ class TcpListener final : public Listener, private FdHandler {
 
   void on_fd_events(std::uint32_t) noexcept override {
     for (int i = 0; i < limits::kAcceptsPerTurn; ++i) {
-      if (inbound_.size() >= limits::kPendingHandshakes) return pause();
+      if (inbound_.size() >= limits::kPendingHandshakes) {
+        if (i > 0 && !somebody_waits()) return;
+        if (!make_room()) return;
+      }
       UniqueFd fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (fd.valid()) {
         begin(std::move(fd));
@@ -61,19 +68,32 @@ class TcpListener final : public Listener, private FdHandler {
       } else if (errno != EINTR && errno != ECONNABORTED) {
         // Out of descriptors or memory. The connection stays in the backlog and the socket readable, so
         // watching on would spin.
-        pause();
-        backoff_ = loop_.add_timer(deadline_after(loop_.now(), limits::kAcceptBackoff), [this] {
-          backoff_ = TimerId{};
-          resume();
-        });
-        return;
+        return pause(deadline_after(loop_.now(), limits::kAcceptBackoff));
       }
     }
+  }
+
+  [[nodiscard]] bool somebody_waits() const {
+    pollfd entry{socket_.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }
+
+  // False: none can make room now, and accepting goes on when one can, or when a handshake ends.
+  bool make_room() {
+    const Strangers::Choice choice = strangers_.choose(loop_.now());
+    if (choice.stranger == nullptr) {
+      pause(choice.again);
+      return false;
+    }
+    ++evicted_;
+    take(find(*choice.stranger));
+    return true;
   }
 
   void begin(UniqueFd fd) {
     auto peer = SocketAddress::of_peer(fd.get());
     if (!peer || !set_no_delay(fd.get()).ok()) return;  // it is gone already
+    const TimePoint now = loop_.now();
     Handshake::Config config{options_.self, options_.token, {}, {}, {}};
     if (options_.keys) config.keys = options_.keys();
     random_bytes(config.nonce);
@@ -84,11 +104,16 @@ class TcpListener final : public Listener, private FdHandler {
         loop_, std::move(fd), Handshake::acceptor(std::move(config)),
         [this, in](Handshake& handshake) { decide(*in, handshake); },
         [this, in](const Status& status) { finish(in, status); });
-    if (!in->io->start(deadline_after(loop_.now(), options_.timeout)).ok()) return;
+    in->stranger = {source_of(*peer), now, in->io.get()};
+    if (!in->io->start(deadline_after(now, options_.timeout), deadline_after(now, limits::kFirstProofTimeout))
+             .ok())
+      return;
+    strangers_.add(in->stranger);
     inbound_.push_back(std::move(entry));
   }
 
   void decide(Inbound& in, Handshake& handshake) {
+    strangers_.remove(in.stranger);
     if (Status taken = acceptor_.on_hello(handshake.outcome().peer); !taken.ok())
       return handshake.refuse(std::move(taken));
     const std::vector<Outlet> outlets = outlets_();
@@ -116,13 +141,8 @@ class TcpListener final : public Listener, private FdHandler {
 
   // The last thing that an Inbound does. `this` may be gone afterwards.
   void finish(Inbound* in, const Status& status) {
-    const auto at =
-        std::find_if(inbound_.begin(), inbound_.end(), [in](const auto& e) { return e.get() == in; });
-    SLIME_CHECK(at != inbound_.end());
-    const std::unique_ptr<Inbound> entry = std::move(*at);
-    *at = std::move(inbound_.back());
-    inbound_.pop_back();
-    if (!backoff_) resume();
+    const std::unique_ptr<Inbound> entry = take(find(in->stranger));
+    resume();
     if (status.code() == Code::kUnauthenticated) return acceptor_.on_unproved();
     if (!status.ok() || entry->pending == nullptr) return;  // refused, broken off, or a probe
     const Handshake::Outcome& outcome = entry->io->handshake().outcome();
@@ -134,8 +154,35 @@ class TcpListener final : public Listener, private FdHandler {
                             std::move(entry->provider), outcome.reason, entry->io->handshake().id()});
   }
 
-  void pause() { set_watched(0); }
-  void resume() { set_watched(EPOLLIN); }
+  using Inbounds = std::vector<std::unique_ptr<Inbound>>;
+  Inbounds::iterator find(const Stranger& stranger) {
+    const auto at = std::find_if(inbound_.begin(), inbound_.end(),
+                                 [&](const auto& in) { return &in->stranger == &stranger; });
+    SLIME_CHECK(at != inbound_.end());
+    return at;
+  }
+  std::unique_ptr<Inbound> take(Inbounds::iterator at) {
+    std::unique_ptr<Inbound> in = std::move(*at);
+    strangers_.remove(in->stranger);
+    *at = std::move(inbound_.back());
+    inbound_.pop_back();
+    return in;
+  }
+
+  // Leaves connections in the backlog until then, or until a handshake ends. kNever: only that.
+  void pause(TimePoint until) {
+    set_watched(0);
+    loop_.cancel_timer(pause_);
+    if (until == kNever) return;
+    pause_ = loop_.add_timer(until, [this] {
+      pause_ = TimerId{};
+      resume();
+    });
+  }
+  void resume() {
+    loop_.cancel_timer(pause_);
+    set_watched(EPOLLIN);
+  }
   void set_watched(std::uint32_t events) {
     if (events == events_) return;
     if (loop_.change_watch(socket_.get(), events).ok()) events_ = events;
@@ -149,8 +196,10 @@ class TcpListener final : public Listener, private FdHandler {
   Acceptor& acceptor_;
   std::uint32_t events_ = EPOLLIN;
   bool watched_ = false;
-  TimerId backoff_;
-  std::vector<std::unique_ptr<Inbound>> inbound_;
+  TimerId pause_;
+  std::uint64_t evicted_ = 0;
+  Strangers strangers_;
+  Inbounds inbound_;
 };
 
 Result<UniqueFd> bind_and_listen(const SocketAddress& address, const std::string& text) {

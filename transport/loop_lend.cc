@@ -1,6 +1,8 @@
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -118,7 +120,8 @@ void Loop::tell_thread(bool of_fds) {
   SLIME_CHECK(epoll_ctl(bed_.get(), EPOLL_CTL_MOD, epoll_.get(), &event) == 0);
 }
 
-// Until something comes, or the time is over, and nobody else drives.
+// Until something comes, or the time is over, and nobody else drives. What is left of the time counts,
+// however often it was interrupted: a helper does not wake the thread for the timer that it sleeps for.
 void Loop::sleep_lent(int timeout_ms) {
   std::array<epoll_event, 2> events;
   for (;;) {
@@ -127,6 +130,8 @@ void Loop::sleep_lent(int timeout_ms) {
       if (events[static_cast<std::size_t>(i)].data.fd == epoll_.get())
         hears_fds_.store(false, std::memory_order_seq_cst);
     }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
+    timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
     // Whoever drives sees to it that we are told again, unless that was too late for it.
     do {
       if (try_drive()) {

@@ -1,10 +1,20 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/fork.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+#include "tests/support/eventually.h"
 
 using namespace slime;
 
@@ -39,3 +49,69 @@ TEST_CASE("a child of fork() has one of its own, though its parent's is locked, 
   CHECK(&shared.get() == &parents);
   CHECK(fork_generation() == generation);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // its own locks are not for children of a process with threads
+namespace {
+
+// Sends stderr to /dev/null while it lives.
+class Quiet {
+ public:
+  Quiet() : before_(::fcntl(2, F_DUPFD_CLOEXEC, 0)) {
+    const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    REQUIRE(null.valid());
+    REQUIRE(::dup2(null.get(), 2) == 2);
+  }
+  ~Quiet() { ::dup2(before_.get(), 2); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  UniqueFd before_;
+};
+
+// Whether a child that logs a line ends in time.
+bool child_logs() {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    log(LogLevel::kDebug, "child", "a line");
+    _exit(0);
+  }
+  int status = -1;
+  const auto ended = [&] { return waitpid(child, &status, WNOHANG) == child; };
+  if (!test::eventually(ended, test::patient(std::chrono::seconds(10)))) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return false;
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a child of fork() logs, whatever other threads of its parent were logging") {
+  const std::string path = str("/tmp/slime_test_fork_", getpid(), ".log");
+  set_log_level(LogLevel::kDebug);
+  for (const bool to_file : {false, true}) {
+    CAPTURE(to_file);
+    const Quiet quiet;
+    if (to_file) REQUIRE(log_to_file(path).ok());
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> loggers;
+    for (int i = 0; i < 3; ++i) {
+      loggers.emplace_back([&stop] {
+        while (!stop) log(LogLevel::kDebug, "parent", "a line that is long enough to take a while");
+      });
+    }
+    const int children = test::scaled(100);
+    int good = 0;
+    int tried = 0;
+    for (; tried < children && good == tried; ++tried) good += child_logs() ? 1 : 0;
+    stop = true;
+    for (std::thread& logger : loggers) logger.join();
+    CHECK(good == children);
+  }
+  set_log_level(LogLevel::kWarning);
+  unlink(path.c_str());
+}
+#endif

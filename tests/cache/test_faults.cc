@@ -170,6 +170,26 @@ TEST_CASE("a reader does not trust bytes that came after its lease was over") {
   CHECK(c.client->get("ns", "a").status().code() == Code::kAborted);
 }
 
+TEST_CASE("in a batch each object is checked by the clock of its own lease") {
+  Cluster c({.memory_bytes = 80 << 20, .lease_ttl = 1ns});
+  // A large object's lease lasts longer: here by a second.
+  const ByteVector large(limits::kSlowestBytesPerSecond, std::byte{7});
+  REQUIRE(c.client->put("ns", "small", std::string_view("hello")).ok());
+  REQUIRE(c.client->put("ns", "large", Bytes(large)).ok());
+  for (const bool small_first : {true, false}) {
+    CAPTURE(small_first);
+    const std::vector<std::string_view> keys{small_first ? "small" : "large",
+                                             small_first ? "large" : "small"};
+    const TimePoint asked = steady_clock().now();
+    const auto got = c.client->get_many("ns", keys);
+    const Nanos took = steady_clock().now() - asked;
+    const auto& small = got[small_first ? 0 : 1];
+    const auto& whole = got[small_first ? 1 : 0];
+    CHECK(small.status().code() == Code::kAborted);
+    CHECK_MESSAGE((whole.has_value() || took > 990ms), whole.status().to_string());
+  }
+}
+
 TEST_CASE("a client whose connection was cut goes on, and loses nothing that was sealed") {
   Cluster c;
   const ByteVector object = random_object(1, 300 * kKib);

@@ -70,6 +70,61 @@ TEST_CASE("a batch answers for each object by itself") {
   CHECK(code((*aborted)[1]) == Code::kNotFound);
 }
 
+TEST_CASE("a batch tells of each object how long its own lease lasts") {
+  constexpr std::uint64_t kLarge = limits::kSlowestBytesPerSecond;
+  ManualClock clock;
+  const ByteVector arena(kLarge + (4 << 20));
+  ServiceDriver driver({.arena_bytes = arena.size()}, false, arena, clock);
+  const std::vector<wire::ReserveItem> items{{"small", 10}, {"large", kLarge}, {"last", 10}};
+  const auto reserved =
+      driver.call<wire::ReserveReply>(1, "reserve", wire::ReserveRequest{"ns", false, 0, items});
+  REQUIRE(reserved.has_value());
+  CHECK(reserved->ttl_ns == static_cast<std::uint64_t>(Nanos(limits::kReservationTtl).count()));
+  std::vector<wire::SealItem> seals;
+  for (const wire::Reserved& one : reserved->items) seals.push_back({one.version, 0});
+  REQUIRE(driver.call<wire::Outcomes>(1, "seal", seals).has_value());
+  const auto found =
+      driver.call<wire::LookupReply>(2, "lookup", std::string("ns"), wire::Keys{"small", "large", "last"});
+  REQUIRE(found.has_value());
+  const Nanos small = limits::kLeaseTtl;
+  const Nanos large = limits::kLeaseTtl + 1s;
+  CHECK(found->items[0].ttl_ns == static_cast<std::uint64_t>(small.count()));
+  CHECK(found->items[1].ttl_ns == static_cast<std::uint64_t>(large.count()));
+  CHECK(found->items[2].ttl_ns == static_cast<std::uint64_t>(small.count()));
+  CHECK(found->ttl_ns == found->items[0].ttl_ns);
+  clock.advance(small);
+  CHECK(driver.cache->stats().leases == 1);
+  CHECK_FALSE(wire::lease_holds(found->items[0], found->ttl_ns, small));
+  CHECK(wire::lease_holds(found->items[1], found->ttl_ns, small));
+  CHECK_FALSE(wire::lease_holds(found->items[1], found->ttl_ns, large));
+}
+
+// What a lookup found, as servers told it before each lease had a time of its own.
+struct FoundBefore {
+  wire::Outcome outcome;
+  std::uint64_t version = 1;
+  std::uint64_t length = 2;
+  std::uint64_t checksum = 3;
+  bool pinned = false;
+  std::uint64_t lease = 4;
+  ByteVector extents;
+  MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents)
+};
+
+TEST_CASE("a server that tells one time for a whole batch is understood, and understands") {
+  const auto now = rpc::decode_value<wire::Found>(rpc::encode_value(FoundBefore()));
+  REQUIRE_MESSAGE(now.has_value(), now.status().to_string());
+  CHECK(now->lease == 4);
+  CHECK(wire::lease_holds(*now, 100, Nanos(98)));
+  CHECK_FALSE(wire::lease_holds(*now, 100, Nanos(99)));
+  wire::Found told;
+  told.lease = 5;
+  told.ttl_ns = 100;
+  const auto before = rpc::decode_value<FoundBefore>(rpc::encode_value(told));
+  REQUIRE_MESSAGE(before.has_value(), before.status().to_string());
+  CHECK(before->lease == 5);
+}
+
 TEST_CASE("a call belongs to the connection it came over") {
   Fixture f;
   const auto reserved = f.reserve({{"a", 10}});

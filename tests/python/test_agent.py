@@ -15,6 +15,7 @@ def test_an_agent_has_a_name_an_address_and_an_instance(make_agent):
     assert int(port) > 0
     assert len(agent.instance) == 32
     assert agent.info()["name"] == "worker:0"
+    assert agent.info()["strangers_evicted"] == 0
 
 
 def test_an_agent_without_a_name_gets_one(make_agent):

@@ -119,13 +119,19 @@ inline HandshakeOptions as(std::string name, std::string token = {}) {
 // A plain non-blocking socket of somebody who does what he likes.
 class RawClient {
  public:
-  explicit RawClient(const std::string& address) {
+  // `from`: the address of this machine that it connects from; empty: the kernel's choice.
+  explicit RawClient(const std::string& address, const std::string& from = {}) {
     auto parsed = Address::parse(address);
     REQUIRE(parsed.has_value());
     auto target = SocketAddress::numeric(*parsed);
     REQUIRE(target.has_value());
     fd_ = UniqueFd(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(fd_.valid());
+    if (!from.empty()) {
+      auto source = SocketAddress::numeric({from, 0});
+      REQUIRE(source.has_value());
+      REQUIRE(::bind(fd_.get(), source->data(), source->length()) == 0);
+    }
     REQUIRE(::connect(fd_.get(), target->data(), target->length()) == 0);
     REQUIRE(::fcntl(fd_.get(), F_SETFL, O_NONBLOCK) == 0);
   }

@@ -1,11 +1,12 @@
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include <cstring>
 #include <deque>
 #include <memory>
 
 #include "base/probe.h"
+#include "tests/support/descriptors.h"
+#include "tests/transport/inbox.h"
 #include "tests/transport/tcp_host.h"
 #include "transport/handshake.h"
 
@@ -68,21 +69,6 @@ TEST_CASE("two peers connect, and both know who the other is") {
   CHECK(server.acceptor.hellos == std::vector<std::string>{"client"});
   CHECK(server.port->endpoints() == 2);
 }
-
-// Waits for the messages of one endpoint.
-struct Inbox final : Receiver {
-  void on_message(Message message) noexcept override { texts.emplace_back(as_text(message.bytes())); }
-  void on_imm(std::uint32_t) noexcept override {}
-  void on_ready() noexcept override {}
-  void on_closed(const Status& status) noexcept override { closed = std::make_unique<Status>(status); }
-  std::vector<std::string> texts;
-  std::unique_ptr<Status> closed;
-};
-
-struct Sending final : Operation {
-  void complete(Status s) noexcept override { status = std::make_unique<Status>(std::move(s)); }
-  std::unique_ptr<Status> status;
-};
 
 TEST_CASE("what is sent right behind the handshake is not lost") {
   TcpServer server;
@@ -212,7 +198,7 @@ TEST_CASE("somebody who never stops sending is cut off") {
   expect_alive(server);
 }
 
-TEST_CASE("a slow writer does not get more than the time of one handshake") {
+TEST_CASE("a slow writer does not get more than the time of a first proof") {
   ManualClock clock;
   TcpServer server({}, clock);
   RawClient slow(server.listener->address());
@@ -232,42 +218,12 @@ TEST_CASE("a slow writer does not get more than the time of one handshake") {
     spent += std::chrono::milliseconds(250);
   }
   CHECK(closed);
-  CHECK(spent >= limits::kHandshakeTimeout);
-  CHECK(spent <= limits::kHandshakeTimeout + std::chrono::seconds(1));
-}
-
-void allow_descriptors(rlim_t count) {
-  rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  if (limit.rlim_cur >= count) return;
-  REQUIRE_MESSAGE(limit.rlim_max >= count, "this test needs ", count, " descriptors");
-  limit.rlim_cur = count;
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
-}
-
-TEST_CASE("silent connections take the places only until their time is up") {
-  allow_descriptors(1500);
-  ManualClock clock;
-  TcpServer server({}, clock);
-  std::deque<RawClient> silent;
-  for (std::size_t i = 0; i < limits::kPendingHandshakes; ++i) {
-    silent.emplace_back(server.listener->address());
-    server.loop->poll(Nanos::zero());
-  }
-  for (int i = 0; i < 100; ++i) server.loop->poll(Nanos::zero());
-  HandshakeOptions patient = as("honest");
-  patient.timeout = 2 * limits::kHandshakeTimeout;
-  Attempt honest(server, server.listener->address(), patient);
-  for (int i = 0; i < 200; ++i) server.loop->poll(Nanos::zero());
-  CHECK_FALSE(honest.done());  // it waits in the kernel's backlog
-  clock.advance(limits::kHandshakeTimeout);
-  REQUIRE(server.until([&] { return honest.done(); }));
-  CHECK_MESSAGE(honest.connected(), honest.text());
-  for (RawClient& client : silent) CHECK(server.until([&] { return client.read(); }));
+  CHECK(spent >= limits::kFirstProofTimeout);
+  CHECK(spent <= limits::kFirstProofTimeout + std::chrono::milliseconds(500));
 }
 
 TEST_CASE("three hundred handshakes at once all succeed") {
-  allow_descriptors(1500);
+  test::allow_descriptors(1500);
   TcpServer server("token");
   TcpHost clients("client", "token");
   std::deque<Attempt> attempts;
@@ -287,32 +243,6 @@ TEST_CASE("three hundred handshakes at once all succeed") {
   CHECK(server.port->endpoints() == 0);
 }
 
-// UBSan makes a pipe to find out whether an object is readable; without descriptors it reports healthy ones.
-#if defined(__has_feature)
-#if __has_feature(undefined_behavior_sanitizer)
-#define SLIME_SANITIZER_NEEDS_DESCRIPTORS
-#endif
-#endif
-
-// Lowers the limit to what is open now.
-class NoMoreDescriptors {
- public:
-  NoMoreDescriptors() {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const UniqueFd next(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-    REQUIRE(next.valid());
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(next.get());
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
-  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_CASE("without descriptors the listener waits instead of spinning, and goes on when there are some") {
 #ifdef SLIME_SANITIZER_NEEDS_DESCRIPTORS
   MESSAGE("skipped: the undefined-behaviour sanitizer itself needs descriptors");
@@ -322,7 +252,7 @@ TEST_CASE("without descriptors the listener waits instead of spinning, and goes 
   TcpServer server({}, clock);
   RawClient client(server.listener->address());
   {
-    const NoMoreDescriptors none;
+    const test::FewDescriptors none(0);
     server.loop->poll(Nanos::zero());  // finds out
     CHECK(server.loop->next_timer() == clock.now() + limits::kAcceptBackoff);
     for (int i = 0; i < 10; ++i) CHECK_FALSE(server.loop->poll(Nanos::zero()));

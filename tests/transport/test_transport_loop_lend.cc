@@ -178,6 +178,69 @@ TEST_CASE("the thread wakes in time for a timer that a caller has added") {
   CHECK(steady_clock().now() < end);
 }
 
+// Sets a timer on a loop whose thread then sleeps until it is due, disturbs that sleep, and returns how late
+// the timer was.
+template <class Disturb>
+Nanos lateness(Loop& loop, Nanos sleep, Disturb disturb) {
+  Goal fired;
+  TimePoint due{};
+  std::atomic<TimePoint> when{TimePoint{}};
+  loop.run([&] {
+    due = deadline_after(loop.now(), sleep);
+    loop.add_timer(due, [&] {
+      when = steady_clock().now();
+      fired.reach();
+    });
+  });
+  for (bool asleep = false; !asleep;) {
+    const Loop::Borrowed drive(loop);
+    asleep = bool(drive);
+  }
+  disturb(due);
+  fired.sleep();
+  return when.load() - due;
+}
+
+TEST_CASE("a timer is in time though a caller had the loop when it was due, and left without running it") {
+  const auto loop = start_loop();
+  const Nanos sleep = milliseconds(500);
+  const Nanos late = lateness(*loop, sleep, [&](TimePoint due) {
+    const TimePoint begin = due - milliseconds(5);
+    while (steady_clock().now() < begin) std::this_thread::sleep_until(begin);
+    const Loop::Borrowed drive(*loop);
+    REQUIRE(bool(drive));
+    const TimePoint end = due + milliseconds(20);
+    while (steady_clock().now() < end) std::this_thread::sleep_until(end);
+  });
+  MESSAGE("late by " << std::chrono::duration_cast<milliseconds>(late).count() << " ms");
+  CHECK(late < sleep / 2);
+}
+
+TEST_CASE("a timer is in time though the thread was woken for what a caller then dealt with") {
+  const auto loop = start_loop();
+  Event event(*loop);
+  const Nanos sleep = milliseconds(900);
+  const Nanos late = lateness(*loop, sleep, [&](TimePoint due) {
+    const TimePoint begin = due - milliseconds(200);
+    while (steady_clock().now() < begin) std::this_thread::sleep_until(begin);
+    bool raised = false;
+    loop->wait(
+        [&] {
+          if (!raised && loop->in_loop()) {
+            raised = true;
+            event.raise();
+            // The thread hears of it and finds the loop taken; nothing tells when it has.
+            std::this_thread::sleep_for(milliseconds(5));
+          }
+          return event.heard > 0;
+        },
+        soon(), [] {});
+    REQUIRE(event.heard == 1);
+  });
+  MESSAGE("late by " << std::chrono::duration_cast<milliseconds>(late).count() << " ms");
+  CHECK(late < sleep / 2);
+}
+
 TEST_CASE("deferred work that a caller leaves behind is run by the thread, if it is not lazy") {
   struct Again final : Deferred {
     explicit Again(Loop& owner) : loop(owner) {}

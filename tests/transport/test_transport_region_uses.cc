@@ -11,9 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/settings.h"
 #include "transport/loop.h"
 #include "transport/owned_memory.h"
 #include "transport/region_uses.h"
+#include "transport/soft/regions.h"
 
 namespace slime::transport::testing {
 namespace {
@@ -67,6 +69,39 @@ TEST_CASE("the count may be freed as soon as it is unused, whatever its last use
     uses.reset();
     for (std::thread& user : users) user.join();
   }
+}
+
+TEST_CASE("a record may be freed as soon as nothing pins it, whatever its last user still does") {
+  std::byte memory{};
+  const int rounds = test::scaled(50'000);
+  std::atomic<soft::RegionRecord*> shared{nullptr};
+  std::atomic<int> pinned{0};
+  std::atomic<int> unpinned{0};
+  std::thread user([&] {
+    for (int round = 1; round <= rounds; ++round) {
+      soft::RegionRecord* record = nullptr;
+      while ((record = shared.exchange(nullptr)) == nullptr) std::this_thread::yield();
+      CHECK(record->pin_for_own());
+      pinned = round;
+      // So that its end falls into all steps of the close, from round to round.
+      for (int turn = round % 64; turn > 0; --turn) {
+        if (record->pin_for_peer()) record->unpin();
+      }
+      record->unpin();
+      unpinned = round;
+    }
+  });
+  for (int round = 1; round <= rounds; ++round) {
+    auto record = std::make_unique<soft::RegionRecord>(&memory, 1, Rights::kReadWrite, 1);
+    shared = record.get();
+    while (pinned != round) std::this_thread::yield();
+    record->revoke();
+    record->cut();
+    record->wait_unpinned();
+    record.reset();
+  }
+  user.join();
+  CHECK(unpinned == rounds);
 }
 
 TEST_CASE("whoever waits for uses drives loops without a thread, and waits for the others") {

@@ -48,6 +48,7 @@ Hub::~Hub() {
   SLIME_CHECK(loop_.in_loop());
   visitors_.clear();
   loop_.cancel_timer(aging_);
+  loop_.cancel_timer(accept_again_);
   if (!open_) return;
   loop_.remove_poller(*this);
   loop_.unwatch(bell_.event_fd());
@@ -81,7 +82,11 @@ void Hub::claim(const InstanceId& cookie, ShmWire& wire) {
 void Hub::on_visitors() {
   for (int i = 0; i < limits::kAcceptsPerTurn; ++i) {
     UniqueFd socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) return;
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) pause_accepting();
+      return;
+    }
     if (!check_neighbour(socket.get()).ok()) continue;
     // Whoever connects and says nothing makes room for the next.
     if (visitors_.size() >= limits::kPendingHandshakes) drop(*visitors_.front());
@@ -95,6 +100,16 @@ void Hub::on_visitors() {
   }
 }
 
+// Out of descriptors or memory. The connection stays in the backlog and the socket readable, so watching on
+// would spin.
+void Hub::pause_accepting() {
+  if (accept_again_ || !loop_.change_watch(listening_.get(), 0).ok()) return;
+  accept_again_ = loop_.add_timer(deadline_after(loop_.now(), limits::kAcceptBackoff), [this] {
+    accept_again_ = TimerId{};
+    if (!loop_.change_watch(listening_.get(), EPOLLIN).ok()) pause_accepting();
+  });
+}
+
 void Hub::drop(Visitor& visitor) {
   std::erase_if(visitors_, [&](const auto& other) { return other.get() == &visitor; });
 }
@@ -103,6 +118,9 @@ void Hub::on_packet(Visitor& visitor) {
   Result<Packet> packet = receive_packet(visitor.socket.get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
   const Result<AttachPacket> attach = packet ? decode_attach(*packet) : Result<AttachPacket>(packet.error());
+  // The initiator need not wait for what cannot come any more.
+  if (packet && attach.status().code() == Code::kResourceExhausted)
+    send_refusal(visitor.socket.get(), attach.error());
   if (!attach) return drop(visitor);
   const auto expected = expected_.find(InstanceId{attach->cookie});
   if (expected == expected_.end() || expected->second.socket.valid()) return drop(visitor);

@@ -77,6 +77,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   bool poll_once() noexcept override;
   bool arm() noexcept override;
   void on_visitors();
+  void pause_accepting();
   void on_packet(Visitor& visitor);
   void drop(Visitor& visitor);
   void cool_down();
@@ -99,6 +100,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   Watch on_bell_{[this] { bell_.drain(); }};
   Watch on_listening_{[this] { on_visitors(); }};
   TimerId aging_;
+  TimerId accept_again_;
   bool open_ = false;
   bool asleep_ = false;
   std::map<InstanceId, Expected> expected_;

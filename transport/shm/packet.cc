@@ -125,7 +125,7 @@ Result<UniqueFd> connect_local(const std::string& name) {
   if (!socket) return socket;
   const LocalAddress at = abstract(name);
   if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) == 0) return socket;
-  if (errno == EAGAIN) return Status(Code::kResourceExhausted, "its local socket has a full backlog");
+  if (errno == EAGAIN) return UniqueFd();
   return Status(Code::kUnavailable, str("its local socket cannot be reached (", std::strerror(errno),
                                         "): it is in another network namespace, on another host, or gone"));
 }
@@ -152,6 +152,12 @@ Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors) {
   } while (n < 0 && errno == EINTR);
   if (n < 0) return from_errno("sendmsg on a local socket", errno);
   return {};
+}
+
+void send_refusal(int socket, const Status& reason) {
+  AttachedPacket answer;
+  answer.code = static_cast<std::uint32_t>(reason.code());
+  send_packet(socket, std::as_bytes(std::span(&answer, 1)), {}).ignore();
 }
 
 Result<Packet> receive_packet(int socket) {

@@ -105,9 +105,12 @@ Result<WindowReply> decode_window_reply(const Packet& packet);
 // Non-blocking, listening at `name`.
 Result<UniqueFd> listen_local(const std::string& name);
 // kUnavailable when nobody listens there: another host, another network namespace, or gone.
-// kResourceExhausted when its backlog is full: try again.
+// No descriptor, and no error, when its backlog is full: try again. kResourceExhausted when this process has
+// no descriptor left.
 Result<UniqueFd> connect_local(const std::string& name);
 Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors);
+// The acceptor's answer to an attempt to attach that failed, as far as the socket takes it.
+void send_refusal(int socket, const Status& reason);
 // kResourceExhausted when nothing has come yet, kUnavailable when nothing will.
 Result<Packet> receive_packet(int socket);
 // kPermissionDenied unless the other end belongs to our user.

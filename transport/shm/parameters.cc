@@ -1,16 +1,20 @@
 #include "transport/shm/parameters.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
 #include <optional>
 
 #include "base/str.h"
+#include "base/unique_fd.h"
 
 namespace slime::transport::shm {
 namespace {
+
+constexpr std::size_t kBootIdText = 36;  // a UUID
 
 // Namespaces of one kernel have different numbers.
 std::uint64_t number_of_namespace(const char* path) {
@@ -101,9 +105,12 @@ Result<Parameters> Parameters::decode(Bytes bytes) {
 std::string local_socket_name(const InstanceId& id) { return str("slime-", id.to_string()); }
 
 Result<InstanceId> boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(file, text);
+  constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
+  const UniqueFd file(::open(kPath, O_RDONLY | O_CLOEXEC));
+  if (!file.valid() && (errno == EMFILE || errno == ENFILE)) return from_errno(kPath, errno);
+  std::string text(kBootIdText, '\0');
+  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   std::erase(text, '-');
   const std::optional<InstanceId> id = InstanceId::parse(text);
   if (!id)

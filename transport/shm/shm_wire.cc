@@ -124,7 +124,7 @@ void ShmWire::use_rings(SharedMemory memory, std::uint32_t ring_bytes, bool init
 
 Status ShmWire::try_bring() {
   Result<UniqueFd> local = connect_local(peer_socket_);
-  if (!local && local.error().code() == Code::kResourceExhausted) {
+  if (local && !local->valid()) {
     retry_ = loop_.add_timer(deadline_after(loop_.now(), limits::kLocalSocketRetry), [this] {
       retry_ = TimerId{};
       Status brought = try_bring();

@@ -94,7 +94,8 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   Entry& entry = found->second;
   --asked_;
   entry.state = State::kRefused;
-  // A peer that has no descriptors left, or we: the rings do.
+  // A peer that has no descriptors left, or we: the rings do, until the next sweep.
+  entry.again = reply.code == static_cast<std::uint8_t>(Code::kResourceExhausted);
   if (reply.code != 0) return {};
   if ((reply.address == 0) != is_mappable(reply.key))
     return {Code::kCorrupt, "an answer about memory of another kind"};
@@ -145,9 +146,9 @@ void Windows::sweep() {
   for (auto next = entries_.begin(); next != entries_.end();) {
     const auto here = next++;
     Entry& entry = here->second;
-    if (entry.state != State::kShown ||
-        entry.window.shown->load(std::memory_order_relaxed) == entry.window.ticket)
-      continue;
+    const bool over = entry.state == State::kShown &&
+                      entry.window.shown->load(std::memory_order_relaxed) != entry.window.ticket;
+    if (!over && !(entry.state == State::kRefused && entry.again)) continue;
     unmap(entry);
     entries_.erase(here);
     last_ = nullptr;
@@ -155,8 +156,9 @@ void Windows::sweep() {
 }
 
 bool Windows::empty() const {
-  return std::all_of(entries_.begin(), entries_.end(),
-                     [](const auto& entry) { return entry.second.state == State::kRefused; });
+  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) {
+    return entry.second.state == State::kRefused && !entry.second.again;
+  });
 }
 
 std::size_t Windows::mapped() const {

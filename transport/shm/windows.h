@@ -71,6 +71,7 @@ class Windows final : public PeerMemory {
     State state = State::kAsked;
     PeerWindow window;  // its key is what was asked with
     SharedMemory memory;
+    bool again = false;  // refused for want of something that may be had later
   };
   bool make_room();
   void unmap(Entry& entry);

@@ -19,12 +19,18 @@ bool RegionRecord::pin(std::uint64_t refusing) {
   return false;
 }
 
-// Notifies under the mutex, so that a waiter cannot miss it between its check and its wait.
+// Whoever dropped the last pin may still hold the mutex.
+RegionRecord::~RegionRecord() { const std::lock_guard lock(mutex_); }
+
 void RegionRecord::unpin() {
-  const std::uint64_t before = pins_.fetch_sub(1);
-  if ((before & kCount) != 1 || (before & (kRevoked | kCut)) == 0) return;
+  std::uint64_t before = pins_.load();
+  while ((before & (kRevoked | kCut)) == 0) {
+    if (pins_.compare_exchange_weak(before, before - 1)) return;
+  }
+  // Under the mutex, so that a waiter cannot miss it between its check and its wait, and so that a closer
+  // which saw no pin any more waits in the destructor until the lock is released.
   const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  if ((pins_.fetch_sub(1) & kCount) == 1) changed_.notify_all();
 }
 
 void RegionRecord::revoke() {

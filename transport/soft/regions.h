@@ -32,6 +32,10 @@ class RegionRecord {
   RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key,
                int memory_fd = -1)
       : data(data), length_bytes(length_bytes), rights(rights), key(key), memory_fd(memory_fd) {}
+  RegionRecord(const RegionRecord&) = delete;
+  RegionRecord& operator=(const RegionRecord&) = delete;
+  // May follow wait_unpinned() at once.
+  ~RegionRecord();
 
   std::byte* const data;
   const std::uint64_t length_bytes;

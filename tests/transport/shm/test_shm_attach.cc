@@ -257,8 +257,8 @@ TEST_CASE("a peer whose local socket stays full ends the connection by the same 
   REQUIRE(::listen(full->get(), 0) == 0);
   std::vector<UniqueFd> waiting;
   Result<UniqueFd> next = shm::connect_local(name);
-  for (; next; next = shm::connect_local(name)) waiting.push_back(std::move(*next));
-  REQUIRE(next.error().code() == Code::kResourceExhausted);
+  for (; next && next->valid(); next = shm::connect_local(name)) waiting.push_back(std::move(*next));
+  REQUIRE(next.has_value());
   SocketPair sockets;
   auto made = pending->finish(parameters_of(other), std::move(sockets.ours), {"a", "busy", true});
   REQUIRE_MESSAGE(made.has_value(), made.status().to_string());

@@ -462,6 +462,22 @@ TEST_CASE("an answer whose descriptor was lost leaves nobody waiting: the rings 
   CHECK(lie.way() == PeerMemory::Way::kWire);
 }
 
+TEST_CASE("what was refused for want of descriptors is asked for again after the next sweep") {
+  const Owner owner;
+  User user(owner);
+  MemoryRegion region = owner.region(kMiB);
+  REQUIRE(user.windows->reach(region.describe()).way == PeerMemory::Way::kAsked);
+  auto packet = shm::receive_packet(owner.attachment->socket.get());
+  REQUIRE(packet.has_value());
+  const shm::WindowReply refusal =
+      owner.exports->refuse(*shm::decode_window_request(*packet), Code::kResourceExhausted);
+  REQUIRE(user.windows->on_reply(refusal, {}).ok());
+  CHECK(user.reach(region).way == PeerMemory::Way::kWire);
+  CHECK_FALSE(user.windows->empty());  // so that the sweep comes
+  user.windows->sweep();
+  CHECK(user.reach(region).way == PeerMemory::Way::kDirect);
+}
+
 TEST_CASE("when no answer can come any more the rings do, and what is mapped stays") {
   Owner owner;
   MemoryRegion region = owner.region(kMiB);
