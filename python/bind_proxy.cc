@@ -59,7 +59,7 @@ nb::object call_value(const PyServiceProxy& self, std::string_view method, const
   Future<Payload> future = request.attachments.empty()
                                ? self.proxy().call_raw(method, std::move(request.body), nanos)
                                : self.proxy().call_attached(method, std::move(request), nanos);
-  return make_future(std::move(future), self.agent(), ReplyValue());
+  return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
