@@ -11,12 +11,12 @@
 // process. So the unwinding ends in front of the first frame of C++: the thread is kept there for ever, as
 // CPython from 3.14 on does by itself, and the process ends without it.
 //
-// The linker (--wrap, for the names below, which CMakeLists.txt reads from here) puts these functions between
-// Python and all that the extension is made of, nanobind included: the GIL is not only asked for where it was
-// released, but by every function that runs Python's code, and in some versions by those that allocate,
-// because the garbage collector runs it. `catch (...)` catches nothing else, since none of them throws. An
-// object with a destructor would not do in its place: within a `noexcept` function gcc calls std::terminate()
-// before it.
+// The linker (--wrap, for the names below, which CMakeLists.txt reads from this file) puts these functions
+// between Python and all that the extension is made of, nanobind included: the GIL is not only asked for
+// where it was released, but by every function that runs Python's code, and in some versions by those that
+// allocate, because the garbage collector runs it. `catch (...)` catches nothing else, since none of them
+// throws. An object with a destructor would not do in its place: within a `noexcept` function gcc calls
+// std::terminate() before it.
 namespace {
 
 [[noreturn]] void park() noexcept {
@@ -104,6 +104,7 @@ SLIME_BOUNDARY(PyObject*, PySequence_Fast, (PyObject * o, const char* text), (o,
 SLIME_BOUNDARY(PyObject*, PyNumber_Index, (PyObject * o), (o))
 SLIME_BOUNDARY(PyObject*, PyNumber_Long, (PyObject * o), (o))
 SLIME_BOUNDARY(PyObject*, PyNumber_Float, (PyObject * o), (o))
+SLIME_BOUNDARY(PyObject*, PyNumber_InPlaceOr, (PyObject * a, PyObject* b), (a, b))
 SLIME_BOUNDARY(double, PyFloat_AsDouble, (PyObject * o), (o))
 SLIME_BOUNDARY(PyObject*, PyDict_GetItemWithError, (PyObject * dict, PyObject* key), (dict, key))
 SLIME_BOUNDARY(int, PyDict_Contains, (PyObject * dict, PyObject* key), (dict, key))
@@ -117,9 +118,14 @@ SLIME_BOUNDARY(void, PyErr_Restore, (PyObject * type, PyObject* value, PyObject*
 SLIME_BOUNDARY(void, PyErr_NormalizeException, (PyObject * *type, PyObject** value, PyObject** trace),
                (type, value, trace))
 SLIME_BOUNDARY(void, PyErr_WriteUnraisable, (PyObject * where), (where))
+#if PY_VERSION_HEX >= 0x030C0000
+SLIME_BOUNDARY(void, PyErr_SetRaisedException, (PyObject * error), (error))
+#endif
 
 // Ends of objects, and allocations.
 SLIME_BOUNDARY(void, _Py_Dealloc, (PyObject * o), (o))
+SLIME_BOUNDARY(void, PyObject_ClearWeakRefs, (PyObject * o), (o))
+SLIME_BOUNDARY(PyObject*, PyWeakref_NewRef, (PyObject * o, PyObject* callback), (o, callback))
 SLIME_BOUNDARY(PyObject*, PyTuple_New, (Py_ssize_t size), (size))
 SLIME_BOUNDARY(PyObject*, PyList_New, (Py_ssize_t size), (size))
 SLIME_BOUNDARY(PyObject*, PyDict_New, (), ())

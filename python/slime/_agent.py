@@ -248,8 +248,8 @@ class PeerAgent(_slime.PeerAgent):
     def close(self, bound: float = 2.0) -> None:
         """Deregisters, refuses new work, finishes what is in flight within `bound` seconds, closes every
         connection and region: after it no peer touches our memory. DeadlineExceeded if something had to be
-        cut off: it is closed all the same. The first call closes; later ones, and those in a forked child,
-        do nothing."""
+        cut off: it is closed all the same; a handler that still runs goes on, and its answer goes nowhere.
+        The first call closes; later ones, and those in a forked child, do nothing."""
         if self.forked:
             return
         with self._lock:
