@@ -98,9 +98,10 @@ nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::
                            std::move(agent), std::move(decode), std::move(timing), on_interrupt));
 }
 inline nb::object make_future(Future<None> future, nb::object agent,
-                              std::shared_ptr<rpc::CallTiming> timing = nullptr) {
+                              std::shared_ptr<rpc::CallTiming> timing = nullptr,
+                              OnInterrupt on_interrupt = OnInterrupt::kGoOn) {
   const auto nothing = [](None&) { return nb::none(); };
-  return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing));
+  return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing), on_interrupt);
 }
 
 }  // namespace slime::python
