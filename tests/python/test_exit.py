@@ -69,6 +69,14 @@ PRELUDE = """
             assert time.monotonic() < deadline, "no thread comes around"
             time.sleep(0.001)
 
+    def close_all():
+        # Under handlers that outlive it.
+        for agent in a, b:
+            try:
+                agent.close(0.2)
+            except slime.DeadlineExceeded:
+                pass
+
     a = slime.PeerAgent("a", provider=PROVIDER)
     b = slime.PeerAgent("b", provider=PROVIDER)
     b.serve(Echo())
@@ -166,11 +174,7 @@ WAITS = {
         while len(rounds) < 3:
             time.sleep(0.001)
         end()
-        for agent in a, b:
-            try:
-                agent.close(0.2)
-            except slime.DeadlineExceeded:
-                pass
+        close_all()
     """,
     "a handler that sleeps in Python": """
         class Sleeps:
@@ -188,11 +192,7 @@ WAITS = {
         b.serve(Sleeps())
         pending = peer.call("Sleeps", "sleeps")
         end()
-        for agent in a, b:
-            try:
-                agent.close(0.2)
-            except slime.DeadlineExceeded:
-                pass
+        close_all()
     """,
     "on_imm": """
         target = b.empty(8, "uint8", slime.Rights.READ_WRITE)
