@@ -115,7 +115,16 @@ bool PyFuture::wait_done(std::optional<double> timeout) const {
 
 nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
-  if (!wait_done(timeout)) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
+  const bool in_time = [&] {
+    try {
+      return wait_done(timeout);
+    } catch (const nb::python_error& error) {
+      // Who pressed Ctrl-C wants the call to end, and the program not to wait for its answer.
+      if (on_interrupt_ == OnInterrupt::kCancel && error.matches(PyExc_KeyboardInterrupt)) cancel();
+      throw;
+    }
+  }();
+  if (!in_time) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
   check(future_->status());
   nb::object raw;
   nb::object value;
@@ -166,7 +175,7 @@ void bind_future(nb::module_& m) {
       .def("wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
            "The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:\n"
-           "one may wait again. KeyboardInterrupt works.")
+           "one may wait again. KeyboardInterrupt works, and cancels a call.")
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)
@@ -193,7 +202,10 @@ void bind_future(nb::module_& m) {
       .def(
           "notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
-            self.any().on_done([queue = queue.shared(), number] { queue->push(number); });
+            // The queue goes with its Python object, whatever is still under way.
+            self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {
+              if (const auto told = queue.lock()) told->push(number);
+            });
           },
           nb::arg("queue"), nb::arg("number"), "Puts the number into the queue once this is done.");
 }

@@ -120,7 +120,7 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
   return make_future(peer.one_way_attached(service, method, std::move(body), deadline_from(deadline)),
-                     self.agent(), std::move(told));
+                     self.agent(), std::move(told), OnInterrupt::kCancel);
 }
 
 void bind_operations(nb::class_<PyPeer>& peer) {

@@ -59,7 +59,7 @@ nb::object call_value(const PyServiceProxy& self, std::string_view method, const
   Future<Payload> future = request.attachments.empty()
                                ? self.proxy().call_raw(method, std::move(request.body), nanos)
                                : self.proxy().call_attached(method, std::move(request), nanos);
-  return make_future(std::move(future), self.agent(), ReplyValue());
+  return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
@@ -91,7 +91,7 @@ nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
   return make_future(proxy.one_way_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
-                     std::move(told));
+                     std::move(told), OnInterrupt::kCancel);
 }
 
 PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backoff, double backoff_max,

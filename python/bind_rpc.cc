@@ -108,6 +108,16 @@ std::optional<double> seconds_left(const rpc::CallInfo& info) {
   return std::chrono::duration<double>(info.deadline - steady_clock().now()).count();
 }
 
+// The answer to a request that nobody waited for when its turn came.
+void refuse_dead(rpc::Request& request) {
+  request.refuse(request.info().deadline <= steady_clock().now()
+                     ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
+                     : Status(Code::kCancelled, "cancelled before a worker was free"));
+}
+
+// How often a full queue is looked through for requests that nobody waits for.
+constexpr Nanos kLookInterval = std::chrono::milliseconds(1);
+
 PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
                                {0, nullptr}};
 
@@ -158,8 +168,13 @@ Status RequestQueue::refusal(const MethodLoad& load) const {
 }
 
 void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>& load) {
+  List dead;  // answered outside of the lock
   std::unique_lock lock(mutex_);
   Status refused = refusal(*load);
+  if (refused.code() == Code::kResourceExhausted) {
+    dead = take_dead();
+    if (!dead.empty()) refused = refusal(*load);
+  }
   if (refused.ok()) {
     waiting_[static_cast<std::size_t>(load->priority)].push_back(
         {std::move(request), load, steady_clock().now()});
@@ -171,6 +186,25 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
     lock.unlock();
     request.refuse(std::move(refused));
   }
+  for (Waiting& each : dead) refuse_dead(each.request);
+}
+
+RequestQueue::List RequestQueue::take_dead() {
+  List dead;
+  const TimePoint now = steady_clock().now();
+  // A queue full of requests that are waited for is not looked through for each one that it refuses.
+  if (now - looked_ < kLookInterval) return dead;
+  looked_ = now;
+  for (List& list : waiting_) {
+    for (auto at = list.begin(); at != list.end();) {
+      const auto one = at++;
+      if (!one->request.cancelled()) continue;
+      --one->load->waiting;
+      --count_;
+      dead.splice(dead.end(), list, one);
+    }
+  }
+  return dead;
 }
 
 std::optional<std::pair<RequestQueue::List*, RequestQueue::List::iterator>> RequestQueue::next() {
@@ -204,9 +238,7 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
     rpc::Request& request = out->request;
     request.mark_started();
     if (!request.cancelled()) return out;
-    request.refuse(request.info().deadline <= steady_clock().now()
-                       ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
-                       : Status(Code::kCancelled, "cancelled before a worker was free"));
+    refuse_dead(request);
   }
 }
 

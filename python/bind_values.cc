@@ -15,7 +15,7 @@ nb::object call_value(const PyPeer& self, std::string_view service, std::string_
   Future<Payload> future = request.attachments.empty()
                                ? self.peer().call_raw(service, method, std::move(request.body), nanos)
                                : self.peer().call_attached(service, method, std::move(request), nanos);
-  return make_future(std::move(future), self.agent(), ReplyValue());
+  return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
 }
 
 }  // namespace

@@ -1,7 +1,24 @@
+#include <array>
+
 #include "python/binding.h"
 #include "python/py_values.h"
 
-NB_MODULE(_slime, m) {
+namespace {
+
+// Fails in every interpreter of the process but the first. What nanobind knows of the types is in variables
+// of the process: a second interpreter would replace it, and break the first one.
+int refuse_other_interpreters(PyObject* /*module*/) {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 0;
+  PyErr_SetString(PyExc_ImportError,
+                  "slime works in the main interpreter only, not in a subinterpreter: use it there, or in "
+                  "processes of their own (multiprocessing)");
+  return -1;
+}
+
+}  // namespace
+
+// Its PyInit function is not that of the module, which is the one below.
+NB_MODULE(_slime_checked, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
   m.def("version", [] { return SLIME_VERSION; });
   // Objects that live until the interpreter ends are normal in scripts; the tests count regions instead.
@@ -14,4 +31,20 @@ NB_MODULE(_slime, m) {
   slime::python::bind_attachments(m);
   slime::python::bind_values(m);
   slime::python::bind_cache(m);
+}
+
+// Checks the interpreter before nanobind sets anything up. Up to 3.12 CPython calls this in the interpreter
+// that imports; from 3.13 on in the main one, and only the first step of the module's definition elsewhere.
+PyMODINIT_FUNC PyInit__slime() {
+  if (refuse_other_interpreters(nullptr) != 0) return nullptr;
+  PyObject* const made = PyInit__slime_checked();
+  if (made == nullptr) return nullptr;
+  static_assert(NB_VERSION_MAJOR > 2 || NB_VERSION_MINOR >= 8, "before 2.8 it makes no module's definition");
+  static std::array<PyModuleDef_Slot, 8> slots = {};
+  auto* const definition = reinterpret_cast<PyModuleDef*>(made);
+  if (definition->m_slots == slots.data()) return made;
+  slots[0] = {Py_mod_exec, reinterpret_cast<void*>(&refuse_other_interpreters)};
+  for (std::size_t i = 0; definition->m_slots[i].slot != 0; ++i) slots.at(i + 1) = definition->m_slots[i];
+  definition->m_slots = slots.data();
+  return made;
 }

@@ -43,7 +43,8 @@ inline auto kept_payload() {
 inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb::handle decode,
                                    std::shared_ptr<rpc::CallTiming> timing) {
   return make_future(std::move(future), std::move(agent), kept_payload(),
-                     decode.is_none() ? nb::object() : nb::borrow(decode), std::move(timing));
+                     decode.is_none() ? nb::object() : nb::borrow(decode), std::move(timing),
+                     OnInterrupt::kCancel);
 }
 
 }  // namespace slime::python

@@ -53,17 +53,21 @@ class FutureOf final : public AnyFuture {
   std::optional<Result<T>> result_;
 };
 
+// What becomes of an operation when KeyboardInterrupt ends the wait for it.
+enum class OnInterrupt { kGoOn, kCancel };
+
 // slime.Future. Thread: holds the GIL.
 class PyFuture {
  public:
   // `agent` is whose progress completes it; `decode`, if valid, makes the value of what came.
   // `timing` is where that of a call goes, before it is done; null: nobody asked.
   PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode,
-           std::shared_ptr<rpc::CallTiming> timing)
+           std::shared_ptr<rpc::CallTiming> timing, OnInterrupt on_interrupt)
       : future_(std::move(future)),
         agent_(std::move(agent)),
         decode_(std::move(decode)),
-        timing_(std::move(timing)) {}
+        timing_(std::move(timing)),
+        on_interrupt_(on_interrupt) {}
 
   nb::object wait(std::optional<double> timeout);
   bool wait_done(std::optional<double> timeout) const;
@@ -83,18 +87,21 @@ class PyFuture {
   nb::object decode_;
   nb::object value_;
   std::shared_ptr<rpc::CallTiming> timing_;
+  OnInterrupt on_interrupt_;
 };
 
 template <class T, class Convert>
 nb::object make_future(Future<T> future, nb::object agent, Convert convert, nb::object decode = {},
-                       std::shared_ptr<rpc::CallTiming> timing = nullptr) {
+                       std::shared_ptr<rpc::CallTiming> timing = nullptr,
+                       OnInterrupt on_interrupt = OnInterrupt::kGoOn) {
   return nb::cast(PyFuture(std::make_shared<FutureOf<T, Convert>>(std::move(future), std::move(convert)),
-                           std::move(agent), std::move(decode), std::move(timing)));
+                           std::move(agent), std::move(decode), std::move(timing), on_interrupt));
 }
 inline nb::object make_future(Future<None> future, nb::object agent,
-                              std::shared_ptr<rpc::CallTiming> timing = nullptr) {
+                              std::shared_ptr<rpc::CallTiming> timing = nullptr,
+                              OnInterrupt on_interrupt = OnInterrupt::kGoOn) {
   const auto nothing = [](None&) { return nb::none(); };
-  return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing));
+  return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing), on_interrupt);
 }
 
 }  // namespace slime::python

@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import threading
+import time
 import weakref
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from slime import _attachments, _completion, _memory, _slime
-from slime._errors import DeadlineExceeded
+from slime._errors import DeadlineExceeded, log_failure
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
 from slime._proxy import Providers, Retry
@@ -216,8 +217,8 @@ class PeerAgent(_slime.PeerAgent):
             try:
                 if handler is not None:
                     handler(Peer(peer), imm)
-            except Exception:
-                _log.exception("the on_imm handler failed")
+            except BaseException as error:  # also SystemExit: not the end of this thread
+                log_failure(_log, error, "the on_imm handler failed")
 
     def _async_runner(self) -> AsyncRunner:
         with self._lock:
@@ -247,18 +248,19 @@ class PeerAgent(_slime.PeerAgent):
     def close(self, bound: float = 2.0) -> None:
         """Deregisters, refuses new work, finishes what is in flight within `bound` seconds, closes every
         connection and region: after it no peer touches our memory. DeadlineExceeded if something had to be
-        cut off: it is closed all the same. The first call closes; later ones, and those in a forked child,
-        do nothing."""
+        cut off: it is closed all the same; a handler that still runs goes on, and its answer goes nowhere.
+        The first call closes; later ones, and those in a forked child, do nothing."""
         if self.forked:
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        deadline = time.monotonic() + bound
         try:
             self.close_agent(bound)
         finally:
-            self._end_threads(bound)
+            self._end_threads(deadline)
 
     def _close_and_log(self) -> None:
         """For ends at which nobody handles what was cut off."""
@@ -267,15 +269,14 @@ class PeerAgent(_slime.PeerAgent):
         except DeadlineExceeded as error:
             _log.warning("%s closed: %s", self.name, error.text)
 
-    def _end_threads(self, bound: float) -> None:
-        for server in self._servers:
-            server.close(bound)
-        if self._runner is not None:
-            self._runner.close(bound)
-        if self._driver is not None:
-            self._driver.close()
-        if self._imm_thread is not None and self._imm_thread is not threading.current_thread():
-            self._imm_thread.join(bound)
+    def _end_threads(self, deadline: float) -> None:
+        with_threads = [each for each in (*self._servers, self._runner, self._driver) if each is not None]
+        for each in with_threads:
+            each.end()
+        for each in with_threads:
+            each.join(deadline)
+        if self._imm_thread is not None:
+            _completion.join_until(self._imm_thread, deadline)
         self._published.clear()
         _busy.discard(self)
         _agents.discard(self)
@@ -301,11 +302,12 @@ def _close_all() -> None:
     for agent in list(_agents):
         try:
             agent._close_and_log()
-        except Exception:
-            _log.exception("closing %r at the end of the process", agent)
-    _completion.close()
-    _attachments.close()
-    _slime.wait_for_helpers(2)
+        except BaseException as error:
+            log_failure(_log, error, "closing %r at the end of the process", agent)
+    deadline = time.monotonic() + 2
+    _completion.close(deadline)
+    _attachments.close(deadline)
+    _slime.wait_for_helpers(deadline - time.monotonic())
 
 
 def _after_fork() -> None:

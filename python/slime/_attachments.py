@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Set, Tuple
 
 import msgpack
 
-from slime import _codec, _slime
+from slime import _codec, _completion, _slime
 from slime._errors import Internal, InvalidArgument
 
 # bytes, bytearray and memoryview, as an argument or as the result, travel beside the message from this length on.
@@ -375,13 +375,13 @@ class _Releaser:
             _slime.drain_released()
 
     @classmethod
-    def close(cls) -> None:
+    def close(cls, deadline: float) -> None:
         """At the end of the process, when all agents are closed."""
         with cls._lock:
             thread = cls._thread
         if thread is not None:
             _slime.close_released()
-            thread.join(2)
+            _completion.join_until(thread, deadline)
         _slime.drain_released()
 
     @classmethod

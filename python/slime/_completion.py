@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import queue
-import sys
 import threading
+import time
 import weakref
 from typing import Any, Callable, Generator
 
 from slime import _slime
+from slime._errors import log_failure
+
+_log = logging.getLogger("slime")
+
+
+def join_until(thread: threading.Thread, deadline: float) -> None:
+    """Joins it, unless it is this one, until a time of time.monotonic()."""
+    if thread is not threading.current_thread():
+        thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
 
 
 class _Waiting:
@@ -25,28 +35,38 @@ class _Waiting:
         self._numbers = itertools.count(1)
         self._functions: dict[int, Callable[[], None]] = {}
 
-    def call_when_done(self, future: _slime.Future, function: Callable[[], None]) -> None:
+    def call_when_done(self, future: _slime.Future, function: Callable[[], None]) -> int:
         number = next(self._numbers)
         self._functions[number] = function
         future.notify(self.queue, number)
         _drive(future)
+        return number
+
+    def forget(self, number: int) -> None:
+        """It is not called any more, and what it holds goes."""
+        self._functions.pop(number, None)
 
     def run_ready(self) -> None:
         for number in self.queue.take():
-            self._functions.pop(number)()
+            function = self._functions.pop(number, None)
+            if function is not None:
+                function()
 
 
-# One for each asyncio loop in use; it goes with the loop.
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
+# One for each asyncio loop in use. The loop alone holds it, as its reader, and lets go when it is closed: what waits in
+# it holds the loop.
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Waiting]] = weakref.WeakKeyDictionary()
 _loops_lock = threading.Lock()
 
 
 def _waiting_of(loop: asyncio.AbstractEventLoop) -> _Waiting:
     with _loops_lock:
-        waiting = _loops.get(loop)
+        known = _loops.get(loop)
+        waiting = None if known is None else known()
         if waiting is None:
-            waiting = _loops[loop] = _Waiting()
+            waiting = _Waiting()
             loop.add_reader(waiting.queue.fileno(), waiting.run_ready)
+            _loops[loop] = weakref.ref(waiting)
         return waiting
 
 
@@ -62,15 +82,18 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
             return
         try:
             outcome.set_result(future.wait(0))
-        except Exception as error:  # whatever it is goes to the awaiting task
+        except BaseException as error:  # whatever it is goes to the awaiting task
             outcome.set_exception(error)
 
-    _waiting_of(loop).call_when_done(future, finish)
+    waiting = _waiting_of(loop)
+    number = waiting.call_when_done(future, finish)
     try:
         return (yield from outcome)
     except asyncio.CancelledError:
         future.cancel()
         raise
+    finally:
+        waiting.forget(number)
 
 
 class _Notifier:
@@ -88,9 +111,9 @@ class _Notifier:
         while self._waiting.queue.wait():
             self._waiting.run_ready()
 
-    def close(self) -> None:
+    def close(self, deadline: float) -> None:
         self._waiting.queue.close()
-        self._thread.join(2)
+        join_until(self._thread, deadline)
 
 
 _notifier: _Notifier | None = None
@@ -101,8 +124,8 @@ def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future],
     def run() -> None:
         try:
             callback(future)
-        except Exception:
-            sys.excepthook(*sys.exc_info())
+        except BaseException as error:  # also SystemExit: not the end of this thread
+            log_failure(_log, error, "a done callback failed")
 
     global _notifier
     with _notifier_lock:
@@ -132,10 +155,12 @@ class Driver:
             while not future.wait_done(0.1) and not self._closed:
                 pass
 
-    def close(self) -> None:
+    def end(self) -> None:
         self._closed = True
         self._futures.put(None)
-        self._thread.join(2)
+
+    def join(self, deadline: float) -> None:
+        join_until(self._thread, deadline)
 
 
 def _drive(future: _slime.Future) -> None:
@@ -145,13 +170,13 @@ def _drive(future: _slime.Future) -> None:
         agent._drive(future)
 
 
-def close() -> None:
+def close(deadline: float) -> None:
     """At the end of the process."""
     global _notifier
     with _notifier_lock:
         notifier, _notifier = _notifier, None
     if notifier is not None:
-        notifier.close()
+        notifier.close(deadline)
 
 
 def _after_fork() -> None:

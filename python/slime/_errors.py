@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from slime._slime import Code
 
 
@@ -117,3 +120,20 @@ def from_status(code: int, text: str, maybe_executed: bool) -> Error:
     """The exception for a code: an instance of its class."""
     cls = _CLASSES.get(Code(code))
     return Error(Code(code), text, maybe_executed) if cls is None else cls(text, maybe_executed)
+
+
+def text_of(error: BaseException) -> str:
+    """Its type and text, whatever its own `__str__` does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # user code as well
+        return type(error).__name__
+
+
+def log_failure(log: logging.Logger, error: BaseException, text: str, *arguments: Any) -> None:
+    """Logs what user code raised, with its traceback. What the log's own handlers raise ends here: the thread of
+    Slime's that ran that code goes on."""
+    try:
+        log.error(text, *arguments, exc_info=error)
+    except BaseException:
+        pass

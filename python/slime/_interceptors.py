@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
 import re
 import secrets
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 from slime import _slime
-from slime._errors import Error, Internal, InvalidArgument
+from slime._errors import Error, Internal, InvalidArgument, log_failure, text_of
 
 _log = logging.getLogger("slime.rpc")
 
@@ -68,23 +69,37 @@ def as_error(error: BaseException, what: str) -> Error:
     """A slime.Error as it is, anything else as Internal."""
     if isinstance(error, Error):
         return error
-    return Internal(f"{what}: {type(error).__name__}: {error}")
+    return Internal(f"{what}: {text_of(error)}")
+
+
+# What ends what the caller's own thread, or task, does, and not only this call.
+_CALLERS_OWN = (KeyboardInterrupt, asyncio.CancelledError)
 
 
 class Passed:
-    """The interceptors that let one call pass."""
+    """The interceptors that let one call pass. `callers_own`: what `before` raises as it is."""
 
-    def __init__(self, interceptors: List[Interceptor], what: str) -> None:
+    def __init__(
+        self, interceptors: List[Interceptor], what: str, callers_own: Tuple[Type[BaseException], ...] = ()
+    ) -> None:
         self._all = interceptors
         self._passed: List[Interceptor] = []
         self._what = what
+        self._callers_own = callers_own
+
+    def _failure(self, error: BaseException) -> Error:
+        if not isinstance(error, Error):
+            log_failure(_log, error, "%s failed", self._what)
+        return as_error(error, self._what)
 
     def before(self, call: Any) -> None:
         for each in self._all:
             try:
                 each.before(call)
-            except (Exception, SystemExit) as error:
-                raise as_error(error, self._what) from error
+            except self._callers_own:
+                raise
+            except BaseException as error:
+                raise self._failure(error) from error
             self._passed.append(each)
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
@@ -92,10 +107,9 @@ class Passed:
         while self._passed:
             try:
                 self._passed.pop().after(call, error, timing)
-            except (Exception, SystemExit) as failure:
+            except BaseException as failure:
                 executed = error is None or error.maybe_executed
-                text = as_error(failure, self._what).text
-                error = Internal(text, executed)
+                error = Internal(self._failure(failure).text, executed)
         return error
 
 
@@ -119,7 +133,7 @@ def begin_call(
 
 
 def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) -> _slime.Future:
-    passed = Passed(list(caller.agent.client_interceptors), "a client interceptor")
+    passed = Passed(list(caller.agent.client_interceptors), "a client interceptor", _CALLERS_OWN)
     began = time.monotonic_ns()
 
     def ended(error: Optional[Error], parts: Optional[Timing]) -> Optional[Error]:
@@ -137,7 +151,7 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
         future = start(entries or None, timing)
     except Error as error:
         raise ended(error, None) or error
-    except Exception as error:  # an argument of another type
+    except BaseException as error:  # an argument of another type, or Ctrl-C
         ended(as_error(error, "the call"), None)
         raise
     if passed._passed:
@@ -146,7 +160,7 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
             try:
                 future.wait(0)
                 error = None
-            except Exception as failure:
+            except BaseException as failure:
                 error = as_error(failure, "the reply")
             after = ended(error, timing_of(future))
             if after is not error:

@@ -9,10 +9,11 @@ import logging
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple
 
 from slime import _attachments, _describe, _slime
-from slime._errors import Code, Error, InvalidArgument, from_status
+from slime._completion import join_until
+from slime._errors import Code, Error, InvalidArgument, from_status, log_failure, text_of
 from slime._interceptors import Interceptor, Passed, Timing
 from slime._streaming import Streaming
 
@@ -167,31 +168,56 @@ def methods_of(target: Any, service: str) -> dict[str, _Method]:
     return found
 
 
+async def _all_ended(tasks: Iterable[asyncio.Task]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class AsyncRunner:
     """One asyncio loop in a thread, for the async handlers of an agent."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.ended = False
         self._thread = threading.Thread(target=self._run, name="slime-asyncio", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while not self.ended:
+                self._log_what_ends(self.loop.run_forever)
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
                 task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self._complete(_all_ended(tasks))
+            self._complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
 
-    def close(self, bound: float) -> None:
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            if self._thread is not threading.current_thread():
-                self._thread.join(bound)
+    def _complete(self, work: Coroutine) -> None:
+        task = self.loop.create_task(work)
+        while not task.done():
+            self._log_what_ends(lambda: self.loop.run_until_complete(task))
+
+    def _log_what_ends(self, run: Callable[[], Any]) -> None:
+        # SystemExit and KeyboardInterrupt of a task, and of a callback, end the loop. What else is ready stays in it.
+        try:
+            run()
+        except BaseException as error:
+            log_failure(_log, error, "what async handlers started ended their loop, which goes on")
+
+    def _stop(self) -> None:
+        self.ended = True
+        self.loop.stop()
+
+    def end(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:
+            pass  # it is closed
+
+    def join(self, deadline: float) -> None:
+        join_until(self._thread, deadline)
 
 
 class _Watched:
@@ -269,11 +295,13 @@ class Server:
         for thread in self._threads:
             thread.start()
 
-    def close(self, bound: float) -> None:
+    def end(self) -> None:
         self.service.close()
+
+    def join(self, deadline: float) -> None:
         for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(bound)
+            if thread.is_alive():
+                join_until(thread, deadline)
 
     def _work(self) -> None:
         while True:
@@ -286,8 +314,8 @@ class Server:
                     contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
                 else:
                     self._handle(request)
-            except BaseException:  # a fault of ours, or of what nobody thought of: not the end of this worker
-                _log.exception("serving %s.%s; it is answered with Internal", self.name, request.method)
+            except BaseException as error:  # a fault of ours, or of what nobody thought of: not the end of this worker
+                log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # what it holds goes before the next wait
 
     def _handle(self, request: Any) -> None:
@@ -325,7 +353,13 @@ class Server:
         except BaseException:
             self._async_slots.release()
             raise
-        done.add_done_callback(lambda _: self._async_slots.release())
+        done.add_done_callback(self._async_ended)
+
+    def _async_ended(self, done: Any) -> None:
+        self._async_slots.release()
+        error = None if done.cancelled() else done.exception()
+        if error is not None:  # as in _work()
+            log_failure(_log, error, "serving an async method of %s; it is answered with Internal", self.name)
 
     def _on_cancelled(self) -> None:
         for number in self.service.take_cancelled():
@@ -345,11 +379,13 @@ class Server:
             left = request.seconds_left()
             value = await asyncio.wait_for(run(*arguments), left)
             self._answer(request, value)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if request.cancelled():
                 request.fail(Code.CANCELLED, "its caller does not wait any more", True)
-            else:
+            elif self._runner().ended:
                 request.fail(Code.UNAVAILABLE, f"{self.name} ended before {request.method} did", True)
+            else:  # nobody but the handler itself
+                self._fail(request, error)
         except BaseException as error:
             left = request.seconds_left()
             if isinstance(error, asyncio.TimeoutError) and left is not None and left <= 0:
@@ -375,7 +411,8 @@ class Server:
         if isinstance(error, Error):
             request.fail(error.code, error.text, True)
             return
-        text = f"{type(error).__name__}: {error}"
+        log_failure(_log, error, "%s.%s failed", self.name, request.method)
+        text = text_of(error)
         if self._tracebacks:
             # Most recent frame first: what does not fit is the least of it.
             frames = reversed(traceback.extract_tb(error.__traceback__)[1:])

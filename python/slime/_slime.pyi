@@ -90,7 +90,7 @@ class Future:
     def wait(self, timeout: float | None = None) -> Any:
         """
         The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:
-        one may wait again. KeyboardInterrupt works.
+        one may wait again. KeyboardInterrupt works, and cancels a call.
         """
 
     def wait_done(self, timeout: float | None = None) -> bool:

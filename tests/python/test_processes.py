@@ -4,13 +4,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy
 import pytest
 
 import slime
-from conftest import PROVIDER, peer_and_region, wait_until
+from conftest import PATIENCE, PROVIDER, peer_and_region, wait_until
 
 SERVER = """
     import sys, threading, slime
@@ -103,6 +104,44 @@ def test_ctrl_c_ends_a_wait(start_python, progress, what):
     assert program.line() == "interrupted"
     assert time.monotonic() - begin < 2
     assert program.finish()[0] == 7
+
+
+class Notes:
+    """Notes that its caller is gone."""
+
+    def __init__(self):
+        self.begun, self.left = threading.Event(), threading.Event()
+
+    @slime.method
+    def block(self):
+        self.begun.set()
+        while not slime.current_call().cancelled():
+            time.sleep(0.005)
+        self.left.set()
+
+    @slime.method
+    def add(self, a, b):
+        return a + b
+
+
+@pytest.mark.parametrize("what", ["wait", "proxy", "service"])
+def test_ctrl_c_in_a_call_cancels_it(start_python, nanoctrl, make_agent, what):
+    target = Notes()
+    server = make_agent("server", ctrl_url=nanoctrl)
+    server.serve(target, "Calc")
+    source = INTERRUPTED.replace("sys.exit(7)", "sys.stdin.read()").replace(
+        '"waiting", provider', '"waiting", ctrl_url=sys.argv[4], provider'
+    )
+    source = source.replace("calls = {", 'calls = {\n        "service": lambda: agent.proxy("Calc").block(),')
+    program = start_python(source, server.address, "THREAD", what, nanoctrl)
+    assert program.line() == "waiting"
+    assert target.begun.wait(20)
+    program.process.send_signal(signal.SIGINT)
+    assert program.line() == "interrupted"
+    assert target.left.wait(1 * PATIENCE)  # while the program goes on
+    begin = time.monotonic()
+    assert program.finish() == (0, "")
+    assert time.monotonic() - begin < 1.5 * PATIENCE  # nothing is under way any more that its end would wait for
 
 
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "agent.close()", "del agent, peer, data, proxy"])

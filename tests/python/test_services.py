@@ -299,6 +299,47 @@ def test_a_full_queue_refuses_and_recovers(pair):
     assert peer.proxy("Calc").add(2, 3) == 5
 
 
+class OneAtATime:
+    def __init__(self):
+        self.running, self.gate = 0, threading.Event()
+
+    @slime.method(max_running=1)
+    def hold(self):
+        self.running += 1
+        assert self.gate.wait(30)
+        return True
+
+
+@pytest.mark.parametrize("target", [Calc, OneAtATime], ids=["queue", "limit of a method"])
+@pytest.mark.parametrize("end", ["cancelled", "too late"])
+def test_a_queue_full_of_requests_that_nobody_waits_for_takes_a_live_one(pair, target, end):
+    _, b, peer = pair
+    target = target()
+    b.serve(target, "Holds", workers=1, queue_limit=4)
+    held = peer.call("Holds", "hold")
+    wait_until(lambda: target.running == 1)
+    dead = [peer.call("Holds", "hold", deadline=30 if end == "cancelled" else 0.2) for _ in range(4)]
+    for future in dead:
+        if end == "cancelled":
+            future.cancel()
+        with pytest.raises(slime.Error):
+            future.wait(10)
+    taken = []
+
+    def take_one():  # the server's clock may find them too late after the callers' did
+        live = peer.call("Holds", "hold")
+        if live.wait_done(0.1):
+            with pytest.raises(slime.ResourceExhausted):
+                live.wait(0)
+        else:
+            taken.append(live)
+        return taken
+
+    wait_until(take_one)
+    target.gate.set()
+    assert held.wait(10) and taken[0].wait(10)
+
+
 def test_async_calls_are_bounded_too(pair):
     _, b, peer = pair
     opened = threading.Event()
