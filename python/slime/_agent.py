@@ -143,7 +143,8 @@ class PeerAgent(_slime.PeerAgent):
         Plain methods run on `workers` threads, several at once; async ones on one asyncio loop, in a thread of
         the agent's. At most `queue_limit` requests wait, and as many async calls run: callers of more get
         ResourceExhausted. What a handler raises reaches the caller: a slime.Error with its code, anything else
-        as Internal, with the traceback if `tracebacks`.
+        as Internal, with the traceback if `tracebacks`. Anything else is also logged here, with its traceback (logger
+        "slime", level error).
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors

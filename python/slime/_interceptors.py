@@ -72,19 +72,24 @@ def as_error(error: BaseException, what: str) -> Error:
 
 
 class Passed:
-    """The interceptors that let one call pass."""
+    """The interceptors that let one call pass. `log` is told of each exception that is no slime.Error."""
 
-    def __init__(self, interceptors: List[Interceptor], what: str) -> None:
+    def __init__(
+        self, interceptors: List[Interceptor], what: str, log: Optional[Callable[[BaseException], None]] = None
+    ) -> None:
         self._all = interceptors
         self._passed: List[Interceptor] = []
         self._what = what
+        self._log = log
 
     def before(self, call: Any) -> None:
         for each in self._all:
             try:
                 each.before(call)
+            except Error:
+                raise
             except (Exception, SystemExit) as error:
-                raise as_error(error, self._what) from error
+                raise self._as_error(error) from error
             self._passed.append(each)
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
@@ -94,9 +99,13 @@ class Passed:
                 self._passed.pop().after(call, error, timing)
             except (Exception, SystemExit) as failure:
                 executed = error is None or error.maybe_executed
-                text = as_error(failure, self._what).text
-                error = Internal(text, executed)
+                error = Internal(self._as_error(failure).text, executed)
         return error
+
+    def _as_error(self, error: BaseException) -> Error:
+        if self._log is not None and not isinstance(error, Error):
+            self._log(error)
+        return as_error(error, self._what)
 
 
 def begin_call(

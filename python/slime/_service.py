@@ -16,7 +16,7 @@ from slime._errors import Code, Error, InvalidArgument, from_status
 from slime._interceptors import Interceptor, Passed, Timing
 from slime._streaming import Streaming
 
-_log = logging.getLogger("slime.rpc")
+_log = logging.getLogger("slime")
 
 # An error text travels up to this many bytes; the start of it says most.
 _TEXT_LIMIT = 1000
@@ -41,12 +41,18 @@ def method(
     raw: it takes one memoryview, of what the caller gave call_bytes() as it is, and returns bytes (or anything with
         the buffer protocol, or None for none): for messages that are encoded already."""
 
-    def mark(target: Callable) -> Callable:
+    def mark(target: Any) -> Any:
         if max_running < 0:
             raise InvalidArgument("max_running is below 0")
-        target.__slime_method__ = name or target.__name__  # type: ignore[attr-defined]
-        target.__slime_limits__ = (max_running, priority)  # type: ignore[attr-defined]
-        target.__slime_raw__ = raw  # type: ignore[attr-defined]
+        marked = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
+        known_as = name or getattr(marked, "__name__", None)
+        if not callable(marked) or known_as is None:
+            raise InvalidArgument(
+                f"@slime.method marks functions, also above @staticmethod and @classmethod, not a {type(marked).__name__}"
+            )
+        marked.__slime_method__ = known_as
+        marked.__slime_limits__ = (max_running, priority)
+        marked.__slime_raw__ = raw
         return target
 
     return mark if function is None else mark(function)
@@ -157,7 +163,12 @@ def methods_of(target: Any, service: str) -> dict[str, _Method]:
     found: dict[str, _Method] = {}
     for attribute in dir(type(target)):
         static = inspect.getattr_static(type(target), attribute)
-        name = getattr(getattr(static, "__func__", static), "__slime_method__", None)
+        function = getattr(static, "__func__", static)
+        # What lies above the mark and is no function would give its value instead of being called.
+        for inner in ("fget", "func"):
+            if hasattr(getattr(function, inner, None), "__slime_method__"):
+                raise InvalidArgument(f"{service}.{attribute} is a {type(static).__name__}, which cannot be served")
+        name = getattr(function, "__slime_method__", None)
         if isinstance(name, str):
             if name in found:
                 raise InvalidArgument(f"{service} has two methods named {name!r}")
@@ -199,7 +210,7 @@ class _Watched:
 
     def __init__(self, request: _slime.Request, interceptors: List[Interceptor]) -> None:
         self._request = request
-        self._passed = Passed(list(interceptors), "a server interceptor")
+        self._passed = Passed(list(interceptors), "a server interceptor", self._log_failure)
         self._call: Optional[Call] = None
         self._began = time.monotonic_ns()
 
@@ -235,6 +246,10 @@ class _Watched:
         queue = self._request.queue_ns
         handler = time.monotonic_ns() - self._began
         return self._passed.after(self._call, error, Timing(queue, handler, 0, queue + handler, True))
+
+    def _log_failure(self, error: BaseException) -> None:
+        of = f"{self._request.service}.{self._request.method}"
+        _log.error("an interceptor of %s failed, called by %s", of, self._request.peer, exc_info=error)
 
 
 class Server:
@@ -367,14 +382,17 @@ class Server:
             body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
-            request.fail(Code.INTERNAL, f"the result of {self.name}.{request.method} {why}", True)
+            text = f"the result of {self.name}.{request.method} {why}"
+            _log.error("%s, called by %s", text, request.peer)
+            request.fail(Code.INTERNAL, text, True)
             return
         request.reply(body, beside)
 
     def _fail(self, request: Any, error: BaseException) -> None:
-        if isinstance(error, Error):
+        if isinstance(error, Error):  # raised on purpose: an answer
             request.fail(error.code, error.text, True)
             return
+        _log.error("%s.%s failed, called by %s", self.name, request.method, request.peer, exc_info=error)
         text = f"{type(error).__name__}: {error}"
         if self._tracebacks:
             # Most recent frame first: what does not fit is the least of it.

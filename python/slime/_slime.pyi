@@ -336,14 +336,14 @@ class Peer:
 
     def read(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
-        the future is done.
+        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
+        written must not change until the future is done.
         """
 
     def write(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
-        the future is done.
+        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
+        written must not change until the future is done.
         """
 
     def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, deadline: float | None = None) -> Future:
