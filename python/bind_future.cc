@@ -101,6 +101,13 @@ PyType_Slot kFutureSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyFuture
                               {Py_tp_clear, reinterpret_cast<void*>(&PyFuture::clear)},
                               {0, nullptr}};
 
+[[noreturn]] void raise_wait_timeout() {
+  const nb::object error =
+      nb::module_::import_("slime._errors").attr("WaitTimeout")("still under way when the wait ended");
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
 nb::object completion_helper(const char* name) {
   return nb::module_::import_("slime._completion").attr(name);
 }
@@ -115,7 +122,7 @@ bool PyFuture::wait_done(std::optional<double> timeout) const {
 
 nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
-  if (!wait_done(timeout)) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
+  if (!wait_done(timeout)) raise_wait_timeout();
   check(future_->status());
   nb::object raw;
   nb::object value;
@@ -165,8 +172,9 @@ void bind_future(nb::module_& m) {
                        "The outcome of something under way. wait() for it, or await it in asyncio.")
       .def("wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
-           "The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:\n"
-           "one may wait again. KeyboardInterrupt works.")
+           "The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one "
+           "may\n"
+           "wait again. KeyboardInterrupt works.")
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)

@@ -141,7 +141,8 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
 
 void bind_operations(nb::class_<PyPeer>& peer) {
   const char* const copies_doc =
-      "One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what "
+      "One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; "
+      "what "
       "is\n"
       "written must not change until the future is done.";
   peer.def("read", &read, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,

@@ -219,6 +219,30 @@ def test_what_cannot_be_sent_is_refused_before_it_is(calc, value):
         proxy.echo(value)
 
 
+@pytest.mark.parametrize("value", [2**70, -(2**63) - 1, [1, {"a": 2**64}]])
+def test_a_text_says_that_an_int_is_too_large_for_msgpack(calc, value):
+    _, proxy, _ = calc
+    with pytest.raises(slime.InvalidArgument, match=r"\d{19,} does not fit msgpack's 64-bit integers; send it as str"):
+        proxy.echo(value)
+
+
+def test_an_int_that_is_too_long_to_print_is_refused_by_its_bits(calc):
+    _, proxy, _ = calc
+    with pytest.raises(slime.InvalidArgument, match="an int of 100001 bits does not fit"):
+        proxy.echo(1 << 100_000)
+
+
+@pytest.mark.parametrize("method, arguments", [("add", (1, 2)), ("later", (1,))])
+def test_a_stream_of_a_plain_method_is_refused(calc, method, arguments):
+    _, _, peer = calc
+    stream = peer.stream("Calc", method, *arguments)
+    with pytest.raises(slime.InvalidArgument, match=f"Calc.{method} does not stream") as caught:
+        list(stream)
+    assert not caught.value.maybe_executed
+    with pytest.raises(slime.InvalidArgument, match="does not stream"):
+        stream.finish()
+
+
 def test_a_one_way_call_returns_when_it_has_left(pair):
     seen = []
 
