@@ -10,10 +10,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-LinkOptions with_idle(Nanos caller, Nanos handler) {
+LinkOptions with_idle(Nanos a, Nanos b) {
   LinkOptions options;
-  options.a.streams.idle_timeout = caller;
-  options.b.streams.idle_timeout = handler;
+  options.a.streams.idle_timeout = a;
+  options.b.streams.idle_timeout = b;
   return options;
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("a reader that is slower than half a window in the timeout keeps its w
 
 TEST_CASE("a handler that waits for a caller that stands still is ended by its own side") {
   SimFixture sim(kSeed);
-  StreamLink link(sim);
+  StreamLink link(sim, with_idle(30s, Nanos::max()));  // here the second one is the caller's
   auto stream = link.open<Ints>("ints", 1, Nanos::max());
   auto& served = link.taken();
   link.fixture.settle();
