@@ -101,13 +101,6 @@ PyType_Slot kFutureSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyFuture
                               {Py_tp_clear, reinterpret_cast<void*>(&PyFuture::clear)},
                               {0, nullptr}};
 
-[[noreturn]] void raise_wait_timeout() {
-  const nb::object error =
-      nb::module_::import_("slime._errors").attr("WaitTimeout")("still under way when the wait ended");
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
-}
-
 nb::object completion_helper(const char* name) {
   return nb::module_::import_("slime._completion").attr(name);
 }
@@ -122,7 +115,7 @@ bool PyFuture::wait_done(std::optional<double> timeout) const {
 
 nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
-  if (!wait_done(timeout)) raise_wait_timeout();
+  if (!wait_done(timeout)) raise(Status::wait_timed_out());
   check(future_->status());
   nb::object raw;
   nb::object value;
