@@ -26,6 +26,12 @@ std::vector<std::string> PeerAgentImpl::provider_names() {
 }
 
 Status PeerAgentOptions::validate() const {
+  const std::vector<std::string> providers = PeerAgent::provider_names();
+  if (provider != kOneProcess && std::find(providers.begin(), providers.end(), provider) == providers.end()) {
+    std::string all;
+    for (const std::string& each : providers) all.append(all.empty() ? "" : ", ").append(each);
+    return Status(Code::kNotFound, str("no provider is called \"", provider, "\"; there are: ", all));
+  }
   if (!name.empty()) {
     SLIME_TRY(ctrl::check_name("name", name));
     if (!agent::parse_target(name, true).by_name)
@@ -57,6 +63,8 @@ Status PeerAgentOptions::validate() const {
   if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
   if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
   if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");
+  if (streams.idle_timeout <= Nanos::zero())
+    return Status(Code::kInvalidArgument, "streams.idle_timeout must be above 0; Nanos::max() for none");
   if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
   return {};
 }

@@ -81,7 +81,10 @@ void OneWayOperation::start(Session& session) {
 
 void StreamOperation::start(Session& session) {
   set_running(&session);
-  ticket_ = session.channel().stream(spec(), std::move(request_), stream_, ended());
+  deadline = total_ == Nanos::zero() ? kNever : deadline_after(began, total_);
+  rpc::CallSpec with_bounds = spec();
+  with_bounds.idle_timeout = idle_timeout_;
+  ticket_ = session.channel().stream(with_bounds, std::move(request_), stream_, ended());
 }
 
 }  // namespace slime::agent

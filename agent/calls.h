@@ -105,6 +105,11 @@ class StreamOperation final : public AttachedOf<Payload> {
                   rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
       : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
         stream_(std::move(stream)) {}
+  // `total` of the whole stream; zero: none. Before it is submitted.
+  void set_bounds(Nanos total, Nanos idle_timeout) {
+    total_ = total;
+    idle_timeout_ = idle_timeout;
+  }
   void start(Session& session) override;
   [[nodiscard]] std::size_t weight() const override { return 0; }  // it may go on for ever
 
@@ -112,6 +117,8 @@ class StreamOperation final : public AttachedOf<Payload> {
   [[nodiscard]] rpc::CallKind kind() const override { return rpc::CallKind::kStream; }
   void drop(const Status& reason) override { stream_->stop(reason); }
   const std::shared_ptr<rpc::StreamEnd> stream_;
+  Nanos total_{};
+  Nanos idle_timeout_{};
 };
 
 }  // namespace slime::agent

@@ -99,6 +99,9 @@ inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
 // one that has too much to do.
 inline constexpr Nanos kAvoidProvider = std::chrono::seconds(1);
 inline constexpr Nanos kAvoidBusyProvider = std::chrono::milliseconds(100);
+// How long one is ejected that let a call time out and answered nothing meanwhile: as long as the call
+// waited, at least kAvoidProvider, twice as long each time that its trial call fails, up to this.
+inline constexpr Nanos kEjectProviderMost = std::chrono::seconds(60);
 // Between rounds over all providers of a call that waits for one.
 inline constexpr Nanos kProviderWaitMin = std::chrono::milliseconds(20);
 inline constexpr Nanos kProviderWaitMax = std::chrono::milliseconds(500);

@@ -84,6 +84,7 @@ class Link {
 
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] bool by_name() const { return target_.by_name; }
+  [[nodiscard]] const Status& problem() const { return target_.problem; }
   [[nodiscard]] const ConnectionMachine& machine() const { return machine_; }
   [[nodiscard]] const std::shared_ptr<Session>& session() const { return session_; }
   [[nodiscard]] const std::string& address() const { return address_; }

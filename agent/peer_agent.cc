@@ -1,5 +1,6 @@
 #include "agent/peer_agent.h"
 
+#include <algorithm>
 #include <new>
 #include <thread>
 #include <utility>
@@ -119,15 +120,25 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attache
     return {std::move(end), Future<Payload>::ready(no_agent())};
   }
   auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
-  auto result = begin(std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
-                                                               std::string(method), std::move(request), end),
-                      deadline);
+  auto operation = std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
+                                                            std::string(method), std::move(request), end);
+  // Until there is a connection the idle timeout bounds the waiting.
+  const Nanos total = span(deadline);
+  const Nanos idle = idle_timeout_ == Nanos::zero() ? agent_->options().streams.idle_timeout : idle_timeout_;
+  operation->set_bounds(total, idle);
+  auto result = begin(std::move(operation), total == Nanos::zero() ? idle : std::min(total, idle));
   return {std::move(end), std::move(result)};
 }
 
 Peer Peer::with_deadline(Nanos deadline) const {
   Peer out = *this;
   out.deadline_ = deadline;
+  return out;
+}
+
+Peer Peer::with_idle_timeout(Nanos idle_timeout) const {
+  Peer out = *this;
+  out.idle_timeout_ = idle_timeout;
   return out;
 }
 

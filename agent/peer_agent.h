@@ -60,7 +60,7 @@ struct PeerAgentOptions {
   std::string token{};
   bool insecure = false;
   Progress progress = Progress::kThread;
-  Nanos deadline = limits::kOperationDeadline;  // of operations that name none
+  Nanos deadline = limits::kOperationDeadline;  // of operations that name none; streams have an idle timeout
   std::string kind{};               // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
   // Heartbeats tell nanoctrl, where they have changed, the connections with their bytes and some counters of
@@ -174,7 +174,8 @@ class Peer {
     if constexpr (rpc::kMayAttach<A...>) {
       return call<R>(CallOptions{}, service, method, args...);
     } else {
-      return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)));
+      return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)),
+                                   rpc::method_label(service, method));
     }
   }
   template <class R, class... A>
@@ -182,7 +183,8 @@ class Peer {
                                                       std::string_view method, const A&... args) {
     rpc::AttachedBody request = rpc::encode_attached_arguments(args...);
     request.into = std::move(options.into);
-    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.deadline));
+    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.deadline),
+                                 rpc::method_label(service, method));
   }
   // A method that this caller knows, as its handler looks: with_signature() of it.
   template <class R, class... P>
@@ -224,7 +226,8 @@ class Peer {
   Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {});
   // Calls a method that streams (rpc/stream.h): it reads messages of type `In` and writes some of type `Out`,
-  // None for none; R is its result. The deadline is that of the whole stream.
+  // None for none; R is its result. It has no deadline but one of with_deadline(), which is that of the whole
+  // stream; it ends when no message comes or goes for its idle timeout.
   template <class In, class Out, class R = None, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
     auto [end, result] =
@@ -252,6 +255,9 @@ class Peer {
   }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
+  // This peer, whose streams have this StreamOptions::idle_timeout in place of the agent's; Nanos::max():
+  // none.
+  [[nodiscard]] Peer with_idle_timeout(Nanos idle_timeout) const;
   // This peer, for calls of one method, which the caller takes for this (rpc/signature.h): kUnimplemented,
   // and nothing was executed, once it has become another one.
   [[nodiscard]] Peer with_signature(const rpc::Signature& signature) const;
@@ -288,6 +294,7 @@ class Peer {
   std::shared_ptr<PeerAgentImpl> agent_;
   std::string name_;
   Nanos deadline_{};
+  Nanos idle_timeout_{};  // of streams; zero: the agent's
   bool wait_for_ready_ = false;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
   rpc::Signature signature_;

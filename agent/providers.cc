@@ -39,9 +39,15 @@ std::shared_ptr<Provider> Providers::pick(const Wish& wish, TimePoint now) {
     return wish.must_have.empty() || std::binary_search(provider.methods.begin(), provider.methods.end(),
                                                         wish.must_have, std::less<>());
   };
-  auto out = choose(wish, [&](const Provider& p) { return p.avoided_until <= now && usable(p); });
+  const auto good = [&](const Provider& p) {
+    return p.avoided_until <= now && (p.ejections == 0 || p.trial_began == TimePoint{});
+  };
+  auto out = choose(wish, [&](const Provider& p) { return good(p) && usable(p); });
   if (!out) out = choose(wish, usable);
-  if (out) ++out->in_flight;
+  if (!out) return out;
+  if (out->ejections > 0 && good(*out)) out->trial_began = now;
+  ++out->in_flight;
+  ++out->calls;
   return out;
 }
 
@@ -83,9 +89,27 @@ std::shared_ptr<Provider> Providers::by_key(std::string_view key, const Admit& a
   return out;
 }
 
-void Providers::release(Provider& provider) {
+void Providers::release(Provider& provider, TimePoint began, bool answered, TimePoint now) {
   const Lock lock(mutex_);
   --provider.in_flight;
+  if (provider.trial_began == began) provider.trial_began = {};
+  if (!answered) return;
+  provider.answered_at = now;
+  if (std::exchange(provider.ejections, 0) == 0) return;
+  provider.trial_began = {};
+  provider.avoided_until = {};
+}
+
+void Providers::eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now) {
+  const Lock lock(mutex_);
+  // Those that began before it was ejected tell nothing new.
+  if (provider.answered_at >= began || (provider.ejections > 0 && began <= provider.ejected_at)) return;
+  Nanos span = std::max(limits::kAvoidProvider, Nanos(now - began));
+  for (std::uint32_t i = 0; i < provider.ejections && span < limits::kEjectProviderMost; ++i) span *= 2;
+  ++provider.ejections;
+  provider.ejected_at = now;
+  provider.avoided_until = deadline_after(now, std::min(span, limits::kEjectProviderMost));
+  provider.failure = failure;
 }
 
 void Providers::avoid(Provider& provider, const Status& failure, TimePoint until) {
@@ -207,7 +231,7 @@ Nanos Providers::jittered(Nanos span) {
 
 std::string Providers::knowledge() const {
   const Lock lock(mutex_);
-  std::string out = error_.ok() ? "" : str("does not answer (", error_.to_string(), "); before that it ");
+  std::string out = error_.ok() ? "" : str("does not answer (", error_.text(), "); before that it ");
   if (list_.empty()) return out + (error_.ok() ? "lists none" : "listed none");
   out.append(str(error_.ok() ? "lists " : "listed ", list_.size(), ": "));
   for (std::size_t i = 0; i < std::min(list_.size(), kShownProviders); ++i)

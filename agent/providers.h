@@ -24,9 +24,16 @@ struct Provider {
   std::string address{};
   std::vector<std::string> methods{};  // sorted; empty: it does not say
   std::size_t in_flight = 0;           // calls of this agent
+  std::uint64_t calls = 0;             // that it was chosen for
   TimePoint avoided_until{};
   Status failure{};        // why it is avoided
   TimePoint kept_until{};  // the registry does not list it
+  // Calls timed out of which it answered none. After an ejection one call at a time tries it, until one is
+  // answered.
+  std::uint32_t ejections = 0;
+  TimePoint ejected_at{};
+  TimePoint trial_began{};  // of the call that tries it; zero: none does
+  TimePoint answered_at{};  // when a call of it last ended with an answer
 };
 
 // Whom a proxy without a key sticks to.
@@ -53,10 +60,13 @@ class Providers {
     const List* tried = nullptr;      // not these
     std::string_view must_have = {};  // only who says that it has this method; empty: anybody
   };
-  // Counts a call for it; null: there is none. One that is avoided only if there is no other.
+  // Counts a call for it, which begins now; null: there is none. One that is avoided, or being tried after an
+  // ejection, only if there is no other.
   std::shared_ptr<Provider> pick(const Wish& wish, TimePoint now);
-  // The call that pick() counted has ended.
-  void release(Provider& provider);
+  // The call that pick() counted has ended. `answered`: with something that the provider said.
+  void release(Provider& provider, TimePoint began, bool answered, TimePoint now);
+  // That call timed out. Does nothing for one that has answered others meanwhile: only that method is slow.
+  void eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now);
   void avoid(Provider& provider, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };
   // Whether it says that it has the method.

@@ -111,14 +111,16 @@ void ProxyCall::try_next() {
                        .favorite = target_.favorite.get(),
                        .tried = tried_.empty() ? nullptr : &tried_};
   if (must_have_) wish.must_have = target_.method;
-  auto provider = target_.providers->pick(wish, steady_clock().now());
-  if (provider) return attempt(std::move(provider));
+  const TimePoint now = steady_clock().now();
+  auto provider = target_.providers->pick(wish, now);
+  if (provider) return attempt(std::move(provider), now);
   none_left();
 }
 
-void ProxyCall::attempt(std::shared_ptr<Provider> provider) {
+void ProxyCall::attempt(std::shared_ptr<Provider> provider, TimePoint now) {
   const ProxyOptions& options = *target_.options;
-  Nanos left = deadline_ == kNever ? Nanos::max() : deadline_ - steady_clock().now();
+  attempt_began_ = now;
+  Nanos left = deadline_ == kNever ? Nanos::max() : deadline_ - now;
   if (options.idempotent && options.retry.attempt_timeout > Nanos::zero())
     left = std::min(left, options.retry.attempt_timeout);
   current_ = std::move(provider);
@@ -151,7 +153,8 @@ void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
 
 void ProxyCall::on_outcome(Result<Payload> outcome) {
   const std::shared_ptr<Provider> provider = current_;
-  target_.providers->release(*provider);
+  const TimePoint now = steady_clock().now();
+  target_.providers->release(*provider, attempt_began_, answered(outcome.status()), now);
   Task over;
   {
     const std::lock_guard lock(mutex_);
@@ -175,10 +178,18 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   wait(0, deadline_after(steady_clock().now(), target_.providers->jittered(pause_)));
 }
 
+bool ProxyCall::answered(const Status& status) const {
+  if (request_.kind == rpc::CallKind::kOneWay) return false;  // it has only left
+  return status.code() != Code::kDeadlineExceeded && status.code() != Code::kUnavailable &&
+         status.code() != Code::kAborted && status.code() != Code::kCancelled;
+}
+
 ProxyCall::Verdict ProxyCall::judge(const Status& status) {
   if (cancelled() || status.code() == Code::kCancelled || !agent_->refusal().ok()) return Verdict::kEnd;
   if (!status.maybe_executed()) return judge_not_executed(status);
   ++executions_;
+  if (status.code() == Code::kDeadlineExceeded)
+    target_.providers->eject(*current_, status, attempt_began_, steady_clock().now());
   const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
   if (lost) {
     const TimePoint now = steady_clock().now();
@@ -198,8 +209,9 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
     case Code::kInvalidArgument:
       return Verdict::kEnd;
     case Code::kDeadlineExceeded:
-      if (over()) return Verdict::kEnd;
-      break;
+      target_.providers->eject(*current_, status, attempt_began_, now);
+      target_.providers->note_change();
+      return over() ? Verdict::kEnd : Verdict::kNext;
     case Code::kResourceExhausted:
       target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyProvider));
       return Verdict::kNext;

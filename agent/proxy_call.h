@@ -45,11 +45,13 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   void go_on() noexcept override;
   void try_next();
-  void attempt(std::shared_ptr<Provider> provider);
+  void attempt(std::shared_ptr<Provider> provider, TimePoint now);
   template <class Call>
   void run(std::shared_ptr<Call> call, Nanos deadline);
   [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
+  // Whether the provider said it.
+  [[nodiscard]] bool answered(const Status& status) const;
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);
   [[nodiscard]] bool has_no_method() const;
@@ -71,6 +73,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   Providers::List tried_;  // in this round
   std::shared_ptr<Provider> current_;
+  TimePoint attempt_began_{};
   Status last_;               // why the last provider was of no use
   std::uint64_t answer_ = 0;  // of the registry, that this call has waited for
   bool must_have_ = false;    // one said that there is no such method

@@ -143,6 +143,8 @@ std::string ServiceProxy::info() const {
       each["address"] = provider.address;
       each["instance"] = provider.instance.to_string();
       each["calls_in_flight"] = provider.in_flight;
+      each["calls"] = provider.calls;
+      each["ejections"] = provider.ejections;
       const bool avoided = provider.avoided_until > now;
       each["avoided"] = avoided ? nlohmann::ordered_json(provider.failure.to_string()) : nullptr;
       out["providers"].push_back(std::move(each));

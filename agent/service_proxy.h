@@ -28,7 +28,7 @@ struct Favorite;
 // Which of the peers that serve a service a call goes to.
 enum class Balance : std::uint8_t {
   kRoundRobin,     // one after the other
-  kLeastInFlight,  // who has the fewest calls of this agent under way
+  kLeastInFlight,  // who has the fewest calls of this agent under way; one after the other of equal ones
   kSticky,         // the same one until it fails; with a key the one that the key's hash says
 };
 
@@ -43,7 +43,7 @@ struct RetryPolicy {
 };
 
 struct ProxyOptions {
-  Balance policy = Balance::kRoundRobin;
+  Balance policy = Balance::kLeastInFlight;
   // For kSticky: calls with one key go to one provider, from whichever caller, as long as that is there. One
   // that comes or goes moves only the keys that are or were its own. Empty: to one of the proxy's own choice.
   std::string key{};
@@ -59,7 +59,8 @@ struct ProxyOptions {
 // A service of whoever serves it in the agent's scope. Each call goes to a live provider; one that was
 // certainly not executed goes to the next provider, within the call's deadline. Who the providers are is
 // known from nanoctrl: asked on first use, then kept up in the background. A provider that failed is avoided
-// for a short while. A cheap value, whose copies share what they know. Thread: any.
+// for a short while; one that lets calls time out and answers none is ejected, each time for longer. A cheap
+// value, whose copies share what they know. Thread: any.
 //
 // Besides what calls of a Peer answer: kUnavailable when no provider is left (nothing was executed),
 // kInvalidArgument for an agent without ctrl_url.
@@ -70,7 +71,8 @@ class ServiceProxy {
   // As Peer::call: call<int>("add", 1, 2).
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... args) const {
-    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)));
+    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)),
+                                 rpc::method_label(service_, method));
   }
   Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const {
     return call_attached(method, {std::move(arguments)}, deadline);
@@ -108,8 +110,8 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // JSON: the service, and of each provider that is known: name, address, calls in flight, whether it is
-  // avoided and why.
+  // JSON: the service, and of each provider that is known: name, address, calls in flight, calls in all,
+  // ejections since its last answer, whether it is avoided and why.
   [[nodiscard]] std::string info() const;
 
  private:

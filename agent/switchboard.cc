@@ -83,6 +83,10 @@ std::optional<DirectoryEntry> Switchboard::cached_entry(const std::string& name)
 }
 
 void Switchboard::resolve(Link& link) {
+  if (!link.problem().ok()) {
+    link.on_resolved(link.problem());
+    return;
+  }
   if (registry_.look_up) {
     registry_.look_up(link.key());
     return;

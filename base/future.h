@@ -147,12 +147,12 @@ class [[nodiscard]] Future {
     return Future(std::move(state));
   }
 
-  // Waits for the outcome and takes it, once. kDeadlineExceeded after `timeout` only stops the waiting: what
-  // was started goes on until its own deadline, and one may wait again. Not from a loop callback.
+  // Waits for the outcome and takes it, once. After `timeout`: kDeadlineExceeded with
+  // Status::wait_timeout(), which only stops the waiting: what was started goes on until its own deadline,
+  // and may be waited for again. Not from a loop callback.
   Result<T> wait(Nanos timeout = Nanos::max()) {
     if (!state_) return Status(Code::kInvalidArgument, "an empty future");
-    if (!state_->wait_done(timeout))
-      return Status(Code::kDeadlineExceeded, "still under way when the wait ended");
+    if (!state_->wait_done(timeout)) return Status::wait_timed_out();
     return state_->take();
   }
   // Waits like wait(), takes nothing; false on timeout.

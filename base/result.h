@@ -48,7 +48,7 @@ class [[nodiscard]] Result {
 
  private:
   T& checked() {
-    SLIME_CHECK(has_value());
+    if (!has_value()) detail::no_value(value_.error());
     return *value_;
   }
   tl::expected<T, Status> value_;

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -80,7 +82,7 @@ Code error_code_from_wire(std::uint8_t value) {
 }
 
 Status::Status(Code code, std::string text) {
-  if (code != Code::kOk) rep_ = std::make_unique<Rep>(Rep{code, false, std::move(text)});
+  if (code != Code::kOk) rep_ = std::make_unique<Rep>(Rep{code, false, std::move(text), false});
 }
 
 Status::Status(const Status& other) : rep_(other.rep_ ? std::make_unique<Rep>(*other.rep_) : nullptr) {}
@@ -93,6 +95,12 @@ Status& Status::operator=(const Status& other) {
 const std::string& Status::text() const {
   static const std::string kEmpty;
   return rep_ ? rep_->text : kEmpty;
+}
+
+Status Status::wait_timed_out() {
+  Status out(Code::kDeadlineExceeded, "still under way when the wait ended");
+  out.rep_->wait_timeout = true;
+  return out;
 }
 
 Status Status::with_maybe_executed(bool value) && {
@@ -110,6 +118,13 @@ std::string Status::to_string() const {
   std::string out(code_name(rep_->code));
   if (!rep_->text.empty()) out.append(": ").append(rep_->text);
   return out;
+}
+
+void detail::no_value(const Status& error) noexcept {
+  std::fprintf(stderr, "check failed: the value of a Result was used, but it holds an error: %s\n",
+               error.to_string().c_str());
+  std::fflush(stderr);
+  std::abort();
 }
 
 Status from_errno(std::string_view what, int error_number) {

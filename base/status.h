@@ -54,6 +54,11 @@ class [[nodiscard]] Status {
   // Whether the request behind a failed call may have run at the peer. False for OK.
   [[nodiscard]] bool maybe_executed() const { return rep_ && rep_->maybe_executed; }
 
+  // Whether only a wait(timeout) ended (Future::wait): the operation goes on, and may be waited for again.
+  // Does not travel: to a peer it is a kDeadlineExceeded like any other.
+  [[nodiscard]] bool wait_timeout() const { return rep_ && rep_->wait_timeout; }
+  static Status wait_timed_out();
+
   // The same status with the flag set. OK stays OK.
   [[nodiscard]] Status with_maybe_executed(bool value) &&;
   // The same status with "context: " before its text. OK stays OK.
@@ -70,10 +75,18 @@ class [[nodiscard]] Status {
     Code code;
     bool maybe_executed = false;
     std::string text;
+    bool wait_timeout = false;
   };
   std::unique_ptr<Rep> rep_;
 };
 static_assert(sizeof(Status) == sizeof(void*));
+
+namespace detail {
+
+// Prints the error of a Result whose value was used without one, and aborts.
+[[noreturn]] void no_value(const Status& error) noexcept;
+
+}  // namespace detail
 
 // kUnavailable for connection errors, kResourceExhausted for limits, kNotFound, kPermissionDenied, ...;
 // kInternal for what has no better match. The text is "<what>: <strerror>".

@@ -10,6 +10,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "cache/store.h"
 #include "cache/transfer.h"
 #include "cache/wire.h"
@@ -27,6 +28,17 @@ bool again(const Status& status) {
 
 Status bad_reply(std::string_view method) {
   return Status(Code::kCorrupt, str("the cache answered ", method, " with something else than was asked"));
+}
+
+// A miss names its key, if that is a text.
+Status with_key(Status status, std::string_view space, std::string_view key) {
+  constexpr std::size_t kShown = 80;
+  if (status.code() != Code::kNotFound || !is_utf8(space) || !is_utf8(key)) return status;
+  const bool cut = key.size() > kShown;
+  std::size_t shown = cut ? kShown : key.size();
+  while (cut && !is_utf8(key.substr(0, shown))) --shown;
+  return Status(Code::kNotFound,
+                str(status.text(), ": ", space, "/", key.substr(0, shown), cut ? "..." : ""));
 }
 
 }  // namespace
@@ -295,7 +307,7 @@ std::uint64_t CacheClient::Impl::get_group(std::string_view space, std::span<con
   for (std::size_t k = 0; k < group.size(); ++k) {
     const wire::Found& found = reply->items[k];
     Status& status = out[group[k]];
-    status = found.outcome.status();
+    status = with_key(found.outcome.status(), space, keys[group[k]]);
     if (!status.ok()) continue;
     leases.push_back(found.lease);
     auto haul = prepare(space, keys[group[k]], found, arena.length_bytes(), group[k], sink);
@@ -354,7 +366,8 @@ std::vector<Status> CacheClient::Impl::each(const char* method, std::string_view
     auto reply = call_again<wire::Outcomes>(idempotent, method, std::string(space),
                                             wire::Keys(some.begin(), some.end()));
     if (reply && reply->size() != some.size()) reply = bad_reply(method);
-    for (std::size_t k = 0; k < some.size(); ++k) out.push_back(reply ? (*reply)[k].status() : reply.error());
+    for (std::size_t k = 0; k < some.size(); ++k)
+      out.push_back(reply ? with_key((*reply)[k].status(), space, some[k]) : reply.error());
   }
   return out;
 }
@@ -365,7 +378,7 @@ Result<ObjectInfo> CacheClient::Impl::info(std::string_view space, std::string_v
   if (!reply) return reply.error();
   if (reply->size() != 1) return bad_reply("peek");
   const wire::Found& found = reply->front();
-  SLIME_TRY(found.outcome.status());
+  SLIME_TRY(with_key(found.outcome.status(), space, key));
   return ObjectInfo{found.version, found.length, found.checksum, found.pinned};
 }
 

@@ -184,13 +184,13 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
       continue;
     }
     if (probed == ProbeResult::kSilent) {
-      ApiReply reply = reply_error(
-          std::move(out.status), "it does not answer: retry when its lease has run out, or set \"takeover\"");
+      ApiReply reply = reply_error(std::move(out.status),
+                                   "it does not answer: end it, or retry when its lease has run out");
       reply.retry_after = out.holder->expires_in;
       return reply;
     }
     return reply_error(std::move(out.status), probed == ProbeResult::kSame
-                                                  ? "it is alive: use another name, or set \"takeover\""
+                                                  ? "it is alive: use another name, or end it first"
                                                   : "several want the name at once: retry");
   }
 }

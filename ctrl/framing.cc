@@ -36,6 +36,18 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
+// Whether what has come may be the beginning of a request line, or of the empty line before one. What is not
+// HTTP is told so at once: it may wait for an answer to its first bytes.
+bool may_be_request(std::string_view start) {
+  constexpr std::size_t kMethodBytes = 32;
+  const std::string_view begin = start.substr(0, kMethodBytes);
+  for (const char c : begin) {
+    if (c == ' ' || c == '\r' || c == '\n') return true;  // the whole line is looked at when it is there
+    if (!is_token(c)) return false;
+  }
+  return begin.size() < kMethodBytes;
+}
+
 }  // namespace
 
 Framing::State Framing::refuse(int status, std::string_view message) {
@@ -47,8 +59,7 @@ Framing::State Framing::refuse(int status, std::string_view message) {
 Framing::State Framing::look(std::string_view input) {
   if (state_ != State::kIncomplete) return state_;
   while (at_ != At::kBody) {
-    if (at_ == At::kRequestLine && line_begin_ < input.size() && input[line_begin_] != '\r' &&
-        !is_token(input[line_begin_]))
+    if (at_ == At::kRequestLine && !may_be_request(input.substr(std::min(line_begin_, input.size()))))
       return refuse(400, "this is not an HTTP request");
     const std::size_t newline = input.find('\n', scanned_);
     const bool whole = newline != std::string_view::npos;

@@ -1,6 +1,7 @@
 #include "ctrl/http_client.h"
 
 #include <httplib.h>
+#include <netdb.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -127,6 +128,16 @@ struct Attempt {
   bool timed_out = false;
   bool stopped = false;
 };
+
+// Why the name has no address; empty: it has, or nobody knows just now.
+std::string unknown_host(const HostPort& at) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(at.host.c_str(), nullptr, &hints, &found);
+  if (error == 0) ::freeaddrinfo(found);
+  return error == EAI_NONAME || error == EAI_FAIL ? ::gai_strerror(error) : "";
+}
 
 bool never_connected(httplib::Error error) {
   return error == httplib::Error::Connection || error == httplib::Error::ConnectionTimeout ||
@@ -313,6 +324,8 @@ class HttpClient::Impl {
     switch (attempt.error) {
       case httplib::Error::Connection:
       case httplib::Error::ConnectionTimeout:
+        if (const std::string why = unknown_host(to.at); !why.empty())
+          return {Code::kUnavailable, str("the host of nanoctrl's URL ", to.url, " is not known: ", why)};
         return {Code::kUnavailable, str("cannot connect to nanoctrl at ", to.url, "; ", hint)};
       case httplib::Error::SSLConnection:
         return {Code::kUnavailable,
@@ -333,8 +346,10 @@ class HttpClient::Impl {
     if (attempt.timed_out)
       return Status(Code::kDeadlineExceeded, str("nanoctrl at ", to.url, " did not answer in time"))
           .with_maybe_executed(true);
+    const std::string_view doubt =
+        attempt.answered ? "" : "does nanoctrl listen there, or something else, such as an agent? ";
     return Status(Code::kUnavailable, str("the connection to nanoctrl at ", to.url, " broke (",
-                                          httplib::to_string(attempt.error), "); ", hint))
+                                          httplib::to_string(attempt.error), "); ", doubt, hint))
         .with_maybe_executed(true);
   }
 

@@ -41,9 +41,11 @@ bool wait_for_helpers(double timeout) {
 }  // namespace
 
 void raise(const Status& status) {
-  const nb::object error =
-      nb::module_::import_("slime._errors")
-          .attr("from_status")(static_cast<int>(status.code()), status.text(), status.maybe_executed());
+  const nb::object errors = nb::module_::import_("slime._errors");
+  const nb::object error = status.wait_timeout()
+                               ? errors.attr("WaitTimeout")(status.text())
+                               : errors.attr("from_status")(static_cast<int>(status.code()), status.text(),
+                                                            status.maybe_executed());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
 }

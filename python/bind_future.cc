@@ -124,7 +124,7 @@ nb::object PyFuture::wait(std::optional<double> timeout) {
       throw;
     }
   }();
-  if (!in_time) raise(Code::kDeadlineExceeded, "still under way when the wait ended");
+  if (!in_time) raise(Status::wait_timed_out());
   check(future_->status());
   nb::object raw;
   nb::object value;
@@ -174,8 +174,8 @@ void bind_future(nb::module_& m) {
                        "The outcome of something under way. wait() for it, or await it in asyncio.")
       .def("wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
-           "The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:\n"
-           "one may wait again. KeyboardInterrupt works, and cancels a call.")
+           "The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one\n"
+           "may wait again. KeyboardInterrupt works, and cancels a call.")
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)

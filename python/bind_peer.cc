@@ -28,26 +28,42 @@ nb::object region(const PyPeer& self, std::string name, Seconds deadline) {
       })));
 }
 
+// Keeps the regions of `used` open until the operation has ended, whether or not its future is dropped.
+nb::object make_transfer(Future<None> future, nb::list used, nb::object agent) {
+  future.on_done([keeper = keep(PinnedMemory::owned_by(std::move(used)))] {});
+  return make_future(std::move(future), std::move(agent));
+}
+
+// The Copies of one operation, and the list that keeps their regions.
+struct Blocks {
+  Blocks(nb::handle list, bool fills_local) {
+    ReleaseQueue::get().have_waiter();
+    ReleaseQueue::get().drain();
+    copies = copies_from(list, fills_local, used);
+  }
+  nb::list used;
+  std::vector<Copy> copies;
+};
+
 nb::object read(const PyPeer& self, nb::handle list, Seconds deadline) {
-  nb::list keep;
-  const std::vector<Copy> copies = copies_from(list, true, keep);
-  return make_future(self.peer().read(copies, deadline_from(deadline)), self.agent());
+  Blocks blocks(list, true);
+  return make_transfer(self.peer().read(blocks.copies, deadline_from(deadline)), std::move(blocks.used),
+                       self.agent());
 }
 
 nb::object write(const PyPeer& self, nb::handle list, Seconds deadline) {
-  nb::list keep;
-  const std::vector<Copy> copies = copies_from(list, false, keep);
-  return make_future(self.peer().write(copies, deadline_from(deadline)), self.agent());
+  Blocks blocks(list, false);
+  return make_transfer(self.peer().write(blocks.copies, deadline_from(deadline)), std::move(blocks.used),
+                       self.agent());
 }
 
 nb::object write_with_imm(const PyPeer& self, nb::handle list, nb::handle imm, Seconds deadline) {
-  nb::list keep;
-  const std::vector<Copy> copies = copies_from(list, false, keep);
+  Blocks blocks(list, false);
   const std::uint64_t number = unsigned_from(imm, "imm");
   if (number > UINT32_MAX) raise(Code::kInvalidArgument, "imm is above 2**32 - 1");
-  return make_future(
-      self.peer().write_with_imm(copies, static_cast<std::uint32_t>(number), deadline_from(deadline)),
-      self.agent());
+  return make_transfer(
+      self.peer().write_with_imm(blocks.copies, static_cast<std::uint32_t>(number), deadline_from(deadline)),
+      std::move(blocks.used), self.agent());
 }
 
 nb::object to_number(std::uint64_t& value) { return nb::int_(value); }
@@ -125,9 +141,10 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
 
 void bind_operations(nb::class_<PyPeer>& peer) {
   const char* const copies_doc =
-      "One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, "
-      "until\n"
-      "the future is done.";
+      "One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; "
+      "what "
+      "is\n"
+      "written must not change until the future is done.";
   peer.def("read", &read, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
            nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
                    "deadline: float | None = None) -> Future"))

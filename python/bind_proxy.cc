@@ -125,9 +125,9 @@ void bind_proxy(nb::module_& m) {
             new (self) PyServiceProxy(nb::cast<PyAgent&>(agent).agent().proxy(service, std::move(options)),
                                       nb::borrow(agent));
           },
-          nb::arg("agent"), nb::arg("service"), nb::arg("balance") = "round-robin", nb::arg("key") = "",
+          nb::arg("agent"), nb::arg("service"), nb::arg("balance") = "least-in-flight", nb::arg("key") = "",
           nb::arg("deadline") = nb::none(), nb::arg("wait_for_ready") = false,
-          nb::sig("def __init__(self, agent: PeerAgent, service: str, balance: str = \"round-robin\", "
+          nb::sig("def __init__(self, agent: PeerAgent, service: str, balance: str = \"least-in-flight\", "
                   "key: str = \"\", deadline: float | None = None, wait_for_ready: bool = False) -> None"))
       .def("idempotent", &idempotent, nb::arg("attempts"), nb::arg("backoff"), nb::arg("backoff_max"),
            nb::arg("attempt_timeout") = nb::none(),

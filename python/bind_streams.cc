@@ -20,11 +20,13 @@ PyType_Slot kStreamSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyStream
 
 nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_view method,
                       nb::handle arguments, std::optional<double> deadline, nb::handle decode,
-                      const std::optional<PyMetadata>& metadata, bool timing) {
+                      const std::optional<PyMetadata>& metadata, bool timing,
+                      std::optional<double> idle_timeout) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
+  if (idle_timeout) peer = peer.with_idle_timeout(deadline_from(idle_timeout));
   auto [end, result] = peer.stream_raw(service, method, std::move(body), true, deadline_from(deadline));
   PyStreamEnd stream(std::move(end), result, self.agent());
   return nb::make_tuple(std::move(stream),
@@ -88,12 +90,12 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
            "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
   peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
-           nb::arg("timing") = false,
+           nb::arg("timing") = false, nb::arg("idle_timeout") = nb::none(),
            nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "
                    "deadline: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
-                   "timing: bool = False) -> tuple[StreamEnd, Future]"),
+                   "timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]"),
            "Calls a method that streams with an encoded msgpack array of the arguments: this side of the\n"
            "stream, and the result, which is decode(Payload), or the Payload.");
 }

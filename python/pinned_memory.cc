@@ -130,6 +130,12 @@ PinnedMemory PinnedMemory::of_array_interface(nb::handle object) {
   return out;
 }
 
+PinnedMemory PinnedMemory::owned_by(nb::object owner) {
+  PinnedMemory out;
+  out.owner_ = std::move(owner);
+  return out;
+}
+
 PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       length_bytes_(std::exchange(other.length_bytes_, 0)),

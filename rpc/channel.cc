@@ -415,7 +415,9 @@ void ChannelImpl::expire() {
       fail(handle, Status(Code::kDeadlineExceeded, str("no message with tag ", pending->tag, " came from ",
                                                        options_.peer_name, " in time")));
     } else {
-      fail(handle, Status(Code::kDeadlineExceeded, str("no answer from ", options_.peer_name, " in time")));
+      std::string text = stream_deadline_text(handle);
+      if (text.empty()) text = str("no answer from ", options_.peer_name, " in time");
+      fail(handle, Status(Code::kDeadlineExceeded, std::move(text)));
     }
   }
 }

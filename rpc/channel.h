@@ -88,6 +88,8 @@ struct CallSpec {
   // What the caller takes the method for: Signature::hash(); 0: anything. kUnimplemented, and nothing was
   // executed, if the peer's method is another one, as far as the peer looks.
   std::uint64_t signature = 0;
+  // Of a stream: StreamOptions::idle_timeout of this one; zero: the channel's.
+  Nanos idle_timeout{};
 };
 
 // The mailbox protocol over one endpoint, of which it is the receiver: calls, user messages, region look-up,
@@ -118,7 +120,8 @@ class Channel {
   virtual Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) = 0;
   // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
   // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no
-  // streams. The deadline and the times are those of all of it.
+  // streams. The deadline and the times are those of all of it; the handler is told when it ends by its idle
+  // timeout, as if it were cancelled.
   virtual Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
                         CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.

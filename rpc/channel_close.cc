@@ -94,7 +94,9 @@ void ChannelImpl::sweep(const Status& reason) {
   endpoint_closing_ = true;
   closed_ = true;
   if (!reason.ok()) {
-    closed_reason_ = Status(Code::kUnavailable, str(options_.peer_name, ": ", reason.to_string()));
+    const bool same = reason.code() == Code::kUnavailable;  // its name is said once
+    closed_reason_ =
+        Status(Code::kUnavailable, str(options_.peer_name, ": ", same ? reason.text() : reason.to_string()));
   } else if (closed_by_peer_) {
     closed_reason_ = Status(Code::kUnavailable, str(options_.peer_name, " closed the connection"));
   }

@@ -246,7 +246,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void mark_one_way(OutFrame& frame) const;
   void one_way_left(const OutFrame& frame);
   void one_way_done(Handle handle, bool answered);
-  void one_way_failed(const Status& status);
+  void one_way_failed(Status status, const PeerMethod* method);
+  [[nodiscard]] const PeerMethod* method_numbered(std::uint32_t id) const;
   const std::shared_ptr<Request::Responder>& one_way_responder();
 
   // channel_signature.cc
@@ -359,6 +360,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void refuse_streams();
   Status note_stream(std::uint64_t id);
   Status take_stream(Handle served, std::uint64_t id, TimePoint deadline);
+  void touch_stream(Stream& stream);
+  void watch_streams(TimePoint first);
+  void look_at_streams();
+  [[nodiscard]] TimePoint stream_due(const Stream& stream) const;
+  [[nodiscard]] bool stream_is_idle(Stream& stream) const;
+  void end_idle(Stream& stream);
+  [[nodiscard]] std::string stream_deadline_text(Handle call) const;
   void cancel_stream(std::uint64_t id);
   bool hold_answer(Handle handle, const Served& served, Result<ByteVector>& reply);
   void note_replied(Handle handle);
@@ -368,7 +376,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void drop_arriving(Stream& stream);
   void drop_leaving(Stream& stream);
   void erase_stream(Stream& stream);
-  void expire_streams();
   void sweep_streams();
   [[nodiscard]] std::size_t stream_answers() const;
   Status on_stream(const wire::Frame& frame);
@@ -376,7 +383,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status on_data(Stream& stream, const wire::Frame& frame);
   void advance(Stream& stream);
   bool pull_next(Stream& stream);
-  void pump(Stream& stream);
+  void pump(Stream& stream, bool all_credits = false);
   bool send_next(Stream& stream);
   void stall(Stream& stream);
   void pump_stalled();

@@ -1,4 +1,5 @@
 #include "rpc/channel_impl.h"
+#include "rpc/codec.h"
 
 // One-way calls: whoever makes one is told when it has left, and its attachments are his again. The peer
 // answers it only if it fails, which the owner of the channel is told.
@@ -26,13 +27,30 @@ void ChannelImpl::one_way_done(Handle handle, bool answered) {
   if (pending == nullptr) return;
   if (!answered) return finish(handle, {});
   done_.push_back({std::move(pending->handler), {}});
-  pending->handler = CallHandler([this](Result<Payload> reply) {
-    if (!reply && !closed_) one_way_failed(reply.error());
+  // The methods of a channel stay where they are.
+  pending->handler = CallHandler([this, method = pending->method](Result<Payload> reply) {
+    if (!reply && !closed_) one_way_failed(std::move(reply).error(), method);
   });
 }
 
-void ChannelImpl::one_way_failed(const Status& status) {
+const ChannelImpl::PeerMethod* ChannelImpl::method_numbered(std::uint32_t id) const {
+  if (id == 0) return nullptr;
+  for (const auto& [service, methods] : method_ids_) {
+    for (const auto& [name, method] : methods) {
+      if (method.id == id) return &method;
+      for (const auto& each : method.taken_for) {
+        if (each->id == id) return each.get();
+      }
+    }
+  }
+  return nullptr;
+}
+
+// `method`: null if it is not known, as of an old peer.
+void ChannelImpl::one_way_failed(Status status, const PeerMethod* method) {
   ++counters_.one_way_failed;
+  if (method != nullptr)
+    status = std::move(status).with_context(method_label(method->service, method->method));
   if (!destroying_) owner_.on_one_way_failed(status);
 }
 

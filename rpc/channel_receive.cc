@@ -108,6 +108,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   Served served;
   served.call = frame.header.id;
   served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
+  if (served.one_way) served.method = frame.header.method;  // so that its caller can tell which one failed
   ServedMethod unnumbered;
   auto method = identify(frame, unnumbered, served.method);
   if (!method) return turn_away(frame, served, std::move(method).error());
@@ -123,6 +124,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   CallInfo info((*method)->names);
   info.connection = endpoint_->id();
   info.raw = (frame.header.flags & wire::kFlagRaw) != 0;
+  info.streams = (frame.header.flags & wire::kFlagStream) != 0;
   const std::uint64_t left = frame.header.value;
   if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
     info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
@@ -247,7 +249,8 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   Pending* pending = *expectation;
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (pending == nullptr) {
-    if ((frame.header.flags & wire::kFlagOneWay) != 0) one_way_failed(peer_error(frame));
+    if ((frame.header.flags & wire::kFlagOneWay) != 0)
+      one_way_failed(peer_error(frame), method_numbered(frame.header.method));
     return lent ? give_back(frame) : Status();
   }
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]

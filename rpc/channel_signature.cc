@@ -10,7 +10,7 @@ ChannelImpl::PeerMethod* ChannelImpl::known_as(PeerMethod& method, std::uint64_t
     if (each->signature == signature) return each.get();
   }
   if (method.taken_for.size() == limits::kSignatures) return nullptr;
-  auto added = std::make_unique<PeerMethod>();
+  auto added = std::make_unique<PeerMethod>(PeerMethod{method.service, method.method});
   added->signature = signature;
   return method.taken_for.emplace_back(std::move(added)).get();
 }

@@ -23,6 +23,8 @@ ChannelImpl::Stream& ChannelImpl::add_stream(std::shared_ptr<StreamEnd> end, std
   stream->id = id;
   stream->from_handler = from_handler;
   stream->end = std::move(end);
+  stream->idle_timeout = options_.streams.idle_timeout;
+  stream->active = loop_.now();
   Stream& added = *stream;
   (from_handler ? streams_->served : streams_->asked).emplace(id, &added);
   streams_->all.emplace(added.key, std::move(stream));
@@ -56,7 +58,11 @@ Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shar
                   Status(Code::kUnimplemented, str(options_.peer_name, " knows no streams: upgrade it")));
   }
   const Ticket ticket = ask_attached(spec, std::move(request), std::move(ends), wire::kFlagStream);
-  if (ticket.value != 0) pump(add_stream(std::move(stream), ticket.value, false));
+  if (ticket.value == 0) return ticket;
+  Stream& added = add_stream(std::move(stream), ticket.value, false);
+  if (spec.idle_timeout != Nanos::zero()) added.idle_timeout = spec.idle_timeout;
+  watch_streams(stream_due(added));
+  pump(added);
   return ticket;
 }
 
@@ -116,40 +122,8 @@ Status ChannelImpl::take_stream(Handle served, std::uint64_t id, TimePoint deadl
   stream.served = served;
   stream.deadline = deadline;
   box_->add_stream(served.packed(), stream.end);
-  if (deadline == kNever || (streams_->timer && streams_->timer.when <= deadline)) return {};
-  loop_.cancel_timer(streams_->timer);
-  streams_->timer = loop_.add_timer(deadline, [this] {
-    const Scope scope(*this, true);
-    streams_->timer = {};
-    expire_streams();
-  });
+  watch_streams(stream_due(stream));
   return {};
-}
-
-// A handler that waits for a message learns of its deadline by this; of that no frame tells.
-void ChannelImpl::expire_streams() {
-  const TimePoint now = loop_.now();
-  TimePoint next = kNever;
-  std::vector<std::uint64_t> late;
-  for (const auto& [id, stream] : streams_->served) {
-    if (stream->ended) continue;
-    if (stream->deadline <= now)
-      late.push_back(stream->key);
-    else
-      next = std::min(next, stream->deadline);
-  }
-  if (next != kNever) {
-    streams_->timer = loop_.add_timer(next, [this] {
-      const Scope scope(*this, true);
-      streams_->timer = {};
-      expire_streams();
-    });
-  }
-  for (const std::uint64_t key : late) {
-    Stream* const stream = streams_->find(key);
-    if (stream != nullptr)
-      end_served(*stream, Status(Code::kDeadlineExceeded, "the deadline of the stream has passed"));
-  }
 }
 
 void ChannelImpl::cancel_stream(std::uint64_t id) {

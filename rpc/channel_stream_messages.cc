@@ -52,6 +52,7 @@ Status ChannelImpl::on_stream(const Frame& frame) {
     return {};
   }
   if (type == FrameType::kData) return on_data(*stream, frame);
+  touch_stream(*stream);
   const std::uint64_t key = stream->key;
   if (type == FrameType::kCredit) {
     std::vector<Task> done;
@@ -74,6 +75,8 @@ Status ChannelImpl::on_data(Stream& stream, const Frame& frame) {
   if (stream.received == stream.granted)
     return Status(Code::kCorrupt, "a message beyond the stream's credits");
   ++stream.received;
+  touch_stream(stream);
+  watch_streams(deadline_after(loop_.now(), limits::kStreamCreditPause));
   auto arriving = std::make_shared<Arriving>();
   if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
     auto offer = wire::decode_offer(frame.body);
@@ -109,10 +112,12 @@ void ChannelImpl::advance(Stream& stream) {
     if (stream.arriving.empty() || !stream.arriving.front()->complete) break;
     const std::shared_ptr<Arriving> first = std::move(stream.arriving.front());
     stream.arriving.pop_front();
-    if (first->end)
+    if (first->end) {
       stream.end->peer_closed(done);
-    else
+    } else {
+      ++stream.messages;
       stream.end->deliver(std::move(first->payload), done);
+    }
   }
   const bool over = stream.final && stream.arriving.empty();
   if (over) stream.end->finish_reading(*stream.final, done);
@@ -174,20 +179,21 @@ bool ChannelImpl::pull_next(Stream& stream) {
 // ----------------------------------------------------------------------------------------------- what leaves
 
 // Credits, messages, the end: all that can leave now. May erase the stream.
-void ChannelImpl::pump(Stream& stream) {
+void ChannelImpl::pump(Stream& stream, bool all_credits) {
   if (stream.ended || closed_ || endpoint_closing_) return;
   if (!stream.from_handler) {
     const Pending* const pending = pending_.find(Handle::unpack(stream.id));
     if (pending == nullptr) return;  // it has just ended
     if (!pending->sent) return stall(stream);
   }
-  const StreamEnd::Wants wants = stream.end->attend();
+  const StreamEnd::Wants wants = stream.end->attend(all_credits);
   const auto tell = [&](FrameType type, std::uint64_t value) {
     OutFrame frame;
     frame.header.type = type;
     frame.header.flags = stream.from_handler ? wire::kFlagFromHandler : 0;
     frame.header.id = stream.id;
     frame.header.value = value;
+    touch_stream(stream);
     submit(std::move(frame));
   };
   if (wants.credit != 0 && !stream.answered) tell(FrameType::kCredit, stream.granted = wants.credit);
@@ -236,6 +242,7 @@ bool ChannelImpl::send_next(Stream& stream) {
   }
   give_body(std::move(stream.next->body));
   stream.next.reset();
+  touch_stream(stream);
   stream.end->sent();
   std::vector<Task> done;
   stream.end->freed(stream.next_lent.generation == 0 ? stream.next_bytes : 0, done);

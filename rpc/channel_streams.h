@@ -26,10 +26,14 @@ struct ChannelImpl::Arriving {
 struct ChannelImpl::Stream {
   std::shared_ptr<StreamEnd> end;
   std::uint64_t key = 0;
-  std::uint64_t id = 0;       // the caller's
-  bool from_handler = false;  // this side serves it
-  Handle served;              // then: the request
-  TimePoint deadline = kNever;
+  std::uint64_t id = 0;         // the caller's
+  bool from_handler = false;    // this side serves it
+  Handle served;                // then: the request
+  TimePoint deadline = kNever;  // then: of the whole stream
+  Nanos idle_timeout = Nanos::max();
+  TimePoint active{};          // when its last frame came or left
+  bool waited = false;         // its user did at the last look
+  std::uint64_t messages = 0;  // that have come whole
   // What leaves.
   std::optional<ByteVector> message;  // accepted, and not in a frame yet
   std::optional<OutFrame> next;       // what leaves when the wire takes it

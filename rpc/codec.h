@@ -464,24 +464,33 @@ Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where,
   }
 }
 
-// Turns the payload of a reply into its value, in the thread that takes it. kInternal when the peer's value
-// does not convert to R: it did execute.
+// "calc.add": a method in an error text.
+inline std::string method_label(std::string_view service, std::string_view method) {
+  std::string out;
+  out.reserve(service.size() + 1 + method.size());
+  return out.append(service).append(1, '.').append(method);
+}
+
+// Turns the payload of a reply into its value, in the thread that takes it. kInternal, with `of`, the
+// method's label, in the text, when the peer's value does not convert to R: it did execute.
 template <class R>
-Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply) {
+Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply, std::string of = {}) {
   using Value = typename detail::ValueOf<R>::Type;
   if (!reply.valid()) return Future<Value>::ready(Status(Code::kInvalidArgument, "an empty future"));
   Promise<Value> promise(reply.driver());
   Future<Value> future = promise.future();
   promise.on_cancel([source = reply]() mutable { source.cancel(); });
-  std::move(reply).then([promise = std::move(promise)](Result<Payload> payload) mutable {
+  std::move(reply).then([promise = std::move(promise), of = std::move(of)](Result<Payload> payload) mutable {
     if (!payload) {
       promise.complete(std::move(payload).error());
       return;
     }
-    promise.complete_with([payload = std::move(*payload)]() -> Result<Value> {
+    promise.complete_with([payload = std::move(*payload), of = std::move(of)]() -> Result<Value> {
       auto value = decode_value<Value>(payload.bytes(), payload.attachments());
       if (value) return value;
-      return Status(Code::kInternal, str("bad reply: ", value.error().text())).with_maybe_executed(true);
+      return Status(Code::kInternal,
+                    str("bad reply", of.empty() ? "" : " of ", of, ": ", value.error().text()))
+          .with_maybe_executed(true);
     });
   });
   return future;

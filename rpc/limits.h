@@ -49,6 +49,12 @@ inline constexpr std::uint64_t kActivePullBytes = 32 << 20;
 // out of the peer's memory, or keeps in its own for the peer; a larger one goes alone.
 inline constexpr std::size_t kStreamWindow = 64;
 inline constexpr std::uint64_t kStreamBytes = 64 << 20;
+// A stream without a message for so long is over, unless another bound was given: a pause that a generation
+// may make, and as long as an operation may take that names no deadline.
+inline constexpr Nanos kStreamIdle = std::chrono::seconds(30);
+// A reader that takes messages slower than half a window in this time still gives what it took back, so that
+// its writer can tell it from one that stands still.
+inline constexpr Nanos kStreamCreditPause = std::chrono::seconds(1);
 // Writes of one stream that wait for credits, and reads that wait for messages.
 inline constexpr std::size_t kStreamWaiting = 1024;
 

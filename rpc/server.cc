@@ -226,6 +226,12 @@ Status called_wrongly(const CallInfo& info) {
                     info.raw ? " takes arguments: call() it, with those" : " takes bytes: call_bytes() it"));
 }
 
+// The caller would wait for messages that never come.
+Status streamed_wrongly(const CallInfo& info) {
+  return Status(Code::kInvalidArgument,
+                str(info.service, ".", info.method, " does not stream: call it without a stream"));
+}
+
 // What is borrowed may begin anywhere in a frame.
 bool aligned(Bytes bytes) {
   return reinterpret_cast<std::uintptr_t>(bytes.data()) % Service::kBytesAlignment == 0;
@@ -244,6 +250,8 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, F
   }
   if (request.info().raw != method->raw) [[unlikely]]
     return called_wrongly(request.info());
+  if (request.info().streams && !method->streams) [[unlikely]]
+    return streamed_wrongly(request.info());
   unanswered_.fetch_add(1);
   const unsigned unusual = unusual_.load();
   if (unusual == 0) return method;

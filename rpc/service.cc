@@ -99,6 +99,7 @@ Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptio
                              .run = options.run,
                              .max_running = options.max_running,
                              .priority = options.priority,
+                             .streams = true,  // its handler looks by itself
                              .info = std::move(info)});
 }
 
@@ -123,6 +124,7 @@ Status Service::add_method(std::string_view name, Method method) {
   }
   method.info.name = name;
   method.raw = method.info.raw();
+  method.streams = method.streams || !method.info.reads.empty() || !method.info.writes.empty();
   methods_.emplace(name, std::make_shared<Method>(std::move(method)));
   return {};
 }

@@ -114,6 +114,7 @@ struct CallInfo {
   // since a name may come back as another process, and a process over another connection.
   std::uint64_t connection = 0;
   bool raw = false;                        // its body is bytes as they are (Service::add_bytes)
+  bool streams = false;                    // the caller opened a stream with it
   std::shared_ptr<const CallNames> names;  // what the texts lie in
 };
 
@@ -230,6 +231,7 @@ class Service {
     std::size_t max_running = 0;  // 0: any number
     Priority priority = Priority::kNormal;
     bool raw = false;      // of bytes: add_bytes()
+    bool streams = false;  // may be called as a stream
     bool borrows = false;  // is done with the body when it returns, so inline it may read a receive slot
     bool while_draining = false;  // is answered by a server that drains, too
     MethodInfo info{};

@@ -162,8 +162,18 @@ void StreamEnd::accept_waiting(Done& done) {
 
 // Half of the window at a time, so that few frames tell of many messages.
 bool StreamEnd::credit_due() const {
-  if (!reading_ || peer_closed_ || read_ended_ || box_ == nullptr) return false;
-  return taken_ + terms_.options.window - granted_ >= std::max<std::size_t>(1, terms_.options.window / 2);
+  return owes() &&
+         taken_ + terms_.options.window - granted_ >= std::max<std::size_t>(1, terms_.options.window / 2);
+}
+
+bool StreamEnd::owes() const {
+  return reading_ && !peer_closed_ && !read_ended_ && box_ != nullptr &&
+         taken_ + terms_.options.window > granted_;
+}
+
+StreamEnd::Pause StreamEnd::pause() const {
+  const std::lock_guard lock(mutex_);
+  return {!ready_.empty(), !readers_.empty() || !waiting_.empty(), owes()};
 }
 
 bool StreamEnd::want() { return box_ != nullptr && !std::exchange(wanted_, true); }
@@ -181,11 +191,11 @@ void StreamEnd::bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Te
   terms_ = terms;
 }
 
-StreamEnd::Wants StreamEnd::attend() {
+StreamEnd::Wants StreamEnd::attend(bool all) {
   const std::lock_guard lock(mutex_);
   wanted_ = false;
   Wants out;
-  if (credit_due()) out.credit = granted_ = taken_ + terms_.options.window;
+  if (credit_due() || (all && owes())) out.credit = granted_ = taken_ + terms_.options.window;
   out.end = write_closed_;
   return out;
 }

@@ -31,6 +31,10 @@ struct StreamOptions {
   std::size_t window = limits::kStreamWindow;  // messages that come before the first one is read, at least 1
   std::uint64_t window_bytes =
       limits::kStreamBytes;  // of large ones: read ahead here, kept there; one always
+  // Ends a stream in which this side waits so long for the other: on the caller's side between two messages,
+  // the first one and the result included; on the handler's while it reads or writes, and only of callers
+  // that gave no deadline. Nanos::max(): never.
+  Nanos idle_timeout = limits::kStreamIdle;
 };
 
 // One end of a stream: what its user and the channel share. Messages are bytes here; rpc/stream.h has types.
@@ -71,7 +75,15 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
     std::uint64_t credit = 0;  // to be given, in all; 0: nothing new
     bool end = false;          // nothing follows what was written
   };
-  Wants attend();
+  // `all`: credits however few they are.
+  Wants attend(bool all = false);
+  // What the idle timeout looks at.
+  struct Pause {
+    bool unread = false;   // messages wait for the user
+    bool waiting = false;  // the user waits for the other side
+    bool owes = false;     // credits that were not given, because they are few
+  };
+  [[nodiscard]] Pause pause() const;
   // The next accepted message. Its bytes count as held until freed().
   std::optional<ByteVector> next();
   [[nodiscard]] bool all_sent() const;  // neither accepted nor waiting ones are left
@@ -102,6 +114,7 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
   void accept(ByteVector&& message);
   void accept_waiting(Done& done);
   bool credit_due() const;
+  bool owes() const;  // any credit
   // Both with the lock held; the one who called wakes the channel when it is true, without it.
   bool want();
   void wake();

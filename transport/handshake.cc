@@ -130,7 +130,11 @@ void Handshake::on_bytes() {
   const bool probe =
       awaited_ == Awaited::kHello && std::memcmp(frame_.data(), kProbeMagic.data(), magic_bytes) == 0;
   if (!probe && std::memcmp(frame_.data(), kHandshakeMagic.data(), magic_bytes) != 0)
-    return fail(Code::kCorrupt, "what answers is not a Slime agent");
+    return fail(
+        Code::kCorrupt,
+        std::memcmp(frame_.data(), "HTTP", magic_bytes) == 0
+            ? "what answers is an HTTP server, such as nanoctrl (which goes into ctrl_url), not a Slime agent"
+            : "what answers is not a Slime agent");
   if (frame_.size() < kHeaderBytes) return;
   if (probe) {
     if (frame_.size() == sizeof(ProbeRequest)) on_probe();

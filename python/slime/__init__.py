@@ -11,6 +11,7 @@ from typing import Any
 
 from slime import _memory
 from slime._agent import PeerAgent
+from slime._async_call import AsyncCall
 from slime._attachments import release
 from slime._cache import CacheClient
 from slime._errors import (
@@ -28,6 +29,7 @@ from slime._errors import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    WaitTimeout,
 )
 from slime._interceptors import (
     ClientCall,
@@ -82,6 +84,7 @@ def empty(
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AsyncCall",
     "AsyncProxy",
     "Attachment",
     "AsyncServerStream",
@@ -123,6 +126,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "WaitTimeout",
     "__version__",
     "current_call",
     "current_trace",

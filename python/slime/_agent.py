@@ -41,10 +41,12 @@ class PeerAgent(_slime.PeerAgent):
     token, insecure: a secret shared by all agents, in place of the keys that nanoctrl hands to who has a ctrl_token;
         one of these is required off loopback, unless insecure.
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
-    deadline: seconds, for operations that name none.
+    deadline: seconds, for operations that name none; streams have an idle timeout instead.
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
     report_links: heartbeats tell nanoctrl the connections, their bytes and some counters, for its page and /metrics.
     stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
+    stream_idle_timeout: seconds without a message, after which a stream ends; float("inf"): none. On the caller's side
+        between two messages, the first one and the result included; on the handler's while it reads or writes.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PeerAgent(_slime.PeerAgent):
         max_connections: int = 1024,
         stream_window: int = 64,
         stream_bytes: int = 64 << 20,
+        stream_idle_timeout: float = 30.0,
     ) -> None:
         super().__init__(
             name,
@@ -88,6 +91,7 @@ class PeerAgent(_slime.PeerAgent):
             max_connections=max_connections,
             stream_window=stream_window,
             stream_bytes=stream_bytes,
+            stream_idle_timeout=stream_idle_timeout,
         )
         self._lock = threading.RLock()
         self._closed = False
@@ -144,7 +148,8 @@ class PeerAgent(_slime.PeerAgent):
         Plain methods run on `workers` threads, several at once; async ones on one asyncio loop, in a thread of
         the agent's. At most `queue_limit` requests wait, and as many async calls run: callers of more get
         ResourceExhausted. What a handler raises reaches the caller: a slime.Error with its code, anything else
-        as Internal, with the traceback if `tracebacks`.
+        as Internal, with the traceback if `tracebacks`. Anything else is also logged here, with its traceback (logger
+        "slime", level error).
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors
@@ -159,7 +164,7 @@ class PeerAgent(_slime.PeerAgent):
         service: str,
         timeout: Optional[float] = None,
         *,
-        balance: str = "round-robin",
+        balance: str = "least-in-flight",
         key: str = "",
         idempotent: Union[bool, Iterable[str]] = False,
         retry: Optional[Retry] = None,
@@ -171,7 +176,7 @@ class PeerAgent(_slime.PeerAgent):
         A call that was certainly not executed goes to the next provider, within `timeout` seconds (None: the
         agent's). A provider that failed is avoided for a short while. Unavailable when none is left.
 
-        balance: "round-robin"; "least-in-flight": who has the fewest calls of this agent; "sticky": the same one
+        balance: "least-in-flight": who has the fewest calls of this agent; "round-robin"; "sticky": the same one
             until it fails, or with a `key` the one that the key's hash says, the same for every caller.
         idempotent: True, or the names of methods that may be executed twice without harm: their calls are repeated
             as `retry` says when they may have been executed. Others never are.

@@ -43,10 +43,6 @@ class _Beside(Exception):
     """Something in a value goes, or came, beside the message."""
 
 
-class _Refused(TypeError):
-    pass
-
-
 # ---------------------------------------------------------------------------------------------------- sending
 
 
@@ -57,6 +53,7 @@ def _scalar(value: Any) -> Any:
         return value.item()
     if _has_memory(value):
         raise _Beside
+    _codec.check_int(value)
     raise TypeError(
         f"{type(value).__name__} has no msgpack form: send numbers, str, bytes, None, lists, tuples, dicts, "
         "NumPy arrays, torch tensors and memory regions"
@@ -78,8 +75,7 @@ _packers: List[msgpack.Packer] = []
 
 
 def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
-    """The arguments (a tuple) or the result, and what goes beside it. InvalidArgument for what cannot be expressed;
-    TypeError for arrays that are not of plain items."""
+    """The arguments (a tuple) or the result, and what goes beside it. InvalidArgument for what cannot be expressed."""
     if type(value) is tuple:
         for each in value:
             if type(each) in _BYTES and len(each) >= BYTES:
@@ -118,8 +114,8 @@ def _pack_beside(value: Any) -> Tuple[bytes, _slime.AttachedBody]:
     value = [top(each) for each in value] if type(value) is tuple else top(value)
     try:
         body = msgpack.packb(value, use_bin_type=True, default=extend)
-    except (_Refused, InvalidArgument):
-        raise
+    except InvalidArgument as error:
+        raise InvalidArgument(f"cannot be sent: {error.text}") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"cannot be sent: {error}") from error
     return body, beside
@@ -147,10 +143,10 @@ def _add_array(beside: _slime.AttachedBody, array: Any) -> bytes:
     import numpy
 
     if isinstance(array, numpy.ma.MaskedArray):
-        raise _Refused("masked arrays do not travel: send their data and mask")
+        raise InvalidArgument("masked arrays do not travel: send their data and mask")
     dtype = array.dtype
     if dtype.kind not in _KINDS or _DTYPE.fullmatch(dtype.str) is None:
-        raise _Refused(
+        raise InvalidArgument(
             f"arrays of {dtype} do not travel: only numbers, bool, times, and texts of one length do"
             + (", one array for each field" if dtype.names else "")
         )
@@ -165,10 +161,10 @@ def _add_array(beside: _slime.AttachedBody, array: Any) -> bytes:
 
 def _add_tensor(beside: _slime.AttachedBody, tensor: Any, torch: Any) -> bytes:
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        raise _Refused(f"a tensor on {tensor.device}, {tensor.layout}: only dense tensors of the CPU travel")
+        raise InvalidArgument(f"a tensor on {tensor.device}, {tensor.layout}: only dense tensors of the CPU travel")
     name = str(tensor.dtype)
     if _TENSOR.fullmatch(name) is None or sys.byteorder != "little":
-        raise _Refused(f"tensors of {name} do not travel")
+        raise InvalidArgument(f"tensors of {name} do not travel")
     received = _received.get(tensor)
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
@@ -219,7 +215,7 @@ def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.Attached
             memory = each.reshape(-1).view(torch.uint8)
         elif hasattr(each, "dtype"):
             if each.dtype.hasobject:
-                raise _Refused(f"`into` names an array of {each.dtype}")
+                raise InvalidArgument(f"`into` names an array of {each.dtype}")
             if not each.flags.c_contiguous:
                 raise InvalidArgument("`into` names an array that is not contiguous")
             memory = each.view(f"i{each.dtype.itemsize}") if each.dtype.kind in "mM" else each

@@ -19,10 +19,19 @@ _DECODE_ERRORS = (
 )
 
 
+def check_int(value: Any) -> None:
+    """TypeError for an int, which msgpack asks about only if it is too large."""
+    if isinstance(value, int):
+        bits = value.bit_length()
+        text = str(value) if bits <= 256 else f"an int of {bits} bits"
+        raise TypeError(f"{text} does not fit msgpack's 64-bit integers; send it as str or bytes")
+
+
 def _extend(value: Any) -> Any:
     """NumPy's scalars; everything else has to be made of plain values by whoever sends it."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
+    check_int(value)
     kind = type(value).__name__
     if hasattr(value, "tobytes") or hasattr(value, "__dlpack__"):
         raise TypeError(

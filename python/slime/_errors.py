@@ -116,6 +116,16 @@ class Internal(_Coded):
 _CLASSES = {c._code: c for c in _Coded.__subclasses__()}
 
 
+class WaitTimeout(Error, TimeoutError):
+    """A wait(timeout) ended; what was waited for goes on, and may be waited for again."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(Code.DEADLINE_EXCEEDED, text)
+
+    def __reduce__(self):
+        return WaitTimeout, (self.text,)
+
+
 def from_status(code: int, text: str, maybe_executed: bool) -> Error:
     """The exception for a code: an instance of its class."""
     cls = _CLASSES.get(Code(code))

@@ -87,9 +87,9 @@ class Passed:
         self._what = what
         self._callers_own = callers_own
 
-    def _failure(self, error: BaseException) -> Error:
+    def _failure(self, call: Any, error: BaseException) -> Error:
         if not isinstance(error, Error):
-            log_failure(_log, error, "%s failed", self._what)
+            log_failure(_log, error, "%s of %s.%s failed, peer %s", self._what, call.service, call.method, call.peer)
         return as_error(error, self._what)
 
     def before(self, call: Any) -> None:
@@ -99,7 +99,7 @@ class Passed:
             except self._callers_own:
                 raise
             except BaseException as error:
-                raise self._failure(error) from error
+                raise self._failure(call, error) from error
             self._passed.append(each)
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
@@ -109,7 +109,7 @@ class Passed:
                 self._passed.pop().after(call, error, timing)
             except BaseException as failure:
                 executed = error is None or error.maybe_executed
-                error = Internal(self._failure(failure).text, executed)
+                error = Internal(self._failure(call, failure).text, executed)
         return error
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
 
 from slime import _attachments, _interceptors, _slime, _streams
+from slime._async_call import AsyncCall, AsyncOneWay
 from slime._proxy import Providers
 from slime._streams import AsyncStream, Stream
 
@@ -99,12 +100,17 @@ class Peer(_slime.Peer):
         method: str,
         *arguments: Any,
         deadline: Optional[float] = None,
+        idle_timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> Stream:
-        """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish(). The deadline is that
-        of the whole stream, and so is the time of slime.timing_of(stream)."""
-        return _streams.open_stream(Stream, self, (service, method), arguments, deadline, metadata, timing)
+        """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish().
+
+        idle_timeout: seconds without a message, after which the stream ends; None: the agent's stream_idle_timeout,
+            float("inf"): none. deadline: seconds for the whole stream; None: none. The time of slime.timing_of(stream)
+            is that of the whole stream."""
+        bounds = (deadline, idle_timeout)
+        return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
     def async_stream(
         self,
@@ -112,11 +118,13 @@ class Peer(_slime.Peer):
         method: str,
         *arguments: Any,
         deadline: Optional[float] = None,
+        idle_timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> AsyncStream:
         """As stream(): `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
-        return _streams.open_stream(AsyncStream, self, (service, method), arguments, deadline, metadata, timing)
+        bounds = (deadline, idle_timeout)
+        return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
@@ -221,25 +229,26 @@ class Proxy:
         return self._peer.call_bytes(self._service, method, body, deadline=self._timeout).wait()
 
     def _open(self, method: str, arguments: tuple) -> Any:
-        return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, self._timeout)
+        bounds = (self._timeout, None)
+        return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, bounds)
 
     def _start(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.call(self._service, method, *arguments, deadline=self._timeout)
 
 
 class AsyncProxy(Proxy):
-    """As Proxy; calls return a future to await."""
+    """As Proxy; calls return an AsyncCall: a coroutine whose call is under way already."""
 
     _stream = AsyncStream
 
     def _call(self, method: str, arguments: tuple) -> Any:
-        return self._start(method, arguments)
+        return AsyncCall(self._start(method, arguments))
 
     def _tell(self, method: str, arguments: tuple) -> Any:
-        return self._start_one_way(method, arguments)
+        return AsyncOneWay(self._start_one_way(method, arguments))
 
     def _call_bytes(self, method: str, body: Any) -> Any:
-        return self._peer.call_bytes(self._service, method, body, deadline=self._timeout)
+        return AsyncCall(self._peer.call_bytes(self._service, method, body, deadline=self._timeout))
 
 
 class _Method:
@@ -254,7 +263,8 @@ class _Method:
         return self._proxy._call(self._name, arguments)
 
     def one_way(self, *arguments: Any, **keywords: Any) -> Any:
-        """The same call, whose answer nobody wants: returns (of an AsyncProxy, a future that is done) once it has left."""
+        """The same call, whose answer nobody wants: returns (of an AsyncProxy, an awaitable that is done) once it has
+        left."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
 

@@ -17,7 +17,7 @@ from slime._errors import Code, Error, InvalidArgument, from_status, log_failure
 from slime._interceptors import Interceptor, Passed, Timing
 from slime._streaming import Streaming
 
-_log = logging.getLogger("slime.rpc")
+_log = logging.getLogger("slime")
 
 # An error text travels up to this many bytes; the start of it says most.
 _TEXT_LIMIT = 1000
@@ -42,12 +42,18 @@ def method(
     raw: it takes one memoryview, of what the caller gave call_bytes() as it is, and returns bytes (or anything with
         the buffer protocol, or None for none): for messages that are encoded already."""
 
-    def mark(target: Callable) -> Callable:
+    def mark(target: Any) -> Any:
         if max_running < 0:
             raise InvalidArgument("max_running is below 0")
-        target.__slime_method__ = name or target.__name__  # type: ignore[attr-defined]
-        target.__slime_limits__ = (max_running, priority)  # type: ignore[attr-defined]
-        target.__slime_raw__ = raw  # type: ignore[attr-defined]
+        marked = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
+        known_as = name or getattr(marked, "__name__", None)
+        if not callable(marked) or known_as is None:
+            raise InvalidArgument(
+                f"@slime.method marks functions, also above @staticmethod and @classmethod, not a {type(marked).__name__}"
+            )
+        marked.__slime_method__ = known_as
+        marked.__slime_limits__ = (max_running, priority)
+        marked.__slime_raw__ = raw
         return target
 
     return mark if function is None else mark(function)
@@ -158,7 +164,12 @@ def methods_of(target: Any, service: str) -> dict[str, _Method]:
     found: dict[str, _Method] = {}
     for attribute in dir(type(target)):
         static = inspect.getattr_static(type(target), attribute)
-        name = getattr(getattr(static, "__func__", static), "__slime_method__", None)
+        function = getattr(static, "__func__", static)
+        # What lies above the mark and is no function would give its value instead of being called.
+        for inner in ("fget", "func"):
+            if hasattr(getattr(function, inner, None), "__slime_method__"):
+                raise InvalidArgument(f"{service}.{attribute} is a {type(static).__name__}, which cannot be served")
+        name = getattr(function, "__slime_method__", None)
         if isinstance(name, str):
             if name in found:
                 raise InvalidArgument(f"{service} has two methods named {name!r}")
@@ -403,15 +414,17 @@ class Server:
             body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
-            request.fail(Code.INTERNAL, f"the result of {self.name}.{request.method} {why}", True)
+            text = f"the result of {self.name}.{request.method} {why}"
+            _log.error("%s, called by %s", text, request.peer)
+            request.fail(Code.INTERNAL, text, True)
             return
         request.reply(body, beside)
 
     def _fail(self, request: Any, error: BaseException) -> None:
-        if isinstance(error, Error):
+        if isinstance(error, Error):  # raised on purpose: an answer
             request.fail(error.code, error.text, True)
             return
-        log_failure(_log, error, "%s.%s failed", self.name, request.method)
+        log_failure(_log, error, "%s.%s failed, called by %s", self.name, request.method, request.peer)
         text = text_of(error)
         if self._tracebacks:
             # Most recent frame first: what does not fit is the least of it.

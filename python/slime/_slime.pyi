@@ -89,8 +89,8 @@ class Future:
 
     def wait(self, timeout: float | None = None) -> Any:
         """
-        The value, or the error raised. DeadlineExceeded after `timeout` seconds only ends the waiting:
-        one may wait again. KeyboardInterrupt works, and cancels a call.
+        The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one
+        may wait again. KeyboardInterrupt works, and cancels a call.
         """
 
     def wait_done(self, timeout: float | None = None) -> bool:
@@ -226,7 +226,7 @@ class Progress(enum.Enum):
 class PeerAgent:
     """See slime.PeerAgent."""
 
-    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864) -> None: ...
+    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864, stream_idle_timeout: float = 30.0) -> None: ...
 
     @property
     def name(self) -> str: ...
@@ -336,14 +336,14 @@ class Peer:
 
     def read(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
-        the future is done.
+        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
+        written must not change until the future is done.
         """
 
     def write(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. The memory stays valid, and for writes unchanged, until
-        the future is done.
+        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
+        written must not change until the future is done.
         """
 
     def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, deadline: float | None = None) -> Future:
@@ -390,7 +390,7 @@ class Peer:
         `timing` and `as_bytes` as of call_raw; the time is that until it had left.
         """
 
-    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> tuple[StreamEnd, Future]:
+    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
         """
         Calls a method that streams with an encoded msgpack array of the arguments: this side of the
         stream, and the result, which is decode(Payload), or the Payload.
@@ -428,7 +428,7 @@ class ServiceProxy:
     A service of whoever serves it in the agent's scope. See PeerAgent.proxy().
     """
 
-    def __init__(self, agent: PeerAgent, service: str, balance: str = "round-robin", key: str = "", deadline: float | None = None, wait_for_ready: bool = False) -> None: ...
+    def __init__(self, agent: PeerAgent, service: str, balance: str = "least-in-flight", key: str = "", deadline: float | None = None, wait_for_ready: bool = False) -> None: ...
 
     def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
         """This proxy, whose calls are repeated when they may have been executed."""

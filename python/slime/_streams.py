@@ -204,18 +204,21 @@ def open_stream(
     peer: Any,
     names: Tuple[str, str],
     arguments: tuple,
-    deadline: Optional[float],
+    bounds: Tuple[Optional[float], Optional[float]],
     metadata: Optional[Mapping[str, str]] = None,
     timing: bool = False,
 ) -> Any:
-    """A Stream or AsyncStream, as `kind` says."""
+    """A Stream or AsyncStream, as `kind` says. bounds: its deadline and its idle timeout."""
     if not isinstance(peer, _slime.Peer):
         raise Unimplemented("a stream goes to one peer: peer.proxy(), not agent.proxy()")
     body = _codec.pack(arguments)
     ends = []
 
     def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-        end, result = peer.stream_raw(*names, body, deadline, _attachments.unpack_reply, entries, timed)
+        deadline, idle_timeout = bounds
+        end, result = peer.stream_raw(
+            *names, body, deadline, _attachments.unpack_reply, entries, timed, idle_timeout
+        )
         ends.append(end)
         return result
 

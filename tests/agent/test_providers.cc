@@ -47,8 +47,24 @@ std::set<std::string> names(const Providers& providers) {
 std::string pick_and_release(Providers& providers, const Providers::Wish& wish, TimePoint now = kStart) {
   const auto provider = providers.pick(wish, now);
   if (!provider) return "";
-  providers.release(*provider);
+  providers.release(*provider, now, true, now);
   return provider->name;
+}
+
+const Status kTimedOut(Code::kDeadlineExceeded, "no answer");
+
+// Its call, which began at `began`, timed out.
+void time_out(Providers& providers, Provider& provider, TimePoint began, TimePoint now) {
+  providers.release(provider, began, false, now);
+  providers.eject(provider, kTimedOut, began, now);
+}
+
+// For how long nobody takes it, who has another one.
+Nanos ejected_for(Providers& providers, const std::string& name, TimePoint now) {
+  for (const Provider& provider : providers.view()) {
+    if (provider.name == name) return provider.avoided_until - now;
+  }
+  return {};
 }
 
 TEST_CASE("round robin gives everybody the same, in turn") {
@@ -67,7 +83,7 @@ TEST_CASE("least in flight goes to who has the fewest, and to all who have equal
   std::vector<std::shared_ptr<Provider>> busy;
   for (int i = 0; i < 3; ++i) busy.push_back(providers.pick(wish, kStart));
   CHECK(std::set<std::string>{busy[0]->name, busy[1]->name, busy[2]->name}.size() == 3);
-  providers.release(*busy[1]);
+  providers.release(*busy[1], kStart, true, kStart);
   CHECK(pick_and_release(providers, wish) == busy[1]->name);
   CHECK(pick_and_release(providers, wish) == busy[1]->name);
 }
@@ -123,6 +139,75 @@ TEST_CASE("who is avoided is taken only where nobody else is, and not twice for 
     tried.push_back(next);
   }
   CHECK(providers.pick({.tried = &tried}, kStart) == nullptr);
+}
+
+TEST_CASE("one that lets a call time out is ejected as long as that waited, and twice as long each time") {
+  Providers providers("calc", 1);
+  tell(providers, {entry("a", 1), entry("b", 2)});
+  TimePoint now = kStart;
+  Nanos expected = std::chrono::seconds(3);
+  std::shared_ptr<Provider> stuck = providers.pick({}, now);
+  const TimePoint began = now;
+  now += std::chrono::seconds(3);
+  time_out(providers, *stuck, began, now);
+  for (int i = 0; i < 8; ++i) {
+    CAPTURE(i);
+    CHECK(ejected_for(providers, stuck->name, now) == expected);
+    for (int k = 0; k < 4; ++k) CHECK(pick_and_release(providers, {}, now) != stuck->name);
+    now += expected;
+    // Then one call tries it, and no other does meanwhile.
+    std::shared_ptr<Provider> trial;
+    while (trial != stuck) trial = providers.pick({}, now);
+    for (int k = 0; k < 4; ++k) CHECK(pick_and_release(providers, {}, now) != stuck->name);
+    const TimePoint tried = now;
+    now += std::chrono::seconds(3);
+    time_out(providers, *trial, tried, now);
+    expected = std::min<Nanos>(2 * expected, limits::kEjectProviderMost);
+  }
+}
+
+TEST_CASE("calls that were under way when their provider was ejected do not make that longer") {
+  Providers providers("calc", 1);
+  tell(providers, {entry("a", 1)});
+  for (int i = 0; i < 5; ++i) REQUIRE(providers.pick({}, kStart));
+  const auto provider = providers.pick({}, kStart);
+  for (int i = 0; i < 5; ++i)
+    time_out(providers, *provider, kStart, kStart + std::chrono::seconds(2) + i * kLater);
+  CHECK(ejected_for(providers, "a", kStart + std::chrono::seconds(2)) == std::chrono::seconds(2));
+}
+
+TEST_CASE("an answer ends an ejection at once") {
+  Providers providers("calc", 1);
+  tell(providers, {entry("a", 1), entry("b", 2)});
+  const auto stuck = providers.pick({}, kStart);
+  std::shared_ptr<Provider> slow;
+  while (slow != stuck) slow = providers.pick({}, kStart + kLater);
+  const TimePoint now = kStart + std::chrono::seconds(2);
+  time_out(providers, *stuck, kStart, now);
+  CHECK(pick_and_release(providers, {}, now) != stuck->name);
+  providers.release(*slow, kStart + kLater, true, now);
+  std::set<std::string> taken;
+  for (int i = 0; i < 2; ++i) taken.insert(pick_and_release(providers, {}, now));
+  CHECK(taken.size() == 2);
+}
+
+TEST_CASE("one that answers other calls is not ejected for one that is slow") {
+  Providers providers("calc", 1);
+  tell(providers, {entry("a", 1)});
+  const auto slow = providers.pick({}, kStart);
+  const TimePoint now = kStart + std::chrono::seconds(2);
+  CHECK(pick_and_release(providers, {}, now) == "a");
+  time_out(providers, *slow, kStart, now);
+  CHECK(ejected_for(providers, "a", now) < Nanos::zero());
+}
+
+TEST_CASE("where all are ejected calls still go to them") {
+  Providers providers("calc", 1);
+  tell(providers, {entry("a", 1)});
+  const auto stuck = providers.pick({}, kStart);
+  const TimePoint now = kStart + std::chrono::seconds(2);
+  time_out(providers, *stuck, kStart, now);
+  CHECK(pick_and_release(providers, {}, now) == "a");
 }
 
 TEST_CASE("a provider that came back as another process is not avoided any more") {

@@ -384,7 +384,7 @@ TEST_CASE("many threads share one proxy") {
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
   auto caller = test::start(options_for(registry, "caller"));
-  const ServiceProxy proxy = caller->proxy("who");
+  const ServiceProxy proxy = caller->proxy("who", {.policy = Balance::kRoundRobin});
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
   threads.reserve(8);

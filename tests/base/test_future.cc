@@ -76,10 +76,20 @@ TEST_CASE("only the first outcome counts") {
 TEST_CASE("a wait that ends early takes nothing, and one may wait again") {
   Promise<int> promise;
   Future<int> future = promise.future();
-  CHECK(future.wait(0s).error().code() == Code::kDeadlineExceeded);
+  const Status status = future.wait(0s).error();
+  CHECK(status.code() == Code::kDeadlineExceeded);
+  CHECK(status.wait_timeout());
   CHECK_FALSE(future.wait_done(1ms));
   promise.complete(3);
   CHECK(*future.wait(0s) == 3);
+}
+
+TEST_CASE("a deadline that an operation had is told from a wait that ended early") {
+  const auto future = Future<int>::ready(Status(Code::kDeadlineExceeded, "no answer"));
+  CHECK_FALSE(Future<int>(future).wait(0s).error().wait_timeout());
+  const Status early = Status::wait_timed_out();
+  CHECK(Status(early).wait_timeout());  // a copy as well
+  CHECK(Status(early).with_context("worker:0").wait_timeout());
 }
 
 TEST_CASE("an empty future answers instead of hanging") {

@@ -70,7 +70,7 @@ def test_arrays_of_other_items_are_refused_before_anything_is_sent(echo, array):
     a, peer, _ = echo
     peer.connect().wait()
     before = peer.info()["counters"]["calls"]
-    with pytest.raises(TypeError, match="travel"):
+    with pytest.raises(slime.InvalidArgument, match="cannot be sent: .*travel"):
         peer.proxy("Echo").same([1, array])
     assert peer.info()["counters"]["calls"] == before
 
@@ -204,7 +204,7 @@ def test_into_what_cannot_take_it_is_refused(echo):
         peer.call("Echo", "big", 10, into=bytes(80))
     with pytest.raises(slime.InvalidArgument, match="contiguous"):
         peer.call("Echo", "big", 10, into=numpy.empty(20, "<u8")[::2])
-    with pytest.raises(TypeError):
+    with pytest.raises(slime.InvalidArgument, match="`into` names an array of object"):
         peer.call("Echo", "big", 10, into=numpy.empty(2, object))
 
 

@@ -36,3 +36,9 @@ def test_an_error_tells_code_text_and_whether_it_may_have_run():
 def test_an_error_survives_pickling(cls):
     copy = pickle.loads(pickle.dumps(cls("why", True)))
     assert (type(copy), copy.text, copy.maybe_executed) == (cls, "why", True)
+
+
+def test_a_wait_timeout_is_an_error_of_its_own_and_survives_pickling():
+    error = pickle.loads(pickle.dumps(slime.WaitTimeout("not yet")))
+    assert (type(error), error.text, error.code) == (slime.WaitTimeout, "not yet", slime.Code.DEADLINE_EXCEEDED)
+    assert isinstance(error, slime.Error) and isinstance(error, TimeoutError)

@@ -42,6 +42,11 @@ class Calc:
         raise KeyError("broken")
 
     @slime.method
+    async def fail_by_mistake_later(self):
+        await asyncio.sleep(0)
+        raise KeyError("broken")
+
+    @slime.method
     def refuse(self):
         raise slime.NotFound("no such key")
 
@@ -102,6 +107,16 @@ class Calc:
     def fixed():
         return "static"
 
+    @slime.method
+    @staticmethod
+    def fixed_below():
+        return "static below"
+
+    @slime.method(name="of_class")
+    @classmethod
+    def of_class_below(cls, value):
+        return [cls.__name__, value]
+
     def hidden(self):
         return "not served"
 
@@ -132,6 +147,38 @@ def test_methods_are_called_by_position(calc):
     assert proxy.count() == 0 and proxy.count(1, 2, 3) == 3
     assert proxy.later("x") == "x"
     assert proxy.fixed() == "static"
+
+
+def test_a_method_may_be_marked_above_staticmethod_and_classmethod(calc):
+    target, proxy, _ = calc
+    assert proxy.fixed_below() == "static below"
+    assert proxy.of_class(3) == ["Calc", 3]
+    assert target.fixed_below() == "static below" and target.of_class_below(4) == ["Calc", 4]
+
+
+def test_what_is_no_function_is_refused_where_it_is_marked():
+    with pytest.raises(slime.InvalidArgument, match="marks functions.*property"):
+
+        class Below:
+            @slime.method
+            @property
+            def value(self):
+                return 1
+
+
+def test_a_property_above_a_mark_is_refused_where_it_is_served(make_agent):
+    class Above:
+        @property
+        @slime.method
+        def value(self):
+            return 1
+
+        @slime.method
+        def other(self):
+            return 2
+
+    with pytest.raises(slime.InvalidArgument, match="Above.value is a property"):
+        make_agent().serve(Above())
 
 
 @pytest.mark.parametrize(
@@ -170,6 +217,30 @@ def test_what_cannot_be_sent_is_refused_before_it_is(calc, value):
     _, proxy, _ = calc
     with pytest.raises(slime.InvalidArgument, match="cannot be sent"):
         proxy.echo(value)
+
+
+@pytest.mark.parametrize("value", [2**70, -(2**63) - 1, [1, {"a": 2**64}]])
+def test_a_text_says_that_an_int_is_too_large_for_msgpack(calc, value):
+    _, proxy, _ = calc
+    with pytest.raises(slime.InvalidArgument, match=r"\d{19,} does not fit msgpack's 64-bit integers; send it as str"):
+        proxy.echo(value)
+
+
+def test_an_int_that_is_too_long_to_print_is_refused_by_its_bits(calc):
+    _, proxy, _ = calc
+    with pytest.raises(slime.InvalidArgument, match="an int of 100001 bits does not fit"):
+        proxy.echo(1 << 100_000)
+
+
+@pytest.mark.parametrize("method, arguments", [("add", (1, 2)), ("later", (1,))])
+def test_a_stream_of_a_plain_method_is_refused(calc, method, arguments):
+    _, _, peer = calc
+    stream = peer.stream("Calc", method, *arguments)
+    with pytest.raises(slime.InvalidArgument, match=f"Calc.{method} does not stream") as caught:
+        list(stream)
+    assert not caught.value.maybe_executed
+    with pytest.raises(slime.InvalidArgument, match="does not stream"):
+        stream.finish()
 
 
 def test_a_one_way_call_returns_when_it_has_left(pair):
@@ -235,6 +306,66 @@ def test_an_exception_of_a_handler_is_internal(calc):
     assert proxy.add(1, 2) == 3
 
 
+@pytest.mark.parametrize("method", ["fail", "fail_by_mistake_later"])
+def test_an_exception_of_a_handler_is_logged_where_it_was_raised(calc, caplog, method):
+    _, _, peer = calc
+    with pytest.raises(slime.Internal, match="KeyError: 'broken'"):
+        peer.call("Calc", method).wait()
+    (record,) = [r for r in caplog.records if r.name == "slime"]
+    assert record.levelname == "ERROR" and record.getMessage() == f"Calc.{method} failed, called by a"
+    assert 'raise KeyError("broken")' in caplog.text and "test_services.py" in caplog.text
+
+
+def test_an_exception_of_a_stream_is_logged(pair, caplog):
+    class Broken:
+        @slime.method
+        def generate(self):
+            yield 1
+            raise KeyError("broken")
+
+    _, b, peer = pair
+    b.serve(Broken())
+    with pytest.raises(slime.Internal):
+        list(peer.stream("Broken", "generate"))
+    assert "Broken.generate failed, called by a" in caplog.text and 'raise KeyError("broken")' in caplog.text
+
+
+def test_an_error_of_slime_that_a_handler_raises_is_its_answer_and_not_logged(calc, caplog):
+    _, proxy, _ = calc
+    with pytest.raises(slime.NotFound):
+        proxy.refuse()
+    with pytest.raises(slime.AlreadyExists):
+        proxy.fail_later()
+    assert not caplog.records
+
+
+def test_an_exception_of_a_server_interceptor_is_logged(pair, caplog):
+    class Broken(slime.Interceptor):
+        def before(self, call):
+            raise KeyError("broken")
+
+    _, b, peer = pair
+    b.serve(Calc())
+    b.add_server_interceptor(Broken())
+    with pytest.raises(slime.Internal, match="a server interceptor: KeyError"):
+        peer.proxy("Calc").add(1, 2)
+    assert "a server interceptor of Calc.add failed, peer a" in caplog.text
+    assert 'raise KeyError("broken")' in caplog.text
+
+
+def test_an_error_of_slime_that_a_server_interceptor_raises_is_not_logged(pair, caplog):
+    class Refusing(slime.Interceptor):
+        def before(self, call):
+            raise slime.Unauthenticated("on purpose")
+
+    _, b, peer = pair
+    b.serve(Calc())
+    b.add_server_interceptor(Refusing())
+    with pytest.raises(slime.Unauthenticated):
+        peer.proxy("Calc").add(1, 2)
+    assert not caplog.records
+
+
 def test_tracebacks_travel_only_when_asked_for(pair):
     _, b, peer = pair
     b.serve(Calc(), "Traced", tracebacks=True)
@@ -250,10 +381,11 @@ def test_an_error_of_slime_keeps_its_code(calc):
         proxy.fail_later()
 
 
-def test_a_result_that_cannot_be_sent_is_internal(calc):
+def test_a_result_that_cannot_be_sent_is_internal_and_logged(calc, caplog):
     _, proxy, _ = calc
     with pytest.raises(slime.Internal, match="result of Calc.unsendable"):
         proxy.unsendable()
+    assert "the result of Calc.unsendable cannot be sent" in caplog.text
 
 
 def test_a_handler_knows_its_call(calc):

@@ -1,11 +1,15 @@
 import collections
+import gc
+import os
+import signal
+import sys
 import threading
 
 import numpy
 import pytest
 
 import slime
-from conftest import peer_and_region
+from conftest import peer_and_region, wait_until
 
 Copy, Rights = slime.Copy, slime.Rights
 
@@ -206,3 +210,55 @@ def test_messages_of_any_size_travel(pair):
         future = peer.send(9, data)
         assert back.recv(9, deadline=20).wait() == data.tobytes()
         future.wait()
+
+
+def test_an_operation_keeps_its_local_region_open(pair):
+    a, b, _ = pair
+    region, peer, remote = peer_and_region(a, b)
+    memoryview(region)[:4] = b"abcd"
+    for _ in range(20):
+        data = bytearray(4)
+        peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).wait()
+        assert data == b"abcd"
+        peer.write(Copy(a.register_memory(b"efgh"), 0, remote, 4, 4)).wait()
+        peer.write_with_imm([Copy(a.register_memory(b"ijkl"), 0, remote, 8, 4)], 7).wait()
+    assert bytes(memoryview(region)[:12]) == b"abcdefghijkl"
+
+
+def test_an_operation_lets_go_of_its_local_region_when_it_has_ended(pair):
+    a, b, _ = pair
+    _, peer, remote = peer_and_region(a, b)
+    data = bytearray(4)
+    references = sys.getrefcount(data)
+    future = peer.read(Copy(a.register_memory(data), 0, remote, 0, 4))
+    future.wait()
+    wait_until(lambda: sys.getrefcount(data) == references)
+
+
+def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing(make_agent, start_python):
+    size = 32 << 20
+    program = start_python(
+        """
+        import sys, slime
+        agent = slime.PeerAgent("frozen", provider="tcp")
+        region = agent.register_memory(bytearray(b"x" * (32 << 20)), slime.Rights.READ_WRITE)
+        agent.publish("memory", region)
+        print(agent.address)
+        sys.stdin.read()
+        """
+    )
+    a = make_agent("a", provider="tcp")
+    peer = a.peer(program.line())
+    remote = peer.region("memory")
+    kept = bytearray(size)
+    os.kill(program.process.pid, signal.SIGSTOP)
+    try:
+        future = peer.read(Copy(a.register_memory(kept), 0, remote, 0, size))
+        del future
+        gc.collect()
+    finally:
+        os.kill(program.process.pid, signal.SIGCONT)
+    data = bytearray(4)
+    peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).wait()  # Aborted after a reconnect
+    assert data == b"xxxx"
+    wait_until(lambda: kept[-1:] == b"x" and sys.getrefcount(kept) == 2)

@@ -72,7 +72,7 @@ TEST_CASE("the failure of a one-way call is told to the owner, by name and by nu
     REQUIRE(link.until([&] { return failed(link) == i; }));
     REQUIRE(link.owners[0].one_way_failures.size() == i);
     CHECK(link.owners[0].one_way_failures.back().code() == Code::kNotFound);
-    CHECK(link.owners[0].one_way_failures.back().text() == "no such thing");
+    CHECK(link.owners[0].one_way_failures.back().text() == "test.fail: no such thing");
     CHECK(link.owners[0].one_way_failures.back().maybe_executed());
   }
   REQUIRE(tell(link, "nothing of the kind", {}).ok());

@@ -295,6 +295,13 @@ TEST_CASE("a reply of another type is an error of the peer") {
   CHECK(result.error().maybe_executed());
 }
 
+TEST_CASE("a reply of another type names the method") {
+  const auto result =
+      decode_future<int>(Future<Payload>::ready(Payload(encode_value("x"))), method_label("calc", "add"))
+          .wait();
+  CHECK(result.status().text() == "bad reply of calc.add: cannot convert a string to int");
+}
+
 TEST_CASE("a failed reply and a cancel pass through") {
   const auto failed = decode_future<void>(Future<Payload>::ready(
                                               Status(Code::kUnavailable, "gone").with_maybe_executed(true)))

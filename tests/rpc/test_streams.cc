@@ -303,14 +303,17 @@ TEST_CASE("many streams of both sides run at once, beside calls, over few credit
   }
 }
 
-TEST_CASE("a method that does not stream answers a stream, and one that streams refuses a call") {
+TEST_CASE("a method that does not stream refuses a stream, and one that streams refuses a call") {
   SimFixture sim(kSeed);
   StreamLink link(sim);
   auto stream = link.open_on<Ints>("test", "add", 0, 20s, 2, 3);
   auto write = stream.write(1);
-  CHECK(link.get(stream.finish()) == 5);
-  CHECK(link.get(stream.read()) == std::nullopt);
-  CHECK(link.wait(std::move(write)).status().code() == Code::kAborted);
+  const Status plain = link.wait(stream.finish()).status();
+  CHECK(plain.code() == Code::kInvalidArgument);
+  CHECK(plain.text() == "test.add does not stream: call it without a stream");
+  CHECK_FALSE(plain.maybe_executed());
+  CHECK(link.wait(stream.read()).status().code() == Code::kInvalidArgument);
+  CHECK_FALSE(link.wait(std::move(write)).has_value());
   const auto refused = link.call_raw("streams", "ints", encode_arguments());
   CHECK(refused.status().code() == Code::kInvalidArgument);
   CHECK_FALSE(refused.status().maybe_executed());
