@@ -13,7 +13,7 @@ std::uint64_t wrapped(std::uint64_t count) { return count % (ctrl::limits::kInte
 
 }  // namespace
 
-ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
+ctrl::Report make_report(const std::vector<PeerView>& peers, const BoardCounters& board,
                          const transport::EndpointCounters& total, const rpc::ServerCounters& server) {
   ctrl::Report out;
   for (const PeerView& peer : peers) {
@@ -26,7 +26,8 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t conne
                          wrapped(peer.bytes.bytes_received + peer.bytes.fetched_bytes),
                          wrapped(peer.bytes.direct_bytes), peer.channel.calls});
   }
-  out.counters = {{"connections_made", connections_made},
+  out.counters = {{"connections_made", board.made},
+                  {"receives_given_back", board.receives_given_back},
                   {"sent_bytes", wrapped(total.bytes_sent)},
                   {"received_bytes", wrapped(total.bytes_received)},
                   {"direct_bytes", wrapped(total.direct_bytes)},

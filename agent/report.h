@@ -13,7 +13,7 @@
 namespace slime::agent {
 
 // What nanoctrl is told of an agent: its connections, and counters of everything that it did.
-ctrl::Report make_report(const std::vector<PeerView>& peers, std::uint64_t connections_made,
+ctrl::Report make_report(const std::vector<PeerView>& peers, const BoardCounters& board,
                          const transport::EndpointCounters& total, const rpc::ServerCounters& server);
 
 // The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.
