@@ -128,8 +128,10 @@ Status PeerAgentImpl::listen() {
   // No owner: the handlers go when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
-           [this](const std::string& name_of_peer, std::uint32_t imm) {
-             if (imm_handler_) imm_handler_(peer(name_of_peer), imm);
+           [this](agent::Session& session, std::uint32_t imm) {
+             if (!imm_handler_) return;
+             NotificationCredit credit(weak_from_this(), session);
+             imm_handler_(peer(session.peer().name), imm, credit);
            },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
@@ -422,10 +424,16 @@ Status PeerAgentImpl::drain(Nanos bound) {
   return server->drain(bound);
 }
 
-void PeerAgentImpl::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
+void PeerAgentImpl::on_imm(ImmHandler handler) {
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) return;
   loop_->run([&] { std::swap(imm_handler_, handler); });
+}
+
+void PeerAgentImpl::release_credit(std::uint64_t session) {
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return;  // the end of the connection gives it back
+  loop_->dispatch([self = shared_from_this(), session] { self->switchboard_->release_credit(session); });
 }
 
 void PeerAgentImpl::on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler) {

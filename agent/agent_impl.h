@@ -89,7 +89,9 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
     return interceptors_.all();
   }
   Status drain(Nanos bound);
-  void on_imm(std::function<void(Peer, std::uint32_t)> handler);
+  using ImmHandler = std::function<void(Peer, std::uint32_t, NotificationCredit&)>;
+  void on_imm(ImmHandler handler);
+  void release_credit(std::uint64_t session);
   void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
   Result<std::string> list_peers(Nanos timeout);
   bool poll(Nanos budget);
@@ -136,7 +138,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   std::shared_ptr<agent::Discovery> discovery_;
   std::unique_ptr<agent::Keeper> keeper_;
   // On the loop.
-  std::function<void(Peer, std::uint32_t)> imm_handler_;
+  ImmHandler imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
 
   rpc::ClientInterceptors interceptors_;

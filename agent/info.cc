@@ -40,6 +40,7 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"requests", c.requests},
           {"stale_replies", c.stale_replies},
           {"one_way_failed", c.one_way_failed},
+          {"receives_given_back", c.receives_given_back},
           {"rendezvous", c.rendezvous},
           {"pulled_bytes", c.pulled_bytes},
           {"copied_bytes", c.copied_bytes},
@@ -186,7 +187,7 @@ std::optional<ctrl::Report> PeerAgentImpl::report() {
       const auto self = weak.lock();
       if (self == nullptr) return;
       const LoopView view = self->look();
-      self->reports_.put(agent::make_report(view.peers, {.connections_made = view.board.made,
+      self->reports_.put(agent::make_report(view.peers, {.board = view.board,
                                                          .strangers_evicted = view.strangers_evicted,
                                                          .endpoints = view.port.counters.endpoints,
                                                          .server = server->counters()}));
@@ -222,6 +223,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["connections"] = view->board.connections;
   out["connections_made"] = view->board.made;
   out["strangers_evicted"] = view->strangers_evicted;
+  out["receives_given_back"] = view->board.receives_given_back;
   out["regions_published"] = regions_.published();
   out["port"] = port_json(view->port);
   out["operations_in_flight"] = view->operations.count;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "agent/link.h"
 #include "agent/session.h"
@@ -41,7 +42,6 @@ Status PeerOperation::outcome(Status status) const {
 
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
-std::string RecvOperation::describe() const { return str("recv with tag ", tag_); }
 
 void ConnectOperation::start(Session&) { conclude(None{}); }
 
@@ -71,16 +71,39 @@ void SendOperation::start(Session& session) {
 
 void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
-void RecvOperation::start(Session& session) {
-  Session& receiver = session.receiver();
-  set_running(&receiver);
-  ticket_ =
-      receiver.channel().recv(tag_, deadline,
-                              [self = std::static_pointer_cast<RecvOperation>(shared_from_this())](
-                                  Result<Payload> message) { self->conclude(detached(std::move(message))); });
+template <class T>
+std::string RecvOperation<T>::describe() const {
+  return str("recv with tag ", tag_);
 }
 
-void RecvOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+template <class T>
+void RecvOperation<T>::start(Session& session) {
+  Session& receiver = session.receiver();
+  this->set_running(&receiver);
+  ticket_ =
+      receiver.channel().recv(tag_, deadline,
+                              [self = std::static_pointer_cast<RecvOperation>(this->shared_from_this())](
+                                  Result<rpc::Delivery> delivery) { self->end(std::move(delivery)); });
+}
+
+template <class T>
+void RecvOperation<T>::end(Result<rpc::Delivery> delivery) {
+  if (!delivery) return this->conclude(std::move(delivery).error());
+  if constexpr (std::is_same_v<T, rpc::Delivery>) {
+    this->conclude(std::move(delivery));
+  } else {
+    this->conclude_with(
+        [delivery = *std::move(delivery)]() mutable -> Result<Payload> { return delivery.take(); });
+  }
+}
+
+template <class T>
+void RecvOperation<T>::cancel_started(Session& session) {
+  session.channel().cancel(ticket_);
+}
+
+template class RecvOperation<Payload>;
+template class RecvOperation<rpc::Delivery>;
 
 // ------------------------------------------------------------------------------------------- on the endpoint
 

@@ -83,12 +83,20 @@ class ResultOperation : public PeerOperation {
  protected:
   void conclude(Result<T> result) {
     if (!result) result = outcome(std::move(result).error());
-    set_running(nullptr);
-    leave();
+    end_run();
     promise_.complete(std::move(result));
+  }
+  // Concludes with what `make` returns in the thread that takes it.
+  void conclude_with(UniqueFunction<Result<T>()> make) {
+    end_run();
+    promise_.complete_with(std::move(make));
   }
 
  private:
+  void end_run() {
+    set_running(nullptr);
+    leave();
+  }
   Promise<T> promise_;
 };
 
@@ -137,10 +145,16 @@ class SendOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
-class RecvOperation final : public ResultOperation<Payload> {
+// T: Payload, which is the receiver's once it is taken from the future; or Delivery, which goes back to its
+// tag until its own take().
+template <class T>
+class RecvOperation final : public ResultOperation<T> {
  public:
+  using PeerOperation::deadline;
   RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
-      : ResultOperation(std::move(driver)), tag_(tag) {}
+      : ResultOperation<T>(std::move(driver)), tag_(tag) {}
+  // Dropping it cancels. Once.
+  Future<T> future() { return this->promise().owning_future(); }
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
@@ -148,9 +162,12 @@ class RecvOperation final : public ResultOperation<Payload> {
 
  private:
   void cancel_started(Session& session) override;
+  void end(Result<rpc::Delivery> delivery);
   const std::uint64_t tag_;
   rpc::Ticket ticket_;
 };
+extern template class RecvOperation<Payload>;
+extern template class RecvOperation<rpc::Delivery>;
 
 // What a Session posts to its endpoint, and keeps while the endpoint takes no more. The other face of a
 // PeerOperation.

@@ -71,10 +71,17 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
       span(deadline), wait_for_ready_);
 }
 
-Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) {
-  if (!agent_) return Future<Payload>::ready(no_agent());
-  return agent_->submit(name_, std::make_shared<agent::RecvOperation>(agent_->patient_driver(), tag),
+template <class T>
+Future<T> Peer::receive(std::uint64_t tag, Nanos deadline) {
+  if (!agent_) return Future<T>::ready(no_agent());
+  return agent_->submit(name_, std::make_shared<agent::RecvOperation<T>>(agent_->patient_driver(), tag),
                         span(deadline), wait_for_ready_);
+}
+
+Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) { return receive<Payload>(tag, deadline); }
+
+Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos deadline) {
+  return receive<rpc::Delivery>(tag, deadline);
 }
 
 template <class Call>
@@ -229,7 +236,23 @@ void PeerAgent::add_interceptor(std::shared_ptr<rpc::ClientInterceptor> intercep
 }
 Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
 void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
+  if (!handler) return impl_->on_imm(nullptr);
+  impl_->on_imm([handler = std::move(handler)](Peer peer, std::uint32_t imm, NotificationCredit&) {
+    handler(std::move(peer), imm);
+  });
+}
+
+void PeerAgent::on_imm_queued(std::function<void(Peer, std::uint32_t, NotificationCredit&)> handler) {
   impl_->on_imm(std::move(handler));
+}
+
+HeldCredit NotificationCredit::hold() {
+  session_.channel().endpoint().hold_credit();
+  return {std::move(agent_), session_.id()};
+}
+
+HeldCredit::~HeldCredit() {
+  if (const auto agent = agent_.lock()) agent->release_credit(session_);
 }
 void PeerAgent::on_disconnect(
     std::function<void(const std::string& peer, std::uint64_t connection)> handler) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "agent/service_proxy.h"
@@ -129,6 +130,9 @@ struct CallOptions {
 };
 
 class PeerAgentImpl;
+namespace agent {
+class Session;
+}
 
 // A peer by name or address. A cheap value; connects on first use and again on next use after a break.
 // Thread: any. A deadline of zero is the agent's default. Operations on a closed agent answer kUnavailable.
@@ -164,7 +168,11 @@ class Peer {
 
   // Messages by tag, of any size, in order. The bytes are copied. OK once the peer's agent has it.
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
+  // The next message with this tag. Dropping or cancelling the future before its value is taken gives the
+  // receive up: a message that it had goes back to the front of its tag, for the next receive.
   Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});
+  // Like recv(), but the message also goes back while the value of the future lives, until its take().
+  Future<rpc::Delivery> recv_delivery(std::uint64_t tag, Nanos deadline = {});
 
   // Calls `service`.`method`. The arguments and the result are anything that msgpack converts; call<void>
   // gives a Future<None>.
@@ -288,6 +296,8 @@ class Peer {
       : agent_(std::move(agent)), name_(std::move(name)) {}
   template <class Call>
   auto begin(std::shared_ptr<Call> call, Nanos deadline) const;
+  template <class T>
+  Future<T> receive(std::uint64_t tag, Nanos deadline);
   [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
   [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
 
@@ -298,6 +308,39 @@ class Peer {
   bool wait_for_ready_ = false;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
   rpc::Signature signature_;
+};
+
+// The credit of a notification whose receiver has yet to deal with it. Destroying it gives the credit back.
+// Movable. Thread: any.
+class HeldCredit {
+ public:
+  HeldCredit() = default;
+  HeldCredit(HeldCredit&& other) noexcept
+      : agent_(std::exchange(other.agent_, {})), session_(other.session_) {}
+  HeldCredit& operator=(HeldCredit&& other) = delete;
+  ~HeldCredit();
+
+ private:
+  friend class NotificationCredit;
+  HeldCredit(std::weak_ptr<PeerAgentImpl> agent, std::uint64_t session)
+      : agent_(std::move(agent)), session_(session) {}
+  std::weak_ptr<PeerAgentImpl> agent_;
+  std::uint64_t session_ = 0;
+};
+
+// What a handler of notifications may do with the credit that one cost. Lives while the handler is called.
+class NotificationCredit {
+ public:
+  // Keeps the credit. A peer whose credits are all kept sends no more notifications until some are back;
+  // what it sends waits there. Calls and messages go on.
+  [[nodiscard]] HeldCredit hold();
+
+ private:
+  friend class PeerAgentImpl;
+  NotificationCredit(std::weak_ptr<PeerAgentImpl> agent, agent::Session& session)
+      : agent_(std::move(agent)), session_(session) {}
+  std::weak_ptr<PeerAgentImpl> agent_;
+  agent::Session& session_;
 };
 
 // One process's presence among its peers: listens, registers with nanoctrl and keeps the lease, connects on
@@ -343,8 +386,11 @@ class PeerAgent {
   void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor);
   // Refuses new requests, but for those of slime.Health, and waits for those that run.
   Status drain(Nanos bound);
-  // Called on the loop for each notification: be short. Replaces the earlier one.
+  // Called on the loop for each notification: be short. Replaces the earlier one. A notification that comes
+  // while there is no handler is dropped.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
+  // The same for a handler that only queues: one whose queue is full keeps credits, and so holds up the peer.
+  void on_imm_queued(std::function<void(Peer, std::uint32_t, NotificationCredit&)> handler);
   // Called on the loop once for each connection that ended, with the peer's name and the id that its calls
   // had (CallInfo::connection): no byte of it lands any more, and none of its requests starts inline any
   // more. Adds to the earlier ones; a handler lives as long as the agent. Be short.

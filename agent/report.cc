@@ -27,7 +27,8 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounter
   }
   const transport::EndpointCounters& total = counters.endpoints;
   const rpc::ServerCounters& server = counters.server;
-  out.counters = {{"connections_made", counters.connections_made},
+  out.counters = {{"connections_made", counters.board.made},
+                  {"receives_given_back", counters.board.receives_given_back},
                   {"strangers_evicted", counters.strangers_evicted},
                   {"sent_bytes", wrapped(total.bytes_sent)},
                   {"received_bytes", wrapped(total.bytes_received)},

@@ -15,7 +15,7 @@ namespace slime::agent {
 
 // Of everything that an agent did since it started.
 struct ReportCounters {
-  std::uint64_t connections_made = 0;
+  BoardCounters board;
   std::uint64_t strangers_evicted = 0;
   transport::EndpointCounters endpoints;
   rpc::ServerCounters server;

@@ -267,6 +267,7 @@ Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
 void Switchboard::release(Session& session) {
   const auto it = sessions_.find(session.id());
   if (it == sessions_.end()) return;
+  given_back_ += session.channel_counters().receives_given_back;
   loop_.post([held = std::move(it->second)] {});
   sessions_.erase(it);
   live_.fetch_sub(1, std::memory_order_acq_rel);
@@ -317,7 +318,11 @@ bool Switchboard::displaces(const Session& session, const Link& link) {
 }
 
 void Switchboard::on_session_imm(Session& session, std::uint32_t imm) {
-  if (handlers_.imm) handlers_.imm(session.peer().name, imm);
+  if (handlers_.imm) handlers_.imm(session, imm);
+}
+
+void Switchboard::release_credit(Pairing::Id session) {
+  if (const SessionPtr found = session_by_id(session)) found->channel().endpoint().release_credits(1);
 }
 
 void Switchboard::on_session_alive(Session& session) {
@@ -475,6 +480,13 @@ std::vector<PeerView> Switchboard::view() const {
   std::vector<PeerView> out;
   out.reserve(links_.size());
   for (const auto& [key, link] : links_) out.push_back(view_of(*link));
+  return out;
+}
+
+BoardCounters Switchboard::counters() const {
+  BoardCounters out{sessions_.size(), made_, given_back_};
+  for (const auto& [id, session] : sessions_)
+    out.receives_given_back += session->channel_counters().receives_given_back;
   return out;
 }
 

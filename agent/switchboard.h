@@ -55,8 +55,9 @@ struct OperationsView {
 };
 
 struct BoardCounters {
-  std::size_t connections = 0;  // open now
-  std::uint64_t made = 0;       // that were usable, ever
+  std::size_t connections = 0;            // open now
+  std::uint64_t made = 0;                 // that were usable, ever
+  std::uint64_t receives_given_back = 0;  // on all connections, ever
 };
 
 // Everything between the peers that the user names and the connections that there are: links, sessions, and
@@ -87,7 +88,7 @@ class Switchboard final : public transport::Acceptor,
   };
   // On the loop.
   struct Handlers {
-    std::function<void(const std::string& peer, std::uint32_t imm)> imm;
+    std::function<void(Session& session, std::uint32_t imm)> imm;
     std::function<void(const std::string& peer, std::uint64_t connection)> closed;
   };
   void set_registry(Registry registry);
@@ -95,6 +96,8 @@ class Switchboard final : public transport::Acceptor,
   // Where this agent listens: what its own name leads to where no registry says more.
   void set_address(std::string address) { own_address_ = std::move(address); }
 
+  // A notification's receiver has dealt with it: see Endpoint::hold_credit().
+  void release_credit(Pairing::Id session);
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
   // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
   // operation.
@@ -117,7 +120,7 @@ class Switchboard final : public transport::Acceptor,
   [[nodiscard]] std::vector<PeerView> view() const;
   [[nodiscard]] PeerView view(const std::string& key) const;
   [[nodiscard]] OperationsView operations() const;
-  [[nodiscard]] BoardCounters counters() const { return {sessions_.size(), made_}; }
+  [[nodiscard]] BoardCounters counters() const;
 
   // Acceptor.
   Status on_hello(const transport::PeerIdentity& peer) noexcept override;
@@ -179,6 +182,7 @@ class Switchboard final : public transport::Acceptor,
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
   std::uint64_t made_ = 0;
+  std::uint64_t given_back_ = 0;  // on connections that are gone
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   bool forgets_links_ = false;  // in a later turn
   std::map<Pairing::Id, SessionPtr> sessions_;

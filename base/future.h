@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/function.h"
 #include "base/result.h"
 
@@ -94,24 +95,42 @@ class FutureState {
   }
   void cancel() {
     Task cancel;
+    std::optional<Result<T>> untaken;  // both are destroyed after the lock: they give back what they hold
+    UniqueFunction<Result<T>()> unmade;
     {
       const std::lock_guard lock(mutex_);
-      if (settled_) return;
+      if (settled_) {
+        if (!gives_back_ || taken_ || (result_ && !*result_)) return;
+        std::swap(untaken, result_);
+        std::swap(unmade, make_);
+        result_.emplace(Status(Code::kCancelled, "cancelled before it was taken, and given back"));
+        return;
+      }
+      cancelled_ = true;
       cancel = std::exchange(cancel_, Task());
     }
     if (cancel) cancel();
   }
+  // Before anybody else has it: an outcome that is destroyed untaken goes back to where it came from.
+  void give_back_untaken() { gives_back_ = true; }
 
  private:
   template <class F>
   bool settle(F store) {
     std::vector<Task> callbacks;
+    std::optional<Result<T>> untaken;  // of a future that was cancelled: given back after the lock
+    UniqueFunction<Result<T>()> unmade;
     Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
     {
       const std::lock_guard lock(mutex_);
       if (settled_) return false;
       store();
       settled_ = true;
+      if (cancelled_ && gives_back_ && !(result_ && !*result_)) {
+        std::swap(untaken, result_);
+        std::swap(unmade, make_);
+        result_.emplace(Status(Code::kCancelled, "cancelled before it came, and given back"));
+      }
       callbacks.swap(callbacks_);
       cancel = std::exchange(cancel_, Task());
     }
@@ -129,11 +148,32 @@ class FutureState {
   Task cancel_;
   bool settled_ = false;
   bool taken_ = false;
+  bool gives_back_ = false;
+  bool cancelled_ = false;
+};
+
+// Held by every copy of a future that cancels when the last copy is dropped.
+template <class T>
+class CancelsWhenDropped {
+ public:
+  explicit CancelsWhenDropped(std::shared_ptr<FutureState<T>> state) : state_(std::move(state)) {}
+  CancelsWhenDropped(const CancelsWhenDropped&) = delete;
+  CancelsWhenDropped& operator=(const CancelsWhenDropped&) = delete;
+  // In a forked child the state's lock may be held by a thread of the parent.
+  ~CancelsWhenDropped() {
+    if (process_ == fork_generation()) state_->cancel();
+  }
+  [[nodiscard]] FutureState<T>* state() const { return state_.get(); }
+
+ private:
+  const std::shared_ptr<FutureState<T>> state_;
+  const std::uint64_t process_ = fork_generation();
 };
 
 }  // namespace detail
 
-// The outcome of something under way. Movable; dropping it does not cancel. Thread: any.
+// The outcome of something under way. Copies share it. Dropping a future cancels nothing, unless the function
+// that returned it says so (receives and reads of messages). Thread: any.
 template <class T>
 class [[nodiscard]] Future {
  public:
@@ -161,7 +201,8 @@ class [[nodiscard]] Future {
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
   // Who makes progress while one waits, for a future that is derived from this one. May be null.
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
-  // Asks for an early end. The future still completes: kCancelled, or what happened before.
+  // Asks for an early end. The future still completes: kCancelled, or what happened before. A message that
+  // was received and not taken is given back, and the outcome is kCancelled.
   void cancel() {
     if (state_) state_->cancel();
   }
@@ -214,6 +255,14 @@ class Promise {
   }
 
   Future<T> future() const { return Future<T>(state_); }
+  // Returns a future for an outcome that must not be lost: dropping its last copy cancels, and so cancel()
+  // and dropping destroy an outcome that nobody has taken. Destroying the outcome (a Delivery, or the
+  // function given to complete_with()) gives back what it holds. Call it once, instead of future().
+  Future<T> owning_future() const {
+    state_->give_back_untaken();
+    const auto owner = std::make_shared<detail::CancelsWhenDropped<T>>(state_);
+    return Future<T>(std::shared_ptr<detail::FutureState<T>>(owner, owner->state()));
+  }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
   // Completes with what `make` returns, which runs in the thread that takes the outcome: for work, such as
   // decoding, that the completing thread (the loop) should not do.

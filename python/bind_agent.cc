@@ -40,16 +40,15 @@ PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) 
   return {unwrap(std::move(region)), std::move(pin)};
 }
 
-// (peer, imm, lost before it), or None when the agent is closed.
+// (peer, imm), or None when the agent is closed.
 nb::object next_imm(nb::handle self) {
   const std::shared_ptr<ImmQueue> imms = nb::cast<PyAgent&>(self).imms();
-  std::optional<ImmQueue::Item> item;
-  {
+  std::optional<ImmQueue::Item> item = [&] {
     const nb::gil_scoped_release unlocked;
-    item = imms->take();
-  }
+    return imms->take();
+  }();
   if (!item) return nb::none();
-  return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm, item->lost);
+  return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm);
 }
 
 void bind_init(nb::class_<PyAgent>& agent) {
@@ -168,10 +167,8 @@ void bind_life(nb::class_<PyAgent>& agent) {
                 [target = self.shared(), nanos = timeout_from(bound)] { return target->drain(nanos); }));
           },
           nb::arg("bound"), "Refuses new requests, waits for those that run.")
-      .def(
-          "next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int, int] | None"),
-          "Waits for a notification: peer, number, and how many were lost before it since nobody took them.\n"
-          "None once the agent is closed.")
+      .def("next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int] | None"),
+           "Waits for a notification: peer and number. None once the agent is closed.")
       .def(
           "start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for next_imm from now on.")
       .def(
@@ -180,15 +177,12 @@ void bind_life(nb::class_<PyAgent>& agent) {
 
 }  // namespace
 
-void ImmQueue::push(Peer peer, std::uint32_t imm) {
+void ImmQueue::push(Peer peer, std::uint32_t imm, NotificationCredit& credit) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
-    if (items_.size() >= kLimit) {
-      ++lost_;
-      return;
-    }
-    items_.push_back({std::move(peer), imm, std::exchange(lost_, 0)});
+    items_.push_back({std::move(peer), imm, std::nullopt});
+    if (items_.size() > kLimit) items_.back().credit.emplace(credit.hold());
   }
   changed_.notify_one();
 }
@@ -226,7 +220,9 @@ std::shared_ptr<ImmQueue> PyAgent::imms() {
   PeerAgent& target = agent();
   if (!imms_) {
     imms_ = std::make_shared<ImmQueue>();
-    target.on_imm([queue = imms_](Peer peer, std::uint32_t imm) { queue->push(std::move(peer), imm); });
+    target.on_imm_queued([queue = imms_](Peer peer, std::uint32_t imm, NotificationCredit& credit) {
+      queue->push(std::move(peer), imm, credit);
+    });
   }
   return imms_;
 }

@@ -115,6 +115,18 @@ bool PyFuture::wait_done(std::optional<double> timeout) const {
 
 nb::object PyFuture::wait(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
+  nb::object value = peek(timeout);
+  keep();
+  return value;
+}
+
+void PyFuture::cancel() {
+  if (future_->give_back()) value_.reset();
+  future_->cancel();
+}
+
+nb::object PyFuture::peek(std::optional<double> timeout) {
+  if (value_.is_valid()) return value_;
   const bool in_time = [&] {
     try {
       return wait_done(timeout);
@@ -140,7 +152,6 @@ nb::object PyFuture::wait(std::optional<double> timeout) {
   // What it has become is all that holds what came beside it.
   if (decode_.is_valid() && nb::isinstance<PyPayload>(raw))
     nb::cast<PyPayload&>(raw).payload().drop_attachments();
-  future_->value_taken();
   return value;
 }
 
@@ -176,6 +187,15 @@ void bind_future(nb::module_& m) {
            nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
            "The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one\n"
            "may wait again. KeyboardInterrupt works, and cancels a call.")
+      .def(
+          "__init__", [](PyFuture* self, const PyFuture& other) { new (self) PyFuture(other); },
+          nb::arg("other"), "A future of the same outcome.")
+      .def("peek", &PyFuture::peek, nb::arg("timeout") = nb::none(),
+           nb::sig("def peek(self, timeout: float | None = None) -> typing.Any"),
+           "Waits like wait(); a received message goes back if this is dropped before `kept` is set.")
+      .def_prop_rw(
+          "kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
+          "Set: the value of peek() is the caller's.")
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)

@@ -98,8 +98,8 @@ nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds de
 
 nb::object recv(const PyPeer& self, nb::handle tag, Seconds deadline) {
   return make_future(
-      self.peer().recv(unsigned_from(tag, "tag"), deadline_from(deadline)), self.agent(),
-      [](Payload& payload) { return nb::bytes(payload.bytes().data(), payload.bytes().size()); });
+      self.peer().recv_delivery(unsigned_from(tag, "tag"), deadline_from(deadline)), self.agent(),
+      [](rpc::Delivery& message) { return nb::bytes(message.bytes().data(), message.bytes().size()); });
 }
 
 nb::object call_raw(const PyPeer& self, std::string_view service, std::string_view method,
@@ -177,9 +177,9 @@ void bind_operations(nb::class_<PyPeer>& peer) {
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("deadline") = nb::none(),
            nb::sig("def send(self, tag: int, bytes: typing.Any, deadline: float | None = None) -> Future"),
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
-      .def("recv", &recv, nb::arg("tag"), nb::arg("deadline") = nb::none(),
-           nb::sig("def recv(self, tag: int, deadline: float | None = None) -> Future"),
-           "The next message with this tag, as bytes.")
+      .def("recv_future", &recv, nb::arg("tag"), nb::arg("deadline") = nb::none(),
+           nb::sig("def recv_future(self, tag: int, deadline: float | None = None) -> Future"),
+           "What slime.Peer.recv() makes its future of.")
       .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,

@@ -49,8 +49,10 @@ nb::object PyStreamEnd::write(nb::handle message) const {
 nb::object PyStreamEnd::read(nb::handle decode) const {
   return make_future(
       held_->end->read(), agent_,
-      [make = kept_payload()](rpc::StreamEnd::Message& message) mutable {
-        return message ? make(*message) : nb::none();
+      [make = kept_payload()](rpc::StreamEnd::Message& message) mutable -> nb::object {
+        if (!message) return nb::none();
+        Payload payload = message->take();
+        return make(payload);
       },
       decode.is_none() ? nb::object() : nb::borrow(decode));
 }

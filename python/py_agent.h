@@ -11,15 +11,16 @@ namespace slime::python {
 // Notifications that came and that no handler has seen yet: the loop pushes, a Python thread takes.
 class ImmQueue {
  public:
-  // A peer sends them without waiting for our handler: this bounds what a slow one may cost, about 100 MiB.
-  static constexpr std::size_t kLimit = 1 << 20;
+  // More than so many keep the credits that they cost: a peer that is faster than the handler waits. As many
+  // as messages in an inbox.
+  static constexpr std::size_t kLimit = 4096;
 
   struct Item {
     Peer peer;
     std::uint32_t imm = 0;
-    std::uint64_t lost = 0;  // notifications dropped just before this one
+    std::optional<HeldCredit> credit;
   };
-  void push(Peer peer, std::uint32_t imm);
+  void push(Peer peer, std::uint32_t imm, NotificationCredit& credit);
   // Waits for one; nothing when closed. Thread: any, without the GIL.
   std::optional<Item> take();
   void close();
@@ -28,7 +29,6 @@ class ImmQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> items_;
-  std::uint64_t lost_ = 0;
   bool closed_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python/binding.h"
+#include "rpc/delivery.h"
 #include "rpc/metadata.h"
 
 namespace slime::python {
@@ -26,6 +27,8 @@ class AnyFuture {
   virtual nb::object value() = 0;
   // The value has become somebody's: what it was made of may go.
   virtual void value_taken() {}
+  // A received message goes back for the next receive, unless its value is somebody's. False: there is none.
+  virtual bool give_back() { return false; }
 };
 
 // Convert: T& -> nb::object, called with the GIL held.
@@ -41,6 +44,13 @@ class FutureOf final : public AnyFuture {
   nb::object value() override { return convert_(*taken()); }
   void value_taken() override {
     if constexpr (requires(Convert & convert) { convert.value_taken(); }) convert_.value_taken();
+    if constexpr (std::is_same_v<T, rpc::Delivery>) static_cast<void>(taken()->take());
+    kept_ = true;
+  }
+  bool give_back() override {
+    if (!std::is_same_v<T, rpc::Delivery> || kept_ || !result_ || !*result_) return false;
+    result_.emplace(Status(Code::kCancelled, "cancelled before it was taken, and given back"));
+    return true;
   }
 
  private:
@@ -51,6 +61,7 @@ class FutureOf final : public AnyFuture {
   Future<T> future_;
   Convert convert_;
   std::optional<Result<T>> result_;
+  bool kept_ = false;  // the value is somebody's
 };
 
 // What becomes of an operation when KeyboardInterrupt ends the wait for it.
@@ -69,10 +80,21 @@ class PyFuture {
         timing_(std::move(timing)),
         on_interrupt_(on_interrupt) {}
 
+  // A future of the same outcome.
+  PyFuture(const PyFuture& other)
+      : future_(other.future_.shared()),
+        agent_(other.agent_),
+        decode_(other.decode_),
+        timing_(other.timing_) {}
+  PyFuture(PyFuture&&) = default;
+
   nb::object wait(std::optional<double> timeout);
+  // Like wait(), but a received message still goes back when this is dropped or cancelled before keep().
+  nb::object peek(std::optional<double> timeout);
+  void keep() { future_->value_taken(); }
   bool wait_done(std::optional<double> timeout) const;
   [[nodiscard]] bool done() const { return value_.is_valid() || future_->done(); }
-  void cancel() const { future_->cancel(); }
+  void cancel();
   [[nodiscard]] AnyFuture& any() const { return *future_; }
   [[nodiscard]] const nb::object& agent() const { return agent_; }
   // None until it is done, and if nobody asked.

@@ -17,7 +17,8 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
 }
 
 void AnswerBox::call_channel_if_first() {
-  if (waiting_.answers.size() + waiting_.streams.size() > 1) return;  // it is about to look
+  if (waiting_.answers.size() + waiting_.streams.size() + waiting_.messages.size() > 1)
+    return;  // it is about to look
   loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
@@ -25,12 +26,22 @@ void AnswerBox::call_channel_if_first() {
 
 void AnswerBox::attend(std::uint64_t key) {
   if (at_once_ != nullptr && at_once_->box_ == this) {
-    if (channel_ != nullptr) channel_->attend_stream(key);
+    if (channel_ != nullptr) channel_->attend_user(key);
     return;
   }
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   waiting_.streams.push_back(key);
+  call_channel_if_first();
+}
+
+// In a forked child the lock may be held by a thread of the parent, and there is no loop.
+void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept {
+  if (process_ != fork_generation()) return;
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  count_given_back();
+  waiting_.messages.push_back({tag, number, std::move(message)});
   call_channel_if_first();
 }
 

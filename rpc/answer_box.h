@@ -12,9 +12,11 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/function.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "rpc/delivery.h"
 #include "rpc/service.h"
 #include "rpc/stream_end.h"
 #include "transport/loop.h"
@@ -23,9 +25,12 @@ namespace slime::rpc {
 
 class ChannelImpl;
 
-// Where answers of handlers, and streams that want something, wait for the loop, and where handlers learn
-// that nobody waits for theirs any more. Outlives the channel as long as a request is unanswered.
-class AnswerBox final : public Request::Responder, public std::enable_shared_from_this<AnswerBox> {
+// Where answers of handlers, streams that want something, and messages that receivers gave back, wait for the
+// loop, and where handlers learn that nobody waits for theirs any more. Outlives the channel as long as a
+// request is unanswered or a delivery untaken.
+class AnswerBox final : public Request::Responder,
+                        public DeliverySource,
+                        public std::enable_shared_from_this<AnswerBox> {
  public:
   struct Answer {
     Handle served;
@@ -57,15 +62,26 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
   // The stream of that key wants something of the channel.
   void attend(std::uint64_t key);
+  // Puts a user message back into the inbox, by its tag. Dropped once the channel is closed.
+  void give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept override;
+  // Counts a message that was given back, of a stream or of the inbox.
+  void count_given_back() { given_back_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t given_back() const { return given_back_.load(std::memory_order_relaxed); }
 
   // ---- the loop
   // Who handles that request finds its stream here, until it is answered.
   void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
   void remove_stream(std::uint64_t ticket);
   // All that waits, taken at once: whoever puts in the first thing calls the channel, so nothing may be left.
+  struct GivenBack {
+    std::uint64_t tag = 0;
+    std::uint64_t number = 0;
+    Payload message;
+  };
   struct Waiting {
     std::vector<std::uint64_t> streams;  // their keys
     std::vector<Answer> answers;
+    std::vector<GivenBack> messages;
   };
   Waiting take();
   // The caller does not wait any more: whoever wants to hear it does, now.
@@ -93,6 +109,8 @@ class AnswerBox final : public Request::Responder, public std::enable_shared_fro
   std::unordered_map<std::uint64_t, Fate> fates_;
   std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it
   std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> given_back_{0};
+  const std::uint64_t process_ = fork_generation();
   ChannelImpl* channel_;  // touched by the loop only
 };
 

@@ -184,8 +184,9 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
   return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, deadline, std::move(frame));
 }
 
-Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) {
+Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
+  take_answers();  // a message that was given back before this receive is ahead of those that are here
   const auto stored = tags_.find(tag);
   const bool waits = stored == tags_.end() || stored->second.messages.empty();
   // What has arrived can still be taken when nothing more comes.
@@ -297,7 +298,7 @@ void ChannelImpl::finish_call(Handle handle, Pending& pending, Payload&& reply) 
   if (depth_ != 1 || running_done_ || !done_.empty() || ready_ != ready_told_ ||
       closed_by_peer_ != closing_told_)
     return finish(handle, {{}, std::move(reply), {}});
-  CallHandler handler = std::move(pending.handler.on_call);
+  CallHandler handler = std::move(std::get<CallHandler>(pending.handler));
   pending_.erase(handle);
   --asked_;
   // As run_done() calls it: from inside no function of ours.
@@ -367,21 +368,26 @@ void ChannelImpl::run_done() {
 
 void ChannelImpl::invoke(Done& done) {
   Outcome& outcome = done.outcome;
-  Handler& handler = done.handler;
-  if (handler.on_call) {
+  if (auto* const on_call = std::get_if<CallHandler>(&done.handler)) {
     if (outcome.status.ok()) {
-      handler.on_call(std::move(outcome.payload));
+      (*on_call)(std::move(outcome.payload));
     } else {
-      handler.on_call(std::move(outcome.status));
+      (*on_call)(std::move(outcome.status));
     }
-  } else if (handler.on_region) {
+  } else if (auto* const on_delivery = std::get_if<DeliveryHandler>(&done.handler)) {
     if (outcome.status.ok()) {
-      handler.on_region(std::move(*outcome.region));
+      (*on_delivery)(Delivery(box_, outcome.tag, outcome.number, std::move(outcome.payload)));
     } else {
-      handler.on_region(std::move(outcome.status));
+      (*on_delivery)(std::move(outcome.status));
+    }
+  } else if (auto* const on_region = std::get_if<RegionHandler>(&done.handler)) {
+    if (outcome.status.ok()) {
+      (*on_region)(std::move(*outcome.region));
+    } else {
+      (*on_region)(std::move(outcome.status));
     }
   } else {
-    handler.on_done(std::move(outcome.status));
+    std::get<DoneHandler>(done.handler)(std::move(outcome.status));
   }
 }
 
@@ -429,6 +435,7 @@ bool ChannelImpl::idle() const {
 
 ChannelCounters ChannelImpl::counters() const {
   ChannelCounters out = counters_;
+  out.receives_given_back = box_->given_back();
   out.calls_in_flight = asked_;
   out.queued_frames = queue_.size();
   out.lent_buffers = lent_.size();

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/function.h"
 #include "base/result.h"
+#include "rpc/delivery.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
@@ -33,7 +34,8 @@ struct ChannelCounters {
   std::uint64_t calls_failed = 0;
   std::uint64_t requests = 0;
   std::uint64_t stale_replies = 0;
-  std::uint64_t one_way_failed = 0;  // one-way calls that the peer refused, or whose handler failed
+  std::uint64_t one_way_failed = 0;       // one-way calls that the peer refused, or whose handler failed
+  std::uint64_t receives_given_back = 0;  // messages, of streams too, that a receive had and did not take
   std::uint64_t rendezvous = 0;
   std::uint64_t pulled_bytes = 0;  // read from memory that the peer lent
   std::uint64_t copied_bytes = 0;  // of attachments that travelled inline, into the frame or out of it
@@ -68,6 +70,7 @@ class ChannelOwner {
 };
 
 using CallHandler = UniqueFunction<void(Result<Payload>)>;
+using DeliveryHandler = UniqueFunction<void(Result<Delivery>)>;
 using DoneHandler = UniqueFunction<void(Status)>;
 using RegionHandler = UniqueFunction<void(Result<transport::RemoteRegion>)>;
 
@@ -126,8 +129,9 @@ class Channel {
                         CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
-  // The next message with this tag, in order of arrival.
-  virtual Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) = 0;
+  // The next message with this tag, in order of arrival. A delivery that is not taken goes back to the front
+  // of its tag, where the next receive finds it; once the channel is closed it is dropped.
+  virtual Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) = 0;
   virtual Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) = 0;
   // Proves that the peer's loop runs.
   virtual Ticket ping(TimePoint deadline, DoneHandler handler) = 0;

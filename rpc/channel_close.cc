@@ -67,6 +67,21 @@ void ChannelImpl::check_drained() {
 
 void ChannelImpl::end_receives() {
   if (receives_ == 0) return;
+  for (auto& [tag, state] : tags_) {
+    // Those whose message is here still get it.
+    while (!state.receivers.empty() && !state.messages.empty() && state.messages.front().complete) {
+      InboxEntry entry = std::move(state.messages.front());
+      state.messages.pop_front();
+      --inbox_messages_;
+      inbox_bytes_ -= entry.bytes;
+      const Handle receiver = state.receivers.front();
+      state.receivers.pop_front();
+      done_.push_back({std::move(pending_.find(receiver)->handler),
+                       {{}, std::move(entry.payload), {}, tag, entry.number}});
+      pending_.erase(receiver);
+      --receives_;
+    }
+  }
   std::vector<Handle> ended;
   pending_.for_each([&](Handle handle, Pending& pending) {
     if (pending.kind == Kind::kRecv) ended.push_back(handle);
@@ -102,6 +117,7 @@ void ChannelImpl::sweep(const Status& reason) {
   }
   box_->close();
   loop_.cancel_timer(close_timer_);
+  end_receives();
   std::vector<Handle> handles;
   pending_.for_each([&](Handle handle, Pending&) { handles.push_back(handle); });
   for (const Handle handle : handles) fail(handle, closing_status());

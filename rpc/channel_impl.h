@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/ids.h"
@@ -37,7 +38,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
                 CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
-  Ticket recv(std::uint64_t tag, TimePoint deadline, CallHandler handler) override;
+  Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
   Ticket ping(TimePoint deadline, DoneHandler handler) override;
   void cancel(Ticket ticket) override;
@@ -53,25 +54,19 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // ---- for AnswerBox
   void take_answers();
   void send_answer(Handle served, Result<ByteVector>&& reply);
-  void attend_stream(std::uint64_t key);
+  void attend_user(std::uint64_t key);
 
  private:
-  // Who is told how something ended: one of them is there.
-  struct Handler {
-    Handler() = default;
-    Handler(CallHandler h) : on_call(std::move(h)) {}      // NOLINT(google-explicit-constructor)
-    Handler(DoneHandler h) : on_done(std::move(h)) {}      // NOLINT(google-explicit-constructor)
-    Handler(RegionHandler h) : on_region(std::move(h)) {}  // NOLINT(google-explicit-constructor)
-    CallHandler on_call;
-    DoneHandler on_done;
-    RegionHandler on_region;
-  };
+  // Called with how something ended.
+  using Handler = std::variant<CallHandler, DoneHandler, RegionHandler, DeliveryHandler>;
 
   // How something that was asked for ended; the members that its kind has.
   struct Outcome {
     Status status;
     Payload payload;
     std::unique_ptr<transport::RemoteRegion> region;
+    std::uint64_t tag = 0;  // of a message, with its number
+    std::uint64_t number = 0;
   };
   struct Done {
     Handler handler;
@@ -190,6 +185,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   struct InboxEntry {
     bool complete = false;
+    std::uint64_t number = 0;  // in order of arrival
     std::uint64_t bytes = 0;
     Payload payload;
   };
@@ -381,6 +377,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status on_stream(const wire::Frame& frame);
   Result<Stream*> stream_of(const wire::FrameHeader& header);
   Status on_data(Stream& stream, const wire::Frame& frame);
+  void attend_stream(std::uint64_t key);
   void advance(Stream& stream);
   bool pull_next(Stream& stream);
   void pump(Stream& stream, bool all_credits = false);
@@ -392,6 +389,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // channel_inbox.cc
   [[nodiscard]] Status admit_message(const Tag& tag, std::uint64_t bytes) const;
+  void take_back(AnswerBox::GivenBack&& message);
   void match(std::uint64_t tag);
   void forget_tag_if_empty(std::uint64_t tag);
 
@@ -466,6 +464,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::unordered_map<std::uint64_t, Tag> tags_;
   std::size_t inbox_messages_ = 0;
   std::uint64_t inbox_bytes_ = 0;
+  std::uint64_t messages_arrived_ = 0;
 
   ChannelCounters counters_;
 };

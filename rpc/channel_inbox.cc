@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel_impl.h"
@@ -43,6 +45,7 @@ Status ChannelImpl::on_user_message(const wire::Frame& frame) {
   }
   std::list<InboxEntry>& messages = tags_[tag].messages;
   const auto entry = messages.emplace(messages.end());
+  entry->number = ++messages_arrived_;
   entry->bytes = bytes;
   ++inbox_messages_;
   inbox_bytes_ += bytes;
@@ -68,20 +71,48 @@ Status ChannelImpl::on_user_message(const wire::Frame& frame) {
   });
 }
 
-// Gives complete messages to those who wait, both in order.
+// Puts back a message that a receive had and did not take: in front of those that arrived after it.
+void ChannelImpl::take_back(AnswerBox::GivenBack&& message) {
+  std::list<InboxEntry>& messages = tags_[message.tag].messages;
+  const auto behind = std::find_if(messages.begin(), messages.end(),
+                                   [&](const InboxEntry& entry) { return entry.number > message.number; });
+  InboxEntry& entry = *messages.emplace(behind);
+  entry.number = message.number;
+  entry.bytes = message.message.bytes().size();
+  entry.payload = std::move(message.message);
+  entry.complete = true;
+  ++inbox_messages_;
+  inbox_bytes_ += entry.bytes;
+  match(message.tag);
+}
+
+// Gives complete messages to those who wait, both in order. A receiver gets its message when its handler is
+// called and no sooner: until then it may be given up, and the next one must not overtake its message.
 void ChannelImpl::match(std::uint64_t tag) {
-  Tag& state = tags_[tag];
-  while (!state.receivers.empty() && !state.messages.empty() && state.messages.front().complete) {
-    InboxEntry entry = std::move(state.messages.front());
-    state.messages.pop_front();
-    --inbox_messages_;
-    inbox_bytes_ -= entry.bytes;
-    const Handle receiver = state.receivers.front();
-    state.receivers.pop_front();
-    finish(receiver, {{}, std::move(entry.payload), {}});
-    if (tags_.find(tag) == tags_.end()) return;  // finish() forgot the empty tag
-  }
-  forget_tag_if_empty(tag);
+  const auto ready = [this, tag] {
+    const auto found = tags_.find(tag);
+    return found != tags_.end() && !found->second.receivers.empty() && !found->second.messages.empty() &&
+           found->second.messages.front().complete;
+  };
+  if (!ready()) return forget_tag_if_empty(tag);
+  done_.push_back({Handler(DoneHandler([this, tag, ready](const Status&) {
+                     while (ready()) {
+                       Tag& state = tags_[tag];
+                       InboxEntry entry = std::move(state.messages.front());
+                       state.messages.pop_front();
+                       --inbox_messages_;
+                       inbox_bytes_ -= entry.bytes;
+                       const Handle receiver = state.receivers.front();
+                       state.receivers.pop_front();
+                       auto handler = std::move(std::get<DeliveryHandler>(pending_.find(receiver)->handler));
+                       pending_.erase(receiver);
+                       --receives_;
+                       forget_tag_if_empty(tag);
+                       handler(Delivery(box_, tag, entry.number, std::move(entry.payload)));
+                       take_answers();  // the message, if the receiver had been given up
+                     }
+                   })),
+                   {}});
 }
 
 void ChannelImpl::forget_tag_if_empty(std::uint64_t tag) {

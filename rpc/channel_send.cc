@@ -239,7 +239,8 @@ void ChannelImpl::send_reply(const Served& served, Result<ByteVector>&& reply,
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);
   AnswerBox::Waiting waiting = box_->take();
-  for (const std::uint64_t key : waiting.streams) attend_stream(key);
+  for (AnswerBox::GivenBack& message : waiting.messages) take_back(std::move(message));
+  for (const std::uint64_t key : waiting.streams) attend_user(key);
   for (AnswerBox::Answer& answer : waiting.answers) send_answer(answer.served, std::move(answer.reply));
 }
 

@@ -103,6 +103,17 @@ void ChannelImpl::attend_stream(std::uint64_t key) {
   if (stream != nullptr) pump(*stream);
 }
 
+// Its user wants something: credits to be given, messages to leave, reads to get what was given back.
+void ChannelImpl::attend_user(std::uint64_t key) {
+  const Scope scope(*this, false);
+  Stream* const stream = streams_ == nullptr ? nullptr : streams_->find(key);
+  if (stream == nullptr) return;
+  std::vector<Task> done;
+  stream->end->match_reads(done);
+  run_later(std::move(done));
+  attend_stream(key);
+}
+
 // Reads what is offered, delivers what is complete, in order. May erase the stream.
 void ChannelImpl::advance(Stream& stream) {
   std::vector<Task> done;

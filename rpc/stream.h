@@ -21,23 +21,35 @@ namespace slime::rpc {
 
 namespace detail {
 
-// Decodes in the thread that takes the value. `code`: what a message that does not convert is.
+// Completes with the message, which is decoded in the thread that takes it, and given back if none does.
+// `code`: of a message that does not convert.
+template <class T>
+void complete_decoded(Promise<std::optional<T>>& promise, Result<StreamEnd::Message> next, Code code) {
+  if (!next) {
+    promise.complete(std::move(next).error());
+  } else if (!*next) {
+    promise.complete(std::optional<T>());
+  } else {
+    promise.complete_with([delivery = std::move(**next), code]() mutable -> Result<std::optional<T>> {
+      const Payload message = delivery.take();
+      auto value = decode_value<T>(message.bytes());
+      if (value) return std::optional<T>(std::move(*value));
+      return Status(code, str("bad message: ", value.error().text()));
+    });
+  }
+}
+
 template <class T>
 Future<std::optional<T>> decode_message(Future<StreamEnd::Message> message, Code code) {
   Promise<std::optional<T>> promise(message.driver());
-  auto future = promise.future();
+  if (message.done()) {
+    complete_decoded(promise, message.wait(), code);
+    return promise.owning_future();
+  }
+  auto future = promise.owning_future();
+  promise.on_cancel([message]() mutable { message.cancel(); });
   std::move(message).then([promise = std::move(promise), code](Result<StreamEnd::Message> next) mutable {
-    if (!next) {
-      promise.complete(std::move(next).error());
-    } else if (!*next) {
-      promise.complete(std::optional<T>());
-    } else {
-      promise.complete_with([payload = std::move(**next), code]() -> Result<std::optional<T>> {
-        auto value = decode_value<T>(payload.bytes());
-        if (value) return std::optional<T>(std::move(*value));
-        return Status(code, str("bad message: ", value.error().text()));
-      });
-    }
+    complete_decoded(promise, std::move(next), code);
   });
   return future;
 }
@@ -73,7 +85,7 @@ class Stream {
     return end_->write(encode_value(message));
   }
   // The next message; nullopt once the method has ended well. Its error, when it failed, comes behind all
-  // that it had written.
+  // that it had written. A read whose future is dropped or cancelled gives its message back to the next read.
   Future<std::optional<Out>> read() requires(detail::kStreams<Out>) {
     return detail::decode_message<Out>(end_->read(), Code::kInternal);
   }
@@ -114,7 +126,7 @@ class ServerStream {
   ServerStream(ServerStream&&) noexcept = default;
   ServerStream& operator=(ServerStream&&) = delete;
 
-  // The next message; nullopt when the caller writes no more.
+  // The next message; nullopt when the caller writes no more. Given up as that of Stream.
   Future<std::optional<In>> read() requires(detail::kStreams<In>) {
     return detail::decode_message<In>(end_->read(), Code::kInvalidArgument);
   }

@@ -62,30 +62,63 @@ Future<StreamEnd::Message> StreamEnd::read() {
   Future<Message> out;
   {
     const std::lock_guard lock(mutex_);
-    if (!ready_.empty()) {
-      Payload message = std::move(ready_.front());
-      ready_.pop_front();
-      ready_bytes_ -= message.bytes().size();
-      ++taken_;
+    if (!ready_.empty() && reads_.empty()) {
+      Promise<Message> promise;
+      promise.complete(Message(take_first()));
+      out = promise.owning_future();
       wakes = (std::exchange(hungry_, false) || credit_due()) && want();
-      out = Future<Message>::ready(Message(std::move(message)));
-    } else if (read_ended_ || peer_closed_) {
+    } else if (reads_.empty() && (read_ended_ || peer_closed_)) {
       return Future<Message>::ready(nothing_left(read_ended_ ? *read_ended_ : Status()));
     } else if (discarding_) {
       return Future<Message>::ready(
           Status(Code::kInvalidArgument, "the messages of this stream are dropped"));
-    } else if (readers_.size() >= limits::kStreamWaiting) {
+    } else if (reads_.size() >= limits::kStreamWaiting) {
       return Future<Message>::ready(
-          Status(Code::kResourceExhausted, str(readers_.size(), " reads of this stream wait already")));
+          Status(Code::kResourceExhausted, str(reads_.size(), " reads of this stream wait already")));
     } else {
-      readers_.emplace_back(driver_);
-      out = readers_.back().future();
+      Promise<Message> promise(driver_);
+      out = promise.owning_future();
+      const std::uint64_t number = ++reads_begun_;
+      promise.on_cancel([weak = weak_from_this(), number] {
+        if (const auto self = weak.lock()) self->cancel_read(number);
+      });
+      reads_.push_back({std::move(promise), number});
       reading_ = true;
       wakes = credit_due() && want();
     }
   }
   if (wakes) wake();
   return out;
+}
+
+void StreamEnd::cancel_read(std::uint64_t number) {
+  std::optional<Promise<Message>> promise;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(reads_.begin(), reads_.end(), [&](const Read& read) { return read.number == number; });
+    if (found == reads_.end()) return;  // it has its message, or the stream is over
+    promise = std::move(found->promise);
+    reads_.erase(found);
+  }
+  promise->complete(Status(Code::kCancelled, "the read was cancelled"));
+}
+
+// The loop gives it to a read that waits. In a forked child the lock may be held by a thread of the parent.
+void StreamEnd::give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept {
+  if (process_ != fork_generation()) return;
+  bool wakes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (discarding_ || read_stopped_) return;
+    const auto behind =
+        std::find_if(ready_.begin(), ready_.end(), [&](const Ready& ready) { return ready.number > number; });
+    ready_bytes_ += message.bytes().size();
+    ready_.insert(behind, {std::move(message), number, true});
+    if (box_ != nullptr) box_->count_given_back();
+    wakes = !reads_.empty() && box_ != nullptr;
+  }
+  if (wakes) wake();
 }
 
 void StreamEnd::close_writing() {
@@ -112,12 +145,12 @@ void StreamEnd::start_reading() {
 }
 
 void StreamEnd::discard() {
-  std::deque<Payload> dropped;
+  std::deque<Ready> dropped;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(discarding_, true)) return;
     reading_ = true;
-    taken_ += ready_.size();
+    for (const Ready& ready : ready_) taken_ += ready.counted ? 0 : 1;
     ready_bytes_ = 0;
     dropped.swap(ready_);
     if (!want()) return;
@@ -158,6 +191,44 @@ void StreamEnd::accept_waiting(Done& done) {
     }
     waiting_.pop_front();
   }
+}
+
+Delivery StreamEnd::take_first() {
+  Ready first = std::move(ready_.front());
+  ready_.pop_front();
+  ready_bytes_ -= first.message.bytes().size();
+  if (!first.counted) ++taken_;
+  return {shared_from_this(), 0, first.number, std::move(first.message)};
+}
+
+// Serves reads later, one after the other, with messages, or with the end behind the last one. A read gets
+// its message when it completes and no sooner, and stays the first one meanwhile: if it was given up, its
+// message is back before the next read is served.
+void StreamEnd::match(Done& done) {
+  if (reads_.empty()) return;
+  done.push_back([self = shared_from_this()] {
+    for (;;) {
+      std::optional<Promise<Message>> promise;
+      Result<Message> outcome = Message();
+      {
+        const std::lock_guard lock(self->mutex_);
+        if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: it is being served
+        if (!self->ready_.empty()) {
+          outcome = Message(self->take_first());
+        } else if (self->read_ended_ || self->peer_closed_) {
+          outcome = nothing_left(self->read_ended_ ? *self->read_ended_ : Status());
+        } else {
+          return;
+        }
+        promise.emplace(std::move(self->reads_.front().promise));
+        self->reads_.front().number = 0;
+      }
+      promise->complete(std::move(outcome));
+      promise.reset();
+      const std::lock_guard lock(self->mutex_);
+      self->reads_.pop_front();
+    }
+  });
 }
 
 // Half of the window at a time, so that few frames tell of many messages.
@@ -236,14 +307,16 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
   const std::lock_guard lock(mutex_);
   if (discarding_ || read_ended_) {
     ++taken_;
-  } else if (!readers_.empty()) {
-    ++taken_;
-    complete_later<Message>(done, std::move(readers_.front()), Message(std::move(message)));
-    readers_.pop_front();
-  } else {
-    ready_bytes_ += message.bytes().size();
-    ready_.push_back(std::move(message));
+    return;
   }
+  ready_bytes_ += message.bytes().size();
+  ready_.push_back({std::move(message), ++arrived_, false});
+  match(done);
+}
+
+void StreamEnd::match_reads(Done& done) {
+  const std::lock_guard lock(mutex_);
+  match(done);
 }
 
 bool StreamEnd::discarding() const {
@@ -254,8 +327,7 @@ bool StreamEnd::discarding() const {
 void StreamEnd::peer_closed(Done& done) {
   const std::lock_guard lock(mutex_);
   peer_closed_ = true;
-  for (auto& reader : std::exchange(readers_, {}))
-    complete_later<Message>(done, std::move(reader), Message());
+  match(done);
 }
 
 std::uint64_t StreamEnd::unread_bytes(bool hungry) {
@@ -274,20 +346,19 @@ void StreamEnd::stop_writing(const Status& reason, Done& done) {
 }
 
 void StreamEnd::stop_reading(const Status& reason, Done& done) {
-  std::deque<Payload> unread;  // goes after the lock
+  std::deque<Ready> unread;  // goes after the lock
   const std::lock_guard lock(mutex_);
   if (!read_ended_ || read_ended_->ok()) read_ended_ = reason;
+  read_stopped_ = true;
   ready_bytes_ = 0;
   unread.swap(ready_);
-  for (auto& reader : std::exchange(readers_, {}))
-    complete_later<Message>(done, std::move(reader), nothing_left(*read_ended_));
+  match(done);
 }
 
 void StreamEnd::finish_reading(const Status& reason, Done& done) {
   const std::lock_guard lock(mutex_);
   if (!read_ended_) read_ended_ = reason;
-  for (auto& reader : std::exchange(readers_, {}))
-    complete_later<Message>(done, std::move(reader), nothing_left(*read_ended_));
+  match(done);
 }
 
 }  // namespace slime::rpc

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/fork.h"
 #include "base/function.h"
 #include "base/future.h"
 #include "base/result.h"
+#include "rpc/delivery.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
@@ -39,10 +41,10 @@ struct StreamOptions {
 
 // One end of a stream: what its user and the channel share. Messages are bytes here; rpc/stream.h has types.
 // Once the stream is over, for whatever reason, everything completes with the reason.
-class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
+class StreamEnd final : public DeliverySource, public std::enable_shared_from_this<StreamEnd> {
  public:
   // nullopt: the other side writes no more
-  using Message = std::optional<Payload>;
+  using Message = std::optional<Delivery>;
 
   // `driver` makes progress in who waits. `reads`: it takes messages, so the peer gets credits.
   StreamEnd(std::shared_ptr<Driver> driver, bool reads) : driver_(std::move(driver)), reading_(reads) {}
@@ -51,8 +53,12 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
   // Done once the message is accepted, which takes a credit of the peer's: who waits for it is as fast as the
   // reader, and no more than the window lies between them. In order.
   Future<None> write(ByteVector message);
-  // The next message, in order; buffered ones also after the peer has ended the stream.
+  // The next message, in order; buffered ones also after the peer has ended the stream. Dropping or
+  // cancelling the future gives the read up: a message that was not taken goes back to the front, for the
+  // next read. A read that is cancelled completes on the thread that cancels.
   Future<Message> read();
+  // Messages that are given back when nothing is read any more are dropped.
+  void give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept override;
   // Nothing follows what was written.
   void close_writing();
   // Ends a stream that has no channel yet.
@@ -92,6 +98,8 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
   // False: the number is not higher than the last one.
   bool credit(std::uint64_t messages, Done& done);
   void deliver(Payload&& message, Done& done);
+  // Gives messages that were given back to reads that wait.
+  void match_reads(Done& done);
   [[nodiscard]] bool discarding() const;
   // The peer writes no more.
   void peer_closed(Done& done);
@@ -109,6 +117,19 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
     ByteVector message;
     Promise<None> promise;
   };
+  // A message that no read has.
+  struct Ready {
+    Payload message;
+    std::uint64_t number = 0;  // in order of arrival
+    bool counted = false;      // in taken_, since a read had it before
+  };
+  struct Read {
+    Promise<Message> promise;
+    std::uint64_t number = 0;
+  };
+  void cancel_read(std::uint64_t number);
+  Delivery take_first();
+  void match(Done& done);
   [[nodiscard]] bool accepts(std::size_t bytes) const;
   [[nodiscard]] Status check_size(std::size_t bytes) const;
   void accept(ByteVector&& message);
@@ -135,16 +156,20 @@ class StreamEnd final : public std::enable_shared_from_this<StreamEnd> {
   bool write_closed_ = false;
   std::optional<Status> write_ended_;
 
-  std::deque<Payload> ready_;
-  std::deque<Promise<Message>> readers_;
+  std::deque<Ready> ready_;
+  std::deque<Read> reads_;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t reads_begun_ = 0;
   std::uint64_t ready_bytes_ = 0;
-  std::uint64_t taken_ = 0;    // messages that are done with
+  std::uint64_t taken_ = 0;    // messages that are done with, or that a read has had
   std::uint64_t granted_ = 0;  // messages that the peer was told it may send
   bool reading_;
   bool hungry_ = false;
   bool discarding_ = false;
   bool peer_closed_ = false;
+  bool read_stopped_ = false;         // what is unread is dropped
   std::optional<Status> read_ended_;  // once ready_ is empty
+  const std::uint64_t process_ = fork_generation();
 };
 
 }  // namespace slime::rpc

@@ -59,6 +59,9 @@ inline constexpr std::uint32_t kSlotBytes = 8 * 1024;
 inline constexpr std::uint32_t kPoolSlots = 4096;
 // What every endpoint keeps even when idle. 4,096 / 8 = 512 connected peers before a port refuses.
 inline constexpr std::uint32_t kBaseCredits = 8;
+// Notifications leave so many credits of a peer to messages, where it gives at least twice as many: calls go
+// on while its notifications are not taken.
+inline constexpr std::uint32_t kMessageCredits = 4;
 // What one endpoint may hold while it is busy.
 inline constexpr std::uint32_t kMaxCredits = 256;
 // A sender that sent nothing for this long gives back what exceeds the base.

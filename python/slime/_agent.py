@@ -201,7 +201,8 @@ class PeerAgent(_slime.PeerAgent):
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
         """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.
-        Replaces the earlier one."""
+        Replaces the earlier one. While more than 4096 wait for the handler, peers are held up: their notifications
+        wait at their side, none is dropped."""
         with self._lock:
             self._imm_handler = handler
             if self._imm_thread is None:
@@ -215,9 +216,7 @@ class PeerAgent(_slime.PeerAgent):
             item = self.next_imm()
             if item is None:
                 return
-            peer, imm, lost = item
-            if lost:
-                _log.error("%d notifications were lost: the on_imm handler is too slow", lost)
+            peer, imm = item
             handler = self._imm_handler
             try:
                 if handler is not None:

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import weakref
-from typing import Any, Callable, Generator
+from typing import Any, Callable, Generator, Optional
 
 from slime import _slime
 from slime._errors import log_failure
@@ -78,22 +78,36 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
     outcome = loop.create_future()
 
     def finish() -> None:
-        if outcome.done():
-            return
-        try:
-            outcome.set_result(future.wait(0))
-        except BaseException as error:  # whatever it is goes to the awaiting task
-            outcome.set_exception(error)
+        if not outcome.done():
+            outcome.set_result(None)
 
     waiting = _waiting_of(loop)
     number = waiting.call_when_done(future, finish)
     try:
-        return (yield from outcome)
+        yield from outcome
     except asyncio.CancelledError:
         future.cancel()
         raise
     finally:
         waiting.forget(number)
+    # Taken here and not in finish(): a task that is cancelled before it runs again must not have taken a message.
+    return future.wait(0)
+
+
+class Receive(_slime.Future):
+    """The next message with a tag, as bytes. Dropping or cancelling it before wait() or await has returned the message
+    gives the message back to the front of its tag."""
+
+    def wait(self, timeout: Optional[float] = None) -> bytes:
+        """The message, as wait() of every future; again if called again."""
+        try:
+            message: bytes = self.peek(timeout)
+        except BaseException:
+            del self  # the traceback holds this frame, and would keep the receive alive
+            raise
+        # Signal handlers run after calls, not after attribute stores: none can raise between this and the return.
+        self.kept = True
+        return message
 
 
 class _Notifier:
@@ -154,6 +168,7 @@ class Driver:
                 return
             while not future.wait_done(0.1) and not self._closed:
                 pass
+            del future  # dropping a receive gives its message back
 
     def end(self) -> None:
         self._closed = True

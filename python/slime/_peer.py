@@ -7,6 +7,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
 
 from slime import _attachments, _interceptors, _slime, _streams
 from slime._async_call import AsyncCall, AsyncOneWay
+from slime._completion import Receive
 from slime._proxy import Providers
 from slime._streams import AsyncStream, Stream
 
@@ -20,6 +21,11 @@ class Peer(_slime.Peer):
     _metadata: Dict[str, str] = {}
     _optional: FrozenSet[str] = frozenset()
     _timing = False
+
+    def recv(self, tag: int, deadline: Optional[float] = None) -> Receive:
+        """The next message with this tag, as bytes. A receive that is given up (dropped, cancelled, or cut off by
+        asyncio.wait_for) gives its message back to the front of the tag."""
+        return Receive(self.recv_future(tag, deadline))
 
     def call(
         self,

@@ -87,11 +87,26 @@ class Future:
     The outcome of something under way. wait() for it, or await it in asyncio.
     """
 
+    def __init__(self, other: Future) -> None:
+        """A future of the same outcome."""
+
     def wait(self, timeout: float | None = None) -> Any:
         """
         The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one
         may wait again. KeyboardInterrupt works, and cancels a call.
         """
+
+    def peek(self, timeout: float | None = None) -> Any:
+        """
+        Waits like wait(); a received message goes back if this is dropped before `kept` is set.
+        """
+
+    @property
+    def kept(self) -> bool:
+        """Set: the value of peek() is the caller's."""
+
+    @kept.setter
+    def kept(self, arg: bool, /) -> None: ...
 
     def wait_done(self, timeout: float | None = None) -> bool:
         """Waits like wait(), takes nothing; False on timeout."""
@@ -279,10 +294,9 @@ class PeerAgent:
     def drain(self, bound: float) -> None:
         """Refuses new requests, waits for those that run."""
 
-    def next_imm(self) -> tuple[Peer, int, int] | None:
+    def next_imm(self) -> tuple[Peer, int] | None:
         """
-        Waits for a notification: peer, number, and how many were lost before it since nobody took them.
-        None once the agent is closed.
+        Waits for a notification: peer and number. None once the agent is closed.
         """
 
     def start_imms(self) -> None:
@@ -369,8 +383,8 @@ class Peer:
         A message of any size, in order by tag; copied. Done once the peer's agent has it.
         """
 
-    def recv(self, tag: int, deadline: float | None = None) -> Future:
-        """The next message with this tag, as bytes."""
+    def recv_future(self, tag: int, deadline: float | None = None) -> Future:
+        """What slime.Peer.recv() makes its future of."""
 
     def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Callable, Generic, Mapping, Optional, Tuple, Type, TypeVar
 
 from slime import _attachments, _codec, _interceptors, _slime
-from slime._errors import Internal, InvalidArgument, Unimplemented
+from slime._errors import Error, Internal, InvalidArgument, Unimplemented
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -59,7 +59,7 @@ class _Messages:
         return self._end.write(_codec.pack(message))
 
     def _start_read(self) -> _slime.Future:
-        # One that was given up (Ctrl-C, a task that was cancelled) takes its message all the same: it is the next one.
+        # A read that a signal handler's exception has cut off keeps its message: the next read goes on with it.
         if self._reading is None:
             self._reading = self._end.read(self._decode)
         return self._reading
@@ -80,10 +80,13 @@ class _Waiting(_Messages):
         return message
 
     def _next(self) -> Any:
-        future = self._start_read()
-        future.wait_done()
-        self._reading = None
-        return future.wait(0)
+        try:
+            message = self._start_read().wait()
+        except Error:
+            self._reading = None
+            raise
+        self._reading = None  # no call follows, so no signal handler can raise before the return
+        return message
 
     def __iter__(self) -> Any:
         return self
@@ -128,9 +131,9 @@ class _Awaiting(_Messages):
             if future.done():
                 await self._give_turns()
             message = await future
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except (Error, asyncio.CancelledError):
+            # Cancelling the task in `await future` has cancelled the read, which gives its message back.
+            future.cancel()
             self._reading = None
             raise
         self._reading = None

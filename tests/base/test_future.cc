@@ -167,6 +167,96 @@ TEST_CASE("cancel after the outcome does nothing, and what it owned is freed") {
   CHECK(*future.wait() == 1);
 }
 
+// Outcomes that count how often they are destroyed untaken.
+struct Returned {
+  explicit Returned(int& n) : count(&n) {}
+  Returned(Returned&& other) noexcept : count(std::exchange(other.count, nullptr)) {}
+  Returned& operator=(Returned&&) = delete;
+  ~Returned() {
+    if (count != nullptr) ++*count;
+  }
+  int* count;
+};
+
+TEST_CASE("dropping the last copy of an owning future cancels") {
+  Promise<int> promise;
+  int cancelled = 0;
+  promise.on_cancel([&] { ++cancelled; });
+  auto future = promise.owning_future();
+  auto copy = future;
+  future = {};
+  CHECK(cancelled == 0);
+  copy = {};
+  CHECK(cancelled == 1);
+  promise.complete(1);  // nobody hears of it
+}
+
+TEST_CASE("an owning future that is dropped or cancelled destroys an outcome that nobody took") {
+  int returned = 0;
+  const auto make = [&](Promise<int>& promise) {
+    promise.complete_with([r = Returned(returned)]() mutable -> Result<int> {
+      r.count = nullptr;
+      return 7;
+    });
+  };
+  {
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    make(promise);
+    CHECK(returned == 0);
+    future = {};
+    CHECK(returned == 1);
+  }
+  {
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    make(promise);
+    future.cancel();
+    CHECK(returned == 2);
+    CHECK(future.wait().status().code() == Code::kCancelled);
+  }
+  {
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    make(promise);
+    CHECK(*future.wait() == 7);
+    future.cancel();
+  }
+  {
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    future = {};
+    make(promise);  // the cancel came too late to stop it
+  }
+  CHECK(returned == 3);
+  {
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    future.cancel();
+    make(promise);  // as above, and somebody keeps the future
+    CHECK(returned == 4);
+    CHECK(future.wait().status().code() == Code::kCancelled);
+  }
+}
+
+TEST_CASE("an owning future is taken or given back, never both, when two threads race") {
+  for (int i = 0; i < 2000; ++i) {
+    int returned = 0;
+    Promise<int> promise;
+    auto future = promise.owning_future();
+    std::thread completer([&] {
+      promise.complete_with([r = Returned(returned)]() mutable -> Result<int> {
+        r.count = nullptr;
+        return 7;
+      });
+    });
+    future.cancel();
+    const auto outcome = future.wait();
+    completer.join();
+    CHECK((outcome.has_value() ? 1 : 0) + returned == 1);
+  }
+}
+
 TEST_CASE("a coroutine awaits futures that are ready and futures that are not") {
   const auto sum = std::make_shared<std::atomic<int>>(0);
   Promise<int> late;

@@ -67,6 +67,16 @@ class Outcome {
       value.emplace(std::move(result));
     };
   }
+  // For a receive: takes the message.
+  auto receiver() {
+    return [take = handler()](Result<Delivery> delivery) mutable {
+      if (delivery) {
+        take(delivery->take());
+      } else {
+        take(std::move(delivery).error());
+      }
+    };
+  }
   [[nodiscard]] bool done() const { return calls > 0; }
   [[nodiscard]] Status status() const { return value->status(); }
   int calls = 0;

@@ -19,7 +19,7 @@ struct Everything {
   void start(Link& link, Channel& channel) {
     channel.call({"test", "hold", link.in(60s)}, encode_arguments(), small.handler());
     channel.call({"test", "hold", link.in(60s)}, pattern(100'000), large.handler());
-    channel.recv(3, link.in(60s), receive.handler());
+    channel.recv(3, link.in(60s), receive.receiver());
     channel.send(4, pattern(50'000), link.in(60s), message.handler());
     channel.ping(link.in(60s), ping.handler());
     channel.lookup_region("none", link.in(60s), region.handler());
@@ -96,7 +96,7 @@ TEST_CASE("a graceful close finishes what is in flight on both sides and refuses
   Reply ours, theirs, receive, after, after_theirs;
   link.a().call({"test", "hold", link.in(20s)}, pattern(100'000), ours.handler());
   link.b().call({"test", "hold", link.in(20s)}, encode_arguments(), theirs.handler());
-  link.a().recv(1, link.in(60s), receive.handler());
+  link.a().recv(1, link.in(60s), receive.receiver());
   REQUIRE(link.until([&] { return link.held.size() == 2; }));
   link.a().close(10s);
   CHECK(!link.a().ready());
@@ -248,8 +248,8 @@ TEST_CASE("messages that had come can be received after the connection is lost")
   sim.cut(link.pair);
   REQUIRE(link.until([&] { return link.owners[1].closed == 1; }));
   Reply there, none;
-  link.b().recv(1, link.in(20s), there.handler());
-  link.b().recv(1, link.in(20s), none.handler());
+  link.b().recv(1, link.in(20s), there.receiver());
+  link.b().recv(1, link.in(20s), none.receiver());
   REQUIRE(link.until([&] { return there.done() && none.done(); }));
   CHECK(there.value->has_value());
   CHECK(none.status().code() == Code::kUnavailable);

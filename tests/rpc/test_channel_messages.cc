@@ -1,5 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "base/str.h"
 #include "tests/rpc/channel_fixture.h"
 
@@ -31,13 +36,13 @@ TEST_CASE("a message waits for its receive, and a receive for its message") {
   CHECK(sent.status.ok());
   CHECK(!link.b().idle());
   Reply early;
-  link.b().recv(7, link.in(5s), early.handler());
+  link.b().recv(7, link.in(5s), early.receiver());
   CHECK(!early.done());
   REQUIRE(link.until([&] { return early.done(); }));
   CHECK(text_of(early) == "early");
 
   Reply late;
-  link.b().recv(7, link.in(5s), late.handler());
+  link.b().recv(7, link.in(5s), late.receiver());
   sim.settle();
   CHECK(!late.done());
   Done sent_late;
@@ -60,12 +65,12 @@ TEST_CASE(
   sent.push_back(std::make_unique<Done>());
   link.a().send(2, text("other"), link.in(20s), sent.back()->handler());
   Reply other;
-  link.b().recv(2, link.in(20s), other.handler());
+  link.b().recv(2, link.in(20s), other.receiver());
   REQUIRE(link.until([&] { return other.done(); }));
   CHECK(text_of(other) == "other");
   for (const std::size_t size : sizes) {
     Reply reply;
-    link.b().recv(1, link.in(20s), reply.handler());
+    link.b().recv(1, link.in(20s), reply.receiver());
     REQUIRE(link.until([&] { return reply.done(); }));
     REQUIRE(reply.value->has_value());
     const ByteVector expected = pattern(size, size);
@@ -80,7 +85,7 @@ TEST_CASE("receives of a tag are served in the order they were asked") {
   SimFixture sim(kSeed);
   Link link(sim);
   Reply replies[3];
-  for (Reply& reply : replies) link.b().recv(5, link.in(20s), reply.handler());
+  for (Reply& reply : replies) link.b().recv(5, link.in(20s), reply.receiver());
   for (const char* const t : {"one", "two", "three"}) link.a().send(5, text(t), link.in(20s), [](Status) {});
   REQUIRE(link.until([&] { return replies[2].done(); }));
   CHECK(text_of(replies[0]) == "one");
@@ -92,9 +97,9 @@ TEST_CASE("a receive ends at its deadline or when cancelled, and loses no messag
   SimFixture sim(kSeed);
   Link link(sim);
   Reply timed_out, cancelled, kept;
-  link.b().recv(5, link.in(1s), timed_out.handler());
-  const auto ticket = link.b().recv(5, link.in(20s), cancelled.handler());
-  link.b().recv(5, link.in(20s), kept.handler());
+  link.b().recv(5, link.in(1s), timed_out.receiver());
+  const auto ticket = link.b().recv(5, link.in(20s), cancelled.receiver());
+  link.b().recv(5, link.in(20s), kept.receiver());
   link.b().cancel(ticket);
   REQUIRE(link.until([&] { return timed_out.done() && cancelled.done(); }));
   CHECK(timed_out.status().code() == Code::kDeadlineExceeded);
@@ -103,6 +108,59 @@ TEST_CASE("a receive ends at its deadline or when cancelled, and loses no messag
   link.a().send(5, text("x"), link.in(20s), [](Status) {});
   REQUIRE(link.until([&] { return kept.done(); }));
   CHECK(text_of(kept) == "x");
+}
+
+TEST_CASE("deliveries that are not taken go back to the front of their tag, in order of arrival") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  for (const char* const t : {"one", "two", "three"}) link.a().send(5, text(t), link.in(20s), [](Status) {});
+  std::vector<Delivery> held;
+  for (int i = 0; i < 2; ++i)
+    link.b().recv(5, link.in(20s), [&](Result<Delivery> message) { held.push_back(std::move(*message)); });
+  REQUIRE(link.until([&] { return held.size() == 2; }));
+  CHECK(as_text(held[1].bytes()) == "two");
+  SUBCASE("the first one first") { held.clear(); }
+  SUBCASE("the last one first") {
+    held.pop_back();
+    held.clear();
+  }
+  Reply replies[3];
+  for (Reply& reply : replies) link.b().recv(5, link.in(20s), reply.receiver());
+  REQUIRE(link.until([&] { return replies[2].done(); }));
+  CHECK(text_of(replies[0]) == "one");
+  CHECK(text_of(replies[1]) == "two");
+  CHECK(text_of(replies[2]) == "three");
+  CHECK(link.b().counters().receives_given_back == 2);
+}
+
+TEST_CASE("a receive that waits gets what another one gives back") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  std::optional<Delivery> held;
+  Reply waiting;
+  link.b().recv(5, link.in(20s), [&](Result<Delivery> message) { held.emplace(std::move(*message)); });
+  link.b().recv(5, link.in(20s), waiting.receiver());
+  link.a().send(5, ByteVector(100'000, std::byte{1}), link.in(20s), [](Status) {});
+  REQUIRE(link.until([&] { return held.has_value(); }));
+  CHECK_FALSE(waiting.done());
+  held.reset();
+  REQUIRE(link.until([&] { return waiting.done(); }));
+  CHECK(waiting.status().ok());
+  CHECK(link.b().counters().receives_given_back == 1);
+  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+}
+
+TEST_CASE("a delivery may outlive its channel; what it gives back then is dropped") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  std::optional<Delivery> held;
+  link.b().recv(5, link.in(20s), [&](Result<Delivery> message) { held.emplace(std::move(*message)); });
+  link.a().send(5, text("late"), link.in(20s), [](Status) {});
+  REQUIRE(link.until([&] { return held.has_value(); }));
+  link.a().reset(Status(Code::kUnavailable, "the test ends it"));
+  REQUIRE(link.until([&] { return link.b().closed(); }));
+  CHECK(as_text(held->bytes()) == "late");
+  held.reset();
 }
 
 TEST_CASE("a full inbox refuses, by number and by bytes, and takes more once there is room") {
@@ -119,7 +177,7 @@ TEST_CASE("a full inbox refuses, by number and by bytes, and takes more once the
   };
   const auto take = [&](std::uint64_t tag) {
     Reply reply;
-    link.b().recv(tag, link.in(20s), reply.handler());
+    link.b().recv(tag, link.in(20s), reply.receiver());
     REQUIRE(link.until([&] { return reply.done(); }));
     return reply.value->has_value() ? (*reply.value)->bytes().size() : 0;
   };
@@ -141,7 +199,7 @@ TEST_CASE("a full inbox refuses, by number and by bytes, and takes more once the
   CHECK(send(4, 60'000).ok());
   CHECK(send(1, 1).code() == Code::kResourceExhausted);
   Reply waiting;
-  link.b().recv(9, link.in(20s), waiting.handler());
+  link.b().recv(9, link.in(20s), waiting.receiver());
   CHECK(send(9, 70'000).ok());
   REQUIRE(link.until([&] { return waiting.done(); }));
   CHECK((*waiting.value)->bytes().size() == 70'000);

@@ -146,12 +146,13 @@ class Chaos {
   void receive(int side) {
     Asked& asked = ask(side, "receive");
     const std::uint64_t tag = rng_.below(3);
-    asked.ticket = channel(side).recv(tag, deadline(), [this, &asked, side, tag](Result<Payload> message) {
+    asked.ticket = channel(side).recv(tag, deadline(), [this, &asked, side, tag](Result<Delivery> delivery) {
       ++asked.calls;
-      if (!message) return;
+      if (!delivery) return;
+      const Payload message = delivery->take();
       std::uint64_t number = 0;
-      REQUIRE(message->bytes().size() >= sizeof number);
-      std::memcpy(&number, message->bytes().data(), sizeof number);
+      REQUIRE(message.bytes().size() >= sizeof number);
+      std::memcpy(&number, message.bytes().data(), sizeof number);
       std::uint64_t& last = last_number_[side][tag];
       CHECK(number > last);
       last = number;

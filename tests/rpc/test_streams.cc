@@ -62,6 +62,58 @@ TEST_CASE("an interceptor of the server sees a stream begin and end, which runs 
   link.check_clean();
 }
 
+TEST_CASE("reads that are given up give their messages back to the next read") {
+  SimFixture sim(kSeed);
+  StreamLink link(sim);
+  auto stream = link.open<Ints>("ints");
+  auto& served = link.taken();
+  {
+    auto dropped = stream.read();  // it waits
+  }
+  auto cancelled = stream.read();
+  cancelled.cancel();
+  CHECK(link.wait(std::move(cancelled)).status().code() == Code::kCancelled);
+  for (int i = 0; i < 3; ++i) CHECK(link.wait(served.write(i)).has_value());
+  {
+    auto first = stream.read();
+    auto second = stream.read();
+    REQUIRE(link.until([&] { return first.done() && second.done(); }));
+  }
+  auto late = stream.read();
+  REQUIRE(link.until([&] { return late.done(); }));
+  late.cancel();
+  CHECK(late.wait().status().code() == Code::kCancelled);
+  for (int i = 0; i < 3; ++i) CHECK(link.get(stream.read()) == i);
+  CHECK(link.a().counters().receives_given_back >= 3);
+  served.finish(0);
+  CHECK(link.get(stream.finish()) == 0);
+  link.check_clean();
+}
+
+TEST_CASE("a read that waits gets what another one gives back, also behind the end") {
+  SimFixture sim(kSeed);
+  StreamLink link(sim);
+  auto stream = link.open<Ints>("ints");
+  auto& served = link.taken();
+  auto first = stream.read();
+  auto second = stream.read();
+  CHECK(link.wait(served.write(1)).has_value());
+  REQUIRE(link.until([&] { return first.done(); }));
+  CHECK_FALSE(second.done());
+  first = {};
+  CHECK(link.get(std::move(second)) == 1);
+  auto last = stream.read();
+  CHECK(link.wait(served.write(2)).has_value());
+  REQUIRE(link.until([&] { return last.done(); }));
+  served.finish(0);
+  CHECK(link.get(stream.read()) == std::nullopt);
+  last = {};
+  CHECK(link.get(stream.read()) == 2);
+  CHECK(link.get(stream.read()) == std::nullopt);
+  CHECK(link.get(stream.finish()) == 0);
+  link.check_clean();
+}
+
 TEST_CASE("messages go both ways in order, the ends close one after the other, the result comes last") {
   SimFixture sim(kSeed);
   StreamLink link(sim);

@@ -261,6 +261,51 @@ CONFORMANCE("an empty batch with an immediate is a bare notification") {
   for (std::uint32_t i = 0; i < 50; ++i) CHECK(c.receiver_b.imms[i] == i);
 }
 
+CONFORMANCE(
+    "a receiver that keeps the credits of notifications holds its peer up, loses none, and still gets "
+    "messages") {
+  Connection c(fixture);
+  c.receiver_b.on_imm_hook = [&] { c.b().hold_credit(); };
+  std::vector<std::unique_ptr<TestOperation>> operations;
+  std::uint32_t posted = 0;
+  const auto post = [&] {
+    operations.push_back(std::make_unique<TestOperation>());
+    if (!c.a().write_with_imm({}, posted, *operations.back()).ok()) {
+      operations.pop_back();
+      return false;
+    }
+    ++posted;
+    return true;
+  };
+  // Until no credit comes any more, however long one waits.
+  for (int idle = 0; idle < 5; ++idle) {
+    fixture.settle();
+    while (post()) idle = 0;
+  }
+  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted; }));
+  CHECK(posted >= 8);
+  CHECK(posted <= limits::kMaxCredits);
+  const std::uint32_t before = posted;
+  for (int i = 0; i < 50; ++i) {
+    TestOperation sending;
+    REQUIRE(fixture.until([&] { return send(c.a(), as_bytes("call"), sending).ok(); }));
+    REQUIRE(fixture.until([&] { return sending.done(); }));
+    CHECK_FALSE(post());
+  }
+  REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 50; }));
+  // Some of them back, and it goes on as far.
+  c.b().release_credits(3);
+  REQUIRE(fixture.until([&] {
+    post();
+    return posted >= before + 3;
+  }));
+  c.receiver_b.on_imm_hook = {};
+  c.b().release_credits(limits::kMaxCredits);  // all of them
+  while (posted < before + 300) REQUIRE(fixture.until(post));
+  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted && all_done(operations); }));
+  for (std::uint32_t i = 0; i < posted; ++i) REQUIRE(c.receiver_b.imms[i] == i);
+}
+
 CONFORMANCE("a message marked after_writes follows the writes and reads posted before it") {
   Connection c(fixture);
   GuardedRegion local(fixture.device(0), 4 << 20, Rights::kLocal, 1);

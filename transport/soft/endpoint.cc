@@ -77,9 +77,15 @@ Status SoftEndpoint::refusal() {
   return {};
 }
 
-Status SoftEndpoint::need_credit() {
-  if (credit_used_ < credit_limit_) return {};
-  want_credit_ = true;
+// Messages go on while the peer holds the credits of notifications. A peer of few credits holds none back.
+std::uint64_t SoftEndpoint::message_credits() const {
+  return peer_.initial_credits >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
+}
+
+// Leaves `reserve` credits.
+Status SoftEndpoint::need_credit(std::uint64_t reserve) {
+  if (free_credits() > reserve) return {};
+  want_credits_ = want_credits_ == 0 ? reserve + 1 : std::min(want_credits_, reserve + 1);
   starved_ = true;
   ++counters_.credit_stalls;
   return Status(Code::kResourceExhausted,
@@ -163,7 +169,7 @@ Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
     if (copy.local != local) SLIME_TRY(check_local(copy));
     local = copy.local;
   }
-  if (record.has_imm) SLIME_TRY(need_credit());
+  if (record.has_imm) SLIME_TRY(need_credit(message_credits()));
   if (copy_now(record)) {
     operation.mark_posted();
     ++(record.kind == Kind::kWrite ? counters_.writes : counters_.reads);

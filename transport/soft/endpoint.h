@@ -39,6 +39,11 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
+  void hold_credit() override {
+    hold_credit_ = true;
+    ++held_credits_;
+  }
+  void release_credits(std::uint32_t count) override;
   void set_awaiting(bool awaiting) override;
 
   [[nodiscard]] bool closed() const override { return told_closed_; }
@@ -151,7 +156,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Status refusal();
   Status check_local(const Copy& copy) const;
   Status post_one_sided(OneSided& record, Operation& operation);
-  Status need_credit();
+  Status need_credit(std::uint64_t reserve = 0);
+  [[nodiscard]] std::uint64_t message_credits() const;
+  [[nodiscard]] std::uint64_t free_credits() const { return credit_limit_ - credit_used_; }
   TimePoint take_deadline(const Operation& operation);
   void schedule();
   void schedule_turn(bool lazily = false);
@@ -299,8 +306,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool awaiting_ = false;
   bool want_write_ = false;        // the wire is full
   bool wire_wants_write_ = false;  // what the wire was told about that
-  bool want_credit_ = false;       // a post was refused for want of a credit
-  bool want_room_ = false;         // or because of too many operations
+  // Free credits that a post was refused for; 0: none was.
+  std::uint64_t want_credits_ = 0;
+  bool want_room_ = false;  // or because of too many operations
 
   // ---- our operations
   Queue<OutMessage> messages_;
@@ -329,10 +337,12 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   TimePoint last_send_{};
 
   // ---- credits we gave
-  std::uint64_t granted_ = 0;    // promised since the beginning
-  std::uint64_t announced_ = 0;  // of these, told
-  std::uint64_t received_ = 0;   // of these, used by the peer or given back
-  std::uint32_t target_ = 0;     // how many promises this endpoint wants to have out
+  std::uint64_t granted_ = 0;       // promised since the beginning
+  std::uint64_t announced_ = 0;     // of these, told
+  std::uint64_t received_ = 0;      // of these, used by the peer or given back
+  std::uint32_t held_credits_ = 0;  // of notifications that the receiver has not dealt with
+  bool hold_credit_ = false;        // of the one that it gets now
+  std::uint32_t target_ = 0;        // how many promises this endpoint wants to have out
   bool announce_ = false;
 
   // ---- sending

@@ -167,7 +167,7 @@ void SoftEndpoint::set_awaiting(bool awaiting) {
 }
 
 void SoftEndpoint::tell_waiting() {
-  const bool waiting = in_flight() > 0 || want_credit_ || awaiting_;
+  const bool waiting = in_flight() > 0 || want_credits_ > 0 || awaiting_;
   if (waiting != waiting_) wire_->set_waiting(waiting_ = waiting);
 }
 
@@ -175,9 +175,10 @@ void SoftEndpoint::settle() {
   if (!working()) return;
   tell_waiting();
   if (receiver_ == nullptr || state_ != State::kOpen || in_flight() >= limits::kMaxOperations) return;
-  if (!want_room_ && !(want_credit_ && credit_used_ < credit_limit_)) return;
+  const bool credit = want_credits_ > 0 && free_credits() >= want_credits_;
+  if (!want_room_ && !credit) return;
   want_room_ = false;
-  if (credit_used_ < credit_limit_) want_credit_ = false;
+  if (credit) want_credits_ = 0;
   receiver_->on_ready();
 }
 

@@ -256,9 +256,12 @@ bool SoftEndpoint::use_credit(const FrameHeader& header) {
 }
 
 // Promises what is wanted and free, and tells the peer before it runs out.
+// Besides the credits that are held, as far as the most that an endpoint may have out allows.
 void SoftEndpoint::top_up() {
   if (!working()) return;
-  while (account_->promised < target_ && port_->pool->promise(*account_)) ++granted_;
+  const std::uint32_t wanted =
+      std::min(target_ + held_credits_, std::max(target_, port_->pool->options().max_credits));
+  while (account_->promised < wanted && port_->pool->promise(*account_)) ++granted_;
   if (announce_ || granted_ == announced_ || announced_ - received_ > target_ / 2) return;
   announce_ = true;
   schedule();
@@ -316,8 +319,19 @@ void SoftEndpoint::deliver(Arrived arrived) {
     return;
   }
   if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
-  if (state_ != State::kEnded) port_->pool->take_back(*account_, 1);
+  hold_credit_ = false;
   receiver_->on_imm(arrived.imm);
+  // At the end all that was promised is back.
+  if (!hold_credit_ && state_ != State::kEnded) port_->pool->take_back(*account_, 1);
+}
+
+void SoftEndpoint::release_credits(std::uint32_t count) {
+  SLIME_CHECK(loop_->in_loop());
+  if (!working()) return;
+  count = std::min(count, held_credits_);
+  held_credits_ -= count;
+  port_->pool->take_back(*account_, count);
+  on_slot_free();
 }
 
 void SoftEndpoint::deliver_arrived() {

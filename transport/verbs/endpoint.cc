@@ -76,10 +76,16 @@ Status VerbsEndpoint::explain_refusal() {
                 str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
 }
 
-Status VerbsEndpoint::need_credit() {
-  if (credit_used_ == credit_limit_) look_for_grants();
-  if (credit_used_ < credit_limit_) return {};
-  want_credit_ = true;
+// Messages go on while the peer holds the credits of notifications. A peer of few credits holds none back.
+std::uint64_t VerbsEndpoint::message_credits() const {
+  return peer_.initial_credits >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
+}
+
+// Leaves `reserve` credits.
+Status VerbsEndpoint::need_credit(std::uint64_t reserve) {
+  if (free_credits() <= reserve) look_for_grants();
+  if (free_credits() > reserve) return {};
+  want_credits_ = want_credits_ == 0 ? reserve + 1 : std::min(want_credits_, reserve + 1);
   ++counters_.credit_stalls;
   // A message that took the last credit says so itself; a notification cannot.
   if (messages_.empty()) starve();
@@ -194,7 +200,7 @@ Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifi
                       : kind == Kind::kRead   ? Rights::kRemoteRead
                                               : Rights::kRemoteWrite;
   SLIME_TRY(check_copies(copies, need));
-  if (notifies) SLIME_TRY(need_credit());
+  if (notifies) SLIME_TRY(need_credit(message_credits()));
   if (!add_uses(copies)) return Status(Code::kInvalidArgument, std::string(kClosedHere));
   operation.mark_posted();
   if (notifies) ++credit_used_;

@@ -52,6 +52,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
+  void hold_credit() override {
+    hold_credit_ = true;
+    ++held_credits_;
+  }
+  void release_credits(std::uint32_t count) override;
   void set_awaiting(bool awaiting) override;
   [[nodiscard]] bool closed() const override { return told_closed_; }
   [[nodiscard]] Status error() const override { return close_called_ ? Status() : error_; }
@@ -151,7 +156,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     return taken && in_flight() < limits::kMaxOperations ? Status() : explain_refusal();
   }
   Status explain_refusal();
-  Status need_credit();
+  Status need_credit(std::uint64_t reserve = 0);
+  [[nodiscard]] std::uint64_t message_credits() const;
+  [[nodiscard]] std::uint64_t free_credits() const { return credit_limit_ - credit_used_; }
   Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
   Status admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
@@ -268,7 +275,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool prompt_ = false;
   bool waiting_ = false;
   bool awaiting_ = false;
-  bool want_credit_ = false;
+  // Free credits that a post was refused for; 0: none was.
+  std::uint64_t want_credits_ = 0;
   bool want_room_ = false;
   bool hello_due_ = false;
   bool got_ready_ = false;
@@ -305,6 +313,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::uint64_t granted_;
   std::uint64_t announced_;
   std::uint64_t received_ = 0;
+  std::uint32_t held_credits_ = 0;  // of notifications that the receiver has not dealt with
+  bool hold_credit_ = false;        // of the one that it gets now
   std::uint32_t target_;
   TimePoint last_grant_{};  // that no message carried
   bool peer_starved_ = false;

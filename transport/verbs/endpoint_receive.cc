@@ -53,7 +53,7 @@ void VerbsEndpoint::finish_one(const QueuePair::Owner& owner) {
 // Urgent is what somebody may wait for: posts, grants, the end.
 void VerbsEndpoint::schedule_after_completion() {
   const bool patient =
-      state_ == State::kOpen && messages_.empty() && !want_room_ && !want_credit_ && !peer_starved_ &&
+      state_ == State::kOpen && messages_.empty() && !want_room_ && want_credits_ == 0 && !peer_starved_ &&
       announced_ - received_ > target_ / 2 && without_work_.empty() &&
       std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) { return lane.backlog.empty(); });
   if (patient)
@@ -211,8 +211,19 @@ void VerbsEndpoint::deliver(Arrived&& arrived) {
     return;
   }
   if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
-  if (state_ != State::kEnded) port_->pool().take_back(*account_, 1);
+  hold_credit_ = false;
   receiver_->on_imm(arrived.imm);
+  // At the end all that was promised is back.
+  if (!hold_credit_ && state_ != State::kEnded) port_->pool().take_back(*account_, 1);
+}
+
+void VerbsEndpoint::release_credits(std::uint32_t count) {
+  SLIME_CHECK(loop_->in_loop());
+  if (!working()) return;
+  count = std::min(count, held_credits_);
+  held_credits_ -= count;
+  port_->pool().take_back(*account_, count);
+  on_slot_free();
 }
 
 void VerbsEndpoint::deliver_arrived() {
@@ -263,10 +274,13 @@ void VerbsEndpoint::on_credit_return(std::uint64_t count) {
 
 void VerbsEndpoint::on_slot_free() noexcept { schedule_housekeeping(); }
 
-// One of the promises is the control slot's.
+// One of the promises is the control slot's. Besides the credits that are held, as far as the most that an
+// endpoint may have out allows.
 void VerbsEndpoint::top_up() {
   if (!working()) return;
-  while (account_->promised < target_ + 1 && port_->pool().promise(*account_)) ++granted_;
+  const std::uint32_t wanted =
+      std::min(target_ + held_credits_, std::max(target_, port_->pool().options().max_credits));
+  while (account_->promised < wanted + 1 && port_->pool().promise(*account_)) ++granted_;
 }
 
 // -------------------------------------------------------------------------------------------- side channel

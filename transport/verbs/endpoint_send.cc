@@ -235,7 +235,8 @@ void VerbsEndpoint::set_awaiting(bool awaiting) {
 // What the device retries for ever, and what it has delivered and only the peer's program can answer, ends
 // when the side channel finds the peer silent.
 void VerbsEndpoint::tell_waiting() {
-  const bool waiting = in_flight() > 0 || want_credit_ || awaiting_ || !got_hello_ || work_in_flight_ > 0;
+  const bool waiting =
+      in_flight() > 0 || want_credits_ > 0 || awaiting_ || !got_hello_ || work_in_flight_ > 0;
   if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
 }
 
@@ -245,11 +246,11 @@ void VerbsEndpoint::settle() {
   if (receiver_ == nullptr || (state_ != State::kOpen && state_ != State::kConnecting) ||
       in_flight() >= limits::kMaxOperations)
     return;
-  if (want_credit_ && credit_used_ == credit_limit_) look_for_grants();
-  const bool credit = credit_used_ < credit_limit_;
-  if (!want_room_ && !(want_credit_ && credit)) return;
+  if (free_credits() < want_credits_) look_for_grants();
+  const bool credit = want_credits_ > 0 && free_credits() >= want_credits_;
+  if (!want_room_ && !credit) return;
   want_room_ = false;
-  if (credit) want_credit_ = false;
+  if (credit) want_credits_ = 0;
   receiver_->on_ready();
 }
 
