@@ -7,6 +7,7 @@
 #include "agent/limits.h"
 #include "agent/target.h"
 #include "base/log.h"
+#include "base/reaper.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
@@ -69,7 +70,7 @@ PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(opti
 
 Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
   SLIME_TRY(options.validate());
-  auto out = std::make_shared<PeerAgentImpl>(std::move(options));
+  const std::shared_ptr<PeerAgentImpl> out(new PeerAgentImpl(std::move(options)), &PeerAgentImpl::destroy);
   Status status = out->listen();
   if (status.ok()) status = out->enroll();
   if (status.ok()) {
@@ -238,6 +239,26 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
 }
 
 PeerAgentImpl::~PeerAgentImpl() { close(Nanos::zero()).ignore(); }
+
+bool PeerAgentImpl::on_own_thread() const {
+  return (loop_ && loop_->drives()) || (server_ && server_->on_worker()) ||
+         (registrar_ && registrar_->on_thread());
+}
+
+std::shared_ptr<rpc::Server> PeerAgentImpl::take_server() {
+  const std::lock_guard lock(close_mutex_);
+  return std::move(server_);
+}
+
+// The last reference may be a handler's or a callback's. A child of fork() has none of the threads.
+void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
+  if (agent->forked()) return;
+  if (!agent->on_own_thread()) {
+    delete agent;
+    return;
+  }
+  reap([agent] { delete agent; });
+}
 
 // ----------------------------------------------------------------------------------------------------- peers
 

@@ -302,7 +302,9 @@ class PeerAgent {
   // What PeerAgentOptions::provider may be in this build: "auto", "tcp", ... Whether it works on this machine
   // is seen by starting an agent, or by `slime doctor`.
   static std::vector<std::string> provider_names();
-  ~PeerAgent();  // close()
+  // close(). Then handlers that still run are waited for, unless a Peer of this agent is left. On one of the
+  // agent's own threads (a handler, an interceptor, a callback) it waits for nothing: another thread closes.
+  ~PeerAgent();
   PeerAgent(const PeerAgent&) = delete;
   PeerAgent& operator=(const PeerAgent&) = delete;
 

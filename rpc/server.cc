@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/reaper.h"
 #include "base/str.h"
 #include "rpc/interceptor.h"
 #include "rpc/job_queue.h"
@@ -89,6 +90,7 @@ class Server::Impl final : public Request::Tracker,
   Status prepare_to_wait(const Service::Method& method);
   Status drain(Nanos bound);
   void stop();
+  [[nodiscard]] bool on_worker() const { return worker_of_ == this; }
   ServerCounters counters() const;
   void answered() noexcept override {
     unanswered_.fetch_sub(1);
@@ -135,6 +137,7 @@ class Server::Impl final : public Request::Tracker,
   void leave(const Service::Method& method) noexcept;
   void worker() noexcept;
 
+  static inline constinit thread_local const Impl* worker_of_ = nullptr;
   const ServerOptions options_;
   const Clock& clock_;
   mutable std::mutex mutex_;
@@ -374,6 +377,7 @@ void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service:
 }
 
 void Server::Impl::worker() noexcept {
+  worker_of_ = this;
   const auto may_run = [this](const Service::Method& method) { return below_limit(method); };
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -429,7 +433,13 @@ void Server::Impl::stop() {
   }
   work_.notify_all();
   for (Job& job : left) job.request.refuse(Status(Code::kUnavailable, "the server has stopped"));
-  for (std::thread& thread : workers) thread.join();
+  const auto join = [](std::vector<std::thread>& threads) {
+    for (std::thread& thread : threads) thread.join();
+  };
+  if (!on_worker()) return join(workers);
+  // A handler has dropped the last reference: this thread is one of those to be joined, and needs *this until
+  // then.
+  reap([self = shared_from_this(), workers = std::move(workers), join]() mutable { join(workers); });
 }
 
 ServerCounters Server::Impl::counters() const {
@@ -454,7 +464,10 @@ Status check_not_reserved(std::string_view service) {
 
 Server::Server(ServerOptions options, const Clock& clock) : impl_(std::make_shared<Impl>(options, clock)) {}
 
-Server::~Server() { impl_->stop(); }
+Server::~Server() { stop(); }
+
+void Server::stop() { impl_->stop(); }
+bool Server::on_worker() const { return impl_->on_worker(); }
 
 Status Server::add(Service& service) {
   SLIME_TRY(validate_name("service", service.name()));

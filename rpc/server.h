@@ -32,7 +32,7 @@ class Server {
   explicit Server(ServerOptions options = {}, const Clock& clock = steady_clock());
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
-  ~Server();  // drain(0) and join: handlers that run are waited for
+  ~Server();  // stop()
 
   // Takes over the service's methods. kAlreadyExists for a service name that is served, kInvalidArgument for
   // a bad or reserved name ("slime.*") or a service without methods.
@@ -45,6 +45,11 @@ class Server {
   // Refuses new requests, but for those of slime.Health, with kUnavailable; waits up to `bound` for those it
   // has; kDeadlineExceeded if some are left.
   Status drain(Nanos bound);
+  // Refuses the requests that wait, and waits for the handlers that run. Called by one of these handlers on
+  // the pool, it returns at once, and another thread waits for them. Idempotent.
+  void stop();
+  // True on a thread of this server's pool.
+  [[nodiscard]] bool on_worker() const;
   [[nodiscard]] ServerCounters counters() const;
 
   // kUnimplemented if the method is served, and has another signature (rpc/signature.h: its hash).
