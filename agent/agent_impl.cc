@@ -58,6 +58,10 @@ Status PeerAgentOptions::validate() const {
   if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
   if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
   if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");
+  if (memory_bytes < agent::limits::kMemoryBytesMin)
+    return Status(Code::kInvalidArgument,
+                  str("memory_bytes must be at least ", agent::limits::kMemoryBytesMin));
+  if (max_payload_bytes == 0) return Status(Code::kInvalidArgument, "max_payload_bytes must be at least 1");
   if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
   return {};
 }
@@ -107,6 +111,8 @@ Status PeerAgentImpl::listen() {
   if (keyring_) board.handshake.keys = [keyring = keyring_] { return keyring->keys(); };
   board.max_connections = options_.max_connections;
   board.streams = options_.streams;
+  board.memory_bytes = options_.memory_bytes;
+  board.max_payload_bytes = options_.max_payload_bytes;
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };

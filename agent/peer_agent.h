@@ -69,6 +69,12 @@ struct PeerAgentOptions {
   rpc::ServerOptions server{};
   rpc::StreamOptions streams{};        // of each stream, of both sides
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
+  // Bytes that the process holds for its peers: large requests that are not answered, and large answers that
+  // their callers have not read. One connection has at most a quarter. Requests beyond it wait with their
+  // callers; answers beyond it, and requests larger than a quarter, end with kResourceExhausted.
+  std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+  // The largest request, reply or message that this agent reads, attachments included; peers are told.
+  std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   [[nodiscard]] Status validate() const;
 };
 

@@ -44,6 +44,8 @@ class PeerAgent(_slime.PeerAgent):
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
     report_links: heartbeats tell nanoctrl the connections, their bytes and some counters, for its page and /metrics.
     stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
+    memory_bytes: bytes of large requests that are not answered, and of large answers that callers have not read, in the
+        process; one connection has at most a quarter. max_payload_bytes: the largest request, reply or message.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class PeerAgent(_slime.PeerAgent):
         max_connections: int = 1024,
         stream_window: int = 64,
         stream_bytes: int = 64 << 20,
+        memory_bytes: int = 5 << 30,
+        max_payload_bytes: int = 64 << 30,
     ) -> None:
         super().__init__(
             name,
@@ -87,6 +91,8 @@ class PeerAgent(_slime.PeerAgent):
             max_connections=max_connections,
             stream_window=stream_window,
             stream_bytes=stream_bytes,
+            memory_bytes=memory_bytes,
+            max_payload_bytes=max_payload_bytes,
         )
         self._lock = threading.RLock()
         self._closed = False
