@@ -11,6 +11,7 @@
 #include "rpc/budget.h"
 #include "tests/rpc/forger.h"
 #include "tests/rpc/server_caller.h"
+#include "tests/support/eventually.h"
 
 using namespace slime;
 using namespace slime::rpc;
@@ -42,6 +43,15 @@ struct Calls {
     }));
   }
 };
+
+// For what the server's threads bring about: the simulated time goes on slowly meanwhile.
+template <class F>
+bool with_threads(SimFixture& sim, F done) {
+  return test::eventually([&] {
+    sim.pass(100us);
+    return done();
+  });
+}
 
 // One worker, whose handler waits for the gate.
 void serve_slow(Link& link, Gate& gate) {
@@ -128,15 +138,15 @@ TEST_CASE("the bytes of requests stay with their callers until a worker is free"
   serve_slow(link, gate);
   Calls calls;
   calls.add(link.a(), "slow", "wait", kNever, 20);
-  REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 19; }));
+  REQUIRE(with_threads(sim, [&] { return link.servers[1]->counters().queued == 19; }));
   gate.wait_inside(1);
-  REQUIRE(link.until([&] { return link.a().counters().lent_buffers == 19; }));
+  REQUIRE(with_threads(sim, [&] { return link.a().counters().lent_buffers == 19; }));
   CHECK(link.b().counters().pulled_bytes == kSize);
   CHECK(link.b().counters().held_bytes == kSize);
   gate.open();
-  REQUIRE(link.until([&] { return calls.done() == 20; }));
+  REQUIRE(with_threads(sim, [&] { return calls.done() == 20; }));
   CHECK(calls.ended(Code::kOk) == 20);
-  REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+  REQUIRE(with_threads(sim, [&] { return link.a().idle() && link.b().idle(); }));
   CHECK(link.b().counters().held_bytes == 0);
 }
 
@@ -147,22 +157,22 @@ TEST_CASE(
   Gate gate;
   serve_slow(link, gate);
   Calls calls;
-  calls.add(link.a(), "slow", "wait", link.in(10s), 1);
-  REQUIRE(link.until([&] { return link.servers[1]->counters().running == 1; }));
+  calls.add(link.a(), "slow", "wait", kNever, 1);
+  REQUIRE(with_threads(sim, [&] { return link.b().counters().pulled_bytes == kSize; }));
   gate.wait_inside(1);
   calls.add(link.a(), "slow", "wait", link.in(2s), 3);
   Reply cancelled;
   const Ticket ticket = link.a().call({"slow", "wait", link.in(10s)}, pattern(kSize), cancelled.handler());
-  REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 4; }));
+  REQUIRE(with_threads(sim, [&] { return link.servers[1]->counters().queued == 4; }));
   link.a().cancel(ticket);
-  REQUIRE(link.until([&] { return link.servers[1]->counters().queued == 3; }));
+  REQUIRE(with_threads(sim, [&] { return link.servers[1]->counters().queued == 3; }));
   sim.pass(3s);
   CHECK(calls.ended(Code::kDeadlineExceeded) == 3);
-  REQUIRE(link.until([&] { return link.a().counters().lent_buffers == 0; }));
+  REQUIRE(with_threads(sim, [&] { return link.a().counters().lent_buffers == 0; }));
   CHECK(link.servers[1]->counters().queued == 0);
   CHECK(link.b().counters().pulled_bytes == kSize);
   gate.open();
-  REQUIRE(link.until([&] { return calls.done() == 4; }));
+  REQUIRE(with_threads(sim, [&] { return calls.done() == 4; }));
 }
 
 TEST_CASE("requests beyond the share of their connection wait with their callers; others have theirs") {
@@ -170,7 +180,7 @@ TEST_CASE("requests beyond the share of their connection wait with their callers
   Link link(sim, small_budget());
   Calls calls;
   calls.add(link.a(), "test", "hold", kNever, kShare + 5);
-  REQUIRE(link.until([&] { return link.held.size() == kShare; }));
+  REQUIRE(with_threads(sim, [&] { return link.held.size() == kShare; }));
   sim.pass(1s);
   CHECK(link.held.size() == kShare);
   CHECK(link.b().counters().pulled_bytes == kShare * kSize);
@@ -181,10 +191,10 @@ TEST_CASE("requests beyond the share of their connection wait with their callers
     CHECK(value_of<ByteVector>(other.call("echo", bytes)) == bytes);
   }
   for (std::size_t answered = 0; answered < kShare + 5; ++answered) {
-    REQUIRE(link.until([&] { return link.held.size() > answered; }));
+    REQUIRE(with_threads(sim, [&] { return link.held.size() > answered; }));
     link.held[answered].reply(ByteVector());
   }
-  REQUIRE(link.until([&] { return calls.done() == kShare + 5; }));
+  REQUIRE(with_threads(sim, [&] { return calls.done() == kShare + 5; }));
   CHECK(calls.ended(Code::kOk) == kShare + 5);
   CHECK(link.b().counters().over_budget == 0);
 }
@@ -203,7 +213,7 @@ TEST_CASE("all connections together hold no more than the budget of the process"
   CHECK(held_bytes() > kBudget - kSize);
   CHECK(links.back()->held.empty());
   links.erase(links.begin());  // which gives back
-  REQUIRE(links.back()->until([&] { return !links.back()->held.empty(); }));
+  REQUIRE(with_threads(*sims.back(), [&] { return !links.back()->held.empty(); }));
   links.clear();
   CHECK(held_bytes() == 0);
 }
