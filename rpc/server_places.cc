@@ -85,7 +85,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
   }
   place->granted_ = std::move(granted);
   if (workers_.empty()) static_cast<void>(start_worker());  // workers see when memory is free
-  work_.notify_one();  // it may overtake
+  work_.notify_one();                                       // it may overtake
   return place;
 }
 
