@@ -7,6 +7,7 @@
 #include "agent/limits.h"
 #include "agent/target.h"
 #include "base/log.h"
+#include "base/reaper.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
@@ -65,6 +66,10 @@ Status PeerAgentOptions::validate() const {
   if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");
   if (streams.idle_timeout <= Nanos::zero())
     return Status(Code::kInvalidArgument, "streams.idle_timeout must be above 0; Nanos::max() for none");
+  if (memory_bytes < agent::limits::kMemoryBytesMin)
+    return Status(Code::kInvalidArgument,
+                  str("memory_bytes must be at least ", agent::limits::kMemoryBytesMin));
+  if (max_payload_bytes == 0) return Status(Code::kInvalidArgument, "max_payload_bytes must be at least 1");
   if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
   return {};
 }
@@ -77,7 +82,7 @@ PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(opti
 
 Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
   SLIME_TRY(options.validate());
-  auto out = std::make_shared<PeerAgentImpl>(std::move(options));
+  const std::shared_ptr<PeerAgentImpl> out(new PeerAgentImpl(std::move(options)), &PeerAgentImpl::destroy);
   Status status = out->listen();
   if (status.ok()) status = out->enroll();
   if (status.ok()) {
@@ -114,6 +119,8 @@ Status PeerAgentImpl::listen() {
   if (keyring_) board.handshake.keys = [keyring = keyring_] { return keyring->keys(); };
   board.max_connections = options_.max_connections;
   board.streams = options_.streams;
+  board.memory_bytes = options_.memory_bytes;
+  board.max_payload_bytes = options_.max_payload_bytes;
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
@@ -248,6 +255,26 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
 }
 
 PeerAgentImpl::~PeerAgentImpl() { close(Nanos::zero()).ignore(); }
+
+bool PeerAgentImpl::on_own_thread() const {
+  return (loop_ && loop_->drives()) || (server_ && server_->on_worker()) ||
+         (registrar_ && registrar_->on_thread());
+}
+
+std::shared_ptr<rpc::Server> PeerAgentImpl::take_server() {
+  const std::lock_guard lock(close_mutex_);
+  return std::move(server_);
+}
+
+// The last reference may be a handler's or a callback's. A child of fork() has none of the threads.
+void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
+  if (agent->forked()) return;
+  if (!agent->on_own_thread()) {
+    delete agent;
+    return;
+  }
+  reap([agent] { delete agent; });
+}
 
 // ----------------------------------------------------------------------------------------------------- peers
 

@@ -54,8 +54,13 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
               bool wait_for_ready);
   // The same with a call of whichever kind, that those see who are to see calls.
   template <class Call>
-  auto begin(const std::string& peer, std::shared_ptr<Call> call, const rpc::CallSettings* settings,
-             Nanos deadline, bool wait_for_ready);
+  auto begin(const std::string& peer, std::shared_ptr<Call> call,
+             const std::shared_ptr<const rpc::CallSettings>& settings, Nanos deadline, bool wait_for_ready);
+  // True on a thread that closing the agent waits for: its loop's (also a caller that drives the loop), and
+  // those of its handler pool and its registrar.
+  [[nodiscard]] bool on_own_thread() const;
+  // The server of an agent whose close ran out: handlers still run. Null: none does.
+  std::shared_ptr<rpc::Server> take_server();
   // What a closed agent, and one in a forked child, answers.
   [[nodiscard]] Status refusal() const;
   // Where a wait would wait for itself.
@@ -102,6 +107,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   [[nodiscard]] std::string peer_info(const std::string& peer);
 
  private:
+  static void destroy(PeerAgentImpl* agent);
   Status listen();
   Status enroll();
   Status check_exposure() const;
@@ -162,6 +168,8 @@ template <class Operation>
 auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
                            bool wait_for_ready) {
   auto future = operation->future();
+  // Without a thread the loop runs in here, and a callback may drop the last reference.
+  const auto kept = options_.progress == Progress::kCaller ? shared_from_this() : nullptr;
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) {
     operation->fail(refusal());
@@ -195,15 +203,17 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
 
 template <class Call>
 auto PeerAgentImpl::begin(const std::string& peer, std::shared_ptr<Call> call,
-                          const rpc::CallSettings* settings, Nanos deadline, bool wait_for_ready) {
-  if (settings != nullptr || intercepts()) {
-    Status refusal = call->show(peer, settings, interceptors());
-    if (!refusal.ok()) {
-      call->fail(std::move(refusal).with_maybe_executed(false));
-      return call->future();
-    }
-  }
-  return submit(peer, std::move(call), deadline, wait_for_ready);
+                          const std::shared_ptr<const rpc::CallSettings>& settings, Nanos deadline,
+                          bool wait_for_ready) {
+  if (settings == nullptr && !intercepts()) return submit(peer, std::move(call), deadline, wait_for_ready);
+  // An interceptor may drop the Peer that the call is made of, and the agent.
+  const auto kept = shared_from_this();
+  const std::string name = peer;
+  const std::shared_ptr<const rpc::CallSettings> shown = settings;
+  Status refusal = call->show(name, shown.get(), interceptors());
+  if (refusal.ok()) return submit(name, std::move(call), deadline, wait_for_ready);
+  call->fail(std::move(refusal).with_maybe_executed(false));
+  return call->future();
 }
 
 }  // namespace slime

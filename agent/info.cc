@@ -44,6 +44,9 @@ Json channel_json(const rpc::ChannelCounters& c) {
           {"rendezvous", c.rendezvous},
           {"pulled_bytes", c.pulled_bytes},
           {"copied_bytes", c.copied_bytes},
+          {"over_budget", c.over_budget},
+          {"answers_revoked", c.answers_revoked},
+          {"held_bytes", c.held_bytes},
           {"calls_in_flight", c.calls_in_flight},
           {"queued_frames", c.queued_frames},
           {"lent_buffers", c.lent_buffers}};

@@ -22,6 +22,9 @@ inline constexpr std::size_t kBorrowOperations = 1;
 // A one-sided operation of so many bytes counts as more: to spin for what takes long does not pay.
 inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
 
+// The least budget of a process (PeerAgentOptions::memory_bytes): a connection has a quarter, 1 MiB.
+inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
+
 // ---- connecting
 // From the end of the handshake until a message has gone both ways. As long as the handshake itself may take.
 inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "agent/agent_impl.h"
+#include "base/reaper.h"
 #include "base/str.h"
 
 namespace slime {
@@ -87,7 +87,7 @@ Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos deadline) {
 template <class Call>
 auto Peer::begin(std::shared_ptr<Call> call, Nanos deadline) const {
   call->take_for(signature_);
-  return agent_->begin(name_, std::move(call), settings_.get(), span(deadline), wait_for_ready_);
+  return agent_->begin(name_, std::move(call), settings_, span(deadline), wait_for_ready_);
 }
 
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
@@ -199,12 +199,19 @@ PeerAgent::~PeerAgent() {
     static_cast<void>(new (std::nothrow) std::shared_ptr<PeerAgentImpl>(std::move(impl_)));
     return;
   }
-  if (impl_->check_may_wait().ok()) {
-    impl_->close(limits::kCloseBound).ignore();
+  if (impl_->on_own_thread()) {
+    // A callback or a handler of the agent destroys it. The close waits for both, so another thread waits.
+    reap([impl = std::move(impl_)] {
+      impl->close(limits::kCloseBound).ignore();
+      impl->take_server().reset();
+    });
     return;
   }
-  // Destroyed by one of its own callbacks: the close waits for the loop, so somebody else waits.
-  std::thread([impl = std::move(impl_)] { impl->close(limits::kCloseBound).ignore(); }).detach();
+  impl_->close(limits::kCloseBound).ignore();
+  if (impl_.use_count() == 1) return;  // handlers that still run are waited for
+  // A handler that still runs, or one of those that are served, may own a Peer of the agent: it would keep
+  // the agent alive, and the server its handlers. Waiting for it here could be waiting for the caller.
+  if (auto server = impl_->take_server()) reap([server = std::move(server)]() mutable { server.reset(); });
 }
 
 const std::string& PeerAgent::name() const { return impl_->options().name; }
@@ -260,7 +267,14 @@ void PeerAgent::on_disconnect(
 }
 Result<std::string> PeerAgent::list_peers(Nanos timeout) { return impl_->list_peers(timeout); }
 std::string PeerAgent::info() const { return impl_->info(); }
-bool PeerAgent::poll(Nanos budget) { return impl_->poll(budget); }
-Status PeerAgent::close(Nanos bound) { return impl_->close(bound); }
+// A callback that runs in here may destroy *this.
+bool PeerAgent::poll(Nanos budget) {
+  const auto impl = impl_;
+  return impl->poll(budget);
+}
+Status PeerAgent::close(Nanos bound) {
+  const auto impl = impl_;
+  return impl->close(bound);
+}
 
 }  // namespace slime

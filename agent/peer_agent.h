@@ -70,6 +70,12 @@ struct PeerAgentOptions {
   rpc::ServerOptions server{};
   rpc::StreamOptions streams{};        // of each stream, of both sides
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
+  // Bytes that the process holds for its peers: large requests that are not answered, and large answers that
+  // their callers have not read. One connection has at most a quarter. Requests beyond it wait with their
+  // callers; answers beyond it, and requests larger than a quarter, end with kResourceExhausted.
+  std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+  // The largest request, reply or message that this agent reads, attachments included; peers are told.
+  std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   [[nodiscard]] Status validate() const;
 };
 
@@ -352,7 +358,9 @@ class PeerAgent {
   // What PeerAgentOptions::provider may be in this build: "auto", "tcp", ... Whether it works on this machine
   // is seen by starting an agent, or by `slime doctor`.
   static std::vector<std::string> provider_names();
-  ~PeerAgent();  // close()
+  // close(). Then handlers that still run are waited for, unless a Peer of this agent is left. On one of the
+  // agent's own threads (a handler, an interceptor, a callback) it waits for nothing: another thread closes.
+  ~PeerAgent();
   PeerAgent(const PeerAgent&) = delete;
   PeerAgent& operator=(const PeerAgent&) = delete;
 

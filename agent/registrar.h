@@ -99,6 +99,8 @@ class Registrar {
 
   // Ends the thread, then says goodbye to the registry; both within `bound`. Idempotent.
   Status close(Nanos bound);
+  // True on the thread that calls the handlers.
+  [[nodiscard]] bool on_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
   [[nodiscard]] RegistryView view() const;
 
  private:

@@ -42,6 +42,8 @@ void Session::open() {
   rpc::ChannelOptions options;
   options.peer_name = peer_.name;
   options.streams = context_.streams;
+  options.memory_bytes = context_.memory_bytes;
+  options.max_payload_bytes = context_.max_payload_bytes;
   channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
                                   &context_.server, *this, std::move(options));
 }

@@ -47,6 +47,8 @@ struct SessionContext {
   const RegionTable& regions;
   SessionOwner& owner;
   rpc::StreamOptions streams{};
+  std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+  std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
 };
 
 // One finished handshake with one peer: the endpoint, from open() on the channel over it, and what is known

@@ -20,7 +20,14 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
     : loop_(loop),
       outlets_(std::move(outlets)),
       options_(std::move(options)),
-      context_{loop, devices, server, regions, *this, options_.streams},
+      context_{loop,
+               devices,
+               server,
+               regions,
+               *this,
+               options_.streams,
+               options_.memory_bytes,
+               options_.max_payload_bytes},
       rng_([] {
         std::uint64_t seed = 0;
         random_bytes(std::as_writable_bytes(std::span(&seed, 1)));

@@ -73,6 +73,8 @@ class Switchboard final : public transport::Acceptor,
     std::size_t max_connections = 1024;
     bool has_registry = false;
     rpc::StreamOptions streams{};
+    std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+    std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);

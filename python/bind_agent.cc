@@ -58,7 +58,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
          std::string ctrl_ca_file, std::string listen, std::string advertise, std::string provider,
          std::string token, bool insecure, Progress progress, double deadline, std::string kind,
          std::optional<double> heartbeat, bool report_links, std::size_t max_connections,
-         std::size_t stream_window, std::uint64_t stream_bytes, double stream_idle_timeout) {
+         std::size_t stream_window, std::uint64_t stream_bytes, double stream_idle_timeout,
+         std::uint64_t memory_bytes, std::uint64_t max_payload_bytes) {
         PeerAgentOptions options;
         options.name = std::move(name);
         options.scope = std::move(scope);
@@ -79,6 +80,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
         options.streams = {.window = stream_window,
                            .window_bytes = stream_bytes,
                            .idle_timeout = deadline_from(stream_idle_timeout)};
+        options.memory_bytes = memory_bytes;
+        options.max_payload_bytes = max_payload_bytes;
         start(self, std::move(options));
       },
       nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
@@ -87,7 +90,9 @@ void bind_init(nb::class_<PyAgent>& agent) {
       nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread, nb::arg("deadline") = 30.0,
       nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(), nb::arg("report_links") = true,
       nb::arg("max_connections") = 1024, nb::arg("stream_window") = rpc::StreamOptions().window,
-      nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes, nb::arg("stream_idle_timeout") = 30.0);
+      nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes, nb::arg("stream_idle_timeout") = 30.0,
+      nb::arg("memory_bytes") = rpc::limits::kMemoryBytes,
+      nb::arg("max_payload_bytes") = rpc::limits::kMaxPayloadBytes);
 }
 
 void bind_regions(nb::class_<PyAgent>& agent) {

@@ -24,6 +24,14 @@ void AnswerBox::call_channel_if_first() {
   });
 }
 
+void AnswerBox::granted(std::uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  if (loop_ == nullptr) return;
+  loop_->post([box = shared_from_this(), ticket] {
+    if (box->channel_ != nullptr) box->channel_->on_granted(Handle::unpack(ticket));
+  });
+}
+
 void AnswerBox::attend(std::uint64_t key) {
   if (at_once_ != nullptr && at_once_->box_ == this) {
     if (channel_ != nullptr) channel_->attend_user(key);

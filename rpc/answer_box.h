@@ -60,6 +60,8 @@ class AnswerBox final : public Request::Responder,
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
+  // The request of that ticket may be read now.
+  void granted(std::uint64_t ticket);
   // The stream of that key wants something of the channel.
   void attend(std::uint64_t key);
   // Puts a user message back into the inbox, by its tag. Dropped once the channel is closed.

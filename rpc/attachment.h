@@ -94,6 +94,8 @@ class Attachment {
 
   // Where the memory is registered; null: nowhere that is known.
   [[nodiscard]] const Registered* memory() const { return memory_; }
+  // False for a range of a region of the user's: that memory is there without the attachment, too.
+  [[nodiscard]] bool owns_memory() const { return memory_ == nullptr || received_; }
 
  private:
   Bytes bytes_;

@@ -36,6 +36,7 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
       box_(std::make_shared<AnswerBox>(loop, *this)),
       pending_(2 * options_.max_calls),
       lent_(4 * options_.max_calls),
+      account_(std::make_shared<Account>(options_.memory_bytes)),
       served_(options_.max_calls) {}
 
 void ChannelImpl::start() {
@@ -57,6 +58,8 @@ ChannelImpl::~ChannelImpl() {
   if (!closed_) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
   loop_.cancel_timer(deadline_timer_);
   loop_.cancel_timer(close_timer_);
+  loop_.cancel_timer(revoke_timer_);
+  loop_.cancel_timer(places_timer_);
   // Completes what is posted, while the operations are still there, and before calls that named memory hear
   // of their end.
   endpoint_.reset();
@@ -439,6 +442,7 @@ ChannelCounters ChannelImpl::counters() const {
   out.calls_in_flight = asked_;
   out.queued_frames = queue_.size();
   out.lent_buffers = lent_.size();
+  out.held_bytes = account_->held();
   if (streams_ != nullptr) out.streams = streams_->all.size();
   return out;
 }

@@ -27,6 +27,11 @@ struct ChannelOptions {
   std::size_t inbox_bytes = limits::kInboxBytes;
   std::uint64_t max_payload_bytes = limits::kMaxPayloadBytes;
   StreamOptions streams{};  // of each
+  // Bytes of requests that are not answered, and of answers that peers have not read, of all connections of
+  // the process. This one has at most a quarter.
+  std::uint64_t memory_bytes = limits::kMemoryBytes;
+  // After the deadline of a call and this span its answer is revoked, if the peer has not read it.
+  Nanos answer_grace = limits::kAnswerGrace;
 };
 
 struct ChannelCounters {
@@ -37,8 +42,11 @@ struct ChannelCounters {
   std::uint64_t one_way_failed = 0;       // one-way calls that the peer refused, or whose handler failed
   std::uint64_t receives_given_back = 0;  // messages, of streams too, that a receive had and did not take
   std::uint64_t rendezvous = 0;
-  std::uint64_t pulled_bytes = 0;  // read from memory that the peer lent
-  std::uint64_t copied_bytes = 0;  // of attachments that travelled inline, into the frame or out of it
+  std::uint64_t pulled_bytes = 0;     // read from memory that the peer lent
+  std::uint64_t copied_bytes = 0;     // of attachments that travelled inline, into the frame or out of it
+  std::uint64_t over_budget = 0;      // requests and answers refused because of memory_bytes
+  std::uint64_t answers_revoked = 0;  // not read by the peer within deadline and grace
+  std::uint64_t held_bytes = 0;       // of requests and answers, now
   std::size_t calls_in_flight = 0;
   std::size_t queued_frames = 0;
   std::size_t lent_buffers = 0;

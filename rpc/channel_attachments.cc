@@ -142,6 +142,7 @@ void ChannelImpl::send_known_answer(Handle handle, const Served& served, Result<
   Handle lent;
   AttachedBody body{.body = std::move(*reply), .attachments = std::move(fate.attachments)};
   Status status = put_body(frame, std::move(body), lent);
+  if (status.ok() && lent.generation != 0) status = admit_answer(frame, lent, served.deadline);
   if (!status.ok()) {
     status = std::move(status).with_context("the reply").with_maybe_executed(true);
     if (served.timed) return send_reply(served, std::move(status), times);

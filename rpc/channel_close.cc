@@ -123,6 +123,8 @@ void ChannelImpl::sweep(const Status& reason) {
   for (const Handle handle : handles) fail(handle, closing_status());
   if (streams_ != nullptr) sweep_streams();
   loop_.cancel_timer(deadline_timer_);
+  loop_.cancel_timer(revoke_timer_);
+  loop_.cancel_timer(places_timer_);
   queue_.clear();
   queued_bytes_ = 0;
   queued_answers_ = 0;

@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "rpc/answer_box.h"
 #include "rpc/attachments.h"
+#include "rpc/budget.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "transport/queue.h"
@@ -55,6 +56,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void take_answers();
   void send_answer(Handle served, Result<ByteVector>&& reply);
   void attend_user(std::uint64_t key);
+  void on_granted(Handle served);
 
  private:
   // Called with how something ended.
@@ -124,10 +126,11 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::uint32_t method = 0;  // the id that the answer tells the peer; 0: none
     bool one_way = false;      // answered only if it fails
     bool timed = false;        // its caller asks where the time went: in timed_
+    TimePoint deadline = kNever;
   };
 
-  // Memory that the peer may read. Back when the peer releases it or the endpoint is closed, never by a
-  // timer.
+  // Memory that the peer may read. Back when the peer releases it or the endpoint is closed. An answer is
+  // revoked, besides, when its caller has not read it long after its deadline.
   struct Lent {
     ByteVector bytes;
     Attachments attachments;
@@ -137,6 +140,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::shared_ptr<StreamEnd> stream{};           // of which it is a message
     Handle one_way{};                              // the call that ends when the peer has read it
     bool one_way_answered = false;                 // whose answer is still to come
+    TimePoint revoke_at = kNever;                  // of an answer
+    Account::Held held{};                          // of an answer: what is freed with it
+    [[nodiscard]] std::uint64_t own_bytes() const;
     void close();
   };
 
@@ -180,6 +186,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     Handle call;                     // of ours, whose reply it is
     Handle served;                   // of the peer's, whose request it is
     Status aborted;                  // nobody wants it any more
+    // Of a request: what it holds of the server. While it waits for that, what began it, and its deadline.
+    std::shared_ptr<Server::Place> place;
+    std::uint64_t funded = 0;  // bytes of the place that nothing was read for
+    bool waits = false;
+    bool offered = false;
+    ByteVector first;
+    TimePoint until = kNever;
     PullHandler handler;
   };
 
@@ -265,10 +278,16 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void put_status(OutFrame& frame, const Status& status) const;
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
   void unqueue(Queue::iterator frame);
-  void release_lent(Handle lent);
   void finish_reply(OutFrame&& frame, const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
+
+  // channel_lent.cc
+  void release_lent(Handle lent);
+  Status admit_answer(OutFrame& frame, Handle lent, TimePoint deadline);
+  void revoke_after(Lent& lent, TimePoint deadline);
+  void arm_revocation(TimePoint first);
+  void revoke_late();
 
   // channel_attachments.cc
   Status check_attached(const AttachedBody& body) const;
@@ -321,7 +340,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   // channel_pull.cc
   // Reads the body of a frame, and its attachments, as far as the peer lent them.
-  Status pull(const wire::Frame& frame, Handle call, Handle served, PullHandler handler);
+  Status pull(const wire::Frame& frame, Handle call, PullHandler handler);
+  std::list<Pull>::iterator add_pull(const wire::Frame& frame, PullHandler handler);
+  Status begin_pull(std::list<Pull>::iterator self, bool offered, Bytes body);
   Status pull_body(Pull& pull, Bytes offer, Status& refusal);
   Status admit_bytes(Pull& pull, std::uint64_t bytes);
   Status make_body(Pull& pull);
@@ -333,6 +354,15 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void on_pulled(Pull& pull, Status status);
   void end_pull(std::list<Pull>::iterator pull, Status status);
   void break_by(Status reason);
+
+  // channel_places.cc: requests whose bytes stay with the caller for a while
+  Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
+                      PullHandler handler);
+  Status announced(const wire::Frame& frame, Pull& pull, std::uint64_t& bytes) const;
+  static std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
+                                              std::shared_ptr<Server::Place> place);
+  void arm_places(TimePoint first);
+  void expire_places();
 
   // channel_context.cc: metadata and timing
   [[nodiscard]] Status no_metadata() const;
@@ -437,6 +467,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::vector<std::unique_ptr<SendOperation>> operations_;
   std::vector<SendOperation*> free_operations_;
   SlotMap<Lent> lent_;
+  transport::TimerId revoke_timer_;
+  const std::shared_ptr<Account> account_;
 
   SlotMap<Served> served_;
   std::vector<Handle> served_by_call_;  // by the index of the caller's id: what a cancel names
@@ -452,6 +484,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;
+  transport::TimerId places_timer_;
   std::size_t active_pulls_ = 0;
   std::uint64_t active_pull_bytes_ = 0;
   std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced

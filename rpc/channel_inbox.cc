@@ -57,7 +57,7 @@ Status ChannelImpl::on_user_message(const wire::Frame& frame) {
     return {};
   }
   // Later messages of this tag wait behind it.
-  return pull(frame, {}, {}, [this, tag, id, entry](Result<Payload> body) {
+  return pull(frame, {}, [this, tag, id, entry](Result<Payload> body) {
     if (body) {
       entry->payload = std::move(*body);
       entry->complete = true;

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "rpc/channel_impl.h"
 #include "rpc/received_blocks.h"
+#include "rpc/server_impl.h"
 
 // The receiving half of what a peer lends: we read it with one-sided reads, then release it, all of one body
 // at once. The caller may be gone when that ends: the buffers are the pull's own, but for those that a call
@@ -12,16 +13,23 @@ namespace slime::rpc {
 
 // An error when the peer broke the protocol. Whatever else goes wrong, the peer gets its memory back and
 // `handler` is called, also from inside this, unless the channel closes.
-Status ChannelImpl::pull(const wire::Frame& frame, Handle call, Handle served, PullHandler handler) {
+Status ChannelImpl::pull(const wire::Frame& frame, Handle call, PullHandler handler) {
+  const auto self = add_pull(frame, std::move(handler));
+  self->call = call;
+  return begin_pull(self, (frame.header.flags & wire::kFlagRendezvous) != 0, frame.body);
+}
+
+std::list<ChannelImpl::Pull>::iterator ChannelImpl::add_pull(const wire::Frame& frame, PullHandler handler) {
   const auto self = pulls_.emplace(pulls_.end(), *this);
   self->self = self;
-  self->call = call;
-  self->served = served;
   self->attached = (frame.header.flags & wire::kFlagAttachments) != 0;
   self->handler = std::move(handler);
+  return self;
+}
+
+Status ChannelImpl::begin_pull(std::list<Pull>::iterator self, bool offered, Bytes body) {
   Status refusal;
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
-  Status status = offered ? pull_body(*self, frame.body, refusal) : read_table(*self, frame.body, refusal);
+  Status status = offered ? pull_body(*self, body, refusal) : read_table(*self, body, refusal);
   if (!status.ok()) {
     erase_pull(self);
   } else if (!refusal.ok() || self->complete_parts()) {
@@ -63,6 +71,17 @@ Status ChannelImpl::admit_bytes(Pull& pull, std::uint64_t bytes) {
   if (bytes > limit || pulled_bytes_ > limit - bytes) {
     return Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes, while ", pulled_bytes_,
                                                 " are being read, is more than ", limit));
+  }
+  if (pull.place != nullptr) {
+    const std::uint64_t more = bytes - std::min(bytes, pull.funded);
+    if (more > 0 && !pull.place->grow(more)) {
+      ++counters_.over_budget;
+      return Status(
+          Code::kResourceExhausted,
+          str(more, " bytes of attachments, while ", account_->held(), " are held for ", options_.peer_name,
+              ": a connection has at most ", account_->share(), " (the server's memory_bytes)"));
+    }
+    pull.funded -= bytes - more;
   }
   pull.announced += bytes;
   pulled_bytes_ += bytes;
@@ -168,8 +187,12 @@ void ChannelImpl::end_pull(std::list<Pull>::iterator pull, Status status) {
   PullHandler handler = std::move(pull->handler);
   Buffer body = std::move(pull->body);
   std::unique_ptr<Attached> attached = std::move(pull->result);
+  std::shared_ptr<Server::Place> place = std::move(pull->place);
   erase_pull(pull);
+  if (status.ok() && place != nullptr)
+    attached = with_place(std::move(attached), std::move(body), std::move(place));
   if (!status.ok()) {
+    place.reset();
     attached.reset();  // what a call named is its own again when it ends
     handler(std::move(status));
   } else if (attached != nullptr) {

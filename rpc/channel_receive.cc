@@ -129,6 +129,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
     info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
   }
+  served.deadline = info.deadline;
   const Handle handle = *served_.insert(served);
   const std::size_t place = Handle::unpack(served.call).index;
   if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
@@ -140,19 +141,21 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
     return {};
   }
-  return pull(frame, {}, handle,
-              [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
-                if (!body) {
-                  send_answer(handle, std::move(body).error().with_context("reading the request"));
-                } else if (box_->cancelled(handle.packed(), kNever)) {
-                  send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
-                } else {
-                  Server::Found nothing;
-                  // It is whole only now.
-                  if (info.names->extras) info.names->extras->received = loop_.clock().now();
-                  serve(std::move(info), nothing, std::move(*body), handle, one_way);
-                }
-              });
+  const CallInfo asked = info;
+  return pull_request(
+      frame, asked, (*method)->found, handle,
+      [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
+        if (!body) {
+          send_answer(handle, std::move(body).error());
+        } else if (box_->cancelled(handle.packed(), kNever)) {
+          send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
+        } else {
+          Server::Found nothing;
+          // It is whole only now.
+          if (info.names->extras) info.names->extras->received = loop_.clock().now();
+          serve(std::move(info), nothing, std::move(*body), handle, one_way);
+        }
+      });
 }
 
 // A request that does not reach the server, unless it ends the connection.
@@ -268,7 +271,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
     return {};
   }
   pending->pulling = true;
-  return pull(frame, handle, {}, [this, handle](Result<Payload> body) {
+  return pull(frame, handle, [this, handle](Result<Payload> body) {
     if (pending_.find(handle) == nullptr) {
       ++counters_.stale_replies;
     } else if (body) {

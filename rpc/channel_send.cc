@@ -65,22 +65,6 @@ Status ChannelImpl::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   return {};
 }
 
-// The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
-void ChannelImpl::Lent::close() {
-  region.close(Nanos::zero()).ignore();
-  for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
-}
-
-void ChannelImpl::release_lent(Handle lent) {
-  auto record = lent_.take(lent);
-  if (!record) return;
-  record->close();
-  const std::size_t length = record->bytes.size();
-  give_body(std::move(record->bytes));
-  if (record->stream != nullptr) message_released(*record->stream, length);
-  if (record->one_way.generation != 0) one_way_done(record->one_way, record->one_way_answered);
-}
-
 void ChannelImpl::SendOperation::complete(Status status) noexcept {
   channel.free_operations_.push_back(this);
   if (!status.ok()) channel.on_send_failed(std::move(status));
@@ -214,6 +198,7 @@ void ChannelImpl::answer(wire::FrameType type, std::uint64_t id, const Status& s
   if (reply) {
     Handle lent;
     Status status = put_body(frame, std::move(*reply), lent);
+    if (status.ok() && lent.generation != 0) status = admit_answer(frame, lent, served.deadline);
     if (!status.ok())
       put_status(frame, std::move(status).with_context("the reply").with_maybe_executed(true));
   } else {

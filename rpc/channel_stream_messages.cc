@@ -167,7 +167,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
   wire::Frame frame;
   frame.header.flags = wire::kFlagRendezvous;
   frame.body = offer;
-  Status status = pull(frame, {}, {}, [this, key = stream.key, next](Result<Payload> body) {
+  Status status = pull(frame, {}, [this, key = stream.key, next](Result<Payload> body) {
     Stream* const found = streams_->find(key);
     if (found == nullptr) return;  // it has ended
     next->complete = true;
@@ -244,7 +244,11 @@ bool ChannelImpl::send_next(Stream& stream) {
       stream.broken = std::move(status).with_context("a message of the stream");
       return false;
     }
-    if (lends) lent_.find(stream.next_lent)->stream = stream.end;
+    if (lends) {
+      Lent& record = *lent_.find(stream.next_lent);
+      record.stream = stream.end;
+      if (stream.from_handler) revoke_after(record, stream.deadline);
+    }
     stream.next = std::move(frame);
   }
   if (!queue_.empty() || !ready_ || !try_send(*stream.next)) {

@@ -33,6 +33,13 @@ class JobQueue {
   [[nodiscard]] bool any(MayRun may_run) {
     return find(may_run).first != nullptr;
   }
+  // The place of the highest priority of which one may run.
+  static constexpr int kNone = static_cast<int>(kPriorities);
+  template <class MayRun>
+  [[nodiscard]] int best(MayRun may_run) {
+    const Jobs* const jobs = find(may_run).first;
+    return jobs == nullptr ? kNone : static_cast<int>(jobs - jobs_.data());
+  }
   // The first that may run; there is one.
   template <class MayRun>
   Job take(MayRun may_run) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/limits.h"
 
 namespace slime::rpc::limits {
@@ -20,6 +22,12 @@ inline constexpr std::size_t kInboxMessages = 4096;
 inline constexpr std::size_t kInboxBytes = 64 << 20;
 // The largest request, reply or user message: what one process may sensibly hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
+// Bytes that the process holds for all of its peers (MemoryBudget in rpc/README.md), of which one connection
+// has at most a quarter: 64 calls of 16 MiB in flight on one connection, and a quarter more.
+inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{5} << 30;
+// An answer that its caller has not read is revoked this long after the deadline of the call: the caller
+// hears of the deadline earlier than that, or it does not run.
+inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);
 // Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each request that
 // the peer may have unanswered: at most two, and a release for each of our own. A peer that makes us queue
 // more takes no answers, and is reset.

@@ -51,9 +51,10 @@ class Buffer {
   std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
-// What a payload with attachments holds on to instead of a receive slot.
+// What a payload with attachments, or a large request, holds on to instead of a receive slot.
 struct Attached final : transport::Message::Slot {
   void release() noexcept override;  // destroys it; elsewhere, so that payloads without one stay small
+  std::shared_ptr<void> place;       // of a request: Server::Place
   Buffer memory;
   Bytes body;  // inside
   Attachments attachments;
@@ -89,8 +90,14 @@ class Payload {
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   // What came beside the bytes. A message that is received has bytes: a slot without any is an Attached.
   [[nodiscard]] std::span<const Attachment> attachments() const {
-    if (message_.slot() == nullptr || !message_.bytes().empty()) return {};
-    return static_cast<const Attached*>(message_.slot())->attachments;
+    const Attached* const attached = this->attached();
+    return attached != nullptr ? std::span<const Attachment>(attached->attachments)
+                               : std::span<const Attachment>();
+  }
+  // Null for bytes that came in one message.
+  [[nodiscard]] Attached* attached() const {
+    if (message_.slot() == nullptr || !message_.bytes().empty()) return nullptr;
+    return static_cast<Attached*>(message_.slot());
   }
   // The bytes stay.
   void drop_attachments() {

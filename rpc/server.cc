@@ -1,169 +1,17 @@
 #include "rpc/server.h"
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <map>
-#include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
+#include "base/reaper.h"
 #include "base/str.h"
-#include "rpc/interceptor.h"
-#include "rpc/job_queue.h"
-#include "rpc/reflection.h"
+#include "rpc/server_impl.h"
 #include "rpc/signature.h"
 
 namespace slime::rpc {
-
-// Lives on while anybody holds a request, so that a late answer still finds its counters. What is no atomic
-// is guarded by mutex_; handlers, answers and destructors of user code run outside it.
-class Server::Impl final : public Request::Tracker,
-                           public Directory,
-                           public std::enable_shared_from_this<Server::Impl> {
- public:
-  using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
-  // Ends what one request of a limited method holds of that limit.
-  class Slot final : public Request::Tracker {
-   public:
-    Slot(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method)
-        : impl_(std::move(impl)), method_(std::move(method)) {}
-    void answered() noexcept override {
-      impl_->leave(*method_);
-      impl_->answered();
-    }
-
-   private:
-    const std::shared_ptr<Impl> impl_;
-    const std::shared_ptr<Service::Method> method_;
-  };
-
-  Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
-    SLIME_CHECK(options_.workers > 0);
-    // Their handlers refer to this object, which is there as long as it runs one.
-    const Service reflection = reflection_service(*this);
-    const Service health = health_service(*this);
-    for (const auto& [name, method] : health.methods()) method->while_draining = true;
-    services_.emplace(reflection.name(), reflection.methods());
-    services_.emplace(health.name(), health.methods());
-  }
-
-  Status add(const std::string& name, const Methods& methods) {
-    const std::lock_guard lock(mutex_);
-    if (!services_.emplace(name, methods).second)
-      return Status(Code::kAlreadyExists, str("a service '", name, "' is served already"));
-    ++version_;
-    return {};
-  }
-  Status remove(std::string_view name) {
-    Methods gone;
-    const std::lock_guard lock(mutex_);
-    const auto it = services_.find(name);
-    if (it == services_.end()) return no_service(name);
-    gone = std::move(it->second);
-    services_.erase(it);
-    ++version_;
-    return {};
-  }
-  bool serves(std::string_view service, std::string_view method) const {
-    const std::lock_guard lock(mutex_);
-    return look_up(service, method) != nullptr;
-  }
-  Status check_signature(std::string_view service, std::string_view method, std::uint64_t signature) const;
-  std::vector<ServiceInfo> services() const override;
-  Result<ServiceInfo> service(std::string_view name) const override;
-  bool serves(std::string_view service) const override {
-    const std::lock_guard lock(mutex_);
-    return services_.find(service) != services_.end();
-  }
-  bool draining() const override { return (unusual_.load() & kDraining) != 0; }
-  void add_interceptor(std::shared_ptr<ServerInterceptor> interceptor);
-  Result<std::shared_ptr<Service::Method>> admit(Request& request, Found& found);
-  void run(Request&& request, Service::Method& method) noexcept;
-  void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
-  void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
-  Status prepare_to_wait(const Service::Method& method);
-  Status drain(Nanos bound);
-  void stop();
-  ServerCounters counters() const;
-  void answered() noexcept override {
-    unanswered_.fetch_sub(1);
-    tell_if_quiet();
-  }
-
- private:
-  Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
-  // Null: there is none. Under the lock.
-  [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const {
-    const auto it = services_.find(service);
-    if (it == services_.end()) return nullptr;
-    const auto found = it->second.find(method);
-    return found == it->second.end() ? nullptr : found->second.get();
-  }
-  static void track(Request& request, std::shared_ptr<Request::Tracker> tracker) {
-    request.tracker_ = std::move(tracker);
-  }
-  static Status no_service(std::string_view name) {
-    return Status(Code::kNotFound, str("no service '", name, "'"));
-  }
-  [[nodiscard]] bool quiet() const { return unanswered_.load() == 0 && executing_.load() == 0; }
-  void tell_if_quiet() noexcept {
-    if (!draining() || !quiet()) return;
-    const std::lock_guard lock(mutex_);
-    quiet_.notify_all();
-  }
-  // Those that an idle worker is about to take do not wait.
-  [[nodiscard]] bool full() const { return queue_.size() >= options_.queue_limit + idle_workers_; }
-  bool start_worker();
-  [[nodiscard]] bool below_limit(const Service::Method& method) const {
-    if (method.max_running == 0) return true;
-    const auto load = loads_.find(&method);
-    return load == loads_.end() || load->second.running < method.max_running;
-  }
-  void count_waiting(const Service::Method& method, int more);
-  // A method that is at its limit leaves half of the queue to others.
-  [[nodiscard]] bool waits_enough(const Service::Method& method) const {
-    const auto load = loads_.find(&method);
-    return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
-  }
-  void intercept(Request& request);
-  void enter(Request& request, const std::shared_ptr<Service::Method>& method);
-  void leave(const Service::Method& method) noexcept;
-  void worker() noexcept;
-
-  const ServerOptions options_;
-  const Clock& clock_;
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable quiet_;
-  std::map<std::string, Methods, std::less<>> services_;
-  JobQueue queue_;
-  struct Load {
-    std::size_t running = 0;
-    std::size_t waiting = 0;
-  };
-  std::map<const Service::Method*, Load> loads_;  // of methods with a limit that have any
-  ServerCounters counters_;
-  // These without the lock, so that a request of a method that is known takes none: who ends the last request
-  // looks whether somebody drains, who begins one looks after counting it, who drains looks at the counts
-  // after saying so.
-  std::atomic<std::uint64_t> version_{1};  // of services_; changed under the lock
-  std::atomic<std::uint64_t> requests_{0};
-  std::atomic<std::uint64_t> refused_{0};
-  std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
-  std::atomic<std::size_t> executing_{0};   // inside a handler
-  static constexpr unsigned kDraining = 1;
-  static constexpr unsigned kIntercepts = 2;
-  std::atomic<unsigned> unusual_{0};  // what requests have to look out for
-  std::shared_ptr<const ServerInterceptors> interceptors_ = std::make_shared<ServerInterceptors>();
-  std::size_t idle_workers_ = 0;
-  bool stopping_ = false;
-  std::vector<std::thread> workers_;  // last: they touch everything above
-};
 
 namespace {
 
@@ -239,7 +87,7 @@ bool aligned(Bytes bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, Found& found) {
+Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, Found& found, bool has_place) {
   requests_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Service::Method> method;
   if (found.version == version_.load()) method = found.method.lock();
@@ -255,7 +103,7 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, F
   unanswered_.fetch_add(1);
   const unsigned unusual = unusual_.load();
   if (unusual == 0) return method;
-  if ((unusual & kDraining) == 0 || method->while_draining) {
+  if ((unusual & kDraining) == 0 || method->while_draining || has_place) {
     if ((unusual & kIntercepts) != 0) intercept(request);
     return method;
   }
@@ -321,7 +169,7 @@ void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> m
 // Sees that there is a worker who will come. Under the lock.
 Status Server::Impl::prepare_to_wait(const Service::Method& method) {
   if (stopping_) return Status(Code::kUnavailable, "the server has stopped");
-  if (idle_workers_ <= queue_.size() && !start_worker())
+  if (idle_workers_ <= queue_.size() + places_.size() + reserved_ && !start_worker())
     return Status(Code::kResourceExhausted, "no handler thread could be started");
   if (full()) {
     return Status(Code::kResourceExhausted,
@@ -356,14 +204,15 @@ void Server::Impl::count_waiting(const Service::Method& method, int more) {
   if (method.max_running == 0) return;
   Load& load = loads_[&method];
   load.waiting += static_cast<std::size_t>(more);
-  if (load.waiting == 0 && load.running == 0) loads_.erase(&method);
+  if (load.none()) loads_.erase(&method);
 }
 
 void Server::Impl::leave(const Service::Method& method) noexcept {
   const std::lock_guard lock(mutex_);
   const auto load = loads_.find(&method);
-  if (--load->second.running == 0 && load->second.waiting == 0) loads_.erase(load);
-  if (queue_.size() > 0) work_.notify_one();
+  --load->second.running;
+  if (load->second.none()) loads_.erase(load);
+  if (queue_.size() > 0 || !places_.empty() || !ready_.empty()) work_.notify_one();
 }
 
 void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept {
@@ -382,14 +231,34 @@ void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service:
 }
 
 void Server::Impl::worker() noexcept {
+  worker_of_ = this;
   const auto may_run = [this](const Service::Method& method) { return below_limit(method); };
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || queue_.any(may_run); });
+    auto ready = ready_.end();
+    Task granted;
+    work_.wait(lock, [&] {
+      ready = find_ready();
+      if (stopping_ || ready != ready_.end()) return true;
+      const int best = worker_free() ? queue_.best(may_run) : JobQueue::kNone;
+      const bool any = best != JobQueue::kNone;
+      granted = next_granted(any && !places_first_ ? best - 1 : std::min(best, JobQueue::kNone - 1));
+      if (granted) places_first_ = false;
+      return any || granted;
+    });
+    if (granted) {
+      lock.unlock();
+      granted();
+      granted = Task();
+      lock.lock();
+      continue;
+    }
     --idle_workers_;
     if (stopping_) return;
-    Job job = queue_.take(may_run);
-    count_waiting(*job.method, -1);
+    const bool was_read = ready != ready_.end();
+    if (!was_read) places_first_ = true;
+    Job job = was_read ? take_ready(ready) : queue_.take(may_run);
+    if (!was_read) count_waiting(*job.method, -1);
     const bool expired = job.request.info().deadline <= clock_.now();
     if (expired) ++counters_.expired;
     const bool cancelled = !expired && job.request.cancelled();
@@ -426,18 +295,30 @@ void Server::Impl::stop() {
   std::vector<Job> left;
   std::map<std::string, Methods, std::less<>> services;
   std::vector<std::thread> workers;
+  std::list<Job> ready;
+  std::vector<Task> refused;
   {
     const std::lock_guard lock(mutex_);
     unusual_.fetch_or(kDraining);
     stopping_ = true;
     left = queue_.take_all();
+    ready.swap(ready_);
+    refused = refuse_places();
     services.swap(services_);
     ++version_;
     workers.swap(workers_);
   }
   work_.notify_all();
+  for (Task& task : refused) task();
   for (Job& job : left) job.request.refuse(Status(Code::kUnavailable, "the server has stopped"));
-  for (std::thread& thread : workers) thread.join();
+  for (Job& job : ready) job.request.refuse(Status(Code::kUnavailable, "the server has stopped"));
+  const auto join = [](std::vector<std::thread>& threads) {
+    for (std::thread& thread : threads) thread.join();
+  };
+  if (!on_worker()) return join(workers);
+  // A handler has dropped the last reference: this thread is one of those to be joined, and needs *this until
+  // then.
+  reap([self = shared_from_this(), workers = std::move(workers), join]() mutable { join(workers); });
 }
 
 ServerCounters Server::Impl::counters() const {
@@ -445,8 +326,8 @@ ServerCounters Server::Impl::counters() const {
   ServerCounters out = counters_;
   out.requests = requests_.load();
   out.refused = refused_.load();
-  out.queued = queue_.size();
-  out.running = unanswered_ - queue_.size();
+  out.queued = queue_.size() + places_.size() + ready_.size();
+  out.running = unanswered_ - out.queued;
   return out;
 }
 
@@ -462,7 +343,10 @@ Status check_not_reserved(std::string_view service) {
 
 Server::Server(ServerOptions options, const Clock& clock) : impl_(std::make_shared<Impl>(options, clock)) {}
 
-Server::~Server() { impl_->stop(); }
+Server::~Server() { stop(); }
+
+void Server::stop() { impl_->stop(); }
+bool Server::on_worker() const { return impl_->on_worker(); }
 
 Status Server::add(Service& service) {
   SLIME_TRY(validate_name("service", service.name()));
@@ -491,8 +375,16 @@ void Server::add_interceptor(std::shared_ptr<ServerInterceptor> interceptor) {
 }
 ServerCounters Server::counters() const { return impl_->counters(); }
 
+std::shared_ptr<Server::Place> Server::reserve(const CallInfo& info, Found& found,
+                                               std::shared_ptr<Account> account, std::uint64_t bytes,
+                                               Task granted) {
+  return impl_->reserve(info, found, std::move(account), bytes, std::move(granted));
+}
+
 void Server::handle(Request&& request, Found& found) noexcept {
-  auto admitted = impl_->admit(request, found);
+  const std::shared_ptr<Place> place = Impl::place_of(request);
+  auto admitted = impl_->admit(request, found, place != nullptr);
+  if (place != nullptr) impl_->arrived(*place);
   if (!admitted) {
     request.refuse(std::move(admitted).error());
     return;
@@ -504,7 +396,7 @@ void Server::handle(Request&& request, Found& found) noexcept {
   // may do that. Else calls that wait for each other across two peers could starve their own replies.
   if (pooled || !method->borrows || (method->raw && !aligned(request.body()))) request.payload().detach();
   if (pooled) {
-    impl_->enqueue(std::move(request), method);
+    if (place == nullptr || !impl_->make_ready(request, method)) impl_->enqueue(std::move(request), method);
   } else if (method->max_running > 0) {
     impl_->run_limited(std::move(request), method);
   } else {

@@ -178,7 +178,7 @@ class Request {
   void refuse(Status status);  // as fail(), but nothing was executed: the caller may retry
 
  private:
-  friend class Server;        // sets the tracker
+  friend class Server;        // sets the tracker, looks at the place
   friend class Interception;  // and who answers
   void answer(Result<ByteVector>&& reply);
 

@@ -47,6 +47,8 @@ class PeerAgent(_slime.PeerAgent):
     stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
     stream_idle_timeout: seconds without a message, after which a stream ends; float("inf"): none. On the caller's side
         between two messages, the first one and the result included; on the handler's while it reads or writes.
+    memory_bytes: bytes of large requests that are not answered, and of large answers that callers have not read, in the
+        process; one connection has at most a quarter. max_payload_bytes: the largest request, reply or message.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class PeerAgent(_slime.PeerAgent):
         stream_window: int = 64,
         stream_bytes: int = 64 << 20,
         stream_idle_timeout: float = 30.0,
+        memory_bytes: int = 5 << 30,
+        max_payload_bytes: int = 64 << 30,
     ) -> None:
         super().__init__(
             name,
@@ -92,6 +96,8 @@ class PeerAgent(_slime.PeerAgent):
             stream_window=stream_window,
             stream_bytes=stream_bytes,
             stream_idle_timeout=stream_idle_timeout,
+            memory_bytes=memory_bytes,
+            max_payload_bytes=max_payload_bytes,
         )
         self._lock = threading.RLock()
         self._closed = False

@@ -1,0 +1,58 @@
+#include "base/reaper.h"
+
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/fork.h"
+
+namespace slime {
+namespace {
+
+struct Reaper {
+  std::mutex mutex;
+  std::deque<Task> tasks;
+  std::size_t under_way = 0;  // those in `tasks`, too
+
+  // Each thread takes tasks until none is left; each task had a thread started, or tried to.
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!tasks.empty()) {
+      Task task = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      task();
+      task = Task();  // destroys what the task holds before it counts as ended
+      lock.lock();
+      --under_way;
+    }
+  }
+};
+
+constinit PerProcess<Reaper> reaper;
+
+}  // namespace
+
+void reap(Task task) {
+  Reaper& shared = reaper.get();
+  {
+    const std::lock_guard lock(shared.mutex);
+    shared.tasks.push_back(std::move(task));
+    ++shared.under_way;
+  }
+  try {
+    std::thread([&shared] { shared.run(); }).detach();
+  } catch (const std::system_error&) {
+    // The next task's thread runs this one, too.
+  }
+}
+
+std::size_t reaping() {
+  Reaper& shared = reaper.get();
+  const std::lock_guard lock(shared.mutex);
+  return shared.under_way;
+}
+
+}  // namespace slime

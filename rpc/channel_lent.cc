@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "base/str.h"
+#include "rpc/body_pool.h"
+#include "rpc/channel_impl.h"
+
+// What is lent to the peer: when it goes back, what answers may hold, and when they are revoked.
+namespace slime::rpc {
+
+// The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
+void ChannelImpl::Lent::close() {
+  region.close(Nanos::zero()).ignore();
+  for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
+}
+
+void ChannelImpl::release_lent(Handle lent) {
+  auto record = lent_.take(lent);
+  if (!record) return;
+  record->close();
+  const std::size_t length = record->bytes.size();
+  give_body(std::move(record->bytes));
+  if (record->stream != nullptr) message_released(*record->stream, length);
+  if (record->one_way.generation != 0) one_way_done(record->one_way, record->one_way_answered);
+}
+
+// ------------------------------------------------------------------------------------------------- answers
+
+// A region of the user's is there without the answer, so it is not counted.
+std::uint64_t ChannelImpl::Lent::own_bytes() const {
+  std::uint64_t out = bytes.size();
+  for (const Attachment& attachment : attachments) {
+    if (attachment.owns_memory()) out += attachment.size();
+  }
+  return out;
+}
+
+// Counts the memory of an answer, which waits for a caller that may never read it. With an error nothing is
+// lent, and the frame is as it was.
+Status ChannelImpl::admit_answer(OutFrame& frame, Handle lent, TimePoint deadline) {
+  Lent& record = *lent_.find(lent);
+  Status refusal;
+  if (deadline <= loop_.now()) {
+    refusal = Status(Code::kDeadlineExceeded, "the answer came after the deadline of the call");
+  } else if (record.held = account_->take(record.own_bytes()); !record.held) {
+    ++counters_.over_budget;
+    refusal =
+        Status(Code::kResourceExhausted,
+               str(record.own_bytes(), " bytes, while ", account_->held(), " are held for ",
+                   options_.peer_name, " and ", held_bytes(), " in the process: a connection has at most ",
+                   account_->share(), " (read answers as they come, or raise memory_bytes)"));
+  }
+  if (refusal.ok()) {
+    revoke_after(record, deadline);
+    return {};
+  }
+  release_lent(lent);
+  frame.header.flags &= static_cast<std::uint8_t>(~(wire::kFlagRendezvous | wire::kFlagAttachments));
+  frame.body.clear();
+  return refusal;
+}
+
+void ChannelImpl::revoke_after(Lent& lent, TimePoint deadline) {
+  if (deadline == kNever) return;
+  lent.revoke_at = deadline_after(deadline, options_.answer_grace);
+  arm_revocation(lent.revoke_at);
+}
+
+// One timer for all, as for deadlines.
+void ChannelImpl::arm_revocation(TimePoint first) {
+  if (first == kNever || (revoke_timer_ && revoke_timer_.when <= first)) return;
+  loop_.cancel_timer(revoke_timer_);
+  revoke_timer_ = loop_.add_timer(first, [this] {
+    const Scope scope(*this, true);
+    revoke_timer_ = {};
+    revoke_late();
+  });
+}
+
+// Closing a region is final. Where the peer is reading it at this moment, that ends the connection, and with
+// it everything that is lent.
+void ChannelImpl::revoke_late() {
+  const TimePoint now = loop_.now();
+  TimePoint next = kNever;
+  std::vector<Handle> late;
+  lent_.for_each([&](Handle handle, const Lent& lent) {
+    if (lent.revoke_at <= now)
+      late.push_back(handle);
+    else
+      next = std::min(next, lent.revoke_at);
+  });
+  arm_revocation(next);
+  for (const Handle handle : late) {
+    if (lent_.find(handle) == nullptr) continue;
+    ++counters_.answers_revoked;
+    release_lent(handle);
+  }
+}
+
+}  // namespace slime::rpc
