@@ -244,7 +244,7 @@ bool StreamEnd::owes() const {
 
 StreamEnd::Pause StreamEnd::pause() const {
   const std::lock_guard lock(mutex_);
-  return {!ready_.empty(), !readers_.empty() || !waiting_.empty(), owes()};
+  return {!ready_.empty(), !reads_.empty() || !waiting_.empty(), owes()};
 }
 
 bool StreamEnd::want() { return box_ != nullptr && !std::exchange(wanted_, true); }

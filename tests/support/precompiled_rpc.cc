@@ -1,0 +1,1 @@
+// Empty: the library that precompiled_rpc.h is compiled for.
