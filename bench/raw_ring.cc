@@ -82,7 +82,9 @@ class Side {
 
 }  // namespace
 
-std::uint64_t RingShape::slot_bytes() const { return (Slot::kHeader + size + kCacheLine - 1) / kCacheLine * kCacheLine; }
+std::uint64_t RingShape::slot_bytes() const {
+  return (Slot::kHeader + size + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 void serve_ring(const Pages& memory, const RingShape& shape) {
   const Side requests(memory, shape, false);

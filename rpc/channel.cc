@@ -191,7 +191,8 @@ Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler 
   const Scope scope(*this, false);
   take_answers();  // a message that was given back before this receive is ahead of those that are here
   const auto stored = tags_.find(tag);
-  const bool waits = stored == tags_.end() || stored->second.messages.empty();
+  const bool waits =
+      stored == tags_.end() || stored->second.messages.size() <= stored->second.receivers.size();
   // What has arrived can still be taken when nothing more comes.
   Status status = waits ? admission(Kind::kRecv) : Status();
   if (status.ok() && receives_ >= options_.max_calls)

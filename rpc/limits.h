@@ -23,8 +23,8 @@ inline constexpr std::size_t kInboxBytes = 64 << 20;
 // The largest request, reply or user message: what one process may sensibly hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
 // Bytes that the process holds for all of its peers (MemoryBudget in rpc/README.md), of which one connection
-// has at most a quarter: 64 calls of 16 MiB in flight on one connection, and a quarter more.
-inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{5} << 30;
+// has at most a quarter: requests and answers of 64 calls of 16 MiB in flight on one connection, and more.
+inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{10} << 30;
 // An answer that its caller has not read is revoked this long after the deadline of the call: the caller
 // hears of the deadline earlier than that, or it does not run.
 inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);

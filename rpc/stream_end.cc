@@ -210,11 +210,13 @@ void StreamEnd::match(Done& done) {
     for (;;) {
       std::optional<Promise<Message>> promise;
       Result<Message> outcome = Message();
+      bool wakes = false;
       {
         const std::lock_guard lock(self->mutex_);
         if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: it is being served
         if (!self->ready_.empty()) {
           outcome = Message(self->take_first());
+          wakes = (std::exchange(self->hungry_, false) || self->credit_due()) && self->want();
         } else if (self->read_ended_ || self->peer_closed_) {
           outcome = nothing_left(self->read_ended_ ? *self->read_ended_ : Status());
         } else {
@@ -225,6 +227,7 @@ void StreamEnd::match(Done& done) {
       }
       promise->complete(std::move(outcome));
       promise.reset();
+      if (wakes) self->wake();
       const std::lock_guard lock(self->mutex_);
       self->reads_.pop_front();
     }
@@ -316,6 +319,7 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
 
 void StreamEnd::match_reads(Done& done) {
   const std::lock_guard lock(mutex_);
+  wanted_ = false;  // also of a stream that has ended, whose messages still come
   match(done);
 }
 
@@ -350,6 +354,15 @@ void StreamEnd::stop_reading(const Status& reason, Done& done) {
   const std::lock_guard lock(mutex_);
   if (!read_ended_ || read_ended_->ok()) read_ended_ = reason;
   read_stopped_ = true;
+  // Reads whose messages are here still get them: they would have them, had this not come in the same turn.
+  for (auto read = reads_.begin(); read != reads_.end() && !ready_.empty();) {
+    if (read->number == 0) {  // it is being served
+      ++read;
+      continue;
+    }
+    complete_later<Message>(done, std::move(read->promise), Message(take_first()));
+    read = reads_.erase(read);
+  }
   ready_bytes_ = 0;
   unread.swap(ready_);
   match(done);

@@ -73,7 +73,7 @@ class PeerAgent(_slime.PeerAgent):
         stream_window: int = 64,
         stream_bytes: int = 64 << 20,
         stream_idle_timeout: float = 30.0,
-        memory_bytes: int = 5 << 30,
+        memory_bytes: int = 10 << 30,
         max_payload_bytes: int = 64 << 30,
     ) -> None:
         super().__init__(

@@ -23,7 +23,8 @@ using namespace std::chrono_literals;
 const slime::Nanos kPatience = slime::test::patient(120s);
 
 Process start(std::vector<std::string> arguments) {
-  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1", slime::test::built_file("cli/slime")};
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1",
+                                slime::test::built_file("cli/slime")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   auto process = Process::spawn(std::move(argv));
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());

@@ -24,7 +24,8 @@ const slime::Nanos kPatience = slime::test::patient(60s);
 // The real program with its stderr in its stdout, which is how a person sees it.
 Process start(const std::vector<std::string>& arguments, std::vector<std::string> environment = {}) {
   environment.push_back("SLIME_PROVIDER=" + slime::test::provider());
-  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", slime::test::built_file("cli/slime")};
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1",
+                                slime::test::built_file("cli/slime")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   auto process = Process::spawn(std::move(argv), std::move(environment));
   REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
@@ -197,7 +198,8 @@ TEST_CASE("doctor says what is broken, and fails") {
 
 TEST_CASE("doctor: a machine without a usable libibverbs is told what to install, and is not broken") {
   // The directory holds a libibverbs.so.1 that has one function only.
-  const Outcome outcome = run({"doctor", "--json"}, {"LD_LIBRARY_PATH=" + slime::test::built_file("tests/cli/old_ibverbs")});
+  const Outcome outcome =
+      run({"doctor", "--json"}, {"LD_LIBRARY_PATH=" + slime::test::built_file("tests/cli/old_ibverbs")});
   CHECK(outcome.exit_code == 0);
   const json parsed = json::parse(outcome.text, nullptr, false);
   REQUIRE(parsed.is_object());
@@ -214,7 +216,8 @@ TEST_CASE("doctor: a machine without a usable libibverbs is told what to install
   }
   CHECK(found == 1);
   // Once, also for people.
-  const Outcome text = run({"doctor"}, {"LD_LIBRARY_PATH=" + slime::test::built_file("tests/cli/old_ibverbs")});
+  const Outcome text =
+      run({"doctor"}, {"LD_LIBRARY_PATH=" + slime::test::built_file("tests/cli/old_ibverbs")});
   const auto first = text.text.find("too old");
   REQUIRE(first != std::string::npos);
   CHECK(text.text.find("too old", first + 1) == std::string::npos);

@@ -19,9 +19,10 @@ namespace slime::ctrl::test {
 class Nanoctrl {
  public:
   explicit Nanoctrl(const std::string& store) {
-    Result<slime::test::Process> spawned = slime::test::Process::spawn(
-        {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--ttl", "600", "--store", store, "--log-level", "warning", "--json"},
-        {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
+    Result<slime::test::Process> spawned =
+        slime::test::Process::spawn({slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0",
+                                     "--ttl", "600", "--store", store, "--log-level", "warning", "--json"},
+                                    {"SLIME_RUNTIME_DIR=" + folder_.path().string()});
     REQUIRE(spawned);
     process_.emplace(std::move(*spawned));
     const Result<std::string> line = process_->read_line(slime::test::patient(std::chrono::seconds(60)));

@@ -64,7 +64,8 @@ class Fixture {
   };
   // A server in the foreground, which has said where it listens.
   Foreground serve(std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--json"};
+    std::vector<std::string> arguments = {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0",
+                                          "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     Result<Process> process = Process::spawn(std::move(arguments), environment());
     REQUIRE(process);

@@ -89,7 +89,8 @@ TEST_CASE("one_sided: every byte comes, goes and comes back") {
 }
 
 TEST_CASE("named_peers: the client finds the server by its name") {
-  Process registry = start({slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--log-level", "error"});
+  Process registry =
+      start({slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0", "--log-level", "error"});
   const std::string told = line_of(registry);  // "nanoctrl listens on http://127.0.0.1:PORT"
   const std::string url = told.substr(told.rfind(' ') + 1);
   Process server = start({example("named_peers"), "serve", "worker:0", url});
@@ -102,7 +103,8 @@ TEST_CASE("named_peers: the client finds the server by its name") {
 }
 
 TEST_CASE("wrong use is exit status 2, a failure is 1") {
-  for (const std::string& program : {example("one_sided"), example("call"), example("stream"), example("named_peers")}) {
+  for (const std::string& program :
+       {example("one_sided"), example("call"), example("stream"), example("named_peers")}) {
     Process process = start({program, "dance"});
     const auto ended = process.wait(kPatience);
     REQUIRE(ended);

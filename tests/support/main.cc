@@ -1,5 +1,5 @@
-// The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file was renamed
-// would otherwise go on passing.
+// The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file
+// was renamed would otherwise go on passing.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -14,7 +14,9 @@ struct Counter : doctest::IReporter {
   explicit Counter(const doctest::ContextOptions& /*options*/) {}
   void report_query(const doctest::QueryData& /*in*/) override {}
   void test_run_start() override {}
-  void test_run_end(const doctest::TestRunStats& stats) override { chosen = stats.numTestCasesPassingFilters; }
+  void test_run_end(const doctest::TestRunStats& stats) override {
+    chosen = stats.numTestCasesPassingFilters;
+  }
   void test_case_start(const doctest::TestCaseData& /*in*/) override {}
   void test_case_reenter(const doctest::TestCaseData& /*in*/) override {}
   void test_case_end(const doctest::CurrentTestCaseStats& /*in*/) override {}
