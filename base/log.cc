@@ -34,7 +34,7 @@ Sink& sink() {
   return *kSink;
 }
 
-[[maybe_unused]] const int registered = ::pthread_atfork(
+[[maybe_unused]] const int log_registered = ::pthread_atfork(
     [] { sink().mutex.lock(); }, [] { sink().mutex.unlock(); }, [] { sink().mutex.unlock(); });
 
 // What of a line is before its text; with `json` the text ends the object.

@@ -20,6 +20,8 @@ endif()
 function(slime_unity target)
   if(SLIME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    # GCC warns of types with members from an anonymous namespace wherever that is in an included file, as it is here.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
