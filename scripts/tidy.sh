@@ -46,11 +46,14 @@ done
 echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the working tree: ${#files[@]} files"
 [ "${#files[@]}" -gt 0 ] || exit 0
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+log=$folder/log
+# Without GCC's precompiled headers, which clang cannot read.
+sed -E 's/ -Winvalid-pch| -include [^ ]*cmake_pch\.hxx//g' build/release/compile_commands.json >"$folder/compile_commands.json"
 status=0
 git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |
-  "clang-tidy-diff$version.py" -p1 -path build/release -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
+  "clang-tidy-diff$version.py" -p1 -path "$folder" -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
     -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-pragma-once-outside-header >"$log" 2>&1 || status=$?
 grep -vE '^[0-9]+ warnings? (generated|treated as errors?)|^Suppressed |^$|^Use -' "$log" || true
 # The script of clang-tidy 14 says 0 whatever was found; and whoever breaks down has found nothing.
