@@ -73,8 +73,6 @@ struct Pair {
 
 }  // namespace
 
-#ifndef SLIME_SANITIZER_NEEDS_DESCRIPTORS
-
 TEST_CASE(
     "a port without descriptors leaves local sockets in the backlog, without spinning, and takes them "
     "later") {
@@ -151,7 +149,5 @@ TEST_CASE("a port that finds no descriptor for its memory or its event is an err
   CHECK(failed >= 3);  // the memory, the event, the local socket
   CHECK(host.device->open_port(*host.loop, {}).has_value());
 }
-
-#endif
 
 }  // namespace slime::transport::testing
