@@ -70,8 +70,9 @@ std::string printable(std::string_view text) {
   return cut ? out.append("...") : out;
 }
 
-// The same as a JSON string. What is no UTF-8 becomes the character for that.
-std::string quoted(std::string_view text) {
+// The same as a JSON string. What is no UTF-8 becomes the character for that. (Not named quoted():
+// std::quoted would be found, too, where <iomanip> is included.)
+std::string json_text(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out = "\"";
   std::string_view rest = text.substr(0, limits::kLogLineBytes);
@@ -103,9 +104,9 @@ std::string text_line(std::string_view component, std::string_view text,
 
 std::string json_line(std::string_view component, std::string_view text,
                       std::initializer_list<LogField> fields) {
-  std::string out = str("\"component\":", quoted(component), ",\"message\":", quoted(text));
+  std::string out = str("\"component\":", json_text(component), ",\"message\":", json_text(text));
   for (const LogField& field : fields) {
-    if (!field.value.empty()) out += str(",", quoted(field.name), ":", quoted(field.value));
+    if (!field.value.empty()) out += str(",", json_text(field.name), ":", json_text(field.value));
   }
   return out;
 }
