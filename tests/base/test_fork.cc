@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "tests/support/eventually.h"
+#include "tests/support/sanitizers.h"
 
 using namespace slime;
 
