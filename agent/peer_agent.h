@@ -334,7 +334,7 @@ class HeldCredit {
   std::uint64_t session_ = 0;
 };
 
-// What a handler of notifications may do with the credit that one cost. Lives while the handler is called.
+// Lets a handler of notifications keep the credit of one notification. Valid while the handler is called.
 class NotificationCredit {
  public:
   // Keeps the credit. A peer whose credits are all kept sends no more notifications until some are back;

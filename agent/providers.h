@@ -65,7 +65,7 @@ class Providers {
   std::shared_ptr<Provider> pick(const Wish& wish, TimePoint now);
   // The call that pick() counted has ended. `answered`: with something that the provider said.
   void release(Provider& provider, TimePoint began, bool answered, TimePoint now);
-  // That call timed out. Does nothing for one that has answered others meanwhile: only that method is slow.
+  // Ejects a provider after a timeout. Does nothing if it answered other calls meanwhile.
   void eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now);
   void avoid(Provider& provider, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };

@@ -13,7 +13,7 @@
 
 namespace slime::agent {
 
-// Of everything that an agent did since it started.
+// Counts of all operations of an agent since its start.
 struct ReportCounters {
   BoardCounters board;
   std::uint64_t strangers_evicted = 0;
@@ -21,7 +21,7 @@ struct ReportCounters {
   rpc::ServerCounters server;
 };
 
-// What nanoctrl is told of an agent: its connections, and its counters.
+// Returns the report of an agent for nanoctrl: its connections and its counters.
 ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounters& counters);
 
 // The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.

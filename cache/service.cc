@@ -20,7 +20,7 @@ rpc::MethodOptions fast(std::vector<std::string> parameters) {
   return {.run = rpc::Run::kInline, .parameters = std::move(parameters)};
 }
 
-// Of a batch; 0: nothing was granted yet.
+// Returns the shorter of two leases; `before_ns` 0: no lease was granted yet.
 std::uint64_t shortest(std::uint64_t before_ns, Nanos ttl) {
   const auto ttl_ns = static_cast<std::uint64_t>(ttl.count());
   return before_ns == 0 ? ttl_ns : std::min(before_ns, ttl_ns);

@@ -92,7 +92,7 @@ Status FrontOptions::validate() const {
   return limits.validate();
 }
 
-// What the loop listens with.
+// The descriptors that the loop polls.
 struct Descriptors {
   UniqueFd listener;
   UniqueFd epoll;

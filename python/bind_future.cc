@@ -131,7 +131,7 @@ nb::object PyFuture::peek(std::optional<double> timeout) {
     try {
       return wait_done(timeout);
     } catch (const nb::python_error& error) {
-      // Who pressed Ctrl-C wants the call to end, and the program not to wait for its answer.
+      // Ctrl-C cancels the call, so that the program need not wait for its answer before it ends.
       if (on_interrupt_ == OnInterrupt::kCancel && error.matches(PyExc_KeyboardInterrupt)) cancel();
       throw;
     }
