@@ -20,10 +20,9 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-// What all loggers of spdlog share has a lock of its own, which a child of fork() would find locked for ever
-// when another thread of its parent was logging. So this mutex is held for as long as anything of spdlog's is
-// used, its sinks have no locks, and fork() holds it. Leaked on purpose: threads may log while the process
-// exits.
+// Guards spdlog, whose own registry has a lock: a child of fork() would find that lock held for ever if another
+// thread of its parent was logging. So every use of spdlog holds this mutex, its sinks have no locks, and
+// fork() holds this mutex. Leaked on purpose: threads may log while the process exits.
 struct Sink {
   std::mutex mutex;
   bool json = false;
