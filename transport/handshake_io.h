@@ -24,7 +24,7 @@ class HandshakeIo final : private FdHandler {
   HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);
   ~HandshakeIo();
   // Finishes with kDeadlineExceeded at the deadline, and at `first_proof` unless the peer has proved itself
-  // by then.
+  // by then. A loop that is late at `first_proof` reads what has come before it decides.
   Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }

@@ -203,4 +203,25 @@ TEST_CASE("the first proof has one second: a right MAC where a token is set, els
   }
 }
 
+TEST_CASE("a listener that was late hears what has come before it ends a handshake") {
+  constexpr Nanos kLate = std::chrono::milliseconds(300);
+  for (const char* token : {"", "token"}) {
+    CAPTURE(token);
+    const bool anybody = *token == '\0';
+    Crowd crowd(token);
+    crowd.come();  // says nothing
+    crowd.come();
+    crowd.settle();
+    say_hello(crowd.clients.back());
+    crowd.advance(limits::kFirstProofTimeout + kLate);
+    CHECK(crowd.clients.front().read());
+    CHECK_FALSE(crowd.clients.back().read());
+    // Where a token is set, it has the lost time for its proof.
+    crowd.advance(kLate - std::chrono::milliseconds(1));
+    CHECK_FALSE(crowd.clients.back().read());
+    crowd.advance(std::chrono::milliseconds(1));
+    CHECK(crowd.clients.back().read() != anybody);
+  }
+}
+
 }  // namespace slime::transport::testing
