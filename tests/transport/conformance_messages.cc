@@ -306,6 +306,43 @@ CONFORMANCE(
   for (std::uint32_t i = 0; i < posted; ++i) REQUIRE(c.receiver_b.imms[i] == i);
 }
 
+CONFORMANCE("a notification that waits is told of its credits, also where messages took the first ones") {
+  Connection c(fixture);
+  c.receiver_b.on_imm_hook = [&] { c.b().hold_credit(); };
+  c.receiver_b.hold = true;
+  std::vector<std::unique_ptr<TestOperation>> operations;
+  std::uint32_t posted = 0;
+  const auto post = [&] {
+    operations.push_back(std::make_unique<TestOperation>());
+    if (!c.a().write_with_imm({}, posted, *operations.back()).ok()) {
+      operations.pop_back();
+      return false;
+    }
+    ++posted;
+    return true;
+  };
+  for (int idle = 0; idle < 5; ++idle) {
+    fixture.settle();
+    while (post()) idle = 0;
+  }
+  // What notifications leave goes to messages, whose slots are kept.
+  while (c.a().credits() > 0) {
+    operations.push_back(std::make_unique<TestOperation>());
+    REQUIRE(send(c.a(), as_bytes("message"), *operations.back()).ok());
+  }
+  fixture.pass(2 * limits::kCreditIdle);  // so that no timer of idle credits looks for them
+  const int ready = c.receiver_a.ready;
+  // One credit, which is too few for a notification, and later all.
+  c.b().release_credits(1);
+  fixture.settle();
+  c.receiver_b.on_imm_hook = {};
+  c.receiver_b.held.clear();
+  c.b().release_credits(limits::kMaxCredits);
+  REQUIRE(fixture.until([&] { return c.receiver_a.ready > ready; }));
+  REQUIRE(fixture.until(post));
+  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted && all_done(operations); }));
+}
+
 CONFORMANCE("a message marked after_writes follows the writes and reads posted before it") {
   Connection c(fixture);
   GuardedRegion local(fixture.device(0), 4 << 20, Rights::kLocal, 1);

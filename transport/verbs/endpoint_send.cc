@@ -248,6 +248,9 @@ void VerbsEndpoint::settle() {
     return;
   if (free_credits() < want_credits_) look_for_grants();
   const bool credit = want_credits_ > 0 && free_credits() >= want_credits_;
+  // The last wake-up may have brought fewer credits than a notification needs. Messages that wait say it
+  // themselves.
+  if (want_credits_ > 0 && !credit && messages_.empty()) starve();
   if (!want_room_ && !credit) return;
   want_room_ = false;
   if (credit) want_credits_ = 0;
