@@ -1,9 +1,19 @@
 // The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file
 // was renamed would otherwise go on passing.
 #define DOCTEST_CONFIG_IMPLEMENT
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SLIME_TEST_SANITIZER
+#endif
+#endif
+// doctest's handlers of signals would come before those of a sanitizer, which print the stack.
+#if defined(SLIME_TEST_SANITIZER) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DOCTEST_CONFIG_NO_POSIX_SIGNALS
+#endif
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <iostream>
 
 namespace {
 
@@ -33,6 +43,7 @@ REGISTER_LISTENER("chosen", 0, Counter);
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::cout << std::unitbuf;  // a program that crashes has said which test case it was in
   doctest::Context context(argc, argv);
   const int status = context.run();
   if (context.shouldExit()) return status;  // asked for --help or a list
