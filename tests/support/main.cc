@@ -1,5 +1,5 @@
-// The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file
-// was renamed would otherwise go on passing.
+// main() of every test program. Fails if no test case passes the filter: a CTest entry of a renamed
+// file would otherwise pass.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -35,7 +35,7 @@ REGISTER_LISTENER("chosen", 0, Counter);
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int status = context.run();
-  if (context.shouldExit()) return status;  // asked for --help or a list
+  if (context.shouldExit()) return status;  // --help or a list
   if (chosen == 0) {
     std::fputs("no test case passes the filters\n", stderr);
     return 1;
