@@ -209,14 +209,14 @@ TEST_CASE("a listener that was late hears what has come before it ends a handsha
     CAPTURE(token);
     const bool anybody = *token == '\0';
     Crowd crowd(token);
-    crowd.come();  // says nothing
+    crowd.come();  // sends nothing
     crowd.come();
     crowd.settle();
     say_hello(crowd.clients.back());
     crowd.advance(limits::kFirstProofTimeout + kLate);
     CHECK(crowd.clients.front().read());
     CHECK_FALSE(crowd.clients.back().read());
-    // Where a token is set, it has the lost time for its proof.
+    // With a token the peer gets the lost time for its proof.
     crowd.advance(kLate - std::chrono::milliseconds(1));
     CHECK_FALSE(crowd.clients.back().read());
     crowd.advance(std::chrono::milliseconds(1));
