@@ -164,7 +164,7 @@ class Comparison:
         for side in ("new", "old") if swapped else ("old", "new"):
             values[side], line.figure, line.less_is_better = self._value(sides[side], line.words)
             times.append(self._probe())
-        self._latest = times[-1]  # the next round begins directly after
+        self._latest = times[-1]  # also the time before the next round
         return Round(values["old"], values["new"], tuple(times))
 
     def _probe(self) -> float:

@@ -42,8 +42,8 @@ struct ChannelCounters {
   std::uint64_t one_way_failed = 0;       // one-way calls that the peer refused, or whose handler failed
   std::uint64_t receives_given_back = 0;  // messages, of streams too, given back by a receive
   std::uint64_t rendezvous = 0;
-  std::uint64_t pulled_bytes = 0;     // read from memory that the peer lent
-  std::uint64_t copied_bytes = 0;     // of attachments that travelled inline, into the frame or out of it
+  std::uint64_t pulled_bytes = 0;     // bytes read from memory that peers lent
+  std::uint64_t copied_bytes = 0;     // bytes of inline attachments, copied into or out of frames
   std::uint64_t over_budget = 0;      // requests and answers refused because of memory_bytes
   std::uint64_t answers_revoked = 0;  // answers that the peer had not read by deadline and grace
   std::uint64_t held_bytes = 0;       // bytes of requests and answers held now

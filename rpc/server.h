@@ -74,8 +74,8 @@ class Server {
   std::shared_ptr<Place> reserve(const CallInfo& info, Found& found, std::shared_ptr<Account> account,
                                  std::uint64_t bytes, Task granted);
 
-  // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,
-  // two different texts), kResourceExhausted, kUnavailable. Thread: the channel's loop.
+  // For channels. Runs or queues the request, or refuses it: kNotFound (the text says whether the
+  // service or the method is unknown), kResourceExhausted, kUnavailable. Thread: the channel's loop.
   void handle(Request&& request, Found& found) noexcept;
   void handle(Request request) noexcept {
     Found nothing;

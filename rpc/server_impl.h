@@ -190,7 +190,7 @@ class Server::Impl final : public Request::Tracker,
   std::atomic<std::uint64_t> version_{1};  // counts changes of services_; written under the lock
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<std::uint64_t> refused_{0};
-  std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
+  std::atomic<std::size_t> unanswered_{0};  // admitted requests without an answer
   std::atomic<std::size_t> executing_{0};   // running handlers
   static constexpr unsigned kDraining = 1;
   static constexpr unsigned kIntercepts = 2;
@@ -234,7 +234,7 @@ class Server::Place {
   bool counted_ = false;  // drain() waits for this place
   std::list<Place*>::iterator self_;
   Task granted_;
-  // Written before granted_ is called.
+  // Written before granted_ is called, by which the loop learns of it.
   Status refusal_;
   Account::Held held_;
 };

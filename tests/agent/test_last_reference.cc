@@ -169,7 +169,7 @@ const Place kPlaces[] = {
        const RemoteRegion remote = take(peer.region("here"));
        const Copy copy{ours, 0, remote, 0, 64};
        static_cast<void>(peer.write_with_imm({&copy, 1}, 7).wait(kSoon));
-       REQUIRE(eventually([&] { return subject->dropped.load(); }));  // `theirs` stays until then
+       REQUIRE(eventually([&] { return subject->dropped.load(); }));  // keeps `theirs` until then
      }},
     {"on_disconnect",
      [](const Shared& subject, PeerAgent&) {

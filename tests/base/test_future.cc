@@ -167,7 +167,7 @@ TEST_CASE("cancel after the outcome does nothing, and what it owned is freed") {
   CHECK(*future.wait() == 1);
 }
 
-// Outcomes that count how often they are destroyed untaken.
+// An outcome that counts how often it is destroyed untaken.
 struct Returned {
   explicit Returned(int& n) : count(&n) {}
   Returned(Returned&& other) noexcept : count(std::exchange(other.count, nullptr)) {}
