@@ -266,7 +266,8 @@ std::shared_ptr<rpc::Server> PeerAgentImpl::take_server() {
   return std::move(server_);
 }
 
-// The last reference may be a handler's or a callback's. A child of fork() has none of the threads.
+// Deletes the agent, on another thread if one of its own threads drops the last reference. Leaks it
+// in a child of fork(), which has none of the threads.
 void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
   if (agent->forked()) return;
   if (!agent->on_own_thread()) {
@@ -459,7 +460,7 @@ void PeerAgentImpl::on_imm(ImmHandler handler) {
 
 void PeerAgentImpl::release_credit(std::uint64_t session) {
   const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return;  // the end of the connection gives it back
+  if (!pass || forked()) return;  // closing the connection gives the credit back
   loop_->dispatch([self = shared_from_this(), session] { self->switchboard_->release_credit(session); });
 }
 

@@ -52,14 +52,14 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   template <class Operation>
   auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
               bool wait_for_ready);
-  // The same with a call of whichever kind, that those see who are to see calls.
+  // Like submit(), but runs the client interceptors first.
   template <class Call>
   auto begin(const std::string& peer, std::shared_ptr<Call> call,
              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos deadline, bool wait_for_ready);
-  // True on a thread that closing the agent waits for: its loop's (also a caller that drives the loop), and
-  // those of its handler pool and its registrar.
+  // True on a thread that close() waits for: the loop's thread, a caller that drives the loop, a
+  // thread of the handler pool, the registrar's thread.
   [[nodiscard]] bool on_own_thread() const;
-  // The server of an agent whose close ran out: handlers still run. Null: none does.
+  // Returns the server if close() left it because handlers still ran; else null.
   std::shared_ptr<rpc::Server> take_server();
   // What a closed agent, and one in a forked child, answers.
   [[nodiscard]] Status refusal() const;
@@ -168,7 +168,7 @@ template <class Operation>
 auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
                            bool wait_for_ready) {
   auto future = operation->future();
-  // Without a thread the loop runs in here, and a callback may drop the last reference.
+  // With Progress::kCaller the loop runs in here, and a callback may drop the last reference.
   const auto kept = options_.progress == Progress::kCaller ? shared_from_this() : nullptr;
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) {
@@ -206,7 +206,7 @@ auto PeerAgentImpl::begin(const std::string& peer, std::shared_ptr<Call> call,
                           const std::shared_ptr<const rpc::CallSettings>& settings, Nanos deadline,
                           bool wait_for_ready) {
   if (settings == nullptr && !intercepts()) return submit(peer, std::move(call), deadline, wait_for_ready);
-  // An interceptor may drop the Peer that the call is made of, and the agent.
+  // An interceptor may drop the calling Peer and the agent.
   const auto kept = shared_from_this();
   const std::string name = peer;
   const std::shared_ptr<const rpc::CallSettings> shown = settings;

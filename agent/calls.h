@@ -105,7 +105,7 @@ class StreamOperation final : public AttachedOf<Payload> {
                   rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
       : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
         stream_(std::move(stream)) {}
-  // `total` of the whole stream; zero: none. Before it is submitted.
+  // `total`: deadline of the whole stream; zero: none. Call before submit().
   void set_bounds(Nanos total, Nanos idle_timeout) {
     total_ = total;
     idle_timeout_ = idle_timeout;

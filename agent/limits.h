@@ -22,7 +22,7 @@ inline constexpr std::size_t kBorrowOperations = 1;
 // A one-sided operation of so many bytes counts as more: to spin for what takes long does not pay.
 inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
 
-// The least budget of a process (PeerAgentOptions::memory_bytes): a connection has a quarter, 1 MiB.
+// Smallest PeerAgentOptions::memory_bytes: a connection's quarter is 1 MiB.
 inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 
 // ---- connecting
@@ -102,8 +102,8 @@ inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
 // one that has too much to do.
 inline constexpr Nanos kAvoidProvider = std::chrono::seconds(1);
 inline constexpr Nanos kAvoidBusyProvider = std::chrono::milliseconds(100);
-// How long one is ejected that let a call time out and answered nothing meanwhile: as long as the call
-// waited, at least kAvoidProvider, twice as long each time that its trial call fails, up to this.
+// Longest ejection of a provider. The first ejection lasts as long as the call that timed out, at
+// least kAvoidProvider; each trial call that times out doubles it.
 inline constexpr Nanos kEjectProviderMost = std::chrono::seconds(60);
 // Between rounds over all providers of a call that waits for one.
 inline constexpr Nanos kProviderWaitMin = std::chrono::milliseconds(20);

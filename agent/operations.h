@@ -86,7 +86,7 @@ class ResultOperation : public PeerOperation {
     end_run();
     promise_.complete(std::move(result));
   }
-  // Concludes with what `make` returns in the thread that takes it.
+  // Completes with the result of `make`, which runs in the thread that takes the value.
   void conclude_with(UniqueFunction<Result<T>()> make) {
     end_run();
     promise_.complete_with(std::move(make));
@@ -145,15 +145,15 @@ class SendOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
-// T: Payload, which is the receiver's once it is taken from the future; or Delivery, which goes back to its
-// tag until its own take().
+// T: Payload, which never goes back once taken from the future; or Delivery, which goes back to its
+// tag until Delivery::take().
 template <class T>
 class RecvOperation final : public ResultOperation<T> {
  public:
   using PeerOperation::deadline;
   RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
       : ResultOperation<T>(std::move(driver)), tag_(tag) {}
-  // Dropping it cancels. Once.
+  // Dropping the future cancels the receive. Call once.
   Future<T> future() { return this->promise().owning_future(); }
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;

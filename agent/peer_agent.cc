@@ -129,7 +129,7 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attache
   auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
   auto operation = std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
                                                             std::string(method), std::move(request), end);
-  // Until there is a connection the idle timeout bounds the waiting.
+  // The idle timeout also bounds the time to connect.
   const Nanos total = span(deadline);
   const Nanos idle = idle_timeout_ == Nanos::zero() ? agent_->options().streams.idle_timeout : idle_timeout_;
   operation->set_bounds(total, idle);
@@ -200,7 +200,8 @@ PeerAgent::~PeerAgent() {
     return;
   }
   if (impl_->on_own_thread()) {
-    // A callback or a handler of the agent destroys it. The close waits for both, so another thread waits.
+    // A callback or handler of the agent destroys it. close() waits for both, so it runs on another
+    // thread.
     reap([impl = std::move(impl_)] {
       impl->close(limits::kCloseBound).ignore();
       impl->take_server().reset();
@@ -208,9 +209,10 @@ PeerAgent::~PeerAgent() {
     return;
   }
   impl_->close(limits::kCloseBound).ignore();
-  if (impl_.use_count() == 1) return;  // handlers that still run are waited for
-  // A handler that still runs, or one of those that are served, may own a Peer of the agent: it would keep
-  // the agent alive, and the server its handlers. Waiting for it here could be waiting for the caller.
+  if (impl_.use_count() == 1) return;  // destroying impl_ waits for running handlers
+  // A running or served handler may own a Peer of the agent, which keeps the agent alive, and so
+  // the server and its handlers: drop the server to break the cycle. Waiting for it here could
+  // deadlock with the caller.
   if (auto server = impl_->take_server()) reap([server = std::move(server)]() mutable { server.reset(); });
 }
 
@@ -267,7 +269,7 @@ void PeerAgent::on_disconnect(
 }
 Result<std::string> PeerAgent::list_peers(Nanos timeout) { return impl_->list_peers(timeout); }
 std::string PeerAgent::info() const { return impl_->info(); }
-// A callback that runs in here may destroy *this.
+// A callback that poll() runs may destroy *this.
 bool PeerAgent::poll(Nanos budget) {
   const auto impl = impl_;
   return impl->poll(budget);

@@ -61,7 +61,7 @@ struct PeerAgentOptions {
   std::string token{};
   bool insecure = false;
   Progress progress = Progress::kThread;
-  Nanos deadline = limits::kOperationDeadline;  // of operations that name none; streams have an idle timeout
+  Nanos deadline = limits::kOperationDeadline;  // default of operations; streams have an idle timeout
   std::string kind{};               // what `peers` shows and services are found by: "worker", "cache"
   Nanos heartbeat = Nanos::zero();  // zero: a third of the lease that the registry grants
   // Heartbeats tell nanoctrl, where they have changed, the connections with their bytes and some counters of
@@ -70,11 +70,12 @@ struct PeerAgentOptions {
   rpc::ServerOptions server{};
   rpc::StreamOptions streams{};        // of each stream, of both sides
   std::size_t max_connections = 1024;  // above it the longest idle connection closes
-  // Bytes that the process holds for its peers: large requests that are not answered, and large answers that
-  // their callers have not read. One connection has at most a quarter. Requests beyond it wait with their
-  // callers; answers beyond it, and requests larger than a quarter, end with kResourceExhausted.
+  // Most bytes that the process holds for its peers: unanswered large requests, and large answers
+  // that their callers have not read. One connection may hold a quarter. Requests beyond the limit
+  // wait with their callers; answers beyond it, and requests larger than a quarter, end with
+  // kResourceExhausted.
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
-  // The largest request, reply or message that this agent reads, attachments included; peers are told.
+  // Largest request, reply or message that this agent reads, attachments included. Told to peers.
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   [[nodiscard]] Status validate() const;
 };
@@ -174,10 +175,11 @@ class Peer {
 
   // Messages by tag, of any size, in order. The bytes are copied. OK once the peer's agent has it.
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
-  // The next message with this tag. Dropping or cancelling the future before its value is taken gives the
-  // receive up: a message that it had goes back to the front of its tag, for the next receive.
+  // Receives the next message with this tag. Dropping or cancelling the future before the value is
+  // taken puts an arrived message back to the front of its tag, for the next receive.
   Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});
-  // Like recv(), but the message also goes back while the value of the future lives, until its take().
+  // Like recv(), but the taken Delivery still puts the message back if it is destroyed before its
+  // take().
   Future<rpc::Delivery> recv_delivery(std::uint64_t tag, Nanos deadline = {});
 
   // Calls `service`.`method`. The arguments and the result are anything that msgpack converts; call<void>
@@ -239,9 +241,9 @@ class Peer {
   }
   Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {});
-  // Calls a method that streams (rpc/stream.h): it reads messages of type `In` and writes some of type `Out`,
-  // None for none; R is its result. It has no deadline but one of with_deadline(), which is that of the whole
-  // stream; it ends when no message comes or goes for its idle timeout.
+  // Calls a method that streams (rpc/stream.h): the method reads `In` and writes `Out` (None: no
+  // messages) and returns R. The stream ends when no message comes or goes for its idle timeout. It
+  // has no deadline unless with_deadline() sets one, for the whole stream.
   template <class In, class Out, class R = None, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
     auto [end, result] =
@@ -269,8 +271,7 @@ class Peer {
   }
   // This peer with another default deadline: peer.with_deadline(5s).call<int>(...).
   [[nodiscard]] Peer with_deadline(Nanos deadline) const;
-  // This peer, whose streams have this StreamOptions::idle_timeout in place of the agent's; Nanos::max():
-  // none.
+  // Returns a Peer whose streams have this idle timeout instead of the agent's; Nanos::max(): none.
   [[nodiscard]] Peer with_idle_timeout(Nanos idle_timeout) const;
   // This peer, for calls of one method, which the caller takes for this (rpc/signature.h): kUnimplemented,
   // and nothing was executed, once it has become another one.
@@ -316,8 +317,8 @@ class Peer {
   rpc::Signature signature_;
 };
 
-// The credit of a notification whose receiver has yet to deal with it. Destroying it gives the credit back.
-// Movable. Thread: any.
+// Credit of a notification that is not handled yet. The destructor gives the credit back to the
+// peer. Movable. Thread: any.
 class HeldCredit {
  public:
   HeldCredit() = default;
@@ -337,8 +338,8 @@ class HeldCredit {
 // Lets a handler of notifications keep the credit of one notification. Valid while the handler is called.
 class NotificationCredit {
  public:
-  // Keeps the credit. A peer whose credits are all kept sends no more notifications until some are back;
-  // what it sends waits there. Calls and messages go on.
+  // Keeps the credit. A peer without free credits for notifications keeps further ones waiting at
+  // its side; its calls and messages go on.
   [[nodiscard]] HeldCredit hold();
 
  private:
@@ -358,8 +359,9 @@ class PeerAgent {
   // What PeerAgentOptions::provider may be in this build: "auto", "tcp", ... Whether it works on this machine
   // is seen by starting an agent, or by `slime doctor`.
   static std::vector<std::string> provider_names();
-  // close(). Then handlers that still run are waited for, unless a Peer of this agent is left. On one of the
-  // agent's own threads (a handler, an interceptor, a callback) it waits for nothing: another thread closes.
+  // Calls close(), then waits for handlers that still run, unless a Peer of this agent is left. In
+  // a handler, interceptor or callback of the agent it returns at once, and another thread closes
+  // the agent.
   ~PeerAgent();
   PeerAgent(const PeerAgent&) = delete;
   PeerAgent& operator=(const PeerAgent&) = delete;
@@ -394,10 +396,11 @@ class PeerAgent {
   void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor);
   // Refuses new requests, but for those of slime.Health, and waits for those that run.
   Status drain(Nanos bound);
-  // Called on the loop for each notification: be short. Replaces the earlier one. A notification that comes
-  // while there is no handler is dropped.
+  // Sets the handler of notifications; replaces an earlier one. Without a handler notifications are
+  // dropped. Thread: the loop, so be short.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
-  // The same for a handler that only queues: one whose queue is full keeps credits, and so holds up the peer.
+  // Like on_imm(), for a handler that queues. If its queue is full, it holds credits, which stops
+  // the peer.
   void on_imm_queued(std::function<void(Peer, std::uint32_t, NotificationCredit&)> handler);
   // Called on the loop once for each connection that ended, with the peer's name and the id that its calls
   // had (CallInfo::connection): no byte of it lands any more, and none of its requests starts inline any

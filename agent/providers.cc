@@ -102,7 +102,7 @@ void Providers::release(Provider& provider, TimePoint began, bool answered, Time
 
 void Providers::eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now) {
   const Lock lock(mutex_);
-  // Those that began before it was ejected tell nothing new.
+  // A timeout is no news if the provider has answered since the call began, or was ejected since.
   if (provider.answered_at >= began || (provider.ejections > 0 && began <= provider.ejected_at)) return;
   Nanos span = std::max(limits::kAvoidProvider, Nanos(now - began));
   for (std::uint32_t i = 0; i < provider.ejections && span < limits::kEjectProviderMost; ++i) span *= 2;

@@ -24,16 +24,16 @@ struct Provider {
   std::string address{};
   std::vector<std::string> methods{};  // sorted; empty: it does not say
   std::size_t in_flight = 0;           // calls of this agent
-  std::uint64_t calls = 0;             // that it was chosen for
+  std::uint64_t calls = 0;             // calls of this agent so far
   TimePoint avoided_until{};
   Status failure{};        // why it is avoided
   TimePoint kept_until{};  // the registry does not list it
-  // Calls timed out of which it answered none. After an ejection one call at a time tries it, until one is
-  // answered.
+  // Ejections since the last answer. After an ejection one trial call at a time goes to the
+  // provider, until it answers.
   std::uint32_t ejections = 0;
   TimePoint ejected_at{};
-  TimePoint trial_began{};  // of the call that tries it; zero: none does
-  TimePoint answered_at{};  // when a call of it last ended with an answer
+  TimePoint trial_began{};  // begin of the trial call; zero: no trial
+  TimePoint answered_at{};  // time of its last answer
 };
 
 // Whom a proxy without a key sticks to.
@@ -60,12 +60,12 @@ class Providers {
     const List* tried = nullptr;      // not these
     std::string_view must_have = {};  // only who says that it has this method; empty: anybody
   };
-  // Counts a call for it, which begins now; null: there is none. One that is avoided, or being tried after an
-  // ejection, only if there is no other.
+  // Picks a provider and counts a call that begins now. Null if there is none. Picks an avoided
+  // provider, or one with a trial call in flight, only if there is no other.
   std::shared_ptr<Provider> pick(const Wish& wish, TimePoint now);
-  // The call that pick() counted has ended. `answered`: with something that the provider said.
+  // Ends the call that pick() counted. `answered`: the provider answered the call, with any status.
   void release(Provider& provider, TimePoint began, bool answered, TimePoint now);
-  // Ejects a provider after a timeout. Does nothing if it answered other calls meanwhile.
+  // Ejects a provider after a timeout. Does nothing if it answered another call since `began`.
   void eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now);
   void avoid(Provider& provider, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };

@@ -179,7 +179,7 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
 }
 
 bool ProxyCall::answered(const Status& status) const {
-  if (request_.kind == rpc::CallKind::kOneWay) return false;  // it has only left
+  if (request_.kind == rpc::CallKind::kOneWay) return false;  // OK means only that the request has left
   return status.code() != Code::kDeadlineExceeded && status.code() != Code::kUnavailable &&
          status.code() != Code::kAborted && status.code() != Code::kCancelled;
 }

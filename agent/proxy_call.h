@@ -50,7 +50,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void run(std::shared_ptr<Call> call, Nanos deadline);
   [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
-  // Whether the provider said it.
+  // Returns whether `status` is the provider's answer, not a local or network failure.
   [[nodiscard]] bool answered(const Status& status) const;
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);

@@ -28,7 +28,7 @@ struct Favorite;
 // Which of the peers that serve a service a call goes to.
 enum class Balance : std::uint8_t {
   kRoundRobin,     // one after the other
-  kLeastInFlight,  // who has the fewest calls of this agent under way; one after the other of equal ones
+  kLeastInFlight,  // the provider with the fewest calls of this agent in flight; equal ones in turn
   kSticky,         // the same one until it fails; with a key the one that the key's hash says
 };
 
@@ -56,11 +56,11 @@ struct ProxyOptions {
   [[nodiscard]] Status validate() const;
 };
 
-// A service of whoever serves it in the agent's scope. Each call goes to a live provider; one that was
-// certainly not executed goes to the next provider, within the call's deadline. Who the providers are is
-// known from nanoctrl: asked on first use, then kept up in the background. A provider that failed is avoided
-// for a short while; one that lets calls time out and answers none is ejected, each time for longer. A cheap
-// value, whose copies share what they know. Thread: any.
+// Calls a service at any provider in the agent's scope. Each call goes to a live provider; a call
+// that was certainly not executed goes to the next provider, within the call's deadline. nanoctrl
+// lists the providers: asked on first use, then updated in the background. A provider that failed
+// is avoided for a short while. A provider that lets calls time out and answers none is ejected,
+// each time for longer. Cheap to copy; copies share the list. Thread: any.
 //
 // Besides what calls of a Peer answer: kUnavailable when no provider is left (nothing was executed),
 // kInvalidArgument for an agent without ctrl_url.
@@ -110,8 +110,8 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // JSON: the service, and of each provider that is known: name, address, calls in flight, calls in all,
-  // ejections since its last answer, whether it is avoided and why.
+  // Returns JSON: the service, and for each known provider: name, address, calls in flight, calls
+  // in all, ejections since its last answer, whether it is avoided and why.
   [[nodiscard]] std::string info() const;
 
  private:

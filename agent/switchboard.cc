@@ -294,8 +294,7 @@ void Switchboard::on_session_ready(Session& session) {
 
 // All links that lead to this peer use the new session, whoever opened it.
 void Switchboard::attach_links(const SessionPtr& session) {
-  // A link that becomes ready runs its waiting callbacks, and these may change links and the session. So this
-  // walks over a copy.
+  // Walks over a copy: a link that becomes ready runs callbacks, which may change session->links.
   const auto attached = session->links;
   for (Link* link : attached) {
     if (!session->ready()) return;

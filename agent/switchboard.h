@@ -56,8 +56,8 @@ struct OperationsView {
 
 struct BoardCounters {
   std::size_t connections = 0;            // open now
-  std::uint64_t made = 0;                 // that were usable, ever
-  std::uint64_t receives_given_back = 0;  // on all connections, ever
+  std::uint64_t made = 0;                 // usable ones since the start
+  std::uint64_t receives_given_back = 0;  // on all connections since the start
 };
 
 // Everything between the peers that the user names and the connections that there are: links, sessions, and
@@ -98,7 +98,7 @@ class Switchboard final : public transport::Acceptor,
   // Where this agent listens: what its own name leads to where no registry says more.
   void set_address(std::string address) { own_address_ = std::move(address); }
 
-  // A notification's receiver has dealt with it: see Endpoint::hold_credit().
+  // Gives the held credit of one notification back: see Endpoint::hold_credit().
   void release_credit(Pairing::Id session);
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
   // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
@@ -152,7 +152,8 @@ class Switchboard final : public transport::Acceptor,
   Link& link_for(const std::string& key);
   Link* find_link(std::string_view key);
   [[nodiscard]] PeerView view_of(const Link& link) const;
-  // Deferred: forgets links. Callbacks run while others walk over links, so none goes in the middle of that.
+  // Forgets links in a later turn: callbacks run while callers iterate over links_, which must not
+  // shrink then.
   void run_deferred() noexcept override;
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
@@ -184,9 +185,9 @@ class Switchboard final : public transport::Acceptor,
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
   std::uint64_t made_ = 0;
-  std::uint64_t given_back_ = 0;  // on connections that are gone
+  std::uint64_t given_back_ = 0;  // receives given back on closed connections
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
-  bool forgets_links_ = false;  // in a later turn
+  bool forgets_links_ = false;  // run_deferred() is due
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;

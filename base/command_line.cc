@@ -118,7 +118,7 @@ bool Command::given(const std::string& option) const { return app_->count(option
 
 void Command::action(std::function<Result<int>()> action) {
   app_->callback([action = std::move(action), app = app_, exit_status = exit_status_] {
-    if (!app->get_subcommands().empty()) return;  // a command below this one was named
+    if (!app->get_subcommands().empty()) return;  // the subcommand's action runs
     const Result<int> status = action();
     if (!status) throw CLI::ValidationError(status.error().text());
     *exit_status = *status;
@@ -141,7 +141,7 @@ int Program::run(int argc, const char* const* argv) {
   try {
     parser_->app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // Help and version are "errors" with exit status 0.
+    // CLI11 throws --help and --version as errors with exit status 0.
     return parser_->app.exit(error) == 0 ? daemon::kExitOk : daemon::kExitUsage;
   }
   return parser_->exit_status;

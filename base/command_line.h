@@ -16,17 +16,17 @@ class App;
 class Option;
 }  // namespace CLI
 
-// The command line of a program: its commands, their options, and the action of each. Backed by CLI11, whose
-// headers take many seconds to compile: only command_line.cc includes them.
+// Declares a program's commands, their options and their actions. Only command_line.cc includes
+// CLI11, whose headers take many seconds to compile.
 namespace slime::command_line {
 
 // Handle of one option of a Command. Each function changes the option and returns the handle.
 class Option {
  public:
-  // Takes the value from this environment variable where the command line has none.
+  // Reads the value from this environment variable if the command line has none.
   Option env(const char* variable);
   Option required();
-  // Shows the target's present value in --help as the default.
+  // Shows the target's current value in --help as the default.
   Option show_default();
   // Shows `text` in --help as the default.
   Option show_default(const char* text);
@@ -37,11 +37,11 @@ class Option {
   Option one_of(const std::vector<std::string>& words);
   // Accepts a number of bytes with an optional unit: 64K, 1M, 2GB. Units are powers of 1,024.
   Option as_size();
-  // Splits one argument at its commas into several values.
+  // Splits an argument at its commas into several values.
   Option split_at_commas();
-  // Refuses a value for which `check` returns an error, with the error's text.
+  // Refuses a value if `check` returns an error; prints the error's text.
   Option check(std::function<Status(const std::string& value)> check);
-  // Refuses this option where `other` is not given.
+  // Refuses this option unless `other` is given too.
   Option needs(Option other);
 
  private:
@@ -51,20 +51,21 @@ class Option {
 };
 
 // Handle of one command of a Program, or of the program itself. The Program and the targets of the options
-// must outlive its parsing; handles may be copied and dropped.
+// must live until Program::run() has returned; handles may be copied and dropped.
 class Command {
  public:
-  // Adds a command below this one.
+  // Adds a subcommand.
   Command add_command(const std::string& name, const std::string& description);
-  // Leaves the command out of its parent's --help.
+  // Hides the command from its parent's --help.
   Command hide();
-  // Text at the end of --help.
+  // Sets the text at the end of --help.
   Command footer(const std::string& text);
-  // Requires exactly one of the commands below this one.
+  // Requires exactly one subcommand.
   Command require_command();
 
-  // Adds "--name", or "name" for a positional argument. Its value goes to `target`, which stays unchanged
-  // where the command line and the environment have none. A list takes all words up to the next option.
+  // Adds the option "--name", or the positional argument "name". Stores its value in `target`,
+  // which stays unchanged if neither command line nor environment has one. A list takes all words
+  // up to the next option.
   Option option(const std::string& name, std::string& target, const std::string& help = "");
   Option option(const std::string& name, double& target, const std::string& help = "");
   Option option(const std::string& name, std::uint16_t& target, const std::string& help = "");
@@ -79,12 +80,12 @@ class Command {
   Option flag(const std::string& name, bool& target, const std::string& help);
   // Adds a flag that prints `text` and ends the program with status 0.
   Option version_flag(const std::string& name, const std::string& text);
-  // Whether the command line, or the environment, has this option of the command. For actions.
+  // Returns whether the command line or the environment has this option. Call it in an action.
   [[nodiscard]] bool given(const std::string& option) const;
 
-  // Runs `action` when the command line names this command, none below it, and every option is valid. The
-  // action returns the program's exit status, or an error for wrong usage: its text is printed, and the exit
-  // status is 2.
+  // Runs `action` if the command line names this command and no subcommand, and every option is
+  // valid. The action returns the exit status, or an error for wrong usage: run() prints its text
+  // and returns 2.
   void action(std::function<Result<int>()> action);
 
  protected:
@@ -93,7 +94,7 @@ class Command {
   int* exit_status_;
 };
 
-// The command line of a whole program.
+// Command line of a whole program.
 class Program : public Command {
  public:
   Program(const std::string& name, const std::string& description);
@@ -101,8 +102,8 @@ class Program : public Command {
   Program& operator=(const Program&) = delete;
   ~Program();
 
-  // Parses the command line and runs the action of the command that it names. Returns the exit status: that
-  // of the action, 0 after --help and the version flag, 2 after wrong usage, which is told on stderr.
+  // Parses the command line and runs the action of the named command. Returns the exit status: the
+  // action's, 0 after --help and the version flag, 2 after wrong usage (stderr says what is wrong).
   int run(int argc, const char* const* argv);
 
  private:

@@ -95,7 +95,7 @@ class FutureState {
   }
   void cancel() {
     Task cancel;
-    std::optional<Result<T>> untaken;  // both are destroyed after the lock: they give back what they hold
+    std::optional<Result<T>> untaken;  // both give back their message when destroyed, after the lock
     UniqueFunction<Result<T>()> unmade;
     {
       const std::lock_guard lock(mutex_);
@@ -111,14 +111,15 @@ class FutureState {
     }
     if (cancel) cancel();
   }
-  // Before anybody else has it: an outcome that is destroyed untaken goes back to where it came from.
+  // Makes cancel() destroy an untaken outcome, which gives its message back. Call before sharing
+  // the state.
   void give_back_untaken() { gives_back_ = true; }
 
  private:
   template <class F>
   bool settle(F store) {
     std::vector<Task> callbacks;
-    std::optional<Result<T>> untaken;  // of a future that was cancelled: given back after the lock
+    std::optional<Result<T>> untaken;  // if cancelled before: destroyed after the lock
     UniqueFunction<Result<T>()> unmade;
     Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
     {
@@ -152,14 +153,15 @@ class FutureState {
   bool cancelled_ = false;
 };
 
-// Held by every copy of a future that cancels when the last copy is dropped.
+// Shared by all copies of a future; cancels when the last copy is dropped.
 template <class T>
 class CancelsWhenDropped {
  public:
   explicit CancelsWhenDropped(std::shared_ptr<FutureState<T>> state) : state_(std::move(state)) {}
   CancelsWhenDropped(const CancelsWhenDropped&) = delete;
   CancelsWhenDropped& operator=(const CancelsWhenDropped&) = delete;
-  // In a forked child the state's lock may be held by a thread of the parent.
+  // Skips cancel() in a forked child: a thread of the parent may have held the state's lock at the
+  // fork.
   ~CancelsWhenDropped() {
     if (process_ == fork_generation()) state_->cancel();
   }
@@ -172,8 +174,8 @@ class CancelsWhenDropped {
 
 }  // namespace detail
 
-// The outcome of something under way. Copies share it. Dropping a future cancels nothing, unless the function
-// that returned it says so (receives and reads of messages). Thread: any.
+// The outcome of an operation. Copies share the outcome. Dropping a future cancels nothing, unless
+// the function that returned it says so (receives, reads of streams). Thread: any.
 template <class T>
 class [[nodiscard]] Future {
  public:
@@ -187,9 +189,9 @@ class [[nodiscard]] Future {
     return Future(std::move(state));
   }
 
-  // Waits for the outcome and takes it, once. After `timeout`: kDeadlineExceeded with
-  // Status::wait_timeout(), which only stops the waiting: what was started goes on until its own deadline,
-  // and may be waited for again. Not from a loop callback.
+  // Waits for the outcome and takes it, once. After `timeout` returns kDeadlineExceeded with
+  // Status::wait_timeout(); the operation goes on until its own deadline, and wait() may be called
+  // again. Do not call from a loop callback.
   Result<T> wait(Nanos timeout = Nanos::max()) {
     if (!state_) return Status(Code::kInvalidArgument, "an empty future");
     if (!state_->wait_done(timeout)) return Status::wait_timed_out();
@@ -201,8 +203,9 @@ class [[nodiscard]] Future {
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
   // Who makes progress while one waits, for a future that is derived from this one. May be null.
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
-  // Asks for an early end. The future still completes: kCancelled, or what happened before. A message that
-  // was received and not taken is given back, and the outcome is kCancelled.
+  // Asks the operation to end early. The future still completes: with kCancelled, or with an
+  // earlier outcome. A received message that was not taken is given back, and the outcome is
+  // kCancelled.
   void cancel() {
     if (state_) state_->cancel();
   }
@@ -255,9 +258,9 @@ class Promise {
   }
 
   Future<T> future() const { return Future<T>(state_); }
-  // Returns a future for an outcome that must not be lost: dropping its last copy cancels, and so cancel()
-  // and dropping destroy an outcome that nobody has taken. Destroying the outcome (a Delivery, or the
-  // function given to complete_with()) gives back what it holds. Call it once, instead of future().
+  // Returns a future whose untaken outcome is not lost: cancel(), or dropping the last copy (which
+  // cancels), destroys the outcome. The destroyed outcome (a Delivery, or the function given to
+  // complete_with()) gives its message back. Call once, instead of future().
   Future<T> owning_future() const {
     state_->give_back_untaken();
     const auto owner = std::make_shared<detail::CancelsWhenDropped<T>>(state_);

@@ -20,9 +20,8 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-// Guards spdlog, whose own registry has a lock: a child of fork() would find that lock held for ever if another
-// thread of its parent was logging. So every use of spdlog holds this mutex, its sinks have no locks, and
-// fork() holds this mutex. Leaked on purpose: threads may log while the process exits.
+// Guards every use of spdlog. fork() holds this mutex, so that a child never inherits spdlog's lock
+// in locked state; the sinks have no locks. Leaked on purpose: threads may log at process exit.
 struct Sink {
   std::mutex mutex;
   bool json = false;
@@ -69,8 +68,8 @@ std::string printable(std::string_view text) {
   return cut ? out.append("...") : out;
 }
 
-// The same as a JSON string. What is no UTF-8 becomes the character for that. (Not named quoted():
-// std::quoted would be found, too, where <iomanip> is included.)
+// Returns `text` as a JSON string; invalid UTF-8 becomes U+FFFD. (Not named quoted():
+// argument-dependent lookup would also find std::quoted where <iomanip> is included.)
 std::string json_text(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out = "\"";

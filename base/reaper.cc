@@ -14,9 +14,9 @@ namespace {
 struct Reaper {
   std::mutex mutex;
   std::deque<Task> tasks;
-  std::size_t under_way = 0;  // those in `tasks`, too
+  std::size_t under_way = 0;  // tasks that have not ended, queued ones included
 
-  // Each thread takes tasks until none is left; each task had a thread started, or tried to.
+  // Runs tasks until the queue is empty. reap() tries to start one thread per task.
   void run() {
     std::unique_lock lock(mutex);
     while (!tasks.empty()) {
@@ -24,7 +24,7 @@ struct Reaper {
       tasks.pop_front();
       lock.unlock();
       task();
-      task = Task();  // destroys what the task holds before it counts as ended
+      task = Task();  // destroys the captures before the task counts as ended
       lock.lock();
       --under_way;
     }
@@ -45,7 +45,7 @@ void reap(Task task) {
   try {
     std::thread([&shared] { shared.run(); }).detach();
   } catch (const std::system_error&) {
-    // The next task's thread runs this one, too.
+    // The thread of the next reap() runs this task too.
   }
 }
 

@@ -6,12 +6,12 @@
 
 namespace slime {
 
-// Runs `task` on a detached thread: ends an object that joins threads, when one of these threads drops the
-// last reference to it. No task waits for another one. If no thread can be started, the task waits until the
-// next call of reap(). Thread: any.
+// Runs `task` on a detached thread. Use it to destroy an object that joins threads when one of
+// these threads drops the last reference. No task waits for another task. If no thread can be
+// started, the task waits for the next call of reap(). Thread: any.
 void reap(Task task);
 
-// Tasks given to reap() that have not ended.
+// Returns the number of tasks given to reap() that have not ended.
 std::size_t reaping();
 
 }  // namespace slime

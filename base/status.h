@@ -54,8 +54,8 @@ class [[nodiscard]] Status {
   // Whether the request behind a failed call may have run at the peer. False for OK.
   [[nodiscard]] bool maybe_executed() const { return rep_ && rep_->maybe_executed; }
 
-  // Whether only a wait(timeout) ended (Future::wait): the operation goes on, and may be waited for again.
-  // Does not travel: to a peer it is a kDeadlineExceeded like any other.
+  // True if Future::wait(timeout) timed out: the operation goes on, and wait() may be called again.
+  // Not sent to peers: a peer sees a plain kDeadlineExceeded.
   [[nodiscard]] bool wait_timeout() const { return rep_ && rep_->wait_timeout; }
   static Status wait_timed_out();
 
@@ -83,7 +83,7 @@ static_assert(sizeof(Status) == sizeof(void*));
 
 namespace detail {
 
-// Prints the error of a Result whose value was used without one, and aborts.
+// Prints `error` and aborts: the value of a Result that holds an error was used.
 [[noreturn]] void no_value(const Status& error) noexcept;
 
 }  // namespace detail

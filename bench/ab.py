@@ -5,19 +5,20 @@
     ab.py OLD NEW --line "rpc --provider shm"       a line of `slime bench`; several: --line ... --line ...
     ab.py OLD NEW --only tcp                        the default lines whose text contains this
 
-OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both run each line, one directly
-after the other; the next round swaps their order. The ratio new/old is formed within a round, so that what slows the
-machine for minutes cancels out; the median of these ratios counts.
+OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both programs run each line, one
+directly after the other; the next round swaps their order. Each round gives one ratio new/old per line, so that a slow
+phase of the machine cancels out. The median of the ratios counts.
 
-Between the runs of a round, and around them, ab.py measures the time of two cache lines between two processes and back
-(with OLD, as the limit of `slime bench rpc`). Where it changes by more than --drift, the machine moved the processes to
-other cores or was busy: the round is thrown away, counted, and measured again, up to --attempts rounds in all.
+Before, between and after the two runs of a round ab.py measures the round trip of two cache lines between two processes
+(always with OLD; it is the limit of `slime bench rpc`). If this time changes by more than --drift, the machine has moved
+the processes to other cores or was busy: ab.py discards and counts the round and measures it again, up to --attempts
+rounds in all.
 
-A line's figure is the one that `slime bench` compares with the machine's limit: a latency (p50_us), which may grow to
---latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times.
+The figure of a line is the one that `slime bench` compares with the machine's limit: a latency (p50_us), which may grow
+to --latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times the old one.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is missed, but a line has
-too few rounds to be judged; 130 after Ctrl-C, which prints what there is.
+too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
 """
 
 import argparse
@@ -33,18 +34,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
 import programs  # noqa: E402
 
 PROBE = "rpc --provider shm --mode caller --face channel --seconds 0.05 --warmup 0.05"
-PROBE_KIND = "ping-pong"  # of its limit
+PROBE_KIND = "ping-pong"  # kind of the limit in its report
 PATIENCE = 120.0  # seconds for one run
-LEAST_ROUNDS = 3  # of a line that is judged, if --rounds is not less
-PLACES = ("cli/slime", "bin/slime", "slime")  # of the program in a build tree or a prefix
+LEAST_ROUNDS = 3  # rounds that a line needs to be judged, unless --rounds is less
+PLACES = ("cli/slime", "bin/slime", "slime")  # paths of the program in a build tree or a prefix
 
 
 class WrongUsage(Exception):
-    """Why nothing can be measured, and what to do."""
+    """An error that prevents measuring; the text says what to do."""
 
 
 class Round(typing.NamedTuple):
-    """Both figures of one round, and the cache-line times before, between and after its runs."""
+    """The figures of OLD and NEW in one round, and the cache-line times before, between and after the runs."""
 
     old: float
     new: float
@@ -60,9 +61,9 @@ class Round(typing.NamedTuple):
 
 
 class Bars(typing.NamedTuple):
-    rate: float  # least new/old of a rate
-    latency: float  # most new/old of a latency
-    drift: float  # most change of the cache-line time within a round
+    rate: float  # least allowed new/old of a rate
+    latency: float  # most allowed new/old of a latency
+    drift: float  # most allowed change of the cache-line time within a round
     least_rounds: int
 
 
@@ -80,7 +81,7 @@ class Line:
         (self.kept if result.drift <= drift else self.thrown_away).append(result)
 
     def verdict(self, bars: Bars) -> str:
-        """ "ok", "slower", or "not judged"."""
+        """Returns "ok", "slower" or "not judged"."""
         if len(self.kept) < bars.least_rounds:
             return "not judged"
         ratio = statistics.median(each.ratio for each in self.kept)
@@ -101,7 +102,7 @@ class Line:
 
 
 def default_lines(seconds: float) -> list:
-    """Calls one by one and 64 at a time, blocks, and connections, over shared memory and TCP."""
+    """Returns the default lines: calls one by one and 64 at a time, blocks, connections, over shm and tcp."""
     span = f"--seconds {seconds:g} --warmup 0.2"
     lines = [f"rpc --provider {provider} --mode {mode} --inflight {inflight} {span}"
              for provider in ("shm", "tcp") for mode in ("caller", "thread") for inflight in (1, 64)]
@@ -111,7 +112,7 @@ def default_lines(seconds: float) -> list:
 
 
 def find_program(place: str) -> pathlib.Path:
-    """The `slime` of a build tree, of an installed prefix, or this program itself."""
+    """Finds the program `slime` in a build tree or installed prefix; `place` may also be the program itself."""
     path = pathlib.Path(place).resolve()
     for candidate in [path] if path.is_file() else [path / inner for inner in PLACES]:
         if candidate.is_file() and os.access(candidate, os.X_OK):
@@ -121,7 +122,7 @@ def find_program(place: str) -> pathlib.Path:
 
 
 def figure_of(report: dict) -> typing.Tuple[str, bool, float]:
-    """Which figure counts, whether less of it is better, and its value."""
+    """Returns the figure that counts: its name, whether less is better, its value."""
     try:
         name = report["limit"]["figure"]
         value, less_is_better = float(report[name]), bool(report["limit"]["less_is_better"])
@@ -134,7 +135,7 @@ def figure_of(report: dict) -> typing.Tuple[str, bool, float]:
 
 
 def cache_lines_of(report: dict) -> float:
-    """The time of two cache lines there and back, in us, from the report of PROBE."""
+    """Returns the round trip of two cache lines, in us, from the report of PROBE."""
     limit = report.get("limit", {})
     if limit.get("kind") != PROBE_KIND or not limit.get("value", 0) > 0:
         raise programs.Failed(f"`slime bench {PROBE}` has no limit of the kind {PROBE_KIND}")
@@ -142,13 +143,13 @@ def cache_lines_of(report: dict) -> float:
 
 
 class Comparison:
-    """The rounds of all lines. `run(program, words)` gives the report of one `slime bench`."""
+    """Measures the rounds of all lines. `run(program, words)` returns the report of one `slime bench`."""
 
     def __init__(self, old, new, lines, bars: Bars, rounds: int, attempts: int, run):
         self.lines = [Line(words) for words in lines]
         self._old, self._new, self._bars, self._run = old, new, bars, run
         self._rounds, self._attempts = rounds, attempts
-        self._latest: typing.Optional[float] = None  # cache-line time
+        self._latest: typing.Optional[float] = None  # the latest cache-line time
 
     def measure(self, say=lambda text: None) -> None:
         for number in range(self._attempts):
@@ -163,7 +164,7 @@ class Comparison:
         for side in ("new", "old") if swapped else ("old", "new"):
             values[side], line.figure, line.less_is_better = self._value(sides[side], line.words)
             times.append(self._probe())
-        self._latest = times[-1]  # the next round begins directly after
+        self._latest = times[-1]  # also the time before the next round
         return Round(values["old"], values["new"], tuple(times))
 
     def _probe(self) -> float:
@@ -192,7 +193,7 @@ def amount(value: float, figure: str) -> str:
 
 
 def text_of(report: dict) -> str:
-    """The report for people: one row for each line."""
+    """Returns the report for people: one row per line."""
     out = [f"old: {report['old']}", f"new: {report['new']}", "",
            f"{'old':>12} {'new':>12} {'new/old':>8} {'spread':>13} {'bar':>7} {'kept':>5} {'thrown':>6}  verdict     line"]
     for line in report["lines"]:

@@ -30,7 +30,7 @@ Status bad_reply(std::string_view method) {
   return Status(Code::kCorrupt, str("the cache answered ", method, " with something else than was asked"));
 }
 
-// A miss names its key, if that is a text.
+// Appends the key to the text of kNotFound, if space and key are UTF-8.
 Status with_key(Status status, std::string_view space, std::string_view key) {
   constexpr std::size_t kShown = 80;
   if (status.code() != Code::kNotFound || !is_utf8(space) || !is_utf8(key)) return status;

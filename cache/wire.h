@@ -98,20 +98,20 @@ struct Found {
   std::uint64_t length = 0;
   std::uint64_t checksum = 0;
   bool pinned = false;
-  std::uint64_t lease = 0;  // of lookup, as are the extents and the lease's time to live
+  std::uint64_t lease = 0;  // lookup only, like extents and ttl_ns
   ByteVector extents;
-  std::uint64_t ttl_ns = 0;  // 0: from a server that tells one time for all
+  std::uint64_t ttl_ns = 0;  // of the lease; 0: an older server, see LookupReply::ttl_ns
   MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents, ttl_ns)
 };
 struct LookupReply {
-  std::uint64_t ttl_ns = 0;  // the shortest of these leases, for clients that know no other
+  std::uint64_t ttl_ns = 0;  // the shortest of these leases, for older clients
   std::vector<Found> items;
   MSGPACK_DEFINE(ttl_ns, items)
 };
 
-// Whether the lease of `found` still held `took` after the client had asked for it. The lease began after
-// that, so by the client's clock it lasts longer than its time to live, less a hundredth for clocks that
-// differ in speed. `shortest_ns`: the reply's, of a server that tells no time for each lease.
+// Returns whether the lease of `found` is still valid when the time `took` has passed since the
+// request left. Safe: the lease began later than that. Leaves a hundredth for clocks of different
+// speed. `shortest_ns`: LookupReply::ttl_ns, used if `found` has none.
 inline bool lease_holds(const Found& found, std::uint64_t shortest_ns, Nanos took) {
   const std::uint64_t told = found.ttl_ns != 0 ? found.ttl_ns : shortest_ns;
   const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(told, INT64_MAX)));

@@ -15,12 +15,12 @@ if(SLIME_SANITIZE)
   endif()
 endif()
 
-# slime_unity(TARGET): compiles ten of its files at a time where SLIME_UNITY is on. Names in the anonymous namespaces of one
-# layer are therefore different ones.
+# slime_unity(TARGET): compiles ten files of the target at a time if SLIME_UNITY is on. Names in the anonymous namespaces of
+# a layer must therefore differ.
 function(slime_unity target)
   if(SLIME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
-    # GCC warns of types with members from an anonymous namespace wherever that is in an included file, as it is here.
+    # GCC warns of types with members from an anonymous namespace of an included file, which a unity build includes.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()

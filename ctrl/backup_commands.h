@@ -9,7 +9,7 @@ namespace slime::ctrl {
 // `nanoctrl backup` and `restore`.
 class BackupCommands {
  public:
-  // Adds them to the program, whose run() this must outlive.
+  // Adds the commands to `program`. This object must live until the program's run() has returned.
   explicit BackupCommands(command_line::Command& program);
 
  private:

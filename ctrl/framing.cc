@@ -36,13 +36,13 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Whether what has come may be the beginning of a request line, or of the empty line before one. What is not
-// HTTP is told so at once: it may wait for an answer to its first bytes.
+// Returns whether `start` may begin a request line, or an empty line before one. Other protocols
+// are refused at once, because their clients may wait for an answer to their first bytes.
 bool may_be_request(std::string_view start) {
   constexpr std::size_t kMethodBytes = 32;
   const std::string_view begin = start.substr(0, kMethodBytes);
   for (const char c : begin) {
-    if (c == ' ' || c == '\r' || c == '\n') return true;  // the whole line is looked at when it is there
+    if (c == ' ' || c == '\r' || c == '\n') return true;  // the line is checked when it is complete
     if (!is_token(c)) return false;
   }
   return begin.size() < kMethodBytes;

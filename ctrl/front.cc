@@ -92,7 +92,7 @@ Status FrontOptions::validate() const {
   return limits.validate();
 }
 
-// The descriptors that the loop polls.
+// Descriptors that the loop polls.
 struct Descriptors {
   UniqueFd listener;
   UniqueFd epoll;
@@ -132,7 +132,7 @@ class Front::Impl {
 
  private:
   const FrontOptions options_;
-  UniqueFd listener_;  // until the loop has it, as the next one
+  UniqueFd listener_;  // this and epoll_: until start() moves them to the loop
   UniqueFd epoll_;
   const std::unique_ptr<TlsServer> tls_;
   FrontGauges gauges_;

@@ -41,7 +41,7 @@ class FrontMailbox {
     bool stop = false;
   };
 
-  explicit FrontMailbox(UniqueFd event);                 // an eventfd that does not block
+  explicit FrontMailbox(UniqueFd event);                 // a non-blocking eventfd
   [[nodiscard]] int fd() const { return event_.get(); }  // readable when there is mail
   void done(std::unique_ptr<FrontJob> job);
   void wake(std::string_view key);

@@ -129,7 +129,7 @@ struct Attempt {
   bool stopped = false;
 };
 
-// Returns why the name has no address; empty if it has one, or if the resolver cannot tell now.
+// Returns why the name has no address; empty if it has one, or if the resolver fails for now.
 std::string unknown_host(const HostPort& at) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

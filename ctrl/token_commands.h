@@ -11,7 +11,7 @@ namespace slime::ctrl {
 // store.
 class TokenCommands {
  public:
-  // Adds them to the program, whose run() this must outlive.
+  // Adds the commands to `program`. This object must live until the program's run() has returned.
   explicit TokenCommands(command_line::Command& program);
 
  private:

@@ -11,7 +11,7 @@ namespace slime::ctrl {
 // `nanoctrl peers|services|links|watch|top`: what a running one has, and how it changes.
 class ViewCommands {
  public:
-  // Adds them to the program, whose run() this must outlive.
+  // Adds the commands to `program`. This object must live until the program's run() has returned.
   explicit ViewCommands(command_line::Command& program);
 
  private:

@@ -40,7 +40,7 @@ PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) 
   return {unwrap(std::move(region)), std::move(pin)};
 }
 
-// (peer, imm), or None when the agent is closed.
+// Waits for a notification. Returns (peer, imm), or None once the agent is closed.
 nb::object next_imm(nb::handle self) {
   const std::shared_ptr<ImmQueue> imms = nb::cast<PyAgent&>(self).imms();
   std::optional<ImmQueue::Item> item = [&] {
@@ -173,7 +173,7 @@ void bind_life(nb::class_<PyAgent>& agent) {
           },
           nb::arg("bound"), "Refuses new requests, waits for those that run.")
       .def("next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int] | None"),
-           "Waits for a notification: peer and number. None once the agent is closed.")
+           "Waits for a notification. Returns (peer, number), or None once the agent is closed.")
       .def(
           "start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for next_imm from now on.")
       .def(

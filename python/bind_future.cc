@@ -131,7 +131,7 @@ nb::object PyFuture::peek(std::optional<double> timeout) {
     try {
       return wait_done(timeout);
     } catch (const nb::python_error& error) {
-      // Ctrl-C cancels the call, so that the program need not wait for its answer before it ends.
+      // Ctrl-C cancels a call, so that the program need not wait for the answer before it ends.
       if (on_interrupt_ == OnInterrupt::kCancel && error.matches(PyExc_KeyboardInterrupt)) cancel();
       throw;
     }
@@ -183,19 +183,20 @@ void bind_future(nb::module_& m) {
   bind_completion_queue(m);
   nb::class_<PyFuture>(m, "Future", nb::type_slots(kFutureSlots),
                        "The outcome of something under way. wait() for it, or await it in asyncio.")
-      .def("wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
-           nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
-           "The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one\n"
-           "may wait again. KeyboardInterrupt works, and cancels a call.")
+      .def(
+          "wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
+          nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
+          "Returns the value or raises the error. Raises WaitTimeout after `timeout` seconds: the operation\n"
+          "goes on, and wait() may be called again. KeyboardInterrupt works, and cancels a call.")
       .def(
           "__init__", [](PyFuture* self, const PyFuture& other) { new (self) PyFuture(other); },
-          nb::arg("other"), "A future of the same outcome.")
+          nb::arg("other"), "Makes a future of the same outcome.")
       .def("peek", &PyFuture::peek, nb::arg("timeout") = nb::none(),
            nb::sig("def peek(self, timeout: float | None = None) -> typing.Any"),
-           "Waits like wait(); a received message goes back if this is dropped before `kept` is set.")
+           "Waits like wait(). A received message goes back if this future is dropped before `kept` is set.")
       .def_prop_rw(
           "kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
-          "Set: the value of peek() is the caller's.")
+          "Set it to take the value of peek(): the message will not go back.")
       .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
            "Waits like wait(), takes nothing; False on timeout.")
       .def("done", &PyFuture::done)
@@ -222,7 +223,7 @@ void bind_future(nb::module_& m) {
       .def(
           "notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
-            // The queue goes with its Python object, whatever is still under way.
+            // Does not keep the queue alive: it ends with its Python object.
             self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {
               if (const auto told = queue.lock()) told->push(number);
             });

@@ -28,13 +28,14 @@ nb::object region(const PyPeer& self, std::string name, Seconds deadline) {
       })));
 }
 
-// Keeps the regions of `used` open until the operation has ended, whether or not its future is dropped.
+// Makes a future. Keeps the regions of `used` open until the operation has ended, even if the
+// future is dropped.
 nb::object make_transfer(Future<None> future, nb::list used, nb::object agent) {
   future.on_done([keeper = keep(PinnedMemory::owned_by(std::move(used)))] {});
   return make_future(std::move(future), std::move(agent));
 }
 
-// The Copies of one operation, and the list that keeps their regions.
+// The copies of one operation, and the Python list that keeps their regions.
 struct Blocks {
   Blocks(nb::handle list, bool fills_local) {
     ReleaseQueue::get().have_waiter();
@@ -141,10 +142,9 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
 
 void bind_operations(nb::class_<PyPeer>& peer) {
   const char* const copies_doc =
-      "One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; "
-      "what "
-      "is\n"
-      "written must not change until the future is done.";
+      "Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has "
+      "ended.\n"
+      "Bytes that are written must not change until the future is done.";
   peer.def("read", &read, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
            nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
                    "deadline: float | None = None) -> Future"))
@@ -179,7 +179,7 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
       .def("recv_future", &recv, nb::arg("tag"), nb::arg("deadline") = nb::none(),
            nb::sig("def recv_future(self, tag: int, deadline: float | None = None) -> Future"),
-           "What slime.Peer.recv() makes its future of.")
+           "Receives the next message with this tag (see slime.Peer.recv()).")
       .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,

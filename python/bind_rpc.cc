@@ -108,14 +108,14 @@ std::optional<double> seconds_left(const rpc::CallInfo& info) {
   return std::chrono::duration<double>(info.deadline - steady_clock().now()).count();
 }
 
-// The answer to a request that nobody waited for when its turn came.
+// Refuses a request whose caller has given up or whose deadline has passed.
 void refuse_dead(rpc::Request& request) {
   request.refuse(request.info().deadline <= steady_clock().now()
                      ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
                      : Status(Code::kCancelled, "cancelled before a worker was free"));
 }
 
-// How often a full queue is looked through for requests that nobody waits for.
+// Least time between two searches of a full queue for dead requests.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(1);
 
 PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
@@ -168,7 +168,7 @@ Status RequestQueue::refusal(const MethodLoad& load) const {
 }
 
 void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>& load) {
-  List dead;  // answered outside of the lock
+  List dead;  // answered without the lock
   std::unique_lock lock(mutex_);
   Status refused = refusal(*load);
   if (refused.code() == Code::kResourceExhausted) {
@@ -192,7 +192,8 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
 RequestQueue::List RequestQueue::take_dead() {
   List dead;
   const TimePoint now = steady_clock().now();
-  // A queue full of requests that are waited for is not looked through for each one that it refuses.
+  // Limits the cost of refusals: a full queue without dead requests is not searched for each of
+  // them.
   if (now - looked_ < kLookInterval) return dead;
   looked_ = now;
   for (List& list : waiting_) {

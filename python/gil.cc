@@ -3,20 +3,22 @@
 
 #include <type_traits>
 
-// Where the extension calls Python: no thread of a program that ends is unwound from there.
+// Wraps the extension's calls of Python, so that the end of the interpreter never unwinds C++
+// frames.
 //
-// A thread that asks CPython before 3.14 for the GIL while the interpreter ends is ended by pthread_exit,
-// which unwinds its stack as an exception would. In C++ that runs destructors, which release objects without
-// the GIL, and meets a `noexcept` or `catch (...)` (nanobind has both around each function), which abort the
-// process. So the unwinding ends in front of the first frame of C++: the thread is kept there for ever, as
-// CPython from 3.14 on does by itself, and the process ends without it.
+// CPython before 3.14 ends a thread that asks for the GIL while the interpreter ends: it calls
+// pthread_exit, which unwinds the stack like an exception. Unwinding C++ frames would run
+// destructors, which release Python objects without the GIL, and would abort the process at a
+// `noexcept` or `catch (...)` (nanobind has both around each function). So each wrapper stops the
+// unwinding in front of the first C++ frame and parks the thread forever, as CPython does from 3.14
+// on. The process ends without the thread.
 //
-// The linker (--wrap, for the names below, which CMakeLists.txt reads from this file) puts these functions
-// between Python and all that the extension is made of, nanobind included: the GIL is not only asked for
-// where it was released, but by every function that runs Python's code, and in some versions by those that
-// allocate, because the garbage collector runs it. `catch (...)` catches nothing else, since none of them
-// throws. An object with a destructor would not do in its place: within a `noexcept` function gcc calls
-// std::terminate() before it.
+// The linker option --wrap puts the wrappers between Python and the whole extension, nanobind
+// included. CMakeLists.txt reads their names from this file. Each Python function that may ask for
+// the GIL needs a wrapper: functions that release and take the GIL, functions that run Python code,
+// and, in some versions, functions that allocate, because the garbage collector runs Python code.
+// `catch (...)` catches nothing else, since none of these functions throws. A destructor instead of
+// `catch (...)` would not work: within a `noexcept` function gcc calls std::terminate() before it.
 namespace {
 
 [[noreturn]] void park() noexcept {
@@ -25,7 +27,7 @@ namespace {
 
 }  // namespace
 
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): names of the linker's
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the linker's names
 #define SLIME_BOUNDARY(result, name, parameters, arguments)               \
   extern "C" result __real_##name parameters;                             \
   extern "C" result __wrap_##name parameters;                             \
@@ -38,7 +40,7 @@ namespace {
     }                                                                     \
   }
 
-// The GIL, and signals' handlers.
+// The GIL, and signal handlers.
 SLIME_BOUNDARY(void, PyEval_RestoreThread, (PyThreadState * state), (state))
 SLIME_BOUNDARY(PyGILState_STATE, PyGILState_Ensure, (), ())
 SLIME_BOUNDARY(int, PyErr_CheckSignals, (), ())
@@ -52,7 +54,7 @@ SLIME_BOUNDARY(PyObject*, PyVectorcall_Call, (PyObject * f, PyObject* args, PyOb
 SLIME_BOUNDARY(PyObject*, PyObject_VectorcallMethod,
                (PyObject * name, PyObject* const* args, std::size_t count, PyObject* names),
                (name, args, count, names))
-#if PY_VERSION_HEX >= 0x030B0000  // before, an inline function of the header
+#if PY_VERSION_HEX >= 0x030B0000  // older versions: an inline function of the header
 SLIME_BOUNDARY(PyObject*, PyObject_Vectorcall,
                (PyObject * f, PyObject* const* args, std::size_t count, PyObject* names),
                (f, args, count, names))
@@ -62,7 +64,7 @@ SLIME_BOUNDARY(PyObject*, PyEval_EvalCode, (PyObject * code, PyObject* globals, 
 SLIME_BOUNDARY(PyObject*, PyImport_ImportModule, (const char* name), (name))
 SLIME_BOUNDARY(PyObject*, PyImport_GetModule, (PyObject * name), (name))
 
-// Attributes, items and what else a class may define.
+// Attributes, items and other operations that a class may define.
 SLIME_BOUNDARY(PyObject*, PyObject_GetAttr, (PyObject * o, PyObject* name), (o, name))
 SLIME_BOUNDARY(PyObject*, PyObject_GetAttrString, (PyObject * o, const char* name), (o, name))
 SLIME_BOUNDARY(PyObject*, PyObject_GenericGetAttr, (PyObject * o, PyObject* name), (o, name))
@@ -110,7 +112,7 @@ SLIME_BOUNDARY(PyObject*, PyDict_GetItemWithError, (PyObject * dict, PyObject* k
 SLIME_BOUNDARY(int, PyDict_Contains, (PyObject * dict, PyObject* key), (dict, key))
 SLIME_BOUNDARY(int, PyDict_SetItem, (PyObject * dict, PyObject* key, PyObject* value), (dict, key, value))
 
-// Errors: a class of Python's is made an instance of, and what was there before goes.
+// Errors: setting one may construct an exception and destroy the earlier one.
 SLIME_BOUNDARY(void, PyErr_SetObject, (PyObject * type, PyObject* value), (type, value))
 SLIME_BOUNDARY(void, PyErr_SetString, (PyObject * type, const char* text), (type, text))
 SLIME_BOUNDARY(void, PyErr_Clear, (), ())
@@ -122,7 +124,7 @@ SLIME_BOUNDARY(void, PyErr_WriteUnraisable, (PyObject * where), (where))
 SLIME_BOUNDARY(void, PyErr_SetRaisedException, (PyObject * error), (error))
 #endif
 
-// Ends of objects, and allocations.
+// Destruction and allocation of objects.
 SLIME_BOUNDARY(void, _Py_Dealloc, (PyObject * o), (o))
 SLIME_BOUNDARY(void, PyObject_ClearWeakRefs, (PyObject * o), (o))
 SLIME_BOUNDARY(PyObject*, PyWeakref_NewRef, (PyObject * o, PyObject* callback), (o, callback))

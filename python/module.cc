@@ -5,8 +5,8 @@
 
 namespace {
 
-// Fails in every interpreter of the process but the first. What nanobind knows of the types is in variables
-// of the process: a second interpreter would replace it, and break the first one.
+// Fails in every interpreter except the main one. nanobind keeps its types in variables of the
+// process: a second interpreter would overwrite them and break the first.
 int refuse_other_interpreters(PyObject* /*module*/) {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 0;
   PyErr_SetString(PyExc_ImportError,
@@ -17,7 +17,7 @@ int refuse_other_interpreters(PyObject* /*module*/) {
 
 }  // namespace
 
-// Its PyInit function is not that of the module, which is the one below.
+// Not the module's own PyInit function: PyInit__slime below is.
 NB_MODULE(_slime_checked, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
   m.def("version", [] { return SLIME_VERSION; });
@@ -33,8 +33,10 @@ NB_MODULE(_slime_checked, m) {
   slime::python::bind_cache(m);
 }
 
-// Checks the interpreter before nanobind sets anything up. Up to 3.12 CPython calls this in the interpreter
-// that imports; from 3.13 on in the main one, and only the first step of the module's definition elsewhere.
+// Checks the interpreter before nanobind sets anything up. Up to 3.12 CPython calls this function
+// in the importing interpreter. From 3.13 on CPython calls it in the main interpreter, and runs
+// only the slots of the module's definition in the importing one: so the check is the first slot
+// too.
 PyMODINIT_FUNC PyInit__slime() {
   if (refuse_other_interpreters(nullptr) != 0) return nullptr;
   PyObject* const made = PyInit__slime_checked();

@@ -58,7 +58,7 @@ PinnedMemory PinnedMemory::of(nb::handle object) {
 PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
   PinnedMemory out;
   if (PyObject_GetBuffer(object.ptr(), &out.view_, PyBUF_FULL_RO) != 0) {
-    // A class of Python's may have raised what is no mistake of the call: KeyboardInterrupt, SystemExit.
+    // Passes on KeyboardInterrupt and SystemExit, which a Python class may have raised.
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
     raise(Code::kInvalidArgument, kind_of(object) + ": " + take_python_error());
   }

@@ -11,8 +11,8 @@ namespace slime::python {
 // Notifications that came and that no handler has seen yet: the loop pushes, a Python thread takes.
 class ImmQueue {
  public:
-  // More than so many keep the credits that they cost: a peer that is faster than the handler waits. As many
-  // as messages in an inbox.
+  // Notifications that may wait without holding credits; further ones hold theirs, so that a peer
+  // faster than the handler waits. Equals the limit of messages in an inbox.
   static constexpr std::size_t kLimit = 4096;
 
   struct Item {

@@ -25,9 +25,9 @@ class AnyFuture {
   virtual Status status() = 0;
   // The value; only when done and OK. Thread: holds the GIL. May be asked again.
   virtual nb::object value() = 0;
-  // The value has become somebody's: what it was made of may go.
+  // The caller has taken the value: frees what it was made of.
   virtual void value_taken() {}
-  // A received message goes back for the next receive, unless its value is somebody's. False: there is none.
+  // Gives an untaken received message back, for the next receive. False if there is none.
   virtual bool give_back() { return false; }
 };
 
@@ -61,10 +61,10 @@ class FutureOf final : public AnyFuture {
   Future<T> future_;
   Convert convert_;
   std::optional<Result<T>> result_;
-  bool kept_ = false;  // the value is somebody's
+  bool kept_ = false;  // the value was taken
 };
 
-// What becomes of an operation when KeyboardInterrupt ends the wait for it.
+// What KeyboardInterrupt in wait() does to the operation.
 enum class OnInterrupt { kGoOn, kCancel };
 
 // slime.Future. Thread: holds the GIL.
@@ -80,7 +80,7 @@ class PyFuture {
         timing_(std::move(timing)),
         on_interrupt_(on_interrupt) {}
 
-  // A future of the same outcome.
+  // Makes a future of the same outcome.
   PyFuture(const PyFuture& other)
       : future_(other.future_.shared()),
         agent_(other.agent_),
@@ -89,7 +89,7 @@ class PyFuture {
   PyFuture(PyFuture&&) = default;
 
   nb::object wait(std::optional<double> timeout);
-  // Like wait(), but a received message still goes back when this is dropped or cancelled before keep().
+  // Like wait(), but dropping or cancelling the future before keep() gives a received message back.
   nb::object peek(std::optional<double> timeout);
   void keep() { future_->value_taken(); }
   bool wait_done(std::optional<double> timeout) const;

@@ -15,7 +15,7 @@ class PinnedMemory {
   // Whatever has the buffer protocol, DLPack or __array_interface__. InvalidArgument for what has none or is
   // not contiguous, Unimplemented for memory that is not the host's.
   static PinnedMemory of(nb::handle object);
-  // Keeps an object alive, and has no memory.
+  // Keeps `owner` alive, without memory.
   static PinnedMemory owned_by(nb::object owner);
   PinnedMemory() = default;
   PinnedMemory(PinnedMemory&& other) noexcept;
@@ -39,7 +39,7 @@ class PinnedMemory {
   bool readonly_ = false;
   bool has_view_ = false;
   Py_buffer view_{};           // pins an object with the buffer protocol
-  nb::object owner_;           // pins an object with __array_interface__, or any other
+  nb::object owner_;           // pins an object with __array_interface__, or of owned_by()
   nb::ndarray<nb::ro> array_;  // pins an object with DLPack
 };
 

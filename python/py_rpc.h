@@ -73,8 +73,8 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
     const std::shared_ptr<RequestQueue> queue_;
     std::shared_ptr<MethodLoad> load_;
   };
-  // Answers by itself what it refuses, and, before it refuses one for want of room, those whose callers wait
-  // no more. Thread: the loop.
+  // Queues a request, or answers it with a refusal. A full queue first drops requests whose callers
+  // have given up. Thread: the loop.
   void push(rpc::Request request, const std::shared_ptr<MethodLoad>& load);
   // Waits for a request that may run and that somebody still waits for; nothing when closed. Thread: any,
   // without the GIL.
@@ -91,7 +91,7 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   };
   using List = std::list<Waiting>;
   [[nodiscard]] Status refusal(const MethodLoad& load) const;
-  // Takes out those that nobody waits for any more.
+  // Removes the requests whose callers have given up.
   List take_dead();
   // The first that may run, by priority; nothing: none.
   std::optional<std::pair<List*, List::iterator>> next();
@@ -103,7 +103,7 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   std::condition_variable changed_;
   std::array<List, rpc::kPriorities> waiting_;
   std::size_t count_ = 0;  // of waiting_
-  TimePoint looked_{};     // when it last looked for those that nobody waits for
+  TimePoint looked_{};     // time of the last search for dead requests
   bool closed_ = false;
 };
 

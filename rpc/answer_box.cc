@@ -18,7 +18,7 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
 
 void AnswerBox::call_channel_if_first() {
   if (waiting_.answers.size() + waiting_.streams.size() + waiting_.messages.size() > 1)
-    return;  // it is about to look
+    return;  // the channel was called already and takes all
   loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
@@ -43,7 +43,8 @@ void AnswerBox::attend(std::uint64_t key) {
   call_channel_if_first();
 }
 
-// In a forked child the lock may be held by a thread of the parent, and there is no loop.
+// Does nothing in a forked child: a thread of the parent may have held the lock, and there is no
+// loop.
 void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept {
   if (process_ != fork_generation()) return;
   const std::lock_guard lock(mutex_);

@@ -25,9 +25,9 @@ namespace slime::rpc {
 
 class ChannelImpl;
 
-// Where answers of handlers, streams that want something, and messages that receivers gave back, wait for the
-// loop, and where handlers learn that nobody waits for theirs any more. Outlives the channel as long as a
-// request is unanswered or a delivery untaken.
+// Queues work of other threads for the loop: handlers' answers, streams to attend to, messages
+// given back. Tells handlers that their call was cancelled. Outlives the channel while a request is
+// unanswered or a delivery untaken.
 class AnswerBox final : public Request::Responder,
                         public DeliverySource,
                         public std::enable_shared_from_this<AnswerBox> {
@@ -60,13 +60,13 @@ class AnswerBox final : public Request::Responder,
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
-  // The request of that ticket may be read now.
+  // Tells the loop that the server has decided on the place of this request.
   void granted(std::uint64_t ticket);
   // The stream of that key wants something of the channel.
   void attend(std::uint64_t key);
-  // Puts a user message back into the inbox, by its tag. Dropped once the channel is closed.
+  // Puts a user message back into the inbox of its tag. Drops it if the channel is closed.
   void give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept override;
-  // Counts a message that was given back, of a stream or of the inbox.
+  // Counts a message that was given back to a stream or to the inbox.
   void count_given_back() { given_back_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t given_back() const { return given_back_.load(std::memory_order_relaxed); }
 

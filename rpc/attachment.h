@@ -94,7 +94,7 @@ class Attachment {
 
   // Where the memory is registered; null: nowhere that is known.
   [[nodiscard]] const Registered* memory() const { return memory_; }
-  // False for a range of a region of the user's: that memory is there without the attachment, too.
+  // False for a range of a user's region, whose memory exists without the attachment.
   [[nodiscard]] bool owns_memory() const { return memory_ == nullptr || received_; }
 
  private:

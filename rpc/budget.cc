@@ -10,7 +10,7 @@ namespace slime::rpc {
 struct ProcessBudget {
   std::atomic<std::uint64_t> held{0};
   std::atomic<bool> any_listeners{false};
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards `listeners`
   std::vector<std::weak_ptr<BudgetListener>> listeners;
 };
 
@@ -18,7 +18,7 @@ namespace {
 
 constinit PerProcess<ProcessBudget> process;
 
-// False when that would be more than `limit`.
+// Adds `bytes` to `held`; returns false, and adds nothing, if the sum would exceed `limit`.
 bool add_within(std::atomic<std::uint64_t>& held, std::uint64_t bytes, std::uint64_t limit) {
   std::uint64_t now = held.load();
   do {

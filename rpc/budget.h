@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc and agent: how many bytes the process holds for its peers.
+// Private to rpc and agent: limits the bytes that the process holds for its peers.
 
 #include <atomic>
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace slime::rpc {
 
-// What all connections of the process hold together.
+// Bytes that all connections of the process hold.
 struct ProcessBudget;
 
-// What one connection holds: bytes of requests that were read and are not answered, and of answers that the
-// peer has not read. Limits are compared at take(): the connection's share, and the process's budget with
-// what all other connections hold. Thread: any.
+// Bytes that one connection holds: requests that were read and are not answered, and answers that
+// the peer has not read. take() checks two limits: the connection's share, and the budget of the
+// process. Thread: any.
 class Account final : public std::enable_shared_from_this<Account> {
  public:
-  // Bytes of an account. Gives them back when it is destroyed, on any thread.
+  // Bytes taken from an account. The destructor gives them back, on any thread.
   class Held {
    public:
     Held() = default;
@@ -36,7 +36,7 @@ class Account final : public std::enable_shared_from_this<Account> {
     explicit operator bool() const { return account_ != nullptr; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     void give_back() noexcept;
-    // Takes more bytes; false, and nothing changed, if they go beyond a limit.
+    // Takes more bytes. Returns false, and takes nothing, if a limit would be exceeded.
     bool grow(std::uint64_t bytes);
 
    private:
@@ -45,14 +45,14 @@ class Account final : public std::enable_shared_from_this<Account> {
     std::uint64_t bytes_ = 0;
   };
 
-  // `process_bytes`: the budget of the process, of which a connection has at most a quarter.
+  // `process_bytes`: the budget of the process. The connection's share is a quarter.
   explicit Account(std::uint64_t process_bytes);
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
 
-  // Empty when the bytes go beyond a limit.
+  // Takes `bytes`. Returns an empty Held if a limit would be exceeded.
   Held take(std::uint64_t bytes);
-  // More than this is never taken.
+  // The most that the connection may hold.
   [[nodiscard]] std::uint64_t share() const { return share_; }
   [[nodiscard]] std::uint64_t held() const { return held_.load(std::memory_order_relaxed); }
 
@@ -66,16 +66,16 @@ class Account final : public std::enable_shared_from_this<Account> {
   std::atomic<std::uint64_t> held_{0};
 };
 
-// What all connections of this process hold.
+// Bytes that all connections of this process hold now.
 std::uint64_t held_bytes();
 
-// Told when bytes were given back, on the thread that did, while it asks to be.
+// Called on the thread that gives bytes back, once for each tell_when_freed().
 class BudgetListener {
  public:
   virtual ~BudgetListener() = default;
   virtual void on_budget_freed() noexcept = 0;
 };
-// `listener` is told once, of the next bytes that are given back.
+// Calls `listener` once, when bytes are given back the next time.
 void tell_when_freed(std::weak_ptr<BudgetListener> listener);
 
 }  // namespace slime::rpc

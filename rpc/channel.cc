@@ -189,7 +189,7 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
-  take_answers();  // a message that was given back before this receive is ahead of those that are here
+  take_answers();  // puts messages that were given back into the inbox, in front of later ones
   const auto stored = tags_.find(tag);
   const bool waits =
       stored == tags_.end() || stored->second.messages.size() <= stored->second.receivers.size();

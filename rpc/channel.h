@@ -27,10 +27,10 @@ struct ChannelOptions {
   std::size_t inbox_bytes = limits::kInboxBytes;
   std::uint64_t max_payload_bytes = limits::kMaxPayloadBytes;
   StreamOptions streams{};  // of each
-  // Bytes of requests that are not answered, and of answers that peers have not read, of all connections of
-  // the process. This one has at most a quarter.
+  // Most bytes of unanswered requests and unread answers that all connections of the process may
+  // hold. This connection may hold a quarter.
   std::uint64_t memory_bytes = limits::kMemoryBytes;
-  // After the deadline of a call and this span its answer is revoked, if the peer has not read it.
+  // Time after a call's deadline at which an answer that the peer has not read is revoked.
   Nanos answer_grace = limits::kAnswerGrace;
 };
 
@@ -40,13 +40,13 @@ struct ChannelCounters {
   std::uint64_t requests = 0;
   std::uint64_t stale_replies = 0;
   std::uint64_t one_way_failed = 0;       // one-way calls that the peer refused, or whose handler failed
-  std::uint64_t receives_given_back = 0;  // messages, of streams too, that a receive had and did not take
+  std::uint64_t receives_given_back = 0;  // messages, of streams too, given back by a receive
   std::uint64_t rendezvous = 0;
-  std::uint64_t pulled_bytes = 0;     // read from memory that the peer lent
-  std::uint64_t copied_bytes = 0;     // of attachments that travelled inline, into the frame or out of it
+  std::uint64_t pulled_bytes = 0;     // bytes read from memory that peers lent
+  std::uint64_t copied_bytes = 0;     // bytes of inline attachments, copied into or out of frames
   std::uint64_t over_budget = 0;      // requests and answers refused because of memory_bytes
-  std::uint64_t answers_revoked = 0;  // not read by the peer within deadline and grace
-  std::uint64_t held_bytes = 0;       // of requests and answers, now
+  std::uint64_t answers_revoked = 0;  // answers that the peer had not read by deadline and grace
+  std::uint64_t held_bytes = 0;       // bytes of requests and answers held now
   std::size_t calls_in_flight = 0;
   std::size_t queued_frames = 0;
   std::size_t lent_buffers = 0;
@@ -99,7 +99,7 @@ struct CallSpec {
   // What the caller takes the method for: Signature::hash(); 0: anything. kUnimplemented, and nothing was
   // executed, if the peer's method is another one, as far as the peer looks.
   std::uint64_t signature = 0;
-  // Of a stream: StreamOptions::idle_timeout of this one; zero: the channel's.
+  // For a stream: its StreamOptions::idle_timeout; zero: the channel's.
   Nanos idle_timeout{};
 };
 
@@ -131,14 +131,15 @@ class Channel {
   virtual Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) = 0;
   // A call of a method that streams: `stream` (not null, of no other call) is this side of it. The handler
   // gets the method's result, which ends the stream; kUnimplemented, and nothing is sent, if the peer has no
-  // streams. The deadline and the times are those of all of it; the handler is told when it ends by its idle
-  // timeout, as if it were cancelled.
+  // streams. The deadline and the times are those of the whole stream. The idle timeout cancels the
+  // handler.
   virtual Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
                         CallHandler handler) = 0;
   // Sends to the peer's inbox; OK once the peer's channel has it. kResourceExhausted when its inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
-  // The next message with this tag, in order of arrival. A delivery that is not taken goes back to the front
-  // of its tag, where the next receive finds it; once the channel is closed it is dropped.
+  // Receives the next message with this tag, in order of arrival. A delivery that is not taken goes
+  // back to the front of its tag, for the next receive; after the channel is closed the message is
+  // dropped.
   virtual Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) = 0;
   virtual Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) = 0;
   // Proves that the peer's loop runs.

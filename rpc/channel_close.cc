@@ -68,7 +68,7 @@ void ChannelImpl::check_drained() {
 void ChannelImpl::end_receives() {
   if (receives_ == 0) return;
   for (auto& [tag, state] : tags_) {
-    // Those whose message is here still get it.
+    // Completes receives whose message has arrived.
     while (!state.receivers.empty() && !state.messages.empty() && state.messages.front().complete) {
       InboxEntry entry = std::move(state.messages.front());
       state.messages.pop_front();
@@ -109,7 +109,7 @@ void ChannelImpl::sweep(const Status& reason) {
   endpoint_closing_ = true;
   closed_ = true;
   if (!reason.ok()) {
-    const bool same = reason.code() == Code::kUnavailable;  // its name is said once
+    const bool same = reason.code() == Code::kUnavailable;  // do not print the code twice
     closed_reason_ =
         Status(Code::kUnavailable, str(options_.peer_name, ": ", same ? reason.text() : reason.to_string()));
   } else if (closed_by_peer_) {

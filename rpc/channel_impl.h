@@ -59,7 +59,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void on_granted(Handle served);
 
  private:
-  // Called with how something ended.
+  // Called with the Outcome of an operation.
   using Handler = std::variant<CallHandler, DoneHandler, RegionHandler, DeliveryHandler>;
 
   // How something that was asked for ended; the members that its kind has.
@@ -67,7 +67,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     Status status;
     Payload payload;
     std::unique_ptr<transport::RemoteRegion> region;
-    std::uint64_t tag = 0;  // of a message, with its number
+    std::uint64_t tag = 0;  // tag and number of a received message
     std::uint64_t number = 0;
   };
   struct Done {
@@ -129,8 +129,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     TimePoint deadline = kNever;
   };
 
-  // Memory that the peer may read. Back when the peer releases it or the endpoint is closed. An answer is
-  // revoked, besides, when its caller has not read it long after its deadline.
+  // Memory lent to the peer for reading. Freed when the peer releases it or the endpoint is closed.
+  // The memory of an answer is also revoked `answer_grace` after the deadline of its call.
   struct Lent {
     ByteVector bytes;
     Attachments attachments;
@@ -140,8 +140,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     std::shared_ptr<StreamEnd> stream{};           // of which it is a message
     Handle one_way{};                              // the call that ends when the peer has read it
     bool one_way_answered = false;                 // whose answer is still to come
-    TimePoint revoke_at = kNever;                  // of an answer
-    Account::Held held{};                          // of an answer: what is freed with it
+    TimePoint revoke_at = kNever;                  // answers only
+    Account::Held held{};                          // answers only: bytes taken from account_
     [[nodiscard]] std::uint64_t own_bytes() const;
     void close();
   };
@@ -186,9 +186,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     Handle call;                     // of ours, whose reply it is
     Handle served;                   // of the peer's, whose request it is
     Status aborted;                  // nobody wants it any more
-    // Of a request: what it holds of the server. While it waits for that, what began it, and its deadline.
+    // Requests only: the place in the server. While `waits`: the frame's body in `first`, the
+    // call's deadline in `until`.
     std::shared_ptr<Server::Place> place;
-    std::uint64_t funded = 0;  // bytes of the place that nothing was read for
+    std::uint64_t funded = 0;  // bytes of the place for which nothing was read yet
     bool waits = false;
     bool offered = false;
     ByteVector first;
@@ -355,7 +356,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void end_pull(std::list<Pull>::iterator pull, Status status);
   void break_by(Status reason);
 
-  // channel_places.cc: requests whose bytes stay with the caller for a while
+  // channel_places.cc: large requests wait with their callers
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       PullHandler handler);
   Status announced(const wire::Frame& frame, Pull& pull, std::uint64_t& bytes) const;

@@ -71,7 +71,7 @@ Status ChannelImpl::on_user_message(const wire::Frame& frame) {
   });
 }
 
-// Puts back a message that a receive had and did not take: in front of those that arrived after it.
+// Puts back a message that a receive did not take, in front of the messages that arrived after it.
 void ChannelImpl::take_back(AnswerBox::GivenBack&& message) {
   std::list<InboxEntry>& messages = tags_[message.tag].messages;
   const auto behind = std::find_if(messages.begin(), messages.end(),
@@ -86,8 +86,9 @@ void ChannelImpl::take_back(AnswerBox::GivenBack&& message) {
   match(message.tag);
 }
 
-// Gives complete messages to those who wait, both in order. A receiver gets its message when its handler is
-// called and no sooner: until then it may be given up, and the next one must not overtake its message.
+// Gives complete messages to waiting receives, both in order. A receive gets its message only when
+// its handler is called: it may be given up until then, and the next receive must not overtake its
+// message.
 void ChannelImpl::match(std::uint64_t tag) {
   const auto ready = [this, tag] {
     const auto found = tags_.find(tag);
@@ -109,7 +110,7 @@ void ChannelImpl::match(std::uint64_t tag) {
                        --receives_;
                        forget_tag_if_empty(tag);
                        handler(Delivery(box_, tag, entry.number, std::move(entry.payload)));
-                       take_answers();  // the message, if the receiver had been given up
+                       take_answers();  // takes the message back if the receive was given up
                      }
                    })),
                    {}});

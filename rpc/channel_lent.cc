@@ -4,10 +4,10 @@
 #include "rpc/body_pool.h"
 #include "rpc/channel_impl.h"
 
-// What is lent to the peer: when it goes back, what answers may hold, and when they are revoked.
+// Memory lent to the peer: its release, the budget of answers, and the revocation of late answers.
 namespace slime::rpc {
 
-// The peer said that it has read, or it never heard of it, or the endpoint is closed: nothing to wait for.
+// Closes the regions without waiting: the peer released them, never heard of them, or loses them.
 void ChannelImpl::Lent::close() {
   region.close(Nanos::zero()).ignore();
   for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
@@ -25,7 +25,7 @@ void ChannelImpl::release_lent(Handle lent) {
 
 // ------------------------------------------------------------------------------------------------- answers
 
-// A region of the user's is there without the answer, so it is not counted.
+// Does not count ranges of a user's region, whose memory exists without the answer.
 std::uint64_t ChannelImpl::Lent::own_bytes() const {
   std::uint64_t out = bytes.size();
   for (const Attachment& attachment : attachments) {
@@ -34,8 +34,8 @@ std::uint64_t ChannelImpl::Lent::own_bytes() const {
   return out;
 }
 
-// Counts the memory of an answer, which waits for a caller that may never read it. With an error nothing is
-// lent, and the frame is as it was.
+// Takes the memory of an answer from the budget: its caller may never read it. On an error the
+// memory is released, and the frame lends nothing.
 Status ChannelImpl::admit_answer(OutFrame& frame, Handle lent, TimePoint deadline) {
   Lent& record = *lent_.find(lent);
   Status refusal;
@@ -65,7 +65,7 @@ void ChannelImpl::revoke_after(Lent& lent, TimePoint deadline) {
   arm_revocation(lent.revoke_at);
 }
 
-// One timer for all, as for deadlines.
+// Uses one timer for all answers.
 void ChannelImpl::arm_revocation(TimePoint first) {
   if (first == kNever || (revoke_timer_ && revoke_timer_.when <= first)) return;
   loop_.cancel_timer(revoke_timer_);
@@ -76,8 +76,8 @@ void ChannelImpl::arm_revocation(TimePoint first) {
   });
 }
 
-// Closing a region is final. Where the peer is reading it at this moment, that ends the connection, and with
-// it everything that is lent.
+// Closes the regions of late answers, which is final. If the peer is reading one at this moment,
+// the connection ends, and with it all loans.
 void ChannelImpl::revoke_late() {
   const TimePoint now = loop_.now();
   TimePoint next = kNever;

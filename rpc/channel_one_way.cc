@@ -27,7 +27,7 @@ void ChannelImpl::one_way_done(Handle handle, bool answered) {
   if (pending == nullptr) return;
   if (!answered) return finish(handle, {});
   done_.push_back({std::move(pending->handler), {}});
-  // The methods of a channel stay where they are.
+  // The pointer to the method stays valid as long as the channel.
   pending->handler = CallHandler([this, method = pending->method](Result<Payload> reply) {
     if (!reply && !closed_) one_way_failed(std::move(reply).error(), method);
   });
@@ -46,7 +46,7 @@ const ChannelImpl::PeerMethod* ChannelImpl::method_numbered(std::uint32_t id) co
   return nullptr;
 }
 
-// `method`: null if it is not known, as of an old peer.
+// `method`: null if unknown (older peers do not send its number).
 void ChannelImpl::one_way_failed(Status status, const PeerMethod* method) {
   ++counters_.one_way_failed;
   if (method != nullptr)

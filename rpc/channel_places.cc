@@ -4,10 +4,10 @@
 #include "rpc/server_impl.h"
 
 // Large requests stay with their callers until the server has a worker and memory for them. Until then a
-// request is a pull that waits: it ends at the deadline of the call, by a cancel, or with the channel.
+// request is a waiting Pull, which ends at the call's deadline, by a cancel, or with the channel.
 namespace slime::rpc {
 
-// What the frame lends, as far as it tells; kCorrupt when it is malformed.
+// Decodes the lease and the number of lent bytes that the frame names; kCorrupt if it is malformed.
 Status ChannelImpl::announced(const wire::Frame& frame, Pull& pull, std::uint64_t& bytes) const {
   if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
     auto offer = wire::decode_offer(frame.body);
@@ -56,12 +56,12 @@ Status ChannelImpl::pull_request(const wire::Frame& frame, const CallInfo& info,
   return {};
 }
 
-// The server has made up its mind, which it may have done before this side knew that it waits.
+// Begins the waiting pull whose place was granted, or ends it if the place was refused.
 void ChannelImpl::on_granted(Handle served) {
   const Scope scope(*this, true);
   const auto self = std::find_if(pulls_.begin(), pulls_.end(),
                                  [&](const Pull& pull) { return pull.served == served && pull.waits; });
-  if (self == pulls_.end() || endpoint_closing_) return;  // it is over
+  if (self == pulls_.end() || endpoint_closing_) return;  // the request has ended
   self->waits = false;
   if (self->place->state() == Server::Place::State::kRefused) return end_pull(self, self->place->refusal());
   const ByteVector first = std::move(self->first);
@@ -69,7 +69,7 @@ void ChannelImpl::on_granted(Handle served) {
   if (!status.ok()) break_by(std::move(status));
 }
 
-// The place goes with the payload, when the request is answered at the latest.
+// Ties the place to the payload, which is destroyed when the request is answered at the latest.
 std::unique_ptr<Attached> ChannelImpl::with_place(std::unique_ptr<Attached> attached, Buffer&& body,
                                                   std::shared_ptr<Server::Place> place) {
   if (attached == nullptr) {
@@ -81,7 +81,7 @@ std::unique_ptr<Attached> ChannelImpl::with_place(std::unique_ptr<Attached> atta
   return attached;
 }
 
-// One timer for all, as for deadlines.
+// Uses one timer for all waiting requests.
 void ChannelImpl::arm_places(TimePoint first) {
   if (first == kNever || (places_timer_ && places_timer_.when <= first)) return;
   loop_.cancel_timer(places_timer_);

@@ -108,7 +108,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   Served served;
   served.call = frame.header.id;
   served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
-  if (served.one_way) served.method = frame.header.method;  // so that its caller can tell which one failed
+  if (served.one_way) served.method = frame.header.method;  // its failed answer names the method
   ServedMethod unnumbered;
   auto method = identify(frame, unnumbered, served.method);
   if (!method) return turn_away(frame, served, std::move(method).error());
@@ -151,7 +151,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
           send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
         } else {
           Server::Found nothing;
-          // It is whole only now.
+          // The request counts as received when its body has been read.
           if (info.names->extras) info.names->extras->received = loop_.clock().now();
           serve(std::move(info), nothing, std::move(*body), handle, one_way);
         }

@@ -103,7 +103,8 @@ void ChannelImpl::attend_stream(std::uint64_t key) {
   if (stream != nullptr) pump(*stream);
 }
 
-// Its user wants something: credits to be given, messages to leave, reads to get what was given back.
+// Does what the stream's user waits for: gives credits, sends messages, gives returned messages to
+// reads.
 void ChannelImpl::attend_user(std::uint64_t key) {
   const Scope scope(*this, false);
   Stream* const stream = streams_ == nullptr ? nullptr : streams_->find(key);

@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "rpc/channel_streams.h"
 
-// Streams: their deadlines, their idle timeouts, and credits of readers that are slow.
+// Streams: deadlines, idle timeouts, and credits of slow readers.
 namespace slime::rpc {
 namespace {
 
@@ -24,13 +24,15 @@ void ChannelImpl::touch_stream(Stream& stream) {
   stream.waited = false;
 }
 
-// Of one that we serve a deadline is bound enough: the caller knows how long it wants to wait.
+// Returns when to check the stream. A served stream with a deadline has no idle timeout: its
+// deadline bounds it.
 TimePoint ChannelImpl::stream_due(const Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return stream.deadline;
   return deadline_after(stream.active, stream.idle_timeout);
 }
 
-// One timer for all streams: what happens on one only moves its time, and is looked at when the timer fires.
+// Uses one timer for all streams: a frame only moves its stream's `active`; the timer checks all of
+// them.
 void ChannelImpl::watch_streams(TimePoint first) {
   if (first == kNever || (streams_->timer && streams_->timer.when <= first)) return;
   loop_.cancel_timer(streams_->timer);
@@ -63,14 +65,14 @@ void ChannelImpl::look_at_streams() {
   watch_streams(next == kNever ? next : std::max(next, now + Nanos(1)));
 }
 
-// Of one whose time has come. If it is not idle its time begins again.
+// Returns whether a stream that is due is idle. Restarts the idle time of a stream that is not.
 bool ChannelImpl::stream_is_idle(Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return true;  // its deadline has passed
   const StreamEnd::Pause pause = stream.end->pause();
-  bool busy = !stream.arriving.empty();  // a large message is read
+  bool busy = !stream.arriving.empty();  // a large message is being read
   if (stream.from_handler) {
-    // What the handler does between two messages is its own business. Since when it waits nobody has noted:
-    // for all of the timeout it does if it did at the last look.
+    // The handler may take any time between two messages. The begin of a wait is not recorded: a
+    // handler has waited for the whole timeout if it waited at the last check too.
     busy = busy || (!pause.waiting && !stream.answer) || !std::exchange(stream.waited, true);
     if (!pause.waiting && !stream.answer) stream.waited = false;
   } else {
@@ -81,7 +83,7 @@ bool ChannelImpl::stream_is_idle(Stream& stream) const {
   return !busy;
 }
 
-// May erase the stream.
+// Ends the stream with kDeadlineExceeded. May erase it.
 void ChannelImpl::end_idle(Stream& stream) {
   if (stream.from_handler) {
     Status reason(Code::kDeadlineExceeded, "the deadline of the stream has passed");
@@ -99,7 +101,7 @@ void ChannelImpl::end_idle(Stream& stream) {
   fail(handle, std::move(reason));
 }
 
-// Of a call whose deadline has passed; empty: it is no stream.
+// Returns the error text for a stream whose deadline has passed; empty if the call is no stream.
 std::string ChannelImpl::stream_deadline_text(Handle call) const {
   if (streams_ == nullptr) return {};
   const auto found = streams_->asked.find(call.packed());

@@ -28,12 +28,12 @@ struct ChannelImpl::Stream {
   std::uint64_t key = 0;
   std::uint64_t id = 0;         // the caller's
   bool from_handler = false;    // this side serves it
-  Handle served;                // then: the request
-  TimePoint deadline = kNever;  // then: of the whole stream
+  Handle served;                // the request, if from_handler
+  TimePoint deadline = kNever;  // of the whole stream, if from_handler
   Nanos idle_timeout = Nanos::max();
-  TimePoint active{};          // when its last frame came or left
-  bool waited = false;         // its user did at the last look
-  std::uint64_t messages = 0;  // that have come whole
+  TimePoint active{};          // time of the last frame, either way
+  bool waited = false;         // the handler waited at the last check
+  std::uint64_t messages = 0;  // whole messages received
   // What leaves.
   std::optional<ByteVector> message;  // accepted, and not in a frame yet
   std::optional<OutFrame> next;       // what leaves when the wire takes it

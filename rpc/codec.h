@@ -464,15 +464,15 @@ Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where,
   }
 }
 
-// "calc.add": a method in an error text.
+// Returns "service.method" for an error text.
 inline std::string method_label(std::string_view service, std::string_view method) {
   std::string out;
   out.reserve(service.size() + 1 + method.size());
   return out.append(service).append(1, '.').append(method);
 }
 
-// Turns the payload of a reply into its value, in the thread that takes it. kInternal, with `of`, the
-// method's label, in the text, when the peer's value does not convert to R: it did execute.
+// Decodes a reply in the thread that takes the value. kInternal with maybe_executed() if the value
+// does not convert to R; the text names `of`, the method's label.
 template <class R>
 Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply, std::string of = {}) {
   using Value = typename detail::ValueOf<R>::Type;

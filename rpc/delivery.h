@@ -9,7 +9,7 @@
 
 namespace slime::rpc {
 
-// The queue that deliveries go back to. Thread: any.
+// The queue that untaken deliveries go back to. Thread: any.
 class DeliverySource {
  public:
   // Puts the message back in front of all messages of `queue` with a higher number.
@@ -19,8 +19,8 @@ class DeliverySource {
   ~DeliverySource() = default;
 };
 
-// A received message on its way to its receiver. A delivery that is destroyed before take() goes back to the
-// front of its queue. Movable. Thread: any, one at a time.
+// A received message that is not taken yet. Destroying it before take() puts the message back to
+// the front of its queue. Movable. Thread: any, one at a time.
 class Delivery {
  public:
   Delivery() = default;
@@ -41,7 +41,7 @@ class Delivery {
   ~Delivery() { give_back(); }
 
   [[nodiscard]] Bytes bytes() const { return message_.bytes(); }
-  // The receiver has the message from now on.
+  // Takes the message, which will not go back.
   Payload take() {
     source_.reset();
     return std::move(message_);

@@ -33,8 +33,8 @@ class JobQueue {
   [[nodiscard]] bool any(MayRun may_run) {
     return find(may_run).first != nullptr;
   }
-  // The place of the highest priority of which one may run.
   static constexpr int kNone = static_cast<int>(kPriorities);
+  // Returns the highest priority (0 is the highest) with a job that may run, or kNone.
   template <class MayRun>
   [[nodiscard]] int best(MayRun may_run) {
     const Jobs* const jobs = find(may_run).first;

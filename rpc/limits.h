@@ -22,11 +22,11 @@ inline constexpr std::size_t kInboxMessages = 4096;
 inline constexpr std::size_t kInboxBytes = 64 << 20;
 // The largest request, reply or user message: what one process may sensibly hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
-// Bytes that the process holds for all of its peers (MemoryBudget in rpc/README.md), of which one connection
-// has at most a quarter: requests and answers of 64 calls of 16 MiB in flight on one connection, and more.
+// Bytes that the process holds for all its peers ("Memory" in rpc/README.md). One connection may
+// hold a quarter: enough for the requests and answers of 64 calls of 16 MiB.
 inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{10} << 30;
-// An answer that its caller has not read is revoked this long after the deadline of the call: the caller
-// hears of the deadline earlier than that, or it does not run.
+// Time after a call's deadline at which an unread answer is revoked. A caller that runs has given
+// the call up by then.
 inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);
 // Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each request that
 // the peer may have unanswered: at most two, and a release for each of our own. A peer that makes us queue
@@ -57,11 +57,11 @@ inline constexpr std::uint64_t kActivePullBytes = 32 << 20;
 // out of the peer's memory, or keeps in its own for the peer; a larger one goes alone.
 inline constexpr std::size_t kStreamWindow = 64;
 inline constexpr std::uint64_t kStreamBytes = 64 << 20;
-// A stream without a message for so long is over, unless another bound was given: a pause that a generation
-// may make, and as long as an operation may take that names no deadline.
+// Default idle timeout of a stream: longer than the pauses of a text generation, and equal to the
+// default deadline of an operation.
 inline constexpr Nanos kStreamIdle = std::chrono::seconds(30);
-// A reader that takes messages slower than half a window in this time still gives what it took back, so that
-// its writer can tell it from one that stands still.
+// A slow reader returns its credits after this time even if they are less than half a window, so
+// that the writer can tell it from a reader that has stopped.
 inline constexpr Nanos kStreamCreditPause = std::chrono::seconds(1);
 // Writes of one stream that wait for credits, and reads that wait for messages.
 inline constexpr std::size_t kStreamWaiting = 1024;

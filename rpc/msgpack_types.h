@@ -1,9 +1,9 @@
 #pragma once
 
-// msgpack's headers for packing, for objects, and for the types that rpc/README.md lists. <msgpack.hpp> has
-// parsers, buffers, <complex> and more: a sixth of the compile time of a file that includes rpc/service.h.
-// A body with another type of msgpack's, such as std::complex or std::wstring, needs the header of that type
-// too (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>), included by the file that packs the body.
+// Includes msgpack's headers for packing, for objects, and for the types that rpc/README.md lists.
+// The rest of <msgpack.hpp> would be a sixth of the compile time of a file that includes
+// rpc/service.h. A file that packs another type, such as std::complex or std::wstring, must include
+// the type's header too (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>).
 #include <msgpack/object.hpp>
 #include <msgpack/pack.hpp>
 #include <msgpack/zone.hpp>
@@ -15,7 +15,7 @@
 #include <msgpack/adaptor/int.hpp>
 #include <msgpack/adaptor/nil.hpp>
 
-// Texts and bytes.
+// Strings and bytes.
 #include <msgpack/adaptor/carray.hpp>
 #include <msgpack/adaptor/char_ptr.hpp>
 #include <msgpack/adaptor/cpp11/array_char.hpp>
@@ -45,7 +45,7 @@
 #include <msgpack/adaptor/vector.hpp>
 #include <msgpack/adaptor/vector_bool.hpp>
 
-// Values that may be absent or elsewhere.
+// Optional values, pointers and references.
 #include <msgpack/adaptor/cpp11/reference_wrapper.hpp>
 #include <msgpack/adaptor/cpp11/shared_ptr.hpp>
 #include <msgpack/adaptor/cpp11/unique_ptr.hpp>

@@ -51,10 +51,10 @@ class Buffer {
   std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
-// What a payload with attachments, or a large request, holds on to instead of a receive slot.
+// Memory of a payload with attachments or of a large request, which has no receive slot.
 struct Attached final : transport::Message::Slot {
   void release() noexcept override;  // destroys it; elsewhere, so that payloads without one stay small
-  std::shared_ptr<void> place;       // of a request: Server::Place
+  std::shared_ptr<void> place;       // Server::Place of a large request
   Buffer memory;
   Bytes body;  // inside
   Attachments attachments;
@@ -94,7 +94,7 @@ class Payload {
     return attached != nullptr ? std::span<const Attachment>(attached->attachments)
                                : std::span<const Attachment>();
   }
-  // Null for bytes that came in one message.
+  // Null if the bytes came in one message.
   [[nodiscard]] Attached* attached() const {
     if (message_.slot() == nullptr || !message_.bytes().empty()) return nullptr;
     return static_cast<Attached*>(message_.slot());

@@ -74,7 +74,7 @@ Status called_wrongly(const CallInfo& info) {
                     info.raw ? " takes arguments: call() it, with those" : " takes bytes: call_bytes() it"));
 }
 
-// The caller would wait for messages that never come.
+// Refuses a stream of a method that does not stream: its caller would wait for messages forever.
 Status streamed_wrongly(const CallInfo& info) {
   return Status(Code::kInvalidArgument,
                 str(info.service, ".", info.method, " does not stream: call it without a stream"));
@@ -316,8 +316,8 @@ void Server::Impl::stop() {
     for (std::thread& thread : threads) thread.join();
   };
   if (!on_worker()) return join(workers);
-  // A handler has dropped the last reference: this thread is one of those to be joined, and needs *this until
-  // then.
+  // A handler called stop() on a thread of the pool, which cannot join itself. The reaper's task
+  // keeps *this alive until the join.
   reap([self = shared_from_this(), workers = std::move(workers), join]() mutable { join(workers); });
 }
 

@@ -23,7 +23,7 @@ struct ServerCounters {
   std::uint64_t refused = 0;    // full queue, draining
   std::uint64_t expired = 0;    // the deadline passed before a worker was free
   std::uint64_t cancelled = 0;  // the caller did not wait so long
-  std::size_t queued = 0;       // requests that wait for a worker, or for memory
+  std::size_t queued = 0;       // requests that wait for a worker or for memory
   std::size_t running = 0;
 };
 
@@ -47,8 +47,8 @@ class Server {
   // Refuses new requests, but for those of slime.Health, with kUnavailable; waits up to `bound` for those it
   // has; kDeadlineExceeded if some are left.
   Status drain(Nanos bound);
-  // Refuses the requests that wait, and waits for the handlers that run. Called by one of these handlers on
-  // the pool, it returns at once, and another thread waits for them. Idempotent.
+  // Refuses the waiting requests, then waits for the running handlers. On a thread of the pool it
+  // returns at once, and another thread waits for the handlers. Idempotent.
   void stop();
   // True on a thread of this server's pool.
   [[nodiscard]] bool on_worker() const;
@@ -59,22 +59,23 @@ class Server {
                                        std::uint64_t signature) const;
   [[nodiscard]] bool serves(std::string_view service, std::string_view method) const;
 
-  // What was found for the names of a request, which the next request of the same names finds again.
+  // Caches the method of a request's names, for the next request with these names.
   struct Found {
     std::weak_ptr<Service::Method> method;
     std::uint64_t version = 0;  // of the set of services
   };
-  // A large request whose body is still with its caller: its place among the requests that wait, then a
-  // worker and memory for it. Given up when it is destroyed. Thread: any, one at a time.
+  // A large request whose body is still with its caller: first its place among the waiting
+  // requests, then a worker and memory. The destructor gives these up. Thread: any, one at a time.
   class Place;
-  // For channels. Asks for a place for `bytes` of the account, and for a worker if the method runs on the
-  // pool. `granted` is called once, later, on any thread, unless the place is granted (or refused, or given
-  // up) before: then Place::state() says which. Thread: the channel's loop.
+  // For channels. Asks for a place with `bytes` of the account, and with a worker if the method
+  // runs on the pool. If Place::state() is kWaiting on return, `granted` is called once, later, on
+  // any thread, when the place is granted or refused; never after the place is destroyed. Thread:
+  // the channel's loop.
   std::shared_ptr<Place> reserve(const CallInfo& info, Found& found, std::shared_ptr<Account> account,
                                  std::uint64_t bytes, Task granted);
 
-  // For channels. Runs or queues it; answers by itself when it refuses: kNotFound (unknown service or method,
-  // two different texts), kResourceExhausted, kUnavailable. Thread: the channel's loop.
+  // For channels. Runs or queues the request, or refuses it: kNotFound (the text says whether the
+  // service or the method is unknown), kResourceExhausted, kUnavailable. Thread: the channel's loop.
   void handle(Request&& request, Found& found) noexcept;
   void handle(Request request) noexcept {
     Found nothing;

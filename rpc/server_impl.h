@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to the server*.cc files: what is behind rpc/server.h.
+// Private to the server*.cc files: the implementation of rpc/server.h.
 
 #include <algorithm>
 #include <atomic>
@@ -24,15 +24,15 @@
 
 namespace slime::rpc {
 
-// Lives on while anybody holds a request, so that a late answer still finds its counters. What is no atomic
-// is guarded by mutex_; handlers, answers and destructors of user code run outside it.
+// Lives as long as any request, because a late answer updates the counters. mutex_ guards all
+// members that are not atomic; handlers, answers and destructors of user code run without the lock.
 class Server::Impl final : public Request::Tracker,
                            public Directory,
                            public BudgetListener,
                            public std::enable_shared_from_this<Server::Impl> {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
-  // Ends what one request of a limited method holds of that limit.
+  // Counts one request of a method with a limit as ended when it is answered.
   class Slot final : public Request::Tracker {
    public:
     Slot(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method)
@@ -49,7 +49,7 @@ class Server::Impl final : public Request::Tracker,
 
   Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
     SLIME_CHECK(options_.workers > 0);
-    // Their handlers refer to this object, which is there as long as it runs one.
+    // The handlers refer to *this, which lives as long as a handler runs.
     const Service reflection = reflection_service(*this);
     const Service health = health_service(*this);
     for (const auto& [name, method] : health.methods()) method->while_draining = true;
@@ -111,7 +111,7 @@ class Server::Impl final : public Request::Tracker,
  private:
   friend class Place;
   Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
-  // Null: there is none. Under the lock.
+  // Returns null if there is no such method. Call under the lock.
   [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const {
     const auto it = services_.find(service);
     if (it == services_.end()) return nullptr;
@@ -130,7 +130,7 @@ class Server::Impl final : public Request::Tracker,
     const std::lock_guard lock(mutex_);
     quiet_.notify_all();
   }
-  // Those that an idle worker is about to take do not wait.
+  // Returns whether the queue is full. Requests that an idle worker is about to take do not count.
   [[nodiscard]] bool full() const {
     return queue_.size() + places_.size() >=
            options_.queue_limit + (idle_workers_ > reserved_ ? idle_workers_ - reserved_ : 0);
@@ -142,7 +142,7 @@ class Server::Impl final : public Request::Tracker,
     return load == loads_.end() || load->second.running < method.max_running;
   }
   void count_waiting(const Service::Method& method, int more);
-  // A method that is at its limit leaves half of the queue to others.
+  // Returns whether the method's requests fill half of the queue: the rest is for other methods.
   [[nodiscard]] bool waits_enough(const Service::Method& method) const {
     const auto load = loads_.find(&method);
     return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
@@ -151,7 +151,7 @@ class Server::Impl final : public Request::Tracker,
   void enter(Request& request, const std::shared_ptr<Service::Method>& method);
   void leave(const Service::Method& method) noexcept;
   void worker() noexcept;
-  // server_places.cc; all under the lock.
+  // server_places.cc; call all of these under the lock.
   [[nodiscard]] bool worker_free() const {
     return workers_.size() - idle_workers_ + reserved_ < options_.workers;
   }
@@ -171,34 +171,34 @@ class Server::Impl final : public Request::Tracker,
   std::condition_variable quiet_;
   std::map<std::string, Methods, std::less<>> services_;
   JobQueue queue_;
-  std::list<Job> ready_;       // requests that have a worker, and were read
-  std::list<Place*> places_;   // that wait, in order of arrival
-  std::size_t reserved_ = 0;   // workers of places that are granted and not running
-  bool places_first_ = false;  // of equal priority: the last that went on was none of them
-  bool listens_ = false;       // on_budget_freed() is to come
+  std::list<Job> ready_;       // requests that were read and have a reserved worker
+  std::list<Place*> places_;   // waiting places, in order of arrival
+  std::size_t reserved_ = 0;   // workers of granted places whose requests do not run yet
+  bool places_first_ = false;  // at equal priority a place is next: a small request was last
+  bool listens_ = false;       // registered for on_budget_freed()
   struct Load {
     std::size_t running = 0;
     std::size_t waiting = 0;
-    std::size_t reserved = 0;  // places that are granted and not running
+    std::size_t reserved = 0;  // granted places whose requests do not run yet
     [[nodiscard]] bool none() const { return running == 0 && waiting == 0 && reserved == 0; }
   };
-  std::map<const Service::Method*, Load> loads_;  // of methods with a limit that have any
+  std::map<const Service::Method*, Load> loads_;  // of methods with a limit; no entry: no load
   ServerCounters counters_;
-  // These without the lock, so that a request of a method that is known takes none: who ends the last request
-  // looks whether somebody drains, who begins one looks after counting it, who drains looks at the counts
-  // after saying so.
-  std::atomic<std::uint64_t> version_{1};  // of services_; changed under the lock
+  // Atomics, so that a request of a known method takes no lock. To miss no end of a drain: drain()
+  // sets kDraining and then reads the counts; a request counts itself and then reads kDraining, and
+  // so does an answer.
+  std::atomic<std::uint64_t> version_{1};  // counts changes of services_; written under the lock
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<std::uint64_t> refused_{0};
-  std::atomic<std::size_t> unanswered_{0};  // admitted and not answered
-  std::atomic<std::size_t> executing_{0};   // inside a handler
+  std::atomic<std::size_t> unanswered_{0};  // admitted requests without an answer
+  std::atomic<std::size_t> executing_{0};   // running handlers
   static constexpr unsigned kDraining = 1;
   static constexpr unsigned kIntercepts = 2;
-  std::atomic<unsigned> unusual_{0};  // what requests have to look out for
+  std::atomic<unsigned> unusual_{0};  // kDraining, kIntercepts
   std::shared_ptr<const ServerInterceptors> interceptors_ = std::make_shared<ServerInterceptors>();
   std::size_t idle_workers_ = 0;
   bool stopping_ = false;
-  std::vector<std::thread> workers_;  // last: they touch everything above
+  std::vector<std::thread> workers_;  // last: the threads use all members above
 };
 
 class Server::Place {
@@ -216,9 +216,9 @@ class Server::Place {
   Place& operator=(const Place&) = delete;
 
   [[nodiscard]] State state() const;
-  // Why it is refused.
+  // The reason, if the state is kRefused.
   [[nodiscard]] const Status& refusal() const { return refusal_; }
-  // More bytes of the request are known; false: they are beyond the budget.
+  // Takes more bytes for the request; false if they exceed the budget.
   [[nodiscard]] bool grow(std::uint64_t bytes) { return held_.grow(bytes); }
 
  private:
@@ -228,13 +228,13 @@ class Server::Place {
   const std::shared_ptr<Account> account_;
   const std::uint64_t bytes_;
   const bool pooled_;
-  // Under the lock of the server.
+  // Guarded by the server's mutex_.
   State state_ = State::kWaiting;
   bool has_worker_ = false;
-  bool counted_ = false;  // among the requests that drain() waits for
+  bool counted_ = false;  // drain() waits for this place
   std::list<Place*>::iterator self_;
   Task granted_;
-  // Written before granted_ is called.
+  // Written before granted_ is called, by which the loop learns of it.
   Status refusal_;
   Account::Held held_;
 };

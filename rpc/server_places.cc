@@ -3,8 +3,9 @@
 #include "base/str.h"
 #include "rpc/server_impl.h"
 
-// Large requests stay with their callers until a worker and memory are free. Each waits as a Place, in order
-// of arrival; a place that is granted is counted as a worker that is busy until its request runs.
+// Large requests stay with their callers until a worker and memory are free. Each request waits as
+// a Place, in order of arrival. A granted place keeps a worker busy (reserved_) until its request
+// runs.
 namespace slime::rpc {
 
 std::shared_ptr<Server::Place> Server::Impl::place_of(const Request& request) {
@@ -75,7 +76,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
   }
   place->counted_ = true;
   unanswered_.fetch_add(1);
-  // It overtakes nobody.
+  // Grants at once only if no other request waits.
   const bool first = places_.empty() && (!place->pooled_ || (queue_.size() == 0 && ready_.empty()));
   place->self_ = places_.insert(places_.end(), place.get());
   count_waiting(*place->method_, 1);
@@ -84,12 +85,13 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
     return place;
   }
   place->granted_ = std::move(granted);
-  if (workers_.empty()) static_cast<void>(start_worker());  // workers see when memory is free
-  work_.notify_one();                                       // it may overtake
+  if (workers_.empty()) static_cast<void>(start_worker());  // idle workers grant places when memory is freed
+  work_.notify_one();                                       // a worker checks if it may overtake
   return place;
 }
 
-// Takes what it needs, or nothing. Where memory is missing this is told when there is some.
+// Takes the place's memory if a worker is free, the method is below its limit and the budget
+// suffices. Asks for on_budget_freed() if it does not.
 bool Server::Impl::fits(Place& place) {
   const Service::Method& method = *place.method_;
   if (place.pooled_ && !worker_free()) return false;
@@ -101,11 +103,11 @@ bool Server::Impl::fits(Place& place) {
   place.held_ = place.account_->take(place.bytes_);
   if (place.held_) return true;
   if (!std::exchange(listens_, true)) tell_when_freed(weak_from_this());
-  place.held_ = place.account_->take(place.bytes_);  // something may have been freed meanwhile
+  place.held_ = place.account_->take(place.bytes_);  // bytes may have been freed before the registration
   return static_cast<bool>(place.held_);
 }
 
-// Of one that fits. Returns what is to be called without the lock.
+// Grants a place for which fits() was true. Returns its `granted` task; call it without the lock.
 Task Server::Impl::grant(Place& place) {
   places_.erase(place.self_);
   count_waiting(*place.method_, -1);
@@ -118,8 +120,9 @@ Task Server::Impl::grant(Place& place) {
   return std::move(place.granted_);
 }
 
-// The first of the highest priority that may go on, of those up to `lowest`; an empty task: none. A place
-// whose connection holds its share is overtaken.
+// Grants the first place that fits, of the highest priority down to `lowest`. Returns its task,
+// empty if none fits. Skips places that do not fit, for instance because their connection holds its
+// share.
 Task Server::Impl::next_granted(int lowest) {
   for (int priority = 0; priority <= lowest; ++priority) {
     for (Place* const place : places_) {
@@ -129,7 +132,7 @@ Task Server::Impl::next_granted(int lowest) {
   return {};
 }
 
-// The request has been read, and is counted by itself from now on.
+// Stops counting the place for drain(): the request was read, and counts itself.
 void Server::Impl::arrived(Place& place) {
   bool counted = false;
   {
@@ -139,7 +142,7 @@ void Server::Impl::arrived(Place& place) {
   if (counted) answered();
 }
 
-// True: the request runs as soon as its method's limit allows, on the worker that its place has.
+// Moves the request to ready_, to run on the worker of its place. False if it has no such worker.
 bool Server::Impl::make_ready(Request& request, const std::shared_ptr<Service::Method>& method) {
   const std::shared_ptr<Place> place = place_of(request);
   if (place == nullptr) return false;
@@ -158,11 +161,11 @@ std::list<Job>::iterator Server::Impl::find_ready() {
 Job Server::Impl::take_ready(std::list<Job>::iterator at) {
   Job out = std::move(*at);
   ready_.erase(at);
-  give_up_worker(*place_of(out.request));  // this thread is that worker
+  give_up_worker(*place_of(out.request));  // this thread is the reserved worker
   return out;
 }
 
-// Nobody is granted anything any more.
+// Refuses all waiting places. Returns their tasks; call them without the lock.
 std::vector<Task> Server::Impl::refuse_places() {
   std::vector<Task> out;
   for (Place* const place : std::exchange(places_, {})) {

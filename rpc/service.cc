@@ -99,7 +99,7 @@ Status Service::add_raw(std::string_view method, RawHandler handler, MethodOptio
                              .run = options.run,
                              .max_running = options.max_running,
                              .priority = options.priority,
-                             .streams = true,  // its handler looks by itself
+                             .streams = true,  // the raw handler checks by itself
                              .info = std::move(info)});
 }
 

@@ -114,7 +114,7 @@ struct CallInfo {
   // since a name may come back as another process, and a process over another connection.
   std::uint64_t connection = 0;
   bool raw = false;                        // its body is bytes as they are (Service::add_bytes)
-  bool streams = false;                    // the caller opened a stream with it
+  bool streams = false;                    // the caller opened a stream
   std::shared_ptr<const CallNames> names;  // what the texts lie in
 };
 
@@ -178,7 +178,7 @@ class Request {
   void refuse(Status status);  // as fail(), but nothing was executed: the caller may retry
 
  private:
-  friend class Server;        // sets the tracker, looks at the place
+  friend class Server;        // sets tracker_, reads the place of body_
   friend class Interception;  // and who answers
   void answer(Result<ByteVector>&& reply);
 

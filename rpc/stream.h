@@ -21,8 +21,8 @@ namespace slime::rpc {
 
 namespace detail {
 
-// Completes with the message, which is decoded in the thread that takes it, and given back if none does.
-// `code`: of a message that does not convert.
+// Completes `promise` with the message. The thread that takes the value decodes it; an untaken
+// message is given back. `code` is the error of a message that does not convert.
 template <class T>
 void complete_decoded(Promise<std::optional<T>>& promise, Result<StreamEnd::Message> next, Code code) {
   if (!next) {
@@ -84,8 +84,9 @@ class Stream {
   Future<None> write(const In& message) requires(detail::kStreams<In>) {
     return end_->write(encode_value(message));
   }
-  // The next message; nullopt once the method has ended well. Its error, when it failed, comes behind all
-  // that it had written. A read whose future is dropped or cancelled gives its message back to the next read.
+  // Reads the next message; nullopt after the method has ended with OK. The error of a failed
+  // method follows all its messages. Dropping or cancelling the future gives its message back, for
+  // the next read.
   Future<std::optional<Out>> read() requires(detail::kStreams<Out>) {
     return detail::decode_message<Out>(end_->read(), Code::kInternal);
   }
@@ -126,7 +127,7 @@ class ServerStream {
   ServerStream(ServerStream&&) noexcept = default;
   ServerStream& operator=(ServerStream&&) = delete;
 
-  // The next message; nullopt when the caller writes no more. Given up as that of Stream.
+  // Reads the next message; nullopt after the caller's last one. Given up like Stream::read().
   Future<std::optional<In>> read() requires(detail::kStreams<In>) {
     return detail::decode_message<In>(end_->read(), Code::kInvalidArgument);
   }

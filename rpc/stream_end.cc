@@ -97,14 +97,15 @@ void StreamEnd::cancel_read(std::uint64_t number) {
     const std::lock_guard lock(mutex_);
     const auto found =
         std::find_if(reads_.begin(), reads_.end(), [&](const Read& read) { return read.number == number; });
-    if (found == reads_.end()) return;  // it has its message, or the stream is over
+    if (found == reads_.end()) return;  // the read has its message, or the stream has ended
     promise = std::move(found->promise);
     reads_.erase(found);
   }
   promise->complete(Status(Code::kCancelled, "the read was cancelled"));
 }
 
-// The loop gives it to a read that waits. In a forked child the lock may be held by a thread of the parent.
+// The loop then gives the message to a waiting read. Does nothing in a forked child: a thread of
+// the parent may have held the lock.
 void StreamEnd::give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept {
   if (process_ != fork_generation()) return;
   bool wakes = false;
@@ -201,9 +202,9 @@ Delivery StreamEnd::take_first() {
   return {shared_from_this(), 0, first.number, std::move(first.message)};
 }
 
-// Serves reads later, one after the other, with messages, or with the end behind the last one. A read gets
-// its message when it completes and no sooner, and stays the first one meanwhile: if it was given up, its
-// message is back before the next read is served.
+// Serves waiting reads in `done`, one after the other: with messages, then with the end. A read
+// takes its message only when it completes, and stays first in reads_ until then: if it was given
+// up, its message is back before the next read is served.
 void StreamEnd::match(Done& done) {
   if (reads_.empty()) return;
   done.push_back([self = shared_from_this()] {
@@ -213,7 +214,7 @@ void StreamEnd::match(Done& done) {
       bool wakes = false;
       {
         const std::lock_guard lock(self->mutex_);
-        if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: it is being served
+        if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: being served
         if (!self->ready_.empty()) {
           outcome = Message(self->take_first());
           wakes = (std::exchange(self->hungry_, false) || self->credit_due()) && self->want();
@@ -319,7 +320,7 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
 
 void StreamEnd::match_reads(Done& done) {
   const std::lock_guard lock(mutex_);
-  wanted_ = false;  // also of a stream that has ended, whose messages still come
+  wanted_ = false;  // here too: attend() may not follow once the stream has ended
   match(done);
 }
 
@@ -350,13 +351,14 @@ void StreamEnd::stop_writing(const Status& reason, Done& done) {
 }
 
 void StreamEnd::stop_reading(const Status& reason, Done& done) {
-  std::deque<Ready> unread;  // goes after the lock
+  std::deque<Ready> unread;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
   if (!read_ended_ || read_ended_->ok()) read_ended_ = reason;
   read_stopped_ = true;
-  // Reads whose messages are here still get them: they would have them, had this not come in the same turn.
+  // Completes waiting reads whose messages have arrived: the end came in the same turn as the
+  // messages.
   for (auto read = reads_.begin(); read != reads_.end() && !ready_.empty();) {
-    if (read->number == 0) {  // it is being served
+    if (read->number == 0) {  // being served
       ++read;
       continue;
     }

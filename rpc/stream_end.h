@@ -33,9 +33,9 @@ struct StreamOptions {
   std::size_t window = limits::kStreamWindow;  // messages that come before the first one is read, at least 1
   std::uint64_t window_bytes =
       limits::kStreamBytes;  // of large ones: read ahead here, kept there; one always
-  // Ends a stream in which this side waits so long for the other: on the caller's side between two messages,
-  // the first one and the result included; on the handler's while it reads or writes, and only of callers
-  // that gave no deadline. Nanos::max(): never.
+  // Ends a stream when this side has waited this long for the other. The caller's side waits
+  // between two messages, the first one and the result included. The handler's side waits while the
+  // handler reads or writes, and only if the caller gave no deadline. Nanos::max(): never.
   Nanos idle_timeout = limits::kStreamIdle;
 };
 
@@ -53,11 +53,11 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   // Done once the message is accepted, which takes a credit of the peer's: who waits for it is as fast as the
   // reader, and no more than the window lies between them. In order.
   Future<None> write(ByteVector message);
-  // The next message, in order; buffered ones also after the peer has ended the stream. Dropping or
-  // cancelling the future gives the read up: a message that was not taken goes back to the front, for the
-  // next read. A read that is cancelled completes on the thread that cancels.
+  // Reads the next message, in order; buffered messages also after the peer has ended the stream.
+  // Dropping or cancelling the future puts an untaken message back to the front, for the next read.
+  // A cancelled read completes on the thread that cancels.
   Future<Message> read();
-  // Messages that are given back when nothing is read any more are dropped.
+  // Puts a message back in order of arrival. Drops it after discard() or stop_reading().
   void give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept override;
   // Nothing follows what was written.
   void close_writing();
@@ -81,13 +81,13 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
     std::uint64_t credit = 0;  // to be given, in all; 0: nothing new
     bool end = false;          // nothing follows what was written
   };
-  // `all`: credits however few they are.
+  // `all`: returns even less than half a window of credits.
   Wants attend(bool all = false);
-  // What the idle timeout looks at.
+  // State that the idle timeout checks.
   struct Pause {
     bool unread = false;   // messages wait for the user
     bool waiting = false;  // the user waits for the other side
-    bool owes = false;     // credits that were not given, because they are few
+    bool owes = false;     // credits are held back, being less than half a window
   };
   [[nodiscard]] Pause pause() const;
   // The next accepted message. Its bytes count as held until freed().
@@ -98,7 +98,7 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   // False: the number is not higher than the last one.
   bool credit(std::uint64_t messages, Done& done);
   void deliver(Payload&& message, Done& done);
-  // Gives messages that were given back to reads that wait.
+  // Gives returned messages to waiting reads.
   void match_reads(Done& done);
   [[nodiscard]] bool discarding() const;
   // The peer writes no more.
@@ -117,11 +117,11 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
     ByteVector message;
     Promise<None> promise;
   };
-  // A message that no read has.
+  // A message that no read has taken.
   struct Ready {
     Payload message;
     std::uint64_t number = 0;  // in order of arrival
-    bool counted = false;      // in taken_, since a read had it before
+    bool counted = false;      // counted in taken_ already, by an earlier read
   };
   struct Read {
     Promise<Message> promise;
@@ -135,7 +135,7 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   void accept(ByteVector&& message);
   void accept_waiting(Done& done);
   bool credit_due() const;
-  bool owes() const;  // any credit
+  bool owes() const;  // whether any credit is held back
   // Both with the lock held; the one who called wakes the channel when it is true, without it.
   bool want();
   void wake();
@@ -161,13 +161,13 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   std::uint64_t arrived_ = 0;
   std::uint64_t reads_begun_ = 0;
   std::uint64_t ready_bytes_ = 0;
-  std::uint64_t taken_ = 0;    // messages that are done with, or that a read has had
+  std::uint64_t taken_ = 0;    // messages dropped, or given to a read at least once
   std::uint64_t granted_ = 0;  // messages that the peer was told it may send
   bool reading_;
   bool hungry_ = false;
   bool discarding_ = false;
   bool peer_closed_ = false;
-  bool read_stopped_ = false;         // what is unread is dropped
+  bool read_stopped_ = false;         // unread messages are dropped
   std::optional<Status> read_ended_;  // once ready_ is empty
   const std::uint64_t process_ = fork_generation();
 };

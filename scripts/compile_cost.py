@@ -2,11 +2,11 @@
 """Prints compile time and peak memory of each file of a build tree, slowest first.
 
 Compiles every file of TREE/compile_commands.json once, without the compiler cache; the outputs go to a temporary
-folder, so TREE stays as it is. Seconds are processor time of the compiler and its children, which depends less on what
-else runs than wall time does. For the files shown, the preprocessor runs alone too: its seconds, and the lines that the
-compiler gets.
+folder, so TREE does not change. Seconds are processor time of the compiler and its children, which depends less on the
+load of the machine than wall time does. For the files shown, the preprocessor also runs alone: the report has its seconds
+and the lines of its output.
 
-Exit status: 0 done, 1 a file did not compile or (with --compare) one got slower, 2 wrong usage.
+Exit status: 0 done, 1 a file did not compile or (with --compare) got slower, 2 wrong usage.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import time
 LAUNCHERS = {"ccache", "sccache", "distcc"}
 SLOWER_RATIO = 1.2
 SLOWER_SECONDS = 1.0
-ERROR_LINES = 4  # of the compiler, for a file that does not compile
+ERROR_LINES = 4  # lines of the compiler that are shown for a file that does not compile
 
 
 class UsageError(Exception):
@@ -33,7 +33,7 @@ class UsageError(Exception):
 
 
 def words_of(entry):
-    """The words of a compile command, without a launcher such as ccache."""
+    """Splits a compile command into words, without a launcher such as ccache."""
     words = entry.get("arguments") or shlex.split(entry["command"])
     while words and os.path.basename(words[0]) in LAUNCHERS:
         words = words[1:]
@@ -41,7 +41,7 @@ def words_of(entry):
 
 
 def redirected(words, output):
-    """The command with its object file, and its dependency file, moved to `output`."""
+    """Returns the command with its object file and dependency file moved to `output`."""
     result, position = [], 0
     while position < len(words):
         if words[position] in ("-o", "-MF") and position + 1 < len(words):
@@ -54,7 +54,7 @@ def redirected(words, output):
 
 
 def target_of(entry):
-    """The CMake target that compiles the file, read off the name of the object file; or nothing."""
+    """Returns the CMake target of the file, read from the object file's name; empty if unknown."""
     words = entry.get("arguments") or shlex.split(entry["command"])
     outputs = [after for before, after in zip(words, words[1:]) if before == "-o"]
     match = re.search(r"CMakeFiles/(.+)\.dir/", entry.get("output") or (outputs or [""])[0])
@@ -62,7 +62,7 @@ def target_of(entry):
 
 
 def load(tree, only):
-    """The (name, entry) pairs of a tree. A file of several targets is named with each of them."""
+    """Returns the (name, entry) pairs of a tree. The name of a file of several targets includes the target."""
     database = tree / "compile_commands.json"
     try:
         entries = json.loads(database.read_text())
@@ -90,12 +90,12 @@ def run(words, directory, errors):
     process = subprocess.Popen(words, cwd=directory, env=environment, stdin=subprocess.DEVNULL,
                                stdout=errors, stderr=errors)
     _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # it was waited for here
+    process.returncode = os.waitstatus_to_exitcode(status)  # wait4() has reaped it
     return (process.returncode, usage.ru_utime + usage.ru_stime, time.monotonic() - started, usage.ru_maxrss / 1024)
 
 
 def measure(name, entry):
-    """Compiles one file: its figures, or its error."""
+    """Compiles one file. Returns its figures, or its error."""
     with tempfile.TemporaryDirectory(prefix="slime-compile-cost-") as folder:
         with open(os.path.join(folder, "errors"), "w+b") as errors:
             try:
@@ -111,7 +111,7 @@ def measure(name, entry):
 
 
 def preprocess(entry):
-    """Runs the preprocessor alone: (seconds, lines that are not empty and no marks of it)."""
+    """Runs the preprocessor alone. Returns (seconds, lines without empty lines and line markers)."""
     with tempfile.TemporaryDirectory(prefix="slime-compile-cost-") as folder:
         output = os.path.join(folder, "output")
         words = ["-E" if word == "-c" else word for word in redirected(words_of(entry), output)]
@@ -123,7 +123,7 @@ def preprocess(entry):
 
 
 def measure_all(entries, jobs, say):
-    """Measures all files, `jobs` at a time. Ctrl-C ends it early with those that are done."""
+    """Measures all files, `jobs` at a time. Ctrl-C ends it early and keeps the finished files."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(measure, name, entry) for name, entry in entries]
@@ -139,7 +139,7 @@ def measure_all(entries, jobs, say):
 
 
 def slower(old, new):
-    """The (file, old seconds, new seconds) that got slower by more than both bars, worst first."""
+    """Returns (file, old seconds, new seconds) of files slower by more than both bars, worst first."""
     before = {each["file"]: each["seconds"] for each in old}
     found = [(each["file"], before[each["file"]], each["seconds"]) for each in new if each["file"] in before]
     found = [each for each in found if each[2] > SLOWER_RATIO * each[1] and each[2] > SLOWER_SECONDS + each[1]]
@@ -147,7 +147,7 @@ def slower(old, new):
 
 
 def table(files, top):
-    """The lines of the table for people."""
+    """Returns the lines of the table for people."""
     lines = [f"{'seconds':>8} {'peak MiB':>9} {'of it -E':>9} {'lines':>9}  file"]
     for each in files[:top]:
         share, count = "-", "-"
@@ -162,7 +162,7 @@ def table(files, top):
 
 
 def compare(path, files):
-    """Prints what got slower since an earlier --json FILE. Returns whether something did."""
+    """Prints the files that got slower since an earlier --json FILE. Returns whether any did."""
     try:
         old = json.loads(pathlib.Path(path).read_text())["files"]
     except (OSError, ValueError, KeyError) as error:
@@ -216,5 +216,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started it in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background ignores SIGINT
     sys.exit(main(sys.argv[1:]))

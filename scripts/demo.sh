@@ -17,7 +17,7 @@ done
 echo "Building (release)"
 step dependencies scripts/install_deps.sh || exit 1
 step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv" || exit 1
-# A tree of its own, in which most of it is compiled in a third of the time.
+# Builds in a tree of its own, whose options compile most files in a third of the time.
 step package bash -c "source '$root/scripts/lib.sh' && install_package --config-settings=build-dir=build/demo \
   --config-settings=cmake.define.SLIME_UNITY=ON" || exit 1
 step examples cmake --build build/demo --parallel "$jobs" --target demo_worker demo_cache || exit 1

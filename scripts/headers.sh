@@ -1,9 +1,9 @@
 #!/bin/bash
-# Compiles headers alone, and twice each: one that leans on what others include before it does not pass.
-#   scripts/headers.sh [BASE]    the headers that have changed since BASE, with what is not committed yet. BASE: a commit; else as
-#                                scripts/tidy.sh finds it
+# Compiles each header alone, and twice: a header that lacks an include or a guard fails.
+#   scripts/headers.sh [BASE]    the headers that have changed since the commit BASE, uncommitted changes included. Default of
+#                                BASE: as in scripts/tidy.sh
 #   scripts/headers.sh --all     all headers of the layers
-# Needs build/release (cmake --preset release). Exit status: 1 where one does not compile, 77 without git.
+# Needs build/release (cmake --preset release). Exit status: 1 if a header fails, 77 without git.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"

@@ -5,12 +5,13 @@ jobs=$(nproc)
 logs="$root/build/logs"
 venv="$root/.venv"
 
-# The compiler cache lies outside the tree (ccache --show-config: cache_dir), and serves every clone of it on this machine:
-# paths below the root count as relative, and debug information may name another clone.
+# Sets up the compiler cache, which lies outside the tree (ccache --show-config: cache_dir) and
+# serves every clone on this machine: paths below the root count as relative, and debug information
+# may name another clone.
 use_compiler_cache() {
   command -v ccache >/dev/null && [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || return 0
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-  export CCACHE_SLOPPINESS=pch_defines,time_macros  # what precompiled headers need
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # needed for precompiled headers
   export CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-5G}
 }
 use_compiler_cache
@@ -33,7 +34,8 @@ stop_on_signals() {
   trap 'echo "interrupted" >&2; exit 130' INT
   trap 'exit 143' TERM
 }
-# start_lane FUNCTION...: runs a function with its steps beside the script; finish_lanes waits for all.
+# start_lane FUNCTION...: runs a function and its steps in the background; finish_lanes waits for
+# all lanes.
 start_lane() {
   (
     running_groups=() lanes=()
@@ -48,9 +50,9 @@ finish_lanes() {
   lanes=()
 }
 
-# start_step NAME COMMAND...: runs it in the background; finish_step reports it.
-# One at a time per name; the name is the log's too.
-# With SLIME_STEPS, a file, each step leaves a line there: name, start and end in seconds of the script, exit status.
+# start_step NAME COMMAND...: runs the command in the background; finish_step reports it. One at a
+# time per name, which is also the log's name. Appends to the file $SLIME_STEPS, if set: name, start
+# and end in seconds of the script, exit status.
 declare -A step_group step_start
 start_step() {
   local name=$1
@@ -89,11 +91,12 @@ step() {
   finish_step "$1"
 }
 
-# ---- what has changed
-# Prints where our line of commits left BASE.
+# ---- changed files
+# Prints the commit at which HEAD forked from a branch or commit.
 fork_point() { git merge-base HEAD "$1" 2>/dev/null; }
-# change_base [BASE]: prints the commit that changes are counted from: BASE's fork point; without one, that of the first of
-# origin/main, main and the last tag that differs from the working tree; where none does, the last commit. Fails without git.
+# change_base [BASE]: prints the commit that changes are counted from: the fork point of BASE;
+# without BASE, the fork point of origin/main, main or the last tag, whichever first differs from
+# the working tree; else HEAD~1. Fails without git.
 change_base() {
   local name commit
   git rev-parse --verify -q HEAD >/dev/null || return 1
@@ -109,7 +112,8 @@ change_base() {
   done
   git rev-parse --verify -q HEAD~1 || git hash-object -t tree /dev/null
 }
-# changed_since_base PATH...: whether a file there differs from change_base; true where that is not known.
+# changed_since_base PATH...: succeeds if a file there differs from change_base, or if change_base
+# fails.
 changed_since_base() {
   local base
   base=$(cd "$root" && change_base) || return 0
@@ -143,8 +147,8 @@ test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.
 # Large, and only a few tests want it, which are skipped without.
 [ "${SLIME_TEST_TORCH:-}" != 1 ] || test_packages+=("torch==2.13.0")
 
-# make_venv [--test]: makes .venv with what the package is built with, or with what it is tested with, too. Does nothing
-# where that was done before.
+# make_venv [--test]: makes .venv with the packages that the build needs, with --test also those of
+# the tests. Does nothing if .venv has them already.
 make_venv() {
   local stamp="$venv/.slime-packages" packages=("${build_packages[@]}") python want
   [ "${1:-}" != --test ] || packages+=("${test_packages[@]}")
@@ -165,8 +169,8 @@ package_hash() {
     sha256sum)
 }
 
-# build_wheel [PIP_ARGUMENTS...]: builds the wheel of the package, in build/release unless the arguments name another
-# tree, and leaves it in build/wheel; at once when nothing has changed.
+# build_wheel [PIP_ARGUMENTS...]: builds the package's wheel into build/wheel, from build/release
+# unless the arguments name another tree. Fast if nothing has changed.
 build_wheel() {
   local folder="$root/build/wheel" want
   want="$(package_hash) $("$venv/bin/python" -m nanobind --version)"

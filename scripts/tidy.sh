@@ -49,7 +49,7 @@ echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
-# Without GCC's precompiled headers, which clang cannot read.
+# Removes GCC's precompiled headers, which clang cannot read.
 sed -E 's/ -Winvalid-pch| -include [^ ]*cmake_pch\.hxx//g' build/release/compile_commands.json >"$folder/compile_commands.json"
 status=0
 git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |

@@ -70,9 +70,9 @@ class Acceptor {
   ~Acceptor() = default;
 };
 
-// Accepts handshakes on one TCP address, and answers the liveness probe of nanoctrl (base/probe.h). Bounded:
-// handshake size, time and number. With all places taken, a connection whose peer has proved nothing makes
-// room for the next (transport/strangers.h). Thread: the loop.
+// Accepts handshakes on one TCP address, and answers the liveness probe of nanoctrl (base/probe.h).
+// Bounded: handshake size, time and number. When all places are taken, the listener drops a
+// connection whose peer has not proved itself (transport/strangers.h). Thread: the loop.
 class Listener {
  public:
   // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
@@ -87,7 +87,7 @@ class Listener {
                                                   Acceptor& acceptor);
   virtual ~Listener() = default;                          // ends the handshakes that are under way
   [[nodiscard]] virtual std::string address() const = 0;  // with the real port
-  // Connections that made room for others before their peers had proved themselves.
+  // Connections dropped to make room for others, before their peers had proved themselves.
   [[nodiscard]] virtual std::uint64_t strangers_evicted() const = 0;
 };
 

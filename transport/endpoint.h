@@ -58,8 +58,8 @@ class Message {
 class Receiver {
  public:
   virtual void on_message(Message message) noexcept = 0;
-  // Once for each write_with_imm of the peer, after all bytes of its batch are visible.
-  // Returning gives its credit back to the peer, unless Endpoint::hold_credit() was called meanwhile.
+  // Once for each write_with_imm of the peer, after all bytes of its batch are visible. Gives the
+  // notification's credit back to the peer on return, unless Endpoint::hold_credit() was called.
   virtual void on_imm(std::uint32_t imm) noexcept = 0;
   // After a refusal with kResourceExhausted: what was refused may be taken now.
   virtual void on_ready() noexcept = 0;
@@ -115,9 +115,9 @@ class Endpoint {
   // completion. Blocks of one batch take effect in any order. Zero-length blocks are allowed and do nothing.
   virtual Status read(std::span<const Copy> copies, Operation& operation) = 0;
   virtual Status write(std::span<const Copy> copies, Operation& operation) = 0;
-  // A write whose peer gets on_imm(imm) once, after all bytes. An empty batch is a bare notification. Costs a
-  // credit, and leaves the last limits::kMessageCredits to messages: a peer that holds the credits of
-  // notifications still gets those.
+  // Writes, then calls on_imm(imm) at the peer once, after all bytes. An empty batch is a bare
+  // notification. Costs a credit. Keeps the last limits::kMessageCredits for messages, which still reach
+  // a peer that holds the credits of notifications.
   virtual Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) = 0;
 
   // Remote atomics on an unsigned number of 8 bytes, in the byte order of its owner, in host memory.
@@ -148,10 +148,10 @@ class Endpoint {
   // Breaks it now with `reason` (not OK): everything in flight completes with kUnavailable or the reason.
   virtual void reset(Status reason) = 0;
 
-  // Inside on_imm(): keeps the credit of this notification until release_credits(). A receiver whose queue of
-  // notifications is full holds its peer up by that, and loses none.
+  // Keeps the credit of the current notification until release_credits(). Call inside on_imm(), if
+  // the receiver's queue is full: the peer then stops sending notifications, and none is lost.
   virtual void hold_credit() = 0;
-  // Gives `count` credits that are held back to the peer; none once the endpoint is over.
+  // Gives `count` held credits back to the peer. Does nothing after the endpoint has ended.
   virtual void release_credits(std::uint32_t count) = 0;
 
   // Somebody waits for a message of the peer, or nobody any more. A peer that falls silent is noticed while

@@ -145,10 +145,10 @@ class Handshake {
   [[nodiscard]] const Status& error() const { return error_; }
   // Whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }
-  // The acceptor: whether the peer's HELLO has come, whole.
+  // Acceptor: true after the peer's whole HELLO has arrived.
   [[nodiscard]] bool opened() const { return role_ == Role::kAcceptor && awaited_ != Awaited::kHello; }
-  // The acceptor: whether the peer's first proof has come. That is a right MAC, or where no token is set its
-  // HELLO, since without a token anybody can make the MAC.
+  // Acceptor: true after the peer's first proof: a valid MAC, or the HELLO if no token is set
+  // (anybody can make the MAC without a token).
   [[nodiscard]] bool proved() const { return authenticated_ || (opened() && keys_.front().empty()); }
 
  private:

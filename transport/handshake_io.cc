@@ -55,7 +55,7 @@ void HandshakeIo::end_at(TimePoint when) {
   timer_ = loop_.add_timer(when, [this, when] {
     timer_ = TimerId{};
     if (when < deadline_ && handshake_.proved()) return end_at(deadline_);
-    // A loop that is late hears first what has come meanwhile. The peer gets the time that the loop was late.
+    // The loop is late: reads the bytes that have arrived first, and extends the time by its delay.
     const TimePoint now = loop_.now();
     if (when < deadline_ && when < now && has_unread())
       return end_at(std::min(deadline_, deadline_after(now, now - when)));

@@ -23,12 +23,12 @@ class HandshakeIo final : private FdHandler {
 
   HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);
   ~HandshakeIo();
-  // Finishes with kDeadlineExceeded at the deadline, and at `first_proof` unless the peer has proved itself
-  // by then. A loop that is late at `first_proof` reads what has come before it decides.
+  // Finishes with kDeadlineExceeded at `deadline`, or at `first_proof` if the peer has not proved
+  // itself. A loop that is late at `first_proof` first reads the bytes that have arrived.
   Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
-  // Whether the peer has sent bytes that were not read yet.
+  // Returns whether the socket has unread bytes of the peer.
   [[nodiscard]] bool has_unread() const;
   UniqueFd take_socket();
 

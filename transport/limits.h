@@ -59,8 +59,8 @@ inline constexpr std::uint32_t kSlotBytes = 8 * 1024;
 inline constexpr std::uint32_t kPoolSlots = 4096;
 // What every endpoint keeps even when idle. 4,096 / 8 = 512 connected peers before a port refuses.
 inline constexpr std::uint32_t kBaseCredits = 8;
-// Notifications leave so many credits of a peer to messages, where it gives at least twice as many: calls go
-// on while its notifications are not taken.
+// Credits that notifications leave to messages, if the peer's initial credits are at least twice as
+// many. Calls go on while the peer does not take notifications.
 inline constexpr std::uint32_t kMessageCredits = 4;
 // What one endpoint may hold while it is busy.
 inline constexpr std::uint32_t kMaxCredits = 256;
@@ -161,14 +161,14 @@ inline constexpr std::size_t kHintBytes = 64;
 inline constexpr std::size_t kChoiceReasonBytes = 512;
 inline constexpr std::size_t kChoiceCauseBytes = 160;
 inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
-// Whoever connects has this long for the first proof: two round trips, and a peer that is busy.
+// Time for a connecting peer's first proof: two round trips, and a busy peer.
 inline constexpr Nanos kFirstProofTimeout = std::chrono::seconds(1);
-// Handshakes that a listener has under way. Beyond them, one whose peer has proved nothing makes room for the
-// next connection, which waits in the kernel's backlog until there is such a one.
+// Handshakes in progress per listener. A full listener drops a connection whose peer has not proved
+// itself; if none may be dropped, the next connection waits in the kernel's backlog.
 inline constexpr std::size_t kPendingHandshakes = 256;
-// Nobody makes room before it has had this long to send its HELLO, or to answer the CHALLENGE. The first is
-// short: 256 of these every 20 ms let nanoctrl's probe, which waits 200 ms, pass a backlog of 1,000
-// strangers. The second leaves a peer the time of a long way there and back.
+// Age before which a connection is never dropped: kSilentLeastTime without a HELLO,
+// kAnswerLeastTime with. The first is short: dropping 256 every 20 ms lets nanoctrl's probe, which
+// waits 200 ms, pass a backlog of 1,000 strangers. The second allows for a long round trip.
 inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
 // Connections that one turn of the loop takes in, so that a burst of them does not hold up what is connected.

@@ -78,7 +78,8 @@ class TcpListener final : public Listener, private FdHandler {
     return ::poll(&entry, 1, 0) > 0;
   }
 
-  // False: none can make room now, and accepting goes on when one can, or when a handshake ends.
+  // Drops a connection. False: none may be dropped yet, so accepting pauses until one may, or until
+  // a handshake ends.
   bool make_room() {
     const Strangers::Choice choice = strangers_.choose(loop_.now());
     if (choice.stranger == nullptr) {
@@ -169,7 +170,7 @@ class TcpListener final : public Listener, private FdHandler {
     return in;
   }
 
-  // Leaves connections in the backlog until then, or until a handshake ends. kNever: only that.
+  // Stops accepting until `until` or the end of a handshake, whichever is first. kNever: no timer.
   void pause(TimePoint until) {
     set_watched(0);
     loop_.cancel_timer(pause_);

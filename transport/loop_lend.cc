@@ -120,8 +120,8 @@ void Loop::tell_thread(bool of_fds) {
   SLIME_CHECK(epoll_ctl(bed_.get(), EPOLL_CTL_MOD, epoll_.get(), &event) == 0);
 }
 
-// Until something comes, or the time is over, and nobody else drives. What is left of the time counts,
-// however often it was interrupted: a helper does not wake the thread for the timer that it sleeps for.
+// Sleeps until an event or the timeout, then takes the drive. Recomputes the time left after each
+// wake-up: a helper does not wake the thread for the timer that it sleeps for.
 void Loop::sleep_lent(int timeout_ms) {
   std::array<epoll_event, 2> events;
   for (;;) {

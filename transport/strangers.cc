@@ -10,7 +10,7 @@
 namespace slime::transport {
 namespace {
 
-constexpr std::size_t kSiteBytes = 8;  // of an IPv6 address
+constexpr std::size_t kSiteBytes = 8;  // prefix of an IPv6 address
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Source source_of(const SocketAddress& peer) {
   if (peer.family() == AF_INET) {
     sockaddr_in in;
     std::memcpy(&in, peer.data(), sizeof in);
-    // As IPv6 maps it.
+    // ::ffff:a.b.c.d, the IPv4-mapped IPv6 address.
     out[10] = out[11] = std::byte{0xff};
     std::memcpy(&out[12], &in.sin_addr, sizeof in.sin_addr);
   } else if (peer.family() == AF_INET6) {
@@ -41,7 +41,7 @@ void Strangers::remove(const Stranger& stranger) {
 }
 
 Strangers::Choice Strangers::choose(TimePoint now) const {
-  // Of two sources with as many, the one whose oldest connection is older.
+  // Takes the source with the most strangers; of equal ones, the source with the oldest stranger.
   const auto most = std::max_element(by_source_.begin(), by_source_.end(), [](const auto& a, const auto& b) {
     if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
     return a.second.front()->accepted > b.second.front()->accepted;
@@ -54,7 +54,7 @@ Strangers::Choice Strangers::choose(TimePoint now) const {
   for (const Stranger* one : all) {
     if (any_silent && !silent(one)) continue;
     const TimePoint due = deadline_after(one->accepted, least);
-    if (due > now) return {nullptr, due};  // the rest is younger
+    if (due > now) return {nullptr, due};  // the following ones are younger
     if (!one->io->has_unread()) return {one, kNever};
   }
   return {nullptr, now};

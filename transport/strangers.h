@@ -11,8 +11,8 @@
 
 namespace slime::transport {
 
-// Where a connection comes from: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
-// host or site gets. An IPv4 address mapped into IPv6 counts as the IPv4 address.
+// Source of a connection: an IPv4 address, or the first 64 bits of an IPv6 address (one host or
+// site gets 64 bits). An IPv4-mapped IPv6 address counts as the IPv4 address.
 using Source = std::array<std::byte, 16>;
 Source source_of(const SocketAddress& peer);
 
@@ -23,24 +23,25 @@ struct Stranger {
   const HandshakeIo* io = nullptr;
 };
 
-// The strangers of a listener, and which of them makes room when all places are taken. A flood ends its own
-// connections first: the choice falls on the source that has most, and there on the connection that has said
-// least and is oldest. No source has a fixed share, because peers may come from the address of a flood.
-// Thread: one.
+// The strangers of a listener. choose() says which of them a full listener drops: of the source
+// with the most strangers, the oldest without a whole HELLO, else the oldest. So a flood drops its
+// own connections first. No source has a fixed share, because peers may share the address of a
+// flood. Thread: one.
 class Strangers {
  public:
   void add(const Stranger& stranger);
-  void remove(const Stranger& stranger);  // not there: ignored
+  void remove(const Stranger& stranger);  // does nothing if it was not added
 
   struct Choice {
-    const Stranger* stranger = nullptr;  // null: nobody makes room now
-    TimePoint again = kNever;            // then: when somebody may; kNever: when a connection ends
+    const Stranger* stranger = nullptr;  // null: none may be dropped now
+    TimePoint again = kNever;            // if null: call again then; kNever: when a handshake ends
   };
-  // Spares whoever had too little time to speak, and whoever has spoken and was not heard yet.
+  // Spares connections younger than kSilentLeastTime or kAnswerLeastTime, and those with unread
+  // bytes.
   [[nodiscard]] Choice choose(TimePoint now) const;
 
  private:
-  std::map<Source, std::vector<const Stranger*>> by_source_;  // in order of arrival; none is empty
+  std::map<Source, std::vector<const Stranger*>> by_source_;  // each in order of arrival, never empty
 };
 
 }  // namespace slime::transport

@@ -353,7 +353,7 @@ int main(int argc, char** argv) {
   program.option("--per-round", settings.per_round, "connections of each kind in a round").show_default();
   program.flag("--json", settings.as_json, "one JSON object on one line");
   program.action([&] { return run(settings); });
-  // The other processes of a measurement: this program again. Hidden, spoken to by the driver.
+  // Roles of the other processes of a measurement, which the driver starts. Hidden from --help.
   program.add_command("server", "").hide().action([] { return run_server(); });
   slime::command_line::Command rings = program.add_command("rings", "").hide();
   std::uint32_t count = 0;

@@ -41,14 +41,15 @@ class PeerAgent(_slime.PeerAgent):
     token, insecure: a secret shared by all agents, in place of the keys that nanoctrl hands to who has a ctrl_token;
         one of these is required off loopback, unless insecure.
     progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
-    deadline: seconds, for operations that name none; streams have an idle timeout instead.
+    deadline: default of operations, in seconds; streams have an idle timeout instead.
     kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
     report_links: heartbeats tell nanoctrl the connections, their bytes and some counters, for its page and /metrics.
     stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
-    stream_idle_timeout: seconds without a message, after which a stream ends; float("inf"): none. On the caller's side
-        between two messages, the first one and the result included; on the handler's while it reads or writes.
-    memory_bytes: bytes of large requests that are not answered, and of large answers that callers have not read, in the
-        process; one connection has at most a quarter. max_payload_bytes: the largest request, reply or message.
+    stream_idle_timeout: seconds without a message after which a stream ends; float("inf"): never. The caller's side
+        counts between two messages, the first one and the result included; the handler's side while it reads or writes.
+    memory_bytes: most bytes that the process holds for its peers: unanswered large requests, and large answers that
+        callers have not read. One connection may hold a quarter.
+    max_payload_bytes: the largest request, reply or message that this agent reads.
     """
 
     def __init__(
@@ -153,9 +154,9 @@ class PeerAgent(_slime.PeerAgent):
 
         Plain methods run on `workers` threads, several at once; async ones on one asyncio loop, in a thread of
         the agent's. At most `queue_limit` requests wait, and as many async calls run: callers of more get
-        ResourceExhausted. What a handler raises reaches the caller: a slime.Error with its code, anything else
-        as Internal, with the traceback if `tracebacks`. Anything else is also logged here, with its traceback (logger
-        "slime", level error).
+        ResourceExhausted. An exception of a handler reaches the caller: a slime.Error with its code, any other
+        exception as Internal, with the traceback if `tracebacks`. Other exceptions are also logged here, with the
+        traceback (logger "slime", level error).
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors
@@ -182,7 +183,7 @@ class PeerAgent(_slime.PeerAgent):
         A call that was certainly not executed goes to the next provider, within `timeout` seconds (None: the
         agent's). A provider that failed is avoided for a short while. Unavailable when none is left.
 
-        balance: "least-in-flight": who has the fewest calls of this agent; "round-robin"; "sticky": the same one
+        balance: "least-in-flight": the one with the fewest calls of this agent; "round-robin"; "sticky": the same one
             until it fails, or with a `key` the one that the key's hash says, the same for every caller.
         idempotent: True, or the names of methods that may be executed twice without harm: their calls are repeated
             as `retry` says when they may have been executed. Others never are.
@@ -207,8 +208,8 @@ class PeerAgent(_slime.PeerAgent):
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
         """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.
-        Replaces the earlier one. While more than 4096 wait for the handler, peers are held up: their notifications
-        wait at their side, none is dropped."""
+        Replaces an earlier handler. While more than 4096 notifications wait for the handler, peers run out of credits
+        and stop sending more; none is dropped."""
         with self._lock:
             self._imm_handler = handler
             if self._imm_thread is None:
@@ -227,7 +228,7 @@ class PeerAgent(_slime.PeerAgent):
             try:
                 if handler is not None:
                     handler(Peer(peer), imm)
-            except BaseException as error:  # also SystemExit: not the end of this thread
+            except BaseException as error:  # SystemExit too: the thread goes on
                 log_failure(_log, error, "the on_imm handler failed")
 
     def _async_runner(self) -> AsyncRunner:
@@ -256,10 +257,10 @@ class PeerAgent(_slime.PeerAgent):
     # ---- the end
 
     def close(self, bound: float = 2.0) -> None:
-        """Deregisters, refuses new work, finishes what is in flight within `bound` seconds, closes every
-        connection and region: after it no peer touches our memory. DeadlineExceeded if something had to be
-        cut off: it is closed all the same; a handler that still runs goes on, and its answer goes nowhere.
-        The first call closes; later ones, and those in a forked child, do nothing."""
+        """Deregisters, refuses new work, finishes operations in flight within `bound` seconds, closes every
+        connection and region: after it no peer touches our memory. Raises DeadlineExceeded, and still closes, if
+        something had to be cut off. A handler that still runs goes on; its answer is dropped.
+        Later calls, and calls in a forked child, do nothing."""
         if self.forked:
             return
         with self._lock:

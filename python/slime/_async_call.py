@@ -1,4 +1,4 @@
-"""What calls of an AsyncProxy return: a coroutine whose call is under way already."""
+"""The coroutine that calls of an AsyncProxy return. Its call has begun already."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slime._errors import Error
 
 
 class AsyncCall(collections.abc.Coroutine):
-    """A call under way. `await` it, or give it to asyncio.create_task(), TaskGroup.create_task() or asyncio.run().
+    """A call in flight. `await` it, or give it to asyncio.create_task(), TaskGroup.create_task() or asyncio.run().
 
-    The call has begun before it is awaited. Cancelling the task that awaits it, close(), or dropping it before its end
-    cancels the call. Awaiting it again gives the same outcome again. It has what a slime.Future has, too.
+    The call has begun before it is awaited. Cancelling the awaiting task, close(), or dropping this object before the
+    call ends cancels the call. Awaiting it again gives the same outcome. Has the methods of a slime.Future too.
     """
 
     __slots__ = ("_future", "_steps", "__weakref__")
@@ -23,16 +23,16 @@ class AsyncCall(collections.abc.Coroutine):
         self._steps: Optional[Generator[Any, None, Any]] = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # A generator of this object keeps it, so that `await proxy.method()` does not drop it.
+        # A generator, whose frame keeps this object alive during `await proxy.method()`.
         return (yield from _completion.await_future(self._future))
 
-    # ---- the coroutine, as a task drives it
+    # ---- the coroutine protocol
 
     def send(self, value: Any) -> Any:
         return self._step(lambda steps: steps.send(value))
 
     def throw(self, *exception: Any) -> Any:
-        """Cancels the call, and raises the exception where it is awaited."""
+        """Cancels the call, and raises the exception in the awaiting code."""
         self._future.cancel()
         return self._step(lambda steps: steps.throw(*exception))
 
@@ -48,7 +48,7 @@ class AsyncCall(collections.abc.Coroutine):
             self._steps = _completion.await_future(self._future)
         try:
             return step(self._steps)
-        except BaseException:  # also StopIteration: it has ended, and may be awaited again
+        except BaseException:  # StopIteration too: the await has ended, and may be repeated
             self._steps = None
             raise
 
@@ -56,33 +56,33 @@ class AsyncCall(collections.abc.Coroutine):
         try:
             if not self._future.done():
                 self._future.cancel()
-        except (AttributeError, Error):  # it was never made, or is that of the parent process
+        except (AttributeError, Error):  # __init__ failed, or the future belongs to the parent process
             pass
 
-    # ---- the future
+    # ---- the methods of slime.Future
 
     def wait(self, timeout: Optional[float] = None) -> Any:
-        """As that of slime.Future."""
+        """Waits: see slime.Future.wait()."""
         return self._future.wait(timeout)
 
     def wait_done(self, timeout: Optional[float] = None) -> bool:
-        """As that of slime.Future."""
+        """Waits without taking the value: see slime.Future.wait_done()."""
         return self._future.wait_done(timeout)
 
     def done(self) -> bool:
-        """As that of slime.Future."""
+        """Returns whether the call has ended."""
         return self._future.done()
 
     def cancel(self) -> None:
-        """As that of slime.Future."""
+        """Asks the call to end early: see slime.Future.cancel()."""
         self._future.cancel()
 
     def add_done_callback(self, callback: Callable[[_slime.Future], Any]) -> None:
-        """As that of slime.Future, which the callback gets."""
+        """Calls callback(future) once the call has ended: see slime.Future.add_done_callback()."""
         self._future.add_done_callback(callback)
 
     def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
-        """What slime.timing_of() makes a Timing of."""
+        """Returns the parts of slime.timing_of()'s Timing."""
         return self._future.timing_parts()
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class AsyncCall(collections.abc.Coroutine):
 
 
 class AsyncOneWay(AsyncCall):
-    """As AsyncCall, of a call whose answer nobody wants: dropping it does not cancel the call."""
+    """An AsyncCall of a one-way call: dropping it does not cancel the call."""
 
     __slots__ = ()
 

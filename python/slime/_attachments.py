@@ -75,7 +75,7 @@ _packers: List[msgpack.Packer] = []
 
 
 def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
-    """The arguments (a tuple) or the result, and what goes beside it. InvalidArgument for what cannot be expressed."""
+    """Packs the arguments (a tuple) or the result: body and attachments. InvalidArgument if it cannot be packed."""
     if type(value) is tuple:
         for each in value:
             if type(each) in _BYTES and len(each) >= BYTES:

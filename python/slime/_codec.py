@@ -20,7 +20,7 @@ _DECODE_ERRORS = (
 
 
 def check_int(value: Any) -> None:
-    """TypeError for an int, which msgpack asks about only if it is too large."""
+    """Raises TypeError for an int: msgpack asks only about ints that are too large."""
     if isinstance(value, int):
         bits = value.bit_length()
         text = str(value) if bits <= 256 else f"an int of {bits} bits"

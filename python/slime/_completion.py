@@ -22,7 +22,7 @@ _log = logging.getLogger("slime")
 
 
 def join_until(thread: threading.Thread, deadline: float) -> None:
-    """Joins it, unless it is this one, until a time of time.monotonic()."""
+    """Joins `thread` until `deadline` (time.monotonic()). Does nothing on that thread itself."""
     if thread is not threading.current_thread():
         thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
 
@@ -43,7 +43,7 @@ class _Waiting:
         return number
 
     def forget(self, number: int) -> None:
-        """It is not called any more, and what it holds goes."""
+        """Drops the function with this number."""
         self._functions.pop(number, None)
 
     def run_ready(self) -> None:
@@ -53,8 +53,8 @@ class _Waiting:
                 function()
 
 
-# One for each asyncio loop in use. The loop alone holds it, as its reader, and lets go when it is closed: what waits in
-# it holds the loop.
+# One _Waiting for each asyncio loop in use. Weak, because its functions hold the loop: only the
+# loop holds it, as a reader, and releases it when the loop is closed.
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Waiting]] = weakref.WeakKeyDictionary()
 _loops_lock = threading.Lock()
 
@@ -90,22 +90,24 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
         raise
     finally:
         waiting.forget(number)
-    # Taken here and not in finish(): a task that is cancelled before it runs again must not have taken a message.
+    # Takes the value here, not in finish(): a task that is cancelled before it runs again must not
+    # take a message.
     return future.wait(0)
 
 
 class Receive(_slime.Future):
-    """The next message with a tag, as bytes. Dropping or cancelling it before wait() or await has returned the message
-    gives the message back to the front of its tag."""
+    """Future of the next message with a tag, as bytes. Dropping or cancelling this future before wait() or await has
+    returned the message gives the message back to the front of its tag."""
 
     def wait(self, timeout: Optional[float] = None) -> bytes:
-        """The message, as wait() of every future; again if called again."""
+        """Returns the message, like Future.wait(). Later calls return it again."""
         try:
             message: bytes = self.peek(timeout)
         except BaseException:
-            del self  # the traceback holds this frame, and would keep the receive alive
+            del self  # the traceback keeps this frame, which would keep the receive alive
             raise
-        # Signal handlers run after calls, not after attribute stores: none can raise between this and the return.
+        # Python runs signal handlers after calls, not after attribute stores: no handler can raise
+        # before the return.
         self.kept = True
         return message
 
@@ -138,7 +140,7 @@ def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future],
     def run() -> None:
         try:
             callback(future)
-        except BaseException as error:  # also SystemExit: not the end of this thread
+        except BaseException as error:  # SystemExit too: the thread goes on
             log_failure(_log, error, "a done callback failed")
 
     global _notifier

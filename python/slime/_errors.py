@@ -117,7 +117,7 @@ _CLASSES = {c._code: c for c in _Coded.__subclasses__()}
 
 
 class WaitTimeout(Error, TimeoutError):
-    """A wait(timeout) ended; what was waited for goes on, and may be waited for again."""
+    """A wait(timeout) timed out. The operation goes on, and wait() may be called again."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(Code.DEADLINE_EXCEEDED, text)
@@ -133,16 +133,16 @@ def from_status(code: int, text: str, maybe_executed: bool) -> Error:
 
 
 def text_of(error: BaseException) -> str:
-    """Its type and text, whatever its own `__str__` does."""
+    """Returns type and text of an exception; only the type if its `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}"
-    except BaseException:  # user code as well
+    except BaseException:  # __str__ is user code
         return type(error).__name__
 
 
 def log_failure(log: logging.Logger, error: BaseException, text: str, *arguments: Any) -> None:
-    """Logs what user code raised, with its traceback. What the log's own handlers raise ends here: the thread of
-    Slime's that ran that code goes on."""
+    """Logs an exception of user code, with its traceback. Ignores exceptions of the log's own handlers, so that the
+    Slime thread that ran the user code goes on."""
     try:
         log.error(text, *arguments, exc_info=error)
     except BaseException:

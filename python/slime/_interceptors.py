@@ -72,12 +72,12 @@ def as_error(error: BaseException, what: str) -> Error:
     return Internal(f"{what}: {text_of(error)}")
 
 
-# What ends what the caller's own thread, or task, does, and not only this call.
+# Exceptions that belong to the caller's thread or task, not to one call.
 _CALLERS_OWN = (KeyboardInterrupt, asyncio.CancelledError)
 
 
 class Passed:
-    """The interceptors that let one call pass. `callers_own`: what `before` raises as it is."""
+    """The interceptors that let one call pass. `callers_own`: exceptions that before() does not convert."""
 
     def __init__(
         self, interceptors: List[Interceptor], what: str, callers_own: Tuple[Type[BaseException], ...] = ()
@@ -151,7 +151,7 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
         future = start(entries or None, timing)
     except Error as error:
         raise ended(error, None) or error
-    except BaseException as error:  # an argument of another type, or Ctrl-C
+    except BaseException as error:  # an argument of the wrong type, or Ctrl-C
         ended(as_error(error, "the call"), None)
         raise
     if passed._passed:

@@ -23,8 +23,8 @@ class Peer(_slime.Peer):
     _timing = False
 
     def recv(self, tag: int, deadline: Optional[float] = None) -> Receive:
-        """The next message with this tag, as bytes. A receive that is given up (dropped, cancelled, or cut off by
-        asyncio.wait_for) gives its message back to the front of the tag."""
+        """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or ended by
+        asyncio.wait_for gives its message back to the front of the tag."""
         return Receive(self.recv_future(tag, deadline))
 
     def call(
@@ -112,9 +112,9 @@ class Peer(_slime.Peer):
     ) -> Stream:
         """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish().
 
-        idle_timeout: seconds without a message, after which the stream ends; None: the agent's stream_idle_timeout,
-            float("inf"): none. deadline: seconds for the whole stream; None: none. The time of slime.timing_of(stream)
-            is that of the whole stream."""
+        idle_timeout: seconds without a message after which the stream ends; None: the agent's stream_idle_timeout;
+            float("inf"): never. deadline: seconds for the whole stream; None: no deadline. slime.timing_of(stream)
+            times the whole stream."""
         bounds = (deadline, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
@@ -243,7 +243,7 @@ class Proxy:
 
 
 class AsyncProxy(Proxy):
-    """As Proxy; calls return an AsyncCall: a coroutine whose call is under way already."""
+    """Like Proxy, but calls return an AsyncCall: a coroutine whose call has begun already."""
 
     _stream = AsyncStream
 
@@ -269,8 +269,8 @@ class _Method:
         return self._proxy._call(self._name, arguments)
 
     def one_way(self, *arguments: Any, **keywords: Any) -> Any:
-        """The same call, whose answer nobody wants: returns (of an AsyncProxy, an awaitable that is done) once it has
-        left."""
+        """Calls the method without an answer. Returns once the request has left; an AsyncProxy returns an awaitable
+        of that."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
 

@@ -165,7 +165,8 @@ def methods_of(target: Any, service: str) -> dict[str, _Method]:
     for attribute in dir(type(target)):
         static = inspect.getattr_static(type(target), attribute)
         function = getattr(static, "__func__", static)
-        # What lies above the mark and is no function would give its value instead of being called.
+        # Refuses @slime.method below @property or the like: the attribute gives a value, not a
+        # function to call.
         for inner in ("fget", "func"):
             if hasattr(getattr(function, inner, None), "__slime_method__"):
                 raise InvalidArgument(f"{service}.{attribute} is a {type(static).__name__}, which cannot be served")
@@ -211,7 +212,8 @@ class AsyncRunner:
             self._log_what_ends(lambda: self.loop.run_until_complete(task))
 
     def _log_what_ends(self, run: Callable[[], Any]) -> None:
-        # SystemExit and KeyboardInterrupt of a task, and of a callback, end the loop. What else is ready stays in it.
+        # SystemExit and KeyboardInterrupt of a task or callback end the run of the loop; ready
+        # callbacks stay in it.
         try:
             run()
         except BaseException as error:
@@ -225,7 +227,7 @@ class AsyncRunner:
         try:
             self.loop.call_soon_threadsafe(self._stop)
         except RuntimeError:
-            pass  # it is closed
+            pass  # the loop is closed
 
     def join(self, deadline: float) -> None:
         join_until(self._thread, deadline)
@@ -325,7 +327,7 @@ class Server:
                     contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
                 else:
                     self._handle(request)
-            except BaseException as error:  # a fault of ours, or of what nobody thought of: not the end of this worker
+            except BaseException as error:  # a bug in Slime: the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # what it holds goes before the next wait
 
@@ -369,7 +371,7 @@ class Server:
     def _async_ended(self, done: Any) -> None:
         self._async_slots.release()
         error = None if done.cancelled() else done.exception()
-        if error is not None:  # as in _work()
+        if error is not None:  # a bug in Slime, as in _work()
             log_failure(_log, error, "serving an async method of %s; it is answered with Internal", self.name)
 
     def _on_cancelled(self) -> None:
@@ -395,7 +397,7 @@ class Server:
                 request.fail(Code.CANCELLED, "its caller does not wait any more", True)
             elif self._runner().ended:
                 request.fail(Code.UNAVAILABLE, f"{self.name} ended before {request.method} did", True)
-            else:  # nobody but the handler itself
+            else:  # the handler raised it itself
                 self._fail(request, error)
         except BaseException as error:
             left = request.seconds_left()
@@ -421,7 +423,7 @@ class Server:
         request.reply(body, beside)
 
     def _fail(self, request: Any, error: BaseException) -> None:
-        if isinstance(error, Error):  # raised on purpose: an answer
+        if isinstance(error, Error):  # raised on purpose as the answer
             request.fail(error.code, error.text, True)
             return
         log_failure(_log, error, "%s.%s failed, called by %s", self.name, request.method, request.peer)

@@ -88,22 +88,22 @@ class Future:
     """
 
     def __init__(self, other: Future) -> None:
-        """A future of the same outcome."""
+        """Makes a future of the same outcome."""
 
     def wait(self, timeout: float | None = None) -> Any:
         """
-        The value, or the error raised. WaitTimeout after `timeout` seconds only ends the waiting: one
-        may wait again. KeyboardInterrupt works, and cancels a call.
+        Returns the value or raises the error. Raises WaitTimeout after `timeout` seconds: the operation
+        goes on, and wait() may be called again. KeyboardInterrupt works, and cancels a call.
         """
 
     def peek(self, timeout: float | None = None) -> Any:
         """
-        Waits like wait(); a received message goes back if this is dropped before `kept` is set.
+        Waits like wait(). A received message goes back if this future is dropped before `kept` is set.
         """
 
     @property
     def kept(self) -> bool:
-        """Set: the value of peek() is the caller's."""
+        """Set it to take the value of peek(): the message will not go back."""
 
     @kept.setter
     def kept(self, arg: bool, /) -> None: ...
@@ -296,7 +296,7 @@ class PeerAgent:
 
     def next_imm(self) -> tuple[Peer, int] | None:
         """
-        Waits for a notification: peer and number. None once the agent is closed.
+        Waits for a notification. Returns (peer, number), or None once the agent is closed.
         """
 
     def start_imms(self) -> None:
@@ -350,14 +350,14 @@ class Peer:
 
     def read(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
-        written must not change until the future is done.
+        Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
+        Bytes that are written must not change until the future is done.
         """
 
     def write(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
         """
-        One-sided, a whole list of Copy as one operation. Its local regions stay open until it has ended; what is
-        written must not change until the future is done.
+        Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
+        Bytes that are written must not change until the future is done.
         """
 
     def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, deadline: float | None = None) -> Future:
@@ -384,7 +384,7 @@ class Peer:
         """
 
     def recv_future(self, tag: int, deadline: float | None = None) -> Future:
-        """What slime.Peer.recv() makes its future of."""
+        """Receives the next message with this tag (see slime.Peer.recv())."""
 
     def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """

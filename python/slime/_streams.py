@@ -59,7 +59,8 @@ class _Messages:
         return self._end.write(_codec.pack(message))
 
     def _start_read(self) -> _slime.Future:
-        # A read that a signal handler's exception has cut off keeps its message: the next read goes on with it.
+        # Goes on with a read whose wait was ended by an exception of a signal handler: it keeps its
+        # message.
         if self._reading is None:
             self._reading = self._end.read(self._decode)
         return self._reading
@@ -85,7 +86,7 @@ class _Waiting(_Messages):
         except Error:
             self._reading = None
             raise
-        self._reading = None  # no call follows, so no signal handler can raise before the return
+        self._reading = None  # not a call: no signal handler can raise before the return
         return message
 
     def __iter__(self) -> Any:
@@ -132,7 +133,7 @@ class _Awaiting(_Messages):
                 await self._give_turns()
             message = await future
         except (Error, asyncio.CancelledError):
-            # Cancelling the task in `await future` has cancelled the read, which gives its message back.
+            # Cancels the read, which gives its message back.
             future.cancel()
             self._reading = None
             raise
@@ -211,7 +212,7 @@ def open_stream(
     metadata: Optional[Mapping[str, str]] = None,
     timing: bool = False,
 ) -> Any:
-    """A Stream or AsyncStream, as `kind` says. bounds: its deadline and its idle timeout."""
+    """Opens a stream of class `kind` (Stream or AsyncStream). bounds: (deadline, idle timeout)."""
     if not isinstance(peer, _slime.Peer):
         raise Unimplemented("a stream goes to one peer: peer.proxy(), not agent.proxy()")
     body = _codec.pack(arguments)

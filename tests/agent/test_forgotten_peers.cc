@@ -1,4 +1,4 @@
-// An agent that has heard of more peers than it remembers.
+// Tests an agent that has met more peers than it remembers.
 #include <array>
 #include <atomic>
 #include <string>
@@ -17,7 +17,7 @@ std::string port_of(PeerAgent& agent) {
   return address.substr(address.rfind(':') + 1);
 }
 
-// How many peers info() shows.
+// Returns the number of peers that info() shows.
 std::size_t peers_of(PeerAgent& agent) {
   const std::string info = agent.info();
   std::size_t out = 0;
@@ -31,14 +31,14 @@ std::size_t peers_of(PeerAgent& agent) {
 TEST_CASE("peers that callbacks give up while a connection becomes ready are not used any more") {
   const auto server = start("server");
   const auto client = start("client");
-  // Three names of one peer: while one of them connects, the others still look up theirs.
+  // Three names of one peer: while the first connects, the others are still being resolved.
   const std::string port = port_of(*server);
   const std::array<std::string, 3> names{"127.0.0.1:" + port, "localhost:" + port, "tcp://localhost:" + port};
   for (const std::string& name : names) REQUIRE(client->peer(name).connect().wait(kSoon).has_value());
   const int rounds = scaled(5);
   std::atomic<int> nobody{0};
   for (int round = 0; round < rounds; ++round) {
-    // As many as are remembered, once those of the round before are forgotten.
+    // Fills the table of peers, after the peers of the round before are forgotten.
     for (auto known = peers_of(*client); known != agent::limits::kRememberedPeers;
          known = peers_of(*client)) {
       for (; known < agent::limits::kRememberedPeers; ++known)
@@ -50,9 +50,9 @@ TEST_CASE("peers that callbacks give up while a connection becomes ready are not
     for (std::size_t i = 0; i < names.size(); ++i) {
       client->peer(names[i]).connect().then([&, i](const Result<None>& result) {
         if (result && i > 0) {
-          // The links that wait for their own attempts take the first's connection, one after the other.
+          // The links that still resolve take over the first one's connection, one after the other.
           client->peer(names[3 - i]).disconnect().ignore();
-          // One more than are remembered.
+          // One more peer than the agent remembers.
           static_cast<void>(client->peer(str("nobody", nobody++)).connect());
         }
         codes[i] = static_cast<int>(code_of(result));

@@ -1,4 +1,4 @@
-// Children of fork() that make agents of their own while their parent's threads log. A program of its own: it
+// Children of fork() start agents while threads of the parent log. A program of its own, because it
 // forks.
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ namespace {
 
 enum Exit : int { kGood = 0, kNoAgent = 1, kNoAnswer = 2, kTooLate = 99 };
 
-// In a child: an agent of its own, and a call.
+// Starts an agent in the child and makes a call.
 Exit call_from_child(const std::string& address) {
   auto fresh = PeerAgent::start({.name = "child", .provider = provider()});
   if (!fresh) return kNoAgent;
@@ -27,7 +27,7 @@ Exit call_from_child(const std::string& address) {
   return sum && *sum == 4 ? kGood : kNoAnswer;
 }
 
-// How a child ended.
+// Returns how the child ended.
 int fork_and_call(const std::string& address) {
   const pid_t child = fork();
   if (child == 0) _exit(call_from_child(address));
@@ -58,7 +58,7 @@ TEST_CASE("a child has an agent of its own, forked by threads and handlers while
     REQUIRE(forks.add("fork", [address] { return static_cast<std::int64_t>(fork_and_call(address)); }).ok());
     REQUIRE(server->serve(forks).ok());
     const auto client = start("client");
-    // Connections that come and go are what agents log of.
+    // Makes the agents log: they log connections that begin and end.
     std::atomic<bool> stop{false};
     std::thread busy([&] {
       while (!stop) {

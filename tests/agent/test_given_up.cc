@@ -1,4 +1,4 @@
-// Receives, and reads of streams, that are given up at random: nothing is lost, doubled or out of order.
+// Gives up receives and reads of streams at random: no message is lost, doubled or out of order.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -21,7 +21,7 @@ std::uint64_t seed() {
 }
 int messages() { return static_cast<int>(setting("SLIME_TEST_MESSAGES", scaled(3000))); }
 
-// Two agents; the receiver is connected.
+// Two agents; the receiver is connected to the sender.
 struct Ends {
   explicit Ends(Progress progress)
       : sender(start("sender")),
@@ -34,7 +34,7 @@ struct Ends {
   Peer back;
 };
 
-// Takes 0, 1, 2, ... with futures that `ask` begins, of which some are given up in each of the ways.
+// Takes 0, 1, 2, ... with the futures of `ask`, and gives some of them up in each way.
 template <class Ask, class Number>
 void take_all(int count, Ask ask, Number number) {
   Rng rng(seed());

@@ -1,5 +1,5 @@
-// The last reference to an agent, its own or a Peer's, goes in a handler, an interceptor or a callback: the
-// agent ends by itself, and nothing waits for itself.
+// Drops the last reference to an agent (the PeerAgent or a Peer) in a handler, an interceptor or a
+// callback: the agent ends, and no thread waits for itself.
 
 #include <atomic>
 #include <mutex>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-// An agent and a Peer of it, which are dropped together, once.
+// An agent and a Peer of it. drop() drops both, once.
 struct Subject {
   std::mutex mutex;
   std::unique_ptr<PeerAgent> agent;
@@ -38,14 +38,14 @@ struct Subject {
 };
 using Shared = std::shared_ptr<Subject>;
 
-// Calls of the other agent that may end with any error: their agent goes while they run.
+// Makes a call that may end with any error, because the agent is dropped during the call.
 void call(PeerAgent& from, const std::string& address, std::string_view method) {
   static_cast<void>(from.peer(address).call<std::int64_t>("drop", method).wait(kSoon));
 }
 
 struct Place {
   const char* name;
-  // Has subject->drop() called at this place. `other` is an agent that stays.
+  // Makes subject->drop() run at this place. `other` is an agent that stays.
   void (*arrange)(const Shared& subject, PeerAgent& other);
   Progress progress = Progress::kThread;
 };
@@ -86,7 +86,7 @@ struct ClientDropsAfter final : rpc::ClientInterceptor {
   Shared subject;
 };
 
-// Calls the other agent with the subject's own Peer, which goes meanwhile.
+// Calls the other agent with the subject's Peer, which is dropped during the call.
 void call_add(const Shared& subject) {
   Future<std::int64_t> sum = subject->peer->call<std::int64_t>("calc", "add", 1, 1);
   static_cast<void>(sum.wait(kSoon));
@@ -169,7 +169,7 @@ const Place kPlaces[] = {
        const RemoteRegion remote = take(peer.region("here"));
        const Copy copy{ours, 0, remote, 0, 64};
        static_cast<void>(peer.write_with_imm({&copy, 1}, 7).wait(kSoon));
-       REQUIRE(eventually([&] { return subject->dropped.load(); }));  // `theirs` stays until then
+       REQUIRE(eventually([&] { return subject->dropped.load(); }));  // keeps `theirs` until then
      }},
     {"on_disconnect",
      [](const Shared& subject, PeerAgent&) {
@@ -199,7 +199,7 @@ const Place kPlaces[] = {
      }},
 };
 
-// An agent that is not gone is in the dump.
+// Returns whether the agent has ended: dump() shows it no more.
 bool gone(const std::string& name) { return dump().find("agent " + name) == std::string::npos; }
 
 TEST_CASE("the last agent and the last Peer may be dropped at any place") {
@@ -299,7 +299,7 @@ TEST_CASE("a request that waits when the close runs out is not executed any more
                    })
               .ok());
   REQUIRE(server->serve(service).ok());
-  const Peer kept = server->peer(client->address());  // the handlers are not waited for
+  const Peer kept = server->peer(client->address());  // so that the destructor does not wait for the handlers
   Peer peer = client->peer(server->address());
   auto first = peer.call<void>("slow", "wait");
   REQUIRE(eventually([&] { return running->load() == 1; }));

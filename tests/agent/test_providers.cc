@@ -53,13 +53,13 @@ std::string pick_and_release(Providers& providers, const Providers::Wish& wish, 
 
 const Status kTimedOut(Code::kDeadlineExceeded, "no answer");
 
-// Its call, which began at `began`, timed out.
+// Ends a call of `provider` that began at `began` with a timeout.
 void time_out(Providers& providers, Provider& provider, TimePoint began, TimePoint now) {
   providers.release(provider, began, false, now);
   providers.eject(provider, kTimedOut, began, now);
 }
 
-// For how long nobody takes it, who has another one.
+// Returns how much longer the provider is avoided.
 Nanos ejected_for(Providers& providers, const std::string& name, TimePoint now) {
   for (const Provider& provider : providers.view()) {
     if (provider.name == name) return provider.avoided_until - now;
@@ -155,7 +155,7 @@ TEST_CASE("one that lets a call time out is ejected as long as that waited, and 
     CHECK(ejected_for(providers, stuck->name, now) == expected);
     for (int k = 0; k < 4; ++k) CHECK(pick_and_release(providers, {}, now) != stuck->name);
     now += expected;
-    // Then one call tries it, and no other does meanwhile.
+    // Then one trial call goes to the provider, and no other call does meanwhile.
     std::shared_ptr<Provider> trial;
     while (trial != stuck) trial = providers.pick({}, now);
     for (int k = 0; k < 4; ++k) CHECK(pick_and_release(providers, {}, now) != stuck->name);

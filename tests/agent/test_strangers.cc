@@ -1,5 +1,5 @@
-// An agent whose port is flooded, from the address of its peers. A program of its own: it needs many
-// descriptors, and floods the machine.
+// Floods the port of an agent from the address of its peers. A program of its own, because it needs
+// many descriptors and loads the machine.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -20,11 +20,11 @@
 namespace slime::test {
 namespace {
 
-constexpr int kReserved = 800;  // descriptors of everything but the strangers' own
+constexpr int kReserved = 800;  // descriptors besides those of the strangers
 constexpr int kRounds = 10;
 
-// Strangers that connect, and connect again as soon as the agent ends a connection: a third of them says
-// nothing, a third half a HELLO, a third one byte of it each second.
+// Strangers that connect, and reconnect as soon as the agent ends the connection: a third sends
+// nothing, a third half a HELLO, a third one byte of a HELLO per second.
 class Flood {
  public:
   Flood(const std::string& address, int count)
@@ -122,7 +122,7 @@ InstanceId instance_of(PeerAgent& agent) {
 }  // namespace
 
 TEST_CASE("a thousand strangers from a peer's own address keep neither the peer nor a probe away") {
-  // Enough to fill the listener in any case.
+  // More than the listener has places, at any scale.
   const int strangers = std::max(scaled(1000), static_cast<int>(transport::limits::kPendingHandshakes) + 50);
   allow_descriptors(static_cast<rlim_t>(strangers + kReserved));
   for (const std::string token : {"", "token"}) {

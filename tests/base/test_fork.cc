@@ -53,7 +53,7 @@ TEST_CASE("a child of fork() has one of its own, though its parent's is locked, 
 
 namespace {
 
-// Sends stderr to /dev/null while it lives.
+// Redirects stderr to /dev/null while this object lives.
 class Quiet {
  public:
   Quiet() : before_(::fcntl(2, F_DUPFD_CLOEXEC, 0)) {
@@ -69,7 +69,7 @@ class Quiet {
   UniqueFd before_;
 };
 
-// Whether a child that logs a line ends in time.
+// Forks a child that logs a line. Returns whether the child ends in time.
 bool child_logs() {
   const pid_t child = fork();
   REQUIRE(child >= 0);
@@ -89,7 +89,7 @@ bool child_logs() {
 
 }  // namespace
 
-// A sanitizer has locks of its own, which a child of a process with threads may find taken.
+// Not with a sanitizer, whose own locks may be held by a thread of the parent at the fork.
 TEST_CASE("a child of fork() logs, whatever other threads of its parent were logging" *
           doctest::skip(test::kSanitized)) {
   const std::string path = str("/tmp/slime_test_fork_", getpid(), ".log");

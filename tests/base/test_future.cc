@@ -88,7 +88,7 @@ TEST_CASE("a deadline that an operation had is told from a wait that ended early
   const auto future = Future<int>::ready(Status(Code::kDeadlineExceeded, "no answer"));
   CHECK_FALSE(Future<int>(future).wait(0s).error().wait_timeout());
   const Status early = Status::wait_timed_out();
-  CHECK(Status(early).wait_timeout());  // a copy as well
+  CHECK(Status(early).wait_timeout());  // copied too
   CHECK(Status(early).with_context("worker:0").wait_timeout());
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("cancel after the outcome does nothing, and what it owned is freed") {
   CHECK(*future.wait() == 1);
 }
 
-// Outcomes that count how often they are destroyed untaken.
+// An outcome that counts how often it is destroyed untaken.
 struct Returned {
   explicit Returned(int& n) : count(&n) {}
   Returned(Returned&& other) noexcept : count(std::exchange(other.count, nullptr)) {}
@@ -188,7 +188,7 @@ TEST_CASE("dropping the last copy of an owning future cancels") {
   CHECK(cancelled == 0);
   copy = {};
   CHECK(cancelled == 1);
-  promise.complete(1);  // nobody hears of it
+  promise.complete(1);  // has no effect
 }
 
 TEST_CASE("an owning future that is dropped or cancelled destroys an outcome that nobody took") {
@@ -226,14 +226,14 @@ TEST_CASE("an owning future that is dropped or cancelled destroys an outcome tha
     Promise<int> promise;
     auto future = promise.owning_future();
     future = {};
-    make(promise);  // the cancel came too late to stop it
+    make(promise);  // completed after the cancel
   }
   CHECK(returned == 3);
   {
     Promise<int> promise;
     auto future = promise.owning_future();
     future.cancel();
-    make(promise);  // as above, and somebody keeps the future
+    make(promise);  // completed after the cancel, while the future is kept
     CHECK(returned == 4);
     CHECK(future.wait().status().code() == Code::kCancelled);
   }

@@ -15,7 +15,7 @@ TEST_CASE("using the value of a Result that holds an error aborts, and prints th
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);  // not the test framework's
+    std::signal(SIGABRT, SIG_DFL);  // removes the test framework's handler
     dup2(fds[1], STDERR_FILENO);
     const Result<int> result = Status(Code::kUnavailable, "worker:0 closed the connection");
     _exit(*result);

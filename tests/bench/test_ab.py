@@ -1,6 +1,6 @@
-"""bench/ab.py: which rounds count, what is judged by which bar, and what it prints and returns.
+"""Tests bench/ab.py: which rounds count, which bar judges a line, the output and the exit status.
 
-The reports are those of real runs (captured/slime_*.json), with other figures where a test says so.
+The reports are from real runs (captured/slime_*.json); tests replace some figures.
 """
 
 import copy
@@ -19,13 +19,14 @@ sys.path.insert(0, str(BENCH))
 import ab  # noqa: E402
 import programs  # noqa: E402
 
-PATIENCE = 120  # seconds for one comparison of stand-ins, however busy the machine
+PATIENCE = 120  # seconds for one comparison of stand-ins, on a busy machine
 BARS = ab.Bars(rate=0.95, latency=1.1, drift=1.3, least_rounds=3)
 CAPTURED = {name: json.loads((HERE / "captured" / f"slime_{name}.json").read_text())
             for name in ("rpc", "rpc_64", "bulk", "connect", "idle")}
 LATENCY, RATE = "rpc --inflight 1", "rpc --inflight 64"
 
-# A `slime bench` that answers from a file: {line: [report, ...]}, one after the other, the last one for ever.
+# A stand-in for `slime bench` that answers from a file: {name: {line: report}}. An unknown line
+# hangs.
 STAND_IN = """#!{python} -IS
 import json, pathlib, sys, time
 folder = pathlib.Path({folder!r})
@@ -52,7 +53,7 @@ def probe(us):
 
 
 class Machine:
-    """Answers instead of programs: figures by program and line, and cache-line times in turn, the last one for ever."""
+    """Answers instead of programs: figures by program and line, and cache-line times in turn, repeating the last."""
 
     def __init__(self, figures, cache_lines=(0.1,)):
         self.figures = {key: list(values) for key, values in figures.items()}
@@ -102,7 +103,8 @@ class Rounds(unittest.TestCase):
                                         ("new", LATENCY), ("old", LATENCY), ("new", RATE), ("old", RATE)])
 
     def test_ratios_are_paired_and_their_median_counts(self):
-        # The machine gets three times slower in the second round: neither median alone would tell.
+        # The machine is three times slower in the second round: only the ratios within a round are
+        # right.
         machine = Machine({("old", LATENCY): [1, 3, 1.1], ("new", LATENCY): [1.05, 3.3, 1.1]})
         line, = compare(machine, [LATENCY])["lines"]
         self.assertAlmostEqual(line["ratio"], 1.05)
@@ -111,7 +113,8 @@ class Rounds(unittest.TestCase):
         self.assertEqual(line["verdict"], "ok")
 
     def test_a_round_in_which_the_cache_line_time_changed_is_thrown_away_and_measured_again(self):
-        # The last time of a round is the first of the next: the second round goes from 0.1 to 0.48 us.
+        # The last cache-line time of a round is the first of the next: the second round drifts from
+        # 0.1 to 0.48 us.
         machine = Machine({("old", LATENCY): [1, 1, 1, 1], ("new", LATENCY): [1, 9, 1, 1]},
                           [0.1, 0.1, 0.1, 0.1, 0.48])
         line, = compare(machine, [LATENCY])["lines"]

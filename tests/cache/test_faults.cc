@@ -172,7 +172,7 @@ TEST_CASE("a reader does not trust bytes that came after its lease was over") {
 
 TEST_CASE("in a batch each object is checked by the clock of its own lease") {
   Cluster c({.memory_bytes = 80 << 20, .lease_ttl = 1ns});
-  // A large object's lease lasts longer: here by a second.
+  // The lease of a large object lasts longer, here by a second.
   const ByteVector large(limits::kSlowestBytesPerSecond, std::byte{7});
   REQUIRE(c.client->put("ns", "small", std::string_view("hello")).ok());
   REQUIRE(c.client->put("ns", "large", Bytes(large)).ok());

@@ -99,7 +99,7 @@ TEST_CASE("a batch tells of each object how long its own lease lasts") {
   CHECK_FALSE(wire::lease_holds(found->items[1], found->ttl_ns, large));
 }
 
-// What a lookup found, as servers told it before each lease had a time of its own.
+// A lookup result of an older server, which sends no time to live per lease.
 struct FoundBefore {
   wire::Outcome outcome;
   std::uint64_t version = 1;

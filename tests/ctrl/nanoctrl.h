@@ -15,7 +15,8 @@
 
 namespace slime::ctrl::test {
 
-// The program nanoctrl in a process of its own, ready for requests, with a TTL that no test reaches.
+// Runs the program nanoctrl as a child process, ready for requests, with a TTL longer than any
+// test.
 class Nanoctrl {
  public:
   explicit Nanoctrl(const std::string& store) {

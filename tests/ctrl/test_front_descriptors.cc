@@ -1,4 +1,4 @@
-// nanoctrl's front without descriptors. A program of its own, since the limit is the process's.
+// Tests nanoctrl's front without free descriptors. A program of its own: the limit is per process.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <time.h>
@@ -25,7 +25,7 @@ FrontOptions options() {
   return out;
 }
 
-// The processor's time that this process has had.
+// Returns the processor time of this process.
 Nanos cpu_time() {
   timespec now{};
   REQUIRE(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0);
@@ -46,7 +46,7 @@ TEST_CASE("a front that finds no descriptor is an error, and is made later") {
     CHECK_MESSAGE((code == Code::kResourceExhausted || code == Code::kUnavailable),
                   front.status().to_string());
   }
-  CHECK(failed >= 3);  // the listener, the loop's own, the mailbox
+  CHECK(failed >= 3);  // listener, epoll, mailbox
   CHECK(Front::bind(options(), answer).has_value());
 }
 

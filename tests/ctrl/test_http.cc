@@ -74,7 +74,8 @@ TEST_CASE("every refusal has the one shape of an error") {
       {"POST /v1/peers" + tail + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"},
       {"POST /v1/peers" + tail + "Transfer-Encoding: chunked\r\n\r\n", "411"},
       {"\x16\x03\x01", "400"},
-      // What begins like a method and is none, as the hello of an agent: it waits for the answer.
+      // The HELLO of an agent begins like a method. The agent waits for an answer, so refuse at
+      // once.
       {std::string("SLHS\1\0", 6), "400"},
       {std::string(40, 'A'), "400"},
   };

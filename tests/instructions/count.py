@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reports how many instructions an operation takes, both ends together, counted by callgrind.
+"""Reports the instructions of an operation at both ends together, counted by callgrind.
 
     count.py PROGRAM [OPERATION...]
 
-PROGRAM is test_instructions, OPERATION one of its cases (all of REFERENCE unless given). Set-up is not counted: the figure
-is the difference of two runs. The work of the fake fabric is counted apart; an operation whose name ends in _shm uses none.
-A figure is a report, not a gate: a compiler changes it as much as we do. Exit status: 0, or 77 without valgrind."""
+PROGRAM is test_instructions, OPERATION one of its cases (default: all of REFERENCE). Set-up is not counted: the figure is
+the difference of two runs. The fake fabric is counted separately; operations whose names end in _shm do not use it.
+The figures are a report, not a gate: compilers change them as much as we do. Exit status: 0, or 77 without valgrind."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 FEW, MANY = 1000, 3000
-# What each took with GCC 12 when it was last looked at. Whoever shortens a path lowers its number.
+# Instructions of each operation with GCC 12. Lower the number when you shorten a path.
 REFERENCE = {"echo": 7600, "echo_shm": 7500, "echoes_shm": 5900, "read": 2200, "notify": 4600}
 # The calls of libibverbs' table, behind which everything is the fake's.
 FABRIC = ("post_send", "post_srq_recv", "poll_cq")

@@ -44,7 +44,7 @@ TRANSPORT_PARTS = {
 HEAVY = re.compile(
     r"^(infiniband/|rdma/|nlohmann/|httplib|Python\.h|nanobind/|pybind11/|spdlog/|fmt/|CLI/|openssl/|sqlite3|hiredis/|prometheus/|msgpack)"
 )
-# What templates over msgpack include: users' argument and result types go through them.
+# Headers that may include msgpack: the codec's templates need them for users' types.
 MSGPACK_HEADERS = {"rpc/msgpack_types.h"}
 # Headers of one layer's own sources, with what they may include. No other header may include them.
 PRIVATE_HEADERS = {

@@ -1,4 +1,4 @@
-"""scripts/compile_cost.py, on small trees with a stand-in for the compiler."""
+"""Tests scripts/compile_cost.py on small trees, with a stand-in for the compiler."""
 
 import json
 import os
@@ -12,8 +12,8 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 import compile_cost  # noqa: E402
 
-# Uses as much processor time and memory as the source says ("seconds MiB"), or refuses a source that says "error".
-# As preprocessor (-E) it copies the source.
+# A stand-in for the compiler. Uses the processor time and memory that the source names ("seconds
+# MiB"), and refuses a source that contains "error". As preprocessor (-E) it copies the source.
 COMPILER = f"""#!{sys.executable} -IS
 import pathlib, sys, time
 words = sys.argv[1:]
@@ -44,7 +44,7 @@ class CompileCost(unittest.TestCase):
         self.compiler.chmod(0o755)
 
     def make_tree(self, sources, launcher=""):
-        """Writes the sources ({name: text}) and the compile_commands.json of a tree that has them."""
+        """Writes a tree: the sources ({name: text}) and compile_commands.json."""
         entries = []
         for name, text in sources.items():
             (self.folder / name).write_text(text)
@@ -58,7 +58,7 @@ class CompileCost(unittest.TestCase):
                               capture_output=True, text=True, timeout=120)
 
     def files(self, *arguments):
-        """The files of the figures that a run writes."""
+        """Returns the "files" of the figures that a run writes."""
         figures = self.folder / "figures.json"
         done = self.run_script("--json", figures, *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -71,7 +71,7 @@ class CompileCost(unittest.TestCase):
         self.assertGreaterEqual(files[0]["seconds"], 0.4)
         self.assertGreaterEqual(files[0]["peak_mib"], 100)
         self.assertLess(files[2]["peak_mib"], 100)
-        self.assertEqual(files[0]["lines"], 2)  # neither the mark nor the empty line
+        self.assertEqual(files[0]["lines"], 2)  # without the line marker and the empty line
 
     def test_the_tree_stays_as_it_is(self):
         self.make_tree({"a.cc": "0 1\n"})
@@ -113,7 +113,7 @@ class CompileCost(unittest.TestCase):
                {"twice": 2, "much": 20, "short": 0.5, "gone": 1, "same": 9}.items()]
         new = [{"file": name, "seconds": seconds} for name, seconds in
                {"twice": 4.5, "much": 23, "short": 1.2, "new": 50, "same": 9}.items()]
-        # Not "much", which is 15 % slower, nor "short", which is 0.7 s slower.
+        # "much" is only 15 % slower, "short" only 0.7 s.
         self.assertEqual(compile_cost.slower(old, new), [("twice", 2, 4.5)])
 
     def test_compare_fails_with_the_files_that_got_slower(self):

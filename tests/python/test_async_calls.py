@@ -1,4 +1,4 @@
-"""What calls of an AsyncProxy return: coroutines whose call is under way already."""
+"""Tests slime.AsyncCall, the coroutine that calls of an AsyncProxy return."""
 
 import asyncio
 import collections.abc

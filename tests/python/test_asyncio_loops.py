@@ -1,4 +1,4 @@
-"""asyncio loops that come and go leave nothing behind."""
+"""asyncio loops that begin and end leave no descriptor and no object behind."""
 
 import asyncio
 import gc
@@ -77,7 +77,7 @@ def closed_under_it(peer):
     loop = asyncio.new_event_loop()
     task = loop.create_task(wait())
     loop.run_until_complete(asyncio.sleep(0))
-    task._log_destroy_pending = False  # that is what is tried here
+    task._log_destroy_pending = False  # the test destroys a pending task on purpose
     loop.close()
 
 
@@ -90,7 +90,7 @@ def left():
 @pytest.mark.parametrize("run", [awaited, many_awaited, given_up, left_by_run, closed_under_it])
 def test_a_loop_that_is_closed_leaves_no_descriptor_and_no_loop(peer, run):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that are never finished
+        warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never end
         run(peer)
         loops, descriptors = left()
         for _ in range(LOOPS):

@@ -1,4 +1,4 @@
-"""close(bound) takes its bound, once, whatever of the agent is still busy."""
+"""close(bound) takes at most its bound once, whatever parts of the agent are busy."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import slime
 from conftest import PATIENCE, wait_until
 
 BOUND = 2.0
-# What ending connections and threads may take on top of it.
+# Seconds that ending connections and threads may take in addition.
 MORE = 1.5
 
 

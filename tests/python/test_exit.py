@@ -1,4 +1,4 @@
-"""The end of the interpreter, with threads in every kind of wait: status 0, and nothing on stderr."""
+"""The interpreter ends while threads are in every kind of wait: exit status 0, empty stderr."""
 
 import json
 import os
@@ -31,10 +31,10 @@ PRELUDE = """
         def count(self, n):
             yield from range(n)
 
-    rounds = []  # of each thread: how often it has come around
+    rounds = []  # per thread: the number of finished rounds
 
     def again(step, least=2):
-        # Does it for ever in a thread of the program's own; the program ends once it was done so often.
+        # Repeats step() forever in a daemon thread; end() waits for `least` rounds.
         mine = [-least]
         rounds.append(mine)
 
@@ -49,7 +49,7 @@ PRELUDE = """
         threading.Thread(target=run, daemon=True).start()
 
     def for_ever(step):
-        # As again(), for a step that does not return: the program ends once it has begun.
+        # Like again(), for a step that does not return; end() waits until it has begun.
         mine = [-1]
         rounds.append(mine)
 
@@ -70,7 +70,7 @@ PRELUDE = """
             time.sleep(0.001)
 
     def close_all():
-        # Under handlers that outlive it.
+        # Closes the agents while handlers still run.
         for agent in a, b:
             try:
                 agent.close(0.2)
@@ -84,7 +84,7 @@ PRELUDE = """
     peer.connect().wait()
 """
 
-# What the threads of a program do while it ends.
+# Actions of the threads while the program ends.
 WAITS = {
     "future.wait": """
         for _ in range(4):

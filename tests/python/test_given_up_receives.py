@@ -1,4 +1,4 @@
-"""Receives that are given up give their messages back: none is lost, none comes twice, and they stay in order."""
+"""Receives that are given up give their messages back: none is lost or doubled, and the order stays."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ class Numbers:
 
 
 def connect(make_agent, progress):
-    """The sender's peer for the receiver, and the receiver's for the sender."""
+    """Returns the sender's Peer of the receiver, and the receiver's Peer of the sender."""
     sender = make_agent("sender")
     sender.serve(Numbers())
     receiver = make_agent("receiver", progress=progress)
@@ -58,7 +58,7 @@ def number(i):
 
 
 class Sender:
-    """Sends 0, 1, 2, ... in bursts, so that the receiver waits as often as it finds something."""
+    """Sends 0, 1, 2, ... in bursts, so that some receives wait and some find a message."""
 
     def __init__(self, send, count, seed):
         self._send = send
@@ -98,7 +98,7 @@ def send_numbers(peer):
 
 
 class Patience:
-    """Runs out when no message has come for long: the rest is lost."""
+    """True until no message has come for a long time, which means that messages are lost."""
 
     def __init__(self):
         self.progress()
@@ -111,11 +111,11 @@ class Patience:
 
 
 class Alarm(Exception):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 class Alarms:
-    """Raises Alarm from a signal handler after a while, if it has not been told to stop."""
+    """Raises Alarm from a signal handler after a time, unless stop() was called."""
 
     def __enter__(self):
         def on_alarm(*_):
@@ -211,7 +211,7 @@ def test_receives_given_up_in_every_way_at_random_conserve_messages(ends, rng):
         future = back.recv(TAG)
         future.wait_done(rng.choice((0, 1e-4, 1e-3)))
         future.cancel()
-        return future.wait()  # the message, if it came first
+        return future.wait()  # returns the message if it came before the cancel
 
     with Sender(send_numbers(there), MESSAGES, SEED), Alarms() as alarms:
         while len(got) < MESSAGES and patience:
@@ -276,7 +276,7 @@ def test_a_task_cancelled_before_it_runs_again_gives_its_message_back(threads):
     async def receive():
         future = back.recv(TAG)
         task = asyncio.ensure_future(future)
-        await asyncio.sleep(0)  # it waits now
+        await asyncio.sleep(0)  # lets the task begin to wait
         there.send(TAG, b"first").wait(10)
         there.send(TAG, b"second").wait(10)
         assert future.wait_done(10)
@@ -308,7 +308,7 @@ def test_a_receive_that_was_dropped_takes_no_message_of_a_later_one(threads):
     try:
         back.recv(TAG).wait(0)
     except slime.WaitTimeout:
-        later = back.recv(TAG)  # while the exception, and its traceback, are there
+        later = back.recv(TAG)  # while the exception and its traceback are alive
     there.send(TAG, b"for the later one").wait(10)
     assert later.wait(10) == b"for the later one"
 
@@ -338,7 +338,7 @@ def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(ma
         stuck.set()
         assert go.wait(60)
         if imm == 0:
-            assert sender.health(deadline=20) == "serving"  # its answer needs a credit of ours
+            assert sender.health(deadline=20) == "serving"  # the answer needs a credit of b
         seen.append(imm)
 
     b.on_imm(on_imm)
@@ -348,7 +348,7 @@ def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(ma
     for future in futures:
         future.wait(30)
     futures = [peer.write_with_imm([], i, deadline=60) for i in range(4097, count)]
-    # More arrive until the peer's credits are used up; calls go on both ways all the while.
+    # More notifications arrive until the credits of `a` are used up; calls go on both ways.
     wait_until(lambda: sum(not future.done() for future in futures) < 800)
     for _ in range(50):
         assert peer.health(deadline=20) == "serving"

@@ -107,7 +107,7 @@ def test_ctrl_c_ends_a_wait(start_python, progress, what):
 
 
 class Notes:
-    """Notes that its caller is gone."""
+    """Records that its caller has given up."""
 
     def __init__(self):
         self.begun, self.left = threading.Event(), threading.Event()
@@ -141,7 +141,7 @@ def test_ctrl_c_in_a_call_cancels_it(start_python, nanoctrl, make_agent, what):
     assert target.left.wait(1 * PATIENCE)  # while the program goes on
     begin = time.monotonic()
     assert program.finish() == (0, "")
-    assert time.monotonic() - begin < 1.5 * PATIENCE  # nothing is under way any more that its end would wait for
+    assert time.monotonic() - begin < 1.5 * PATIENCE  # no call is left for which the exit would wait
 
 
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "agent.close()", "del agent, peer, data, proxy"])

@@ -458,7 +458,7 @@ def test_a_queue_full_of_requests_that_nobody_waits_for_takes_a_live_one(pair, t
             future.wait(10)
     taken = []
 
-    def take_one():  # the server's clock may find them too late after the callers' did
+    def take_one():  # the server may see the deadlines pass later than the callers
         live = peer.call("Holds", "hold")
         if live.wait_done(0.1):
             with pytest.raises(slime.ResourceExhausted):

@@ -1,4 +1,4 @@
-"""How long a stream may take: as long as it goes on, unless a deadline was asked for."""
+"""Tests the time limits of streams: the idle timeout, and a deadline if one is given."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from streaming import Streams
 
 
 class Pausing:
-    """Writes some numbers, and then waits until nobody wants more; or reads."""
+    """Writes some numbers, then waits until the call is cancelled; or reads numbers."""
 
     def __init__(self):
         self.cancelled = threading.Event()
@@ -85,7 +85,7 @@ def test_a_handler_that_takes_its_time_between_messages_is_not_ended(make_agent)
     b.serve(target)
     with a.peer(b.address).stream("Pausing", "generate", 1, idle_timeout=0.5 * PATIENCE) as stream:
         assert stream.read() == 0
-        with pytest.raises(slime.DeadlineExceeded, match="no message went to or came from b"):  # the caller's
+        with pytest.raises(slime.DeadlineExceeded, match="no message went to or came from b"):  # the caller's timeout
             stream.read()
 
 

@@ -1,10 +1,10 @@
-"""Other interpreters of the process: they are refused, and the main one goes on working."""
+"""Subinterpreters are refused, and the main interpreter goes on working."""
 
 import sys
 
 import pytest
 
-# Makes interpreters that share the GIL with the main one, and interpreters that are isolated from it.
+# Imports slime in a subinterpreter that shares the GIL, and in an isolated one.
 IMPORT_ELSEWHERE = """
     try:
         import _interpreters as interpreters

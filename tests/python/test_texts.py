@@ -1,4 +1,4 @@
-"""What errors say to whoever made a mistake: what happened, with what, and what to do."""
+"""Error texts tell users what happened, with which object, and what to do."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def test_nanoctrls_port_as_a_peer_is_refused_at_once(make_agent, nanoctrl):
     began = time.monotonic()
     with pytest.raises(slime.Error, match="an HTTP server.*not a Slime agent"):
         make_agent("a").peer(nanoctrl[len("http://") :]).call("Calc", "add").wait(30)
-    assert time.monotonic() - began < 4 * PATIENCE  # not the 5 s of a handshake that nobody answers
+    assert time.monotonic() - began < 4 * PATIENCE  # well below the 5 s of a handshake without an answer
 
 
 def test_an_agents_port_as_ctrl_url_is_suspected(make_agent):
@@ -76,14 +76,14 @@ def test_a_miss_of_the_cache_names_its_key(make_agent, start, into):
     with pytest.raises(slime.NotFound, match="models/block-7"):
         cache.get("models", "block-7", *into)
     with pytest.raises(slime.NotFound) as caught:
-        cache.get("models", b"\xff\xfe")  # no text, and no part of one
+        cache.get("models", b"\xff\xfe")  # not UTF-8, so not in the text
     assert caught.value.text == "no such object in the cache"
 
 
 def test_a_failed_one_way_call_is_logged_with_its_method(pair, capfd):
     _, b, peer = pair
     b.serve(Mistakes())
-    for count in (1, 2):  # the first one goes by name, the second one by number
+    for count in (1, 2):  # the first call sends the method's name, the second its number
         peer.one_way("Mistakes", "fail").wait(30)
         wait_until(lambda: peer.info()["counters"]["one_way_failed"] == count)
     written = []

@@ -1,4 +1,4 @@
-"""What user code raises ends its call with an error, and no thread of Slime's; also what ends programs."""
+"""Exceptions of user code, SystemExit and the like included, end their call and no thread of Slime."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from conftest import wait_until
 
 SCALE = float(os.environ.get("SLIME_TEST_SCALE") or (1000 if os.environ.get("SLIME_SOAK") else 100)) / 100
 TIMES = max(2, round(3 * SCALE))
-# By what the handlers below take.
+# By the names that the handlers below take.
 ERRORS = {
     "SystemExit": SystemExit,
     "KeyboardInterrupt": KeyboardInterrupt,
@@ -36,7 +36,7 @@ async def fail_later(name):
 
 
 class Fails:
-    """Raises what its caller names."""
+    """Raises the exception that its caller names."""
 
     def __init__(self):
         self.begun = threading.Event()
@@ -122,7 +122,7 @@ class Fails:
 
 
 class Interceptor(slime.Interceptor):
-    """Raises for calls of `echo` before or after them."""
+    """Raises before or after each call of `echo`."""
 
     def __init__(self, name, before):
         self.name, self.is_before, self.on = name, before, True
@@ -143,14 +143,14 @@ def name(request):
 
 @pytest.fixture
 def server(pair):
-    """The agent that serves Fails with one worker, and a peer for it."""
+    """Returns the agent that serves Fails with one worker, and a Peer of it."""
     _, b, peer = pair
     b.serve(Fails(), workers=1)
     return b, peer.with_deadline(20)
 
 
 def works(peer):
-    """Each thread that serves goes on."""
+    """Checks that each serving thread still works."""
     proxy = peer.proxy("Fails")
     assert proxy.echo(1) == 1 and proxy.echo_later(2) == 2
     with peer.stream("Fails", "count", 3) as stream:
@@ -265,11 +265,11 @@ def test_a_client_interceptor_refuses_its_call_or_ends_its_caller(server, name):
 
     peer.agent.add_client_interceptor(First())
     peer.agent.add_client_interceptor(Interceptor(name, True))
-    # Ctrl-C, and the end of the task, are not of this call alone.
+    # Ctrl-C and the cancelling of a task concern more than this call.
     own = name in ("KeyboardInterrupt", "CancelledError")
     with pytest.raises(ERRORS[name] if own else slime.Internal):
         peer.call("Fails", "echo", 1)
-    assert len(told) == 1 and name in told[0]  # who let the call pass hears of its end
+    assert len(told) == 1 and name in told[0]  # an interceptor that let the call pass is told of its end
 
 
 def test_a_client_interceptor_ends_no_thread_when_its_call_has_ended(server, caplog, name):
@@ -281,7 +281,7 @@ def test_a_client_interceptor_ends_no_thread_when_its_call_has_ended(server, cap
         assert peer.call("Fails", "echo", 1).wait(20) == 1
         done = threading.Event()
         peer.call("Fails", "echo_later", 1).add_done_callback(lambda future: done.set())
-        assert done.wait(20)  # behind the interceptor, on the same thread
+        assert done.wait(20)  # runs after the interceptor, on the same thread
         interceptor.on = False
         works(peer)
     assert logged(caplog, name)

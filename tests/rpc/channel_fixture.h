@@ -67,7 +67,7 @@ class Outcome {
       value.emplace(std::move(result));
     };
   }
-  // For a receive: takes the message.
+  // Returns the handler of a receive. It takes the message.
   auto receiver() {
     return [take = handler()](Result<Delivery> delivery) mutable {
       if (delivery) {

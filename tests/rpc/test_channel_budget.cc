@@ -1,5 +1,5 @@
-// What a process holds for its peers is bounded in bytes: requests stay with their callers until a worker and
-// memory are free, and answers that nobody reads are revoked.
+// The process holds a bounded number of bytes for its peers: requests stay with their callers until
+// a worker and memory are free, and unread answers are revoked.
 
 #include <doctest/doctest.h>
 
@@ -20,9 +20,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::size_t kSize = 100'000;  // of a body that is lent
+constexpr std::size_t kSize = 100'000;  // bytes of a lent body
 constexpr std::uint64_t kBudget = 4 << 20;
-constexpr std::size_t kShare = (kBudget / 4) / kSize;  // bodies, of one connection
+constexpr std::size_t kShare = (kBudget / 4) / kSize;  // bodies that one connection may hold
 
 struct Calls {
   std::vector<std::unique_ptr<Reply>> replies;
@@ -44,7 +44,7 @@ struct Calls {
   }
 };
 
-// For what the server's threads bring about: the simulated time goes on slowly meanwhile.
+// Waits for threads of the server, while the simulated time goes on slowly.
 template <class F>
 bool with_threads(SimFixture& sim, F done) {
   return test::eventually([&] {
@@ -53,7 +53,7 @@ bool with_threads(SimFixture& sim, F done) {
   });
 }
 
-// One worker, whose handler waits for the gate.
+// Serves a method whose handler waits for the gate.
 void serve_slow(Link& link, Gate& gate) {
   Service service("slow");
   REQUIRE(service
@@ -212,7 +212,7 @@ TEST_CASE("all connections together hold no more than the budget of the process"
   }
   CHECK(held_bytes() > kBudget - kSize);
   CHECK(links.back()->held.empty());
-  links.erase(links.begin());  // which gives back
+  links.erase(links.begin());  // gives its bytes back
   REQUIRE(with_threads(*sims.back(), [&] { return !links.back()->held.empty(); }));
   links.clear();
   CHECK(held_bytes() == 0);
@@ -249,7 +249,7 @@ TEST_CASE("attachments that all name the same memory count as often as they name
     REQUIRE(region.has_value());
     wire::AttachmentTable table;
     table.lease = {7, 1};
-    const std::size_t entries = offered ? rpc::limits::kMaxAttachments : 20;  // as many as a message holds
+    const std::size_t entries = offered ? rpc::limits::kMaxAttachments : 20;  // 20: all that fit a message
     for (std::size_t i = 0; i < entries; ++i) {
       wire::AttachmentEntry& entry = table.entries.emplace_back();
       entry.length_bytes = memory.size();

@@ -1,4 +1,4 @@
-// The types that rpc/README.md lists convert where a file includes no header of msgpack's own.
+// The types that rpc/README.md lists convert in a file that includes no msgpack header itself.
 #include <doctest/doctest.h>
 
 #include <array>

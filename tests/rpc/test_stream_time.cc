@@ -2,7 +2,7 @@
 
 #include "tests/rpc/stream_fixture.h"
 
-// How long a stream may take.
+// Tests the time limits of streams.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
@@ -108,7 +108,7 @@ TEST_CASE("a reader that is slower than half a window in the timeout keeps its w
 
 TEST_CASE("a handler that waits for a caller that stands still is ended by its own side") {
   SimFixture sim(kSeed);
-  StreamLink link(sim, with_idle(30s, Nanos::max()));  // here the second one is the caller's
+  StreamLink link(sim, with_idle(30s, Nanos::max()));  // 30 s at the server, none at the caller
   auto stream = link.open<Ints>("ints", 1, Nanos::max());
   auto& served = link.taken();
   link.fixture.settle();

@@ -68,7 +68,7 @@ TEST_CASE("reads that are given up give their messages back to the next read") {
   auto stream = link.open<Ints>("ints");
   auto& served = link.taken();
   {
-    auto dropped = stream.read();  // it waits
+    auto dropped = stream.read();  // this read waits
   }
   auto cancelled = stream.read();
   cancelled.cancel();

@@ -8,7 +8,8 @@
 
 #include "base/unique_fd.h"
 
-// UBSan makes a pipe to find out whether an object is readable; without descriptors it reports healthy ones.
+// UBSan makes a pipe to check whether an object is readable; without descriptors it reports healthy
+// objects.
 #if defined(__has_feature)
 #if __has_feature(undefined_behavior_sanitizer)
 #define SLIME_SANITIZER_NEEDS_DESCRIPTORS
@@ -27,13 +28,13 @@ inline void allow_descriptors(rlim_t count) {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-// While it lives, the process can open `spare` more descriptors and no more. Those that it gives back are
-// free again.
+// While this object lives, the process can open only `spare` more descriptors. A closed one may be
+// opened again.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int spare) {
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    // The numbers that the next descriptors get: the limit is the first of them that is too many.
+    // Finds the numbers of the next descriptors: the limit is the first number that must fail.
     std::vector<UniqueFd> next;
     for (int i = 0; i <= spare; ++i) {
       next.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));

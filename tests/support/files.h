@@ -5,10 +5,10 @@
 
 namespace slime::test {
 
-// The full path of a file of the source tree, such as "tests/rpc/golden".
+// Returns the full path of a file of the source tree, such as "tests/rpc/golden".
 std::string source_file(std::string_view path);
 
-// The full path of a file of the build tree that the running test belongs to, such as "ctrl/nanoctrl".
+// Returns the full path of a file of the running test's build tree, such as "ctrl/nanoctrl".
 std::string built_file(std::string_view path);
 
 }  // namespace slime::test

@@ -1,5 +1,5 @@
-// The main() of every test program. A filter that no test case passes is a failure: a CTest entry whose file
-// was renamed would otherwise go on passing.
+// main() of every test program. Fails if no test case passes the filter: a CTest entry of a renamed
+// file would otherwise pass.
 #define DOCTEST_CONFIG_IMPLEMENT
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   std::cout << std::unitbuf;  // a program that crashes has said which test case it was in
   doctest::Context context(argc, argv);
   const int status = context.run();
-  if (context.shouldExit()) return status;  // asked for --help or a list
+  if (context.shouldExit()) return status;  // --help or a list
   if (chosen == 0) {
     std::fputs("no test case passes the filters\n", stderr);
     return 1;

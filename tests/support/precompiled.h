@@ -1,6 +1,7 @@
 #pragma once
 
-// What nearly every test includes, compiled once. A test still includes what it uses.
+// Headers that nearly every test includes, compiled once. Tests still include the headers that they
+// use.
 #include <doctest/doctest.h>
 
 #include <algorithm>

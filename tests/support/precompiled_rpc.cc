@@ -1,1 +1,1 @@
-// Empty: the library that precompiled_rpc.h is compiled for.
+// Empty: the library exists to precompile precompiled_rpc.h.

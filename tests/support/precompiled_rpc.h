@@ -1,6 +1,6 @@
 #pragma once
 
-// precompiled.h, and the headers behind which msgpack is.
+// precompiled.h, and the headers that include msgpack.
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "rpc/service.h"

@@ -277,7 +277,7 @@ CONFORMANCE(
     ++posted;
     return true;
   };
-  // Until no credit comes any more, however long one waits.
+  // Posts until no more credits come.
   for (int idle = 0; idle < 5; ++idle) {
     fixture.settle();
     while (post()) idle = 0;
@@ -293,14 +293,14 @@ CONFORMANCE(
     CHECK_FALSE(post());
   }
   REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 50; }));
-  // Some of them back, and it goes on as far.
+  // Gives 3 credits back: 3 more notifications pass.
   c.b().release_credits(3);
   REQUIRE(fixture.until([&] {
     post();
     return posted >= before + 3;
   }));
   c.receiver_b.on_imm_hook = {};
-  c.b().release_credits(limits::kMaxCredits);  // all of them
+  c.b().release_credits(limits::kMaxCredits);  // the rest
   while (posted < before + 300) REQUIRE(fixture.until(post));
   REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted && all_done(operations); }));
   for (std::uint32_t i = 0; i < posted; ++i) REQUIRE(c.receiver_b.imms[i] == i);

@@ -11,7 +11,7 @@
 
 namespace slime::transport::testing {
 
-// Keeps the messages of one endpoint, and why it closed.
+// Records the messages of one endpoint and the reason of its close.
 struct Inbox final : Receiver {
   void on_message(Message message) noexcept override { texts.emplace_back(as_text(message.bytes())); }
   void on_imm(std::uint32_t) noexcept override {}
@@ -21,7 +21,7 @@ struct Inbox final : Receiver {
   std::unique_ptr<Status> closed;
 };
 
-// Keeps how a send ended.
+// Records the status of a send.
 struct Sending final : Operation {
   void complete(Status s) noexcept override { status = std::make_unique<Status>(std::move(s)); }
   std::unique_ptr<Status> status;

@@ -119,7 +119,7 @@ inline HandshakeOptions as(std::string name, std::string token = {}) {
 // A plain non-blocking socket of somebody who does what he likes.
 class RawClient {
  public:
-  // `from`: the address of this machine that it connects from; empty: the kernel's choice.
+  // `from`: local address to connect from; empty: the kernel chooses.
   explicit RawClient(const std::string& address, const std::string& from = {}) {
     auto parsed = Address::parse(address);
     REQUIRE(parsed.has_value());

@@ -178,8 +178,8 @@ TEST_CASE("the thread wakes in time for a timer that a caller has added") {
   CHECK(steady_clock().now() < end);
 }
 
-// Sets a timer on a loop whose thread then sleeps until it is due, disturbs that sleep, and returns how late
-// the timer was.
+// Sets a timer, waits until the loop's thread sleeps, disturbs the sleep, and returns how late the
+// timer was.
 template <class Disturb>
 Nanos lateness(Loop& loop, Nanos sleep, Disturb disturb) {
   Goal fired;
@@ -229,7 +229,7 @@ TEST_CASE("a timer is in time though the thread was woken for what a caller then
           if (!raised && loop->in_loop()) {
             raised = true;
             event.raise();
-            // The thread hears of it and finds the loop taken; nothing tells when it has.
+            // Gives the thread time to wake up and find the loop taken, which no test seam reports.
             std::this_thread::sleep_for(milliseconds(5));
           }
           return event.heard > 0;

@@ -83,7 +83,7 @@ TEST_CASE("a record may be freed as soon as nothing pins it, whatever its last u
       while ((record = shared.exchange(nullptr)) == nullptr) std::this_thread::yield();
       CHECK(record->pin_for_own());
       pinned = round;
-      // So that its end falls into all steps of the close, from round to round.
+      // Varies the time of the last unpin, so that it meets every step of the close.
       for (int turn = round % 64; turn > 0; --turn) {
         if (record->pin_for_peer()) record->unpin();
       }

@@ -1,5 +1,5 @@
-// Connections that prove nothing: how long they may stay, and which of them makes room for the next one. The
-// clock is manual, so nobody is evicted for being slow.
+// Tests connections whose peers prove nothing: how long they may stay, and which of them is dropped
+// for the next one. The clock is manual, so a slow machine evicts nobody.
 #include <doctest/doctest.h>
 
 #include <deque>
@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::size_t kPlaces = limits::kPendingHandshakes;
 
-// A listener whose clock the test moves, and the strangers that fill it.
+// A listener with a manual clock, and the strangers that fill it.
 struct Crowd {
   explicit Crowd(std::string token = {}) : server(std::move(token), clock) { test::allow_descriptors(1500); }
 
-  // Turns until nothing happens any more.
+  // Runs the loop until it has no more work.
   void settle() {
     int quiet = 0;
     for (int turn = 0; quiet < 20 && turn < 100'000; ++turn)
@@ -89,7 +89,7 @@ TEST_CASE("with all places taken, the oldest connection of the address that has 
   crowd.fill(2, "127.0.0.4");
   CHECK(crowd.evicted() == 2);
   CHECK(crowd.closed() == 2);
-  CHECK(crowd.clients[100].read());  // the first two of the address that has most
+  CHECK(crowd.clients[100].read());  // the two oldest of the address with the most
   CHECK(crowd.clients[101].read());
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("nobody makes room before it has had time to speak") {
   crowd.fill(kPlaces);
   Attempt honest(crowd.server, crowd.server.listener->address(), as("honest"));
   crowd.advance(limits::kSilentLeastTime - std::chrono::milliseconds(1));
-  CHECK_FALSE(honest.done());  // it waits in the kernel's backlog
+  CHECK_FALSE(honest.done());  // waits in the kernel's backlog
   CHECK(crowd.closed() == 0);
   crowd.advance(std::chrono::milliseconds(1));
   REQUIRE_MESSAGE(honest.connected(), honest.text());
@@ -167,11 +167,11 @@ TEST_CASE("who has proved to have the token never makes room, and what comes the
       client.read();
       return client.received.size() == sizeof(HandshakeHeader) + sizeof(HandshakeOpening);
     }));
-    // The header says how much follows.
+    // Feeds the header first, which has the length of the rest.
     peer.feed(as_bytes(client.received).first(sizeof(HandshakeHeader)));
     peer.feed(as_bytes(client.received).subspan(sizeof(HandshakeHeader)));
     REQUIRE(peer.state() == Handshake::State::kDeciding);
-    client.send(peer.output());  // AUTH, and then nothing
+    client.send(peer.output());  // AUTH, then nothing more
   }
   crowd.settle();
   CHECK(crowd.server.acceptor.hellos.size() == kPlaces);
@@ -179,9 +179,9 @@ TEST_CASE("who has proved to have the token never makes room, and what comes the
   crowd.advance(limits::kHandshakeTimeout - std::chrono::milliseconds(1));
   CHECK(crowd.evicted() == 0);
   CHECK(crowd.clients.back().send(as_bytes("x")) == 1);
-  crowd.advance(std::chrono::milliseconds(1));  // their handshakes took too long
+  crowd.advance(std::chrono::milliseconds(1));  // the handshake timeout of the others
   CHECK(crowd.evicted() == 0);
-  CHECK(crowd.clients.back().read());  // it was heard at last, and speaks something else
+  CHECK(crowd.clients.back().read());  // was accepted at last, and refused: not a HELLO
 }
 
 TEST_CASE("the first proof has one second: a right MAC where a token is set, else a whole HELLO") {
@@ -189,9 +189,9 @@ TEST_CASE("the first proof has one second: a right MAC where a token is set, els
     CAPTURE(token);
     const bool anybody = *token == '\0';
     Crowd crowd(token);
-    crowd.come();                         // says nothing
+    crowd.come();                         // sends nothing
     crowd.come().send(as_bytes("SLHS"));  // half a HELLO
-    say_hello(crowd.come());              // and no more
+    say_hello(crowd.come());              // a HELLO, then nothing
     crowd.settle();
     crowd.advance(limits::kFirstProofTimeout - std::chrono::milliseconds(1));
     CHECK(crowd.closed() == 0);
@@ -199,7 +199,7 @@ TEST_CASE("the first proof has one second: a right MAC where a token is set, els
     CHECK(crowd.closed() == (anybody ? 2 : 3));
     crowd.advance(limits::kHandshakeTimeout - limits::kFirstProofTimeout);
     CHECK(crowd.closed() == 3);
-    CHECK(crowd.evicted() == 0);  // nobody needed their places
+    CHECK(crowd.evicted() == 0);  // the listener was never full
   }
 }
 
@@ -209,14 +209,14 @@ TEST_CASE("a listener that was late hears what has come before it ends a handsha
     CAPTURE(token);
     const bool anybody = *token == '\0';
     Crowd crowd(token);
-    crowd.come();  // says nothing
+    crowd.come();  // sends nothing
     crowd.come();
     crowd.settle();
     say_hello(crowd.clients.back());
     crowd.advance(limits::kFirstProofTimeout + kLate);
     CHECK(crowd.clients.front().read());
     CHECK_FALSE(crowd.clients.back().read());
-    // Where a token is set, it has the lost time for its proof.
+    // With a token the peer gets the lost time for its proof.
     crowd.advance(kLate - std::chrono::milliseconds(1));
     CHECK_FALSE(crowd.clients.back().read());
     crowd.advance(std::chrono::milliseconds(1));

@@ -100,8 +100,8 @@ void Hub::on_visitors() {
   }
 }
 
-// Out of descriptors or memory. The connection stays in the backlog and the socket readable, so watching on
-// would spin.
+// Stops accepting for a while: the process is out of descriptors or memory. The connection stays in
+// the backlog and the socket stays readable, so watching the socket would spin.
 void Hub::pause_accepting() {
   if (accept_again_ || !loop_.change_watch(listening_.get(), 0).ok()) return;
   accept_again_ = loop_.add_timer(deadline_after(loop_.now(), limits::kAcceptBackoff), [this] {
@@ -118,7 +118,7 @@ void Hub::on_packet(Visitor& visitor) {
   Result<Packet> packet = receive_packet(visitor.socket.get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
   const Result<AttachPacket> attach = packet ? decode_attach(*packet) : Result<AttachPacket>(packet.error());
-  // The initiator need not wait for what cannot come any more.
+  // Tells the initiator at once that its descriptors were lost, so that it need not wait.
   if (packet && attach.status().code() == Code::kResourceExhausted)
     send_refusal(visitor.socket.get(), attach.error());
   if (!attach) return drop(visitor);

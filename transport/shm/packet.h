@@ -104,12 +104,12 @@ Result<WindowReply> decode_window_reply(const Packet& packet);
 // ---- local sockets, in the abstract namespace of the network namespace
 // Non-blocking, listening at `name`.
 Result<UniqueFd> listen_local(const std::string& name);
-// kUnavailable when nobody listens there: another host, another network namespace, or gone.
-// No descriptor, and no error, when its backlog is full: try again. kResourceExhausted when this process has
-// no descriptor left.
+// Connects to `name`. kUnavailable if nobody listens there: another host, another network
+// namespace, or gone. An empty UniqueFd if the backlog is full: try again. kResourceExhausted if
+// this process has no descriptor left.
 Result<UniqueFd> connect_local(const std::string& name);
 Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors);
-// The acceptor's answer to an attempt to attach that failed, as far as the socket takes it.
+// Sends the acceptor's refusal of an attach attempt. Ignores a failed send.
 void send_refusal(int socket, const Status& reason);
 // kResourceExhausted when nothing has come yet, kUnavailable when nothing will.
 Result<Packet> receive_packet(int socket);

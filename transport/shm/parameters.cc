@@ -14,7 +14,7 @@
 namespace slime::transport::shm {
 namespace {
 
-constexpr std::size_t kBootIdText = 36;  // a UUID
+constexpr std::size_t kBootIdText = 36;  // characters of a UUID
 
 // Namespaces of one kernel have different numbers.
 std::uint64_t number_of_namespace(const char* path) {

@@ -94,7 +94,7 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   Entry& entry = found->second;
   --asked_;
   entry.state = State::kRefused;
-  // A peer that has no descriptors left, or we: the rings do, until the next sweep.
+  // A descriptor or a slot of the owner was missing: use the rings until the next sweep.
   entry.again = reply.code == static_cast<std::uint8_t>(Code::kResourceExhausted);
   if (reply.code != 0) return {};
   if ((reply.address == 0) != is_mappable(reply.key))

@@ -71,7 +71,7 @@ class Windows final : public PeerMemory {
     State state = State::kAsked;
     PeerWindow window;  // its key is what was asked with
     SharedMemory memory;
-    bool again = false;  // refused for want of something that may be had later
+    bool again = false;  // refused for lack of a descriptor or slot: ask again later
   };
   bool make_room();
   void unmap(Entry& entry);

@@ -77,12 +77,13 @@ Status SoftEndpoint::refusal() {
   return {};
 }
 
-// Messages go on while the peer holds the credits of notifications. A peer of few credits holds none back.
+// Credits kept for messages, which go on while the peer holds the credits of notifications. None if
+// the peer gives few credits.
 std::uint64_t SoftEndpoint::message_credits() const {
   return peer_.initial_credits >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
 }
 
-// Leaves `reserve` credits.
+// Succeeds if more than `reserve` credits are free.
 Status SoftEndpoint::need_credit(std::uint64_t reserve) {
   if (free_credits() > reserve) return {};
   want_credits_ = want_credits_ == 0 ? reserve + 1 : std::min(want_credits_, reserve + 1);

@@ -306,9 +306,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool awaiting_ = false;
   bool want_write_ = false;        // the wire is full
   bool wire_wants_write_ = false;  // what the wire was told about that
-  // Free credits that a post was refused for; 0: none was.
+  // Fewest free credits with which a refused post would pass; 0: no post was refused for credits.
   std::uint64_t want_credits_ = 0;
-  bool want_room_ = false;  // or because of too many operations
+  bool want_room_ = false;  // a post was refused because of too many operations
 
   // ---- our operations
   Queue<OutMessage> messages_;
@@ -338,10 +338,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
   // ---- credits we gave
   std::uint64_t granted_ = 0;       // promised since the beginning
-  std::uint64_t announced_ = 0;     // of these, told
-  std::uint64_t received_ = 0;      // of these, used by the peer or given back
-  std::uint32_t held_credits_ = 0;  // of notifications that the receiver has not dealt with
-  bool hold_credit_ = false;        // of the one that it gets now
+  std::uint64_t announced_ = 0;     // granted credits that the peer was told of
+  std::uint64_t received_ = 0;      // announced credits that the peer used or gave back
+  std::uint32_t held_credits_ = 0;  // credits of notifications that the receiver still holds
+  bool hold_credit_ = false;        // hold_credit() was called in the current on_imm()
   std::uint32_t target_ = 0;        // how many promises this endpoint wants to have out
   bool announce_ = false;
 

@@ -255,8 +255,8 @@ bool SoftEndpoint::use_credit(const FrameHeader& header) {
   return true;
 }
 
-// Promises what is wanted and free, and tells the peer before it runs out.
-// Besides the credits that are held, as far as the most that an endpoint may have out allows.
+// Promises up to target_ credits besides the held ones, at most max_credits in all, if slots are
+// free. Tells the peer before it runs out.
 void SoftEndpoint::top_up() {
   if (!working()) return;
   const std::uint32_t wanted =
@@ -321,7 +321,7 @@ void SoftEndpoint::deliver(Arrived arrived) {
   if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
   hold_credit_ = false;
   receiver_->on_imm(arrived.imm);
-  // At the end all that was promised is back.
+  // The end of the endpoint has taken back all promised credits already.
   if (!hold_credit_ && state_ != State::kEnded) port_->pool->take_back(*account_, 1);
 }
 

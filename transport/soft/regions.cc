@@ -19,7 +19,7 @@ bool RegionRecord::pin(std::uint64_t refusing) {
   return false;
 }
 
-// Whoever dropped the last pin may still hold the mutex.
+// Waits for the thread that dropped the last pin, which may still hold the mutex.
 RegionRecord::~RegionRecord() { const std::lock_guard lock(mutex_); }
 
 void RegionRecord::unpin() {
@@ -27,8 +27,8 @@ void RegionRecord::unpin() {
   while ((before & (kRevoked | kCut)) == 0) {
     if (pins_.compare_exchange_weak(before, before - 1)) return;
   }
-  // Under the mutex, so that a waiter cannot miss it between its check and its wait, and so that a closer
-  // which saw no pin any more waits in the destructor until the lock is released.
+  // Locks the mutex, so that a waiter cannot miss the change between its check and its wait, and so
+  // that the destructor, called by a closer that saw no pin, waits until the lock is released.
   const std::lock_guard lock(mutex_);
   if ((pins_.fetch_sub(1) & kCount) == 1) changed_.notify_all();
 }

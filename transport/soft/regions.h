@@ -34,7 +34,7 @@ class RegionRecord {
       : data(data), length_bytes(length_bytes), rights(rights), key(key), memory_fd(memory_fd) {}
   RegionRecord(const RegionRecord&) = delete;
   RegionRecord& operator=(const RegionRecord&) = delete;
-  // May follow wait_unpinned() at once.
+  // May be called as soon as wait_unpinned() has returned.
   ~RegionRecord();
 
   std::byte* const data;

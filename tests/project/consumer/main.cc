@@ -6,8 +6,8 @@
 
 #include "agent/peer_agent.h"
 
-// Two agents of one process, no registry: calls, with numbers and with containers of structs, and a read of
-// the other one's memory. So everything that they need was found and linked.
+// Runs two agents in one process, without a registry: calls with numbers and containers of structs,
+// and a read of remote memory. Shows that the installed package has everything that they need.
 namespace {
 
 struct Point {

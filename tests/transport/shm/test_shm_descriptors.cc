@@ -1,5 +1,5 @@
-// A process that has no descriptors left: nothing spins, what needs one fails with the reason, and goes on
-// once there are some. A program of its own, since the limit is the process's.
+// A process without free descriptors: nothing spins, operations that need one fail with the reason,
+// and work again once descriptors are free. A program of its own: the limit is per process.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -21,7 +21,7 @@ bool is_answer_to_want(Code code) {
   return code == Code::kResourceExhausted || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
 }
 
-// A listener and who connects to it, each on a loop of its own, in one time that the test moves.
+// A listener and a client, each on its own loop, with one manual clock.
 struct Pair {
   Pair() : server({}, clock, {}, "shm"), client("client", {}, clock, {}, "shm") {}
   ~Pair() {
@@ -30,7 +30,7 @@ struct Pair {
   }
   void connect() { attempt = std::make_unique<Attempt>(client, server.listener->address(), client.options); }
 
-  // So many steps of 50 ms, each with several turns of both loops; how many turns found something to do.
+  // Runs `steps` of 50 ms, each with kTurns turns of both loops. Returns the turns that had work.
   int worked(int steps) {
     int out = 0;
     for (int step = 0; step < steps; ++step) {
@@ -43,7 +43,7 @@ struct Pair {
     return out;
   }
 
-  // Sends a message over the connection; true once it has arrived, false once the connection is over.
+  // Sends a message over the connection. Returns true if it arrives, false if the connection ends.
   bool carries() {
     Inbox ours;
     Inbox theirs;
@@ -95,13 +95,13 @@ TEST_CASE(
     CHECK(worked(1000) <= 2);
     for (int second = 0; second < 10; ++second) {
       clock.advance(limits::kAcceptBackoff);
-      CHECK(worked(100) <= 3);  // looks again, in vain
+      CHECK(worked(100) <= 3);  // tries to accept again, in vain
     }
   }
   REQUIRE(shm::send_packet(visitor->get(), as_bytes("nonsense"), {}).ok());
   clock.advance(limits::kAcceptBackoff);
   worked(10);
-  CHECK(shm::receive_packet(visitor->get()).status().code() == Code::kUnavailable);  // heard, and dropped
+  CHECK(shm::receive_packet(visitor->get()).status().code() == Code::kUnavailable);  // accepted, dropped
 }
 
 TEST_CASE("whatever descriptor is missing, a connection fails with the reason and the next one is made") {
@@ -112,7 +112,7 @@ TEST_CASE("whatever descriptor is missing, a connection fails with the reason an
     {
       const test::FewDescriptors few(spare);
       pair.connect();
-      constexpr int kSteps = 240;  // 12 s: more than a handshake and attaching take at most
+      constexpr int kSteps = 240;  // 12 s: longer than the timeouts of handshake and attach
       const int worked = pair.worked(kSteps);
       CHECK(worked < kSteps * Pair::kTurns / 4);
       REQUIRE(pair.attempt->done());

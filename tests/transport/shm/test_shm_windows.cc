@@ -473,7 +473,7 @@ TEST_CASE("what was refused for want of descriptors is asked for again after the
       owner.exports->refuse(*shm::decode_window_request(*packet), Code::kResourceExhausted);
   REQUIRE(user.windows->on_reply(refusal, {}).ok());
   CHECK(user.reach(region).way == PeerMemory::Way::kWire);
-  CHECK_FALSE(user.windows->empty());  // so that the sweep comes
+  CHECK_FALSE(user.windows->empty());  // so that the sweep goes on
   user.windows->sweep();
   CHECK(user.reach(region).way == PeerMemory::Way::kDirect);
 }
