@@ -180,8 +180,18 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
 
 bool ProxyCall::answered(const Status& status) const {
   if (request_.kind == rpc::CallKind::kOneWay) return false;  // OK means only that the request has left
-  return status.code() != Code::kDeadlineExceeded && status.code() != Code::kUnavailable &&
-         status.code() != Code::kAborted && status.code() != Code::kCancelled;
+  switch (status.code()) {
+    case Code::kDeadlineExceeded:
+    case Code::kUnavailable:
+    case Code::kAborted:
+    case Code::kCancelled:
+      return false;
+    case Code::kInvalidArgument:
+    case Code::kResourceExhausted:
+      return status.maybe_executed();  // else the refusal may be this side's own
+    default:
+      return true;
+  }
 }
 
 ProxyCall::Verdict ProxyCall::judge(const Status& status) {

@@ -85,7 +85,8 @@ class PyFuture {
       : future_(other.future_.shared()),
         agent_(other.agent_),
         decode_(other.decode_),
-        timing_(other.timing_) {}
+        timing_(other.timing_),
+        on_interrupt_(other.on_interrupt_) {}
   PyFuture(PyFuture&&) = default;
 
   nb::object wait(std::optional<double> timeout);
