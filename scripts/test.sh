@@ -40,7 +40,7 @@ declare -A bound_ms=([release]=1000 [asan]=5000 [tsan]=5000)
 # How much the tests of large transfers move.
 declare -A stream_mib=([release]=256 [asan]=96 [tsan]=96) attachment_mib=([release]=64 [asan]=16 [tsan]=16)
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
-test_timeout=300 verbs_seconds=1500
+test_timeout=300 verbs_seconds=1800
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)

@@ -1,6 +1,8 @@
 #!/bin/bash
-# The Python tests with agents on verbs, in the environment that scripts/test.sh makes.
+# The Python tests and the matrix of languages and features (tests/matrix) with agents on verbs, in the environment that
+# scripts/test.sh makes. Together, because an emulated machine takes most of a minute to start pytest.
 set -euo pipefail
+build=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 if [ ! -f .venv/.slime-installed ]; then
   echo "SKIPPED: Python tests on verbs: .venv has no package slime-rdma; scripts/test.sh makes it"
@@ -22,4 +24,5 @@ for file in tests/python/test_*.py; do
   esac
 done
 export SLIME_TEST_MESSAGES=${SLIME_TEST_MESSAGES:-200}
-exec .venv/bin/python -m pytest -q -p no:cacheprovider --durations=10 -k "not tcp and not shm and not torch" "${tests[@]}"
+SLIME_BUILD_DIR=$build exec .venv/bin/python -m pytest -q -p no:cacheprovider --durations=10 -k "not tcp and not shm and not torch" \
+  "${tests[@]}" tests/matrix
