@@ -180,7 +180,18 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     handshake.set_up(*offer, pending_->parameters());
   }
 
+  // A busy listener may have ended the connection to make room for another one, before it heard us.
+  bool try_again() {
+    if (!io_->hung_up() || retries_ == limits::kHandshakeRetries) return false;
+    const Nanos pause = limits::kHandshakePause * (std::int64_t{1} << retries_++);
+    clear();
+    --next_;
+    timer_ = loop_.add_timer(deadline_after(loop_.now(), pause), [this] { try_next(); });
+    return true;
+  }
+
   void on_handshake(Status status) {
+    if (!status.ok() && try_again()) return;
     // Nothing in common: what was not offered belongs to that.
     if (status.code() == Code::kUnimplemented)
       status = Status(status.code(), str(status.text(), not_offered_before("")));
@@ -262,6 +273,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   std::unique_ptr<Lookup> lookup_;
   Addresses addresses_;
   std::size_t next_ = 0;
+  int retries_ = 0;  // of handshakes that the peer ended
   Status last_;
   UniqueFd socket_;
   bool watched_ = false;

@@ -111,6 +111,7 @@ bool HandshakeIo::flush() {
       const int error = errno;
       // A refusal that cannot be sent does not change why.
       const bool failed = handshake_.state() == Handshake::State::kFailed;
+      hung_up_ = !failed && (error == ECONNRESET || error == EPIPE);
       end(failed ? handshake_.error() : Status(Code::kUnavailable, from_errno("send", error).text()));
       return false;
     }
@@ -131,8 +132,10 @@ bool HandshakeIo::read_some() {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       await(EPOLLIN);
     } else if (n == 0) {
+      hung_up_ = true;
       end(Status(Code::kUnavailable, "it closed the connection during the handshake"));
     } else {
+      hung_up_ = errno == ECONNRESET;
       end(Status(Code::kUnavailable, from_errno("recv", errno).text()));
     }
     return false;

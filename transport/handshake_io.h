@@ -30,6 +30,8 @@ class HandshakeIo final : private FdHandler {
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
   // Returns whether the socket has unread bytes of the peer.
   [[nodiscard]] bool has_unread() const;
+  // Whether the peer ended the connection without a word of why.
+  [[nodiscard]] bool hung_up() const { return hung_up_; }
   UniqueFd take_socket();
 
  private:
@@ -50,6 +52,7 @@ class HandshakeIo final : private FdHandler {
   TimerId timer_;
   std::uint32_t awaited_events_ = 0;
   bool watched_ = false;
+  bool hung_up_ = false;
 };
 
 // A non-blocking, close-on-exec TCP socket without Nagle's delay.

@@ -171,6 +171,10 @@ inline constexpr std::size_t kPendingHandshakes = 256;
 // waits 200 ms, pass a backlog of 1,000 strangers. The second allows for a long round trip.
 inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
+// How often a handshake that the peer ended without a word is begun again, and the pause before the first
+// time, which doubles.
+inline constexpr int kHandshakeRetries = 3;
+inline constexpr Nanos kHandshakePause = std::chrono::milliseconds(20);
 // Connections that one turn of the loop takes in, so that a burst of them does not hold up what is connected.
 inline constexpr int kAcceptsPerTurn = 16;
 // Without descriptors or memory for one more connection, the listener looks again after this long.

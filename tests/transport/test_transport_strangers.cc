@@ -1,6 +1,8 @@
 // Tests connections whose peers prove nothing: how long they may stay, and which of them is dropped
 // for the next one. The clock is manual, so a slow machine evicts nobody.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <deque>
 #include <memory>
@@ -49,6 +51,25 @@ struct Crowd {
   ManualClock clock;
   TcpServer server;
   std::deque<RawClient> clients;
+};
+
+// A server that closes each connection at once.
+class Closer {
+ public:
+  Closer() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    const auto any = SocketAddress::numeric({"127.0.0.1", 0});
+    REQUIRE(any.has_value());
+    REQUIRE(::bind(socket_.get(), any->data(), any->length()) == 0);
+    REQUIRE(::listen(socket_.get(), 16) == 0);
+  }
+  [[nodiscard]] std::string address() const { return SocketAddress::of_socket(socket_.get())->to_string(); }
+  void close_all() {
+    while (UniqueFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid()) ++closed;
+  }
+  int closed = 0;
+
+ private:
+  UniqueFd socket_;
 };
 
 Handshake initiator(std::string token = {}) {
@@ -201,6 +222,36 @@ TEST_CASE("the first proof has one second: a right MAC where a token is set, els
     CHECK(crowd.closed() == 3);
     CHECK(crowd.evicted() == 0);  // the listener was never full
   }
+}
+
+TEST_CASE("a peer that made room because it was slow to speak connects at its next try") {
+  Crowd crowd;
+  TcpHost slow("slow");
+  Attempt attempt(slow, crowd.server.listener->address(), as("slow"));
+  slow.loop->poll(Nanos::zero());  // connects, and says nothing
+  crowd.fill(kPlaces - 1);
+  crowd.advance(limits::kSilentLeastTime);
+  crowd.fill(1);
+  REQUIRE(crowd.evicted() == 1);
+  CHECK(crowd.closed() == 0);  // so it was the slow one
+  crowd.advance(limits::kSilentLeastTime);
+  REQUIRE(crowd.server.until([&] {
+    slow.loop->poll(Nanos::zero());
+    return attempt.done();
+  }));
+  CHECK_MESSAGE(attempt.connected(), attempt.text());
+}
+
+TEST_CASE("a peer that ends every handshake without a word is given up") {
+  TcpHost host("host");
+  Closer closer;  // takes connections and closes them
+  Attempt attempt(host, closer.address(), as("host"));
+  REQUIRE(host.until([&] {
+    closer.close_all();
+    return attempt.done();
+  }));
+  CHECK(attempt.code() == Code::kUnavailable);
+  CHECK(closer.closed == limits::kHandshakeRetries + 1);
 }
 
 TEST_CASE("a listener that was late hears what has come before it ends a handshake") {
