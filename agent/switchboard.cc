@@ -110,7 +110,21 @@ void Switchboard::resolve(Link& link) {
 
 void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> entry) {
   Link* link = find_link(name);
-  if (link != nullptr && !closing_) link->on_resolved(std::move(entry));
+  if (link == nullptr || closing_) return;
+  if (entry && leads_elsewhere(*link, entry->instance)) {
+    // Another process has the name. Operations in flight on the old connection may end; new ones go to the new
+    // owner.
+    const SessionPtr session = link->session();
+    link->detach(Status(Code::kUnavailable, str(name, " is another process now")));
+    if (session->links.empty()) drain(*session, limits::kCloseBound, true);
+  }
+  link->on_resolved(std::move(entry));
+}
+
+// Whether the link is connected to a process other than `owner`.
+bool Switchboard::leads_elsewhere(const Link& link, const InstanceId& owner) {
+  return link.session() != nullptr && link.session()->peer().instance != owner &&
+         link.machine().state() == ConnectionState::kReady;
 }
 
 std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uint64_t attempt,
@@ -413,14 +427,8 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   // A lookup may have been faster than the changes, which then tell of owners before the one that we have.
   const auto known = cached_entry(event.name);
   if (known && known->incarnation > event.incarnation) return;
-  const SessionPtr session = link->session();
-  if (session && session->peer().instance != event.instance &&
-      link->machine().state() == ConnectionState::kReady) {
-    // Another process has the name. What runs on the old connection may end; what comes goes to the new
-    // owner.
-    link->detach(Status(Code::kUnavailable, str(event.name, " is another process now")));
-    if (session->links.empty()) drain(*session, limits::kCloseBound, true);
-  }
+  // The event may be of a former owner, whose successor has connected already: the registry knows who is now.
+  if (leads_elsewhere(*link, event.instance) && registry_.look_up) registry_.look_up(event.name);
   link->retry_soon();
 }
 

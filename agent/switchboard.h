@@ -166,6 +166,7 @@ class Switchboard final : public transport::Acceptor,
   void apply(const Pairing::Changes& changes);
   void attach_links(const SessionPtr& session);
   [[nodiscard]] bool displaces(const Session& session, const Link& link);
+  [[nodiscard]] static bool leads_elsewhere(const Link& link, const InstanceId& owner);
   SessionPtr session_by_id(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);

@@ -300,6 +300,21 @@ TEST_CASE("news of owners before the one that a name has now cost its connection
   CHECK(number_in(peer.info(), "connects") == 1);
 }
 
+TEST_CASE("news of former owners of a name cost nothing to the connection that its present owner opened") {
+  Registry registry;
+  PeerAgentOptions slow = options_for(registry, "worker:0");
+  slow.heartbeat = seconds(1);  // so that the connection is there before the news of all three
+  const auto worker = test::start(slow);
+  for (int i = 0; i < 2; ++i) REQUIRE(test::start(options_for(registry, "client"))->close().ok());
+  const auto client = test::start(options_for(registry, "client"));
+  Peer peer = client->peer("worker:0");
+  REQUIRE(peer.connect().wait(kSoon).has_value());
+  const std::int64_t before = number_in(worker->info(), "heartbeats");
+  REQUIRE(eventually([&] { return number_in(worker->info(), "heartbeats") >= before + 2; }));
+  CHECK(peer.connect().wait(kSoon).has_value());
+  CHECK(number_in(client->info(), "connections_made") == 1);
+}
+
 TEST_CASE("close does not wait for a registry that is not there") {
   Registry registry;
   auto agent = test::start(options_for(registry, "agent"));
