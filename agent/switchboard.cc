@@ -112,8 +112,8 @@ void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> en
   Link* link = find_link(name);
   if (link == nullptr || closing_) return;
   if (entry && leads_elsewhere(*link, entry->instance)) {
-    // Another process has the name. Operations in flight on the old connection may end; new ones go to the new
-    // owner.
+    // Another process has the name. Operations in flight on the old connection may end; new ones go to the
+    // new owner.
     const SessionPtr session = link->session();
     link->detach(Status(Code::kUnavailable, str(name, " is another process now")));
     if (session->links.empty()) drain(*session, limits::kCloseBound, true);
