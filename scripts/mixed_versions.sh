@@ -1,35 +1,38 @@
 #!/bin/bash
-# Runs an earlier version against this one: agents in Python and C++, nanoctrl, slime and the cache (tests/mixed/mixed.py).
-# Each pair works, or is refused in one clear line.
+# Runs an earlier version against this one: agents in Python and C++, nanoctrl, slime and the cache
+# (tests/mixed/mixed.py). Each pair works, or is refused in one clear line.
 #   scripts/mixed_versions.sh [BASE] [--provider P] [--json FILE]
-# BASE: a commit (default: the one below). Builds it in a git worktree under build/mixed, which is removed at the end, and keeps
-# its programs, so that the next run builds nothing. Needs build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh
-# makes them; SLIME_MIXED_PYTHON names another Python, the one that build/release was configured with. Prints a line for each
-# row; what the programs say goes to build/logs/mixed-programs.log.
-# Exit status: 0 all works or is refused clearly, 1 something failed, 2 wrong usage, 77 where BASE is not in this clone.
+# BASE: a commit (default: the one below). Builds it in a git worktree under build/mixed, which is
+# removed at the end, and keeps its programs, so that the next run builds nothing. Needs
+# build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh makes them.
+# SLIME_MIXED_PYTHON names another Python, the one that build/release was configured with.
+# Prints a line for each row; stderr of the programs goes to build/logs/mixed-programs.log.
+# Exit status: 0 all works or is refused clearly, 1 something failed, 2 wrong usage,
+# 77 where BASE is not in this clone.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root" || exit 1
 
-# The version that others run when this one is installed beside them. A change of the wire (docs/wire-format.md) sets the commit
-# before it, and says why.
-#   1e23c3f  the last commit before requests that wait with their callers, answers that are revoked, streams with idle timeouts
-#            and notifications that keep credits
+# The version that still runs where this one is installed beside it. A change of the wire
+# (docs/wire-format.md) sets the commit before it, and says why.
+#   1e23c3f  the last one before requests that wait with their callers, answers that are revoked,
+#            streams with idle timeouts, and notifications that keep their credits
 default_base=1e23c3f
 
+fail() { echo "mixed: $1" >&2; exit 2; }
 base=$default_base options=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --provider | --json) [ $# -gt 1 ] || { echo "mixed: $1 needs a value" >&2; exit 2; }; options+=("$1" "$2"); shift ;;
-    -*) echo "mixed: unknown argument '$1'; see --help" >&2; exit 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --provider | --json) [ $# -gt 1 ] || fail "$1 needs a value"; options+=("$1" "$2"); shift ;;
+    -*) fail "unknown argument '$1'; see --help" ;;
     *) base=$1 ;;
   esac
   shift
 done
 python=${SLIME_MIXED_PYTHON:-$venv/bin/python}
-[ -x "$python" ] || { echo "mixed: no $python: run scripts/test.sh --quick, or set SLIME_MIXED_PYTHON" >&2; exit 2; }
-[ -f build/release/build.ninja ] || { echo "mixed: no build/release: run cmake --preset release -DSLIME_PYTHON=ON" >&2; exit 2; }
+[ -x "$python" ] || fail "no $python: run scripts/test.sh --quick, or set SLIME_MIXED_PYTHON"
+[ -f build/release/build.ninja ] || fail "no build/release: run cmake --preset release -DSLIME_PYTHON=ON"
 commit=$(git rev-parse --verify -q "$base^{commit}") ||
   { echo "SKIPPED: mixed: this clone has no commit '$base'; git fetch --unshallow brings it"; exit 77; }
 old="$root/build/mixed/${commit:0:12}" new="$root/build/mixed/new" tree="$root/build/mixed/tree"
@@ -49,8 +52,8 @@ remove_tree() {
   git worktree remove --force "$tree" 2>/dev/null || rm -rf "$tree"
   git worktree prune
 }
-# Builds in build/release of the worktree with .venv beside it, as everywhere: so the compiler cache has what BASE's own runs
-# compiled, and all that has not changed since.
+# Builds in build/release of the worktree, with .venv beside it: the same relative paths as everywhere,
+# so the compiler cache has what runs of BASE compiled, and all that has not changed since.
 build_base() {
   git worktree add --detach "$tree" "$commit" && ln -s "$(dirname "$(dirname "$python")")" "$tree/.venv" && cd "$tree" &&
     cmake --preset release -DSLIME_PYTHON=ON -DSLIME_CHECK_HEADERS=OFF -DPython_EXECUTABLE="$tree/.venv/bin/python" &&
@@ -58,7 +61,7 @@ build_base() {
 }
 
 make_base() {
-  [ ! -e "$tree" ] || { echo "mixed: $tree is there: another run makes it; if none does, git worktree remove --force it" >&2; exit 2; }
+  [ ! -e "$tree" ] || fail "$tree is there: another run makes it; if none does, git worktree remove --force it"
   trap 'end_running_groups; remove_tree' EXIT
   export -f build_base
   export tree commit python jobs

@@ -56,8 +56,8 @@ TEST_CASE("a cancel of what is not there is no error, and a peer without the fea
 }
 
 TEST_CASE("a peer says in its hello whether its notifications leave credits to messages") {
-  for (const std::uint64_t features : {wire::kOptionalFeatures & ~wire::kFeatureMessageCredits,
-                                       std::uint64_t{0}, wire::kOptionalFeatures}) {
+  for (const std::uint64_t features :
+       {wire::kOptionalFeatures & ~wire::kFeatureMessageCredits, std::uint64_t{0}, wire::kOptionalFeatures}) {
     SimFixture sim(kSeed);
     Forger forger(sim);
     forger.hello({.max_requests = 100, .optional_features = features, .max_payload_bytes = 1 << 20});
