@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 
-SOON = 10.0  # seconds: a handshake has five, and what follows it five more
+# Seconds: a handshake has five, and what follows it five more.
+SOON = 10.0 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 LONGEST = 600  # characters
 # A line that names versions, or says what to do about them.
 HELPFUL = re.compile(r"\bversions? \d+|\bdifferent versions\b|\bupgrade\b|\bolder than\b|\btoo old\b")

@@ -154,7 +154,7 @@ def test_another_engine_that_connects_is_told_ours_and_left(make_agent):
     "line, seconds",
     [
         ("", 0.1),
-        ("unimplemented: it speaks version 4", 11),
+        ("unimplemented: it speaks version 4", refusals.SOON + 1),
         ("version 4\nversion 3", 0.1),
         ("unavailable: connection reset by peer", 0.1),
         ("internal: version 4", 0.1),
