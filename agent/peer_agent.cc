@@ -260,6 +260,8 @@ HeldCredit NotificationCredit::hold() {
   return {std::move(agent_), session_.id()};
 }
 
+bool NotificationCredit::leaves_messages() const { return session_.channel().peer_leaves_message_credits(); }
+
 HeldCredit::~HeldCredit() {
   if (const auto agent = agent_.lock()) agent->release_credit(session_);
 }

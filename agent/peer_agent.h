@@ -341,6 +341,9 @@ class NotificationCredit {
   // Keeps the credit. A peer without free credits for notifications keeps further ones waiting at
   // its side; its calls and messages go on.
   [[nodiscard]] HeldCredit hold();
+  // False for a peer of an earlier version: when all of its credits are kept, its calls, replies and messages
+  // wait, too. A handler that waits for an answer of that peer meanwhile waits until its deadline.
+  [[nodiscard]] bool leaves_messages() const;
 
  private:
   friend class PeerAgentImpl;

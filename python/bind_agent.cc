@@ -187,7 +187,8 @@ void ImmQueue::push(Peer peer, std::uint32_t imm, NotificationCredit& credit) {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     items_.push_back({std::move(peer), imm, std::nullopt});
-    if (items_.size() > kLimit) items_.back().credit.emplace(credit.hold());
+    const std::size_t limit = credit.leaves_messages() ? kLimit : kEarlierPeerLimit;
+    if (items_.size() > limit) items_.back().credit.emplace(credit.hold());
   }
   changed_.notify_one();
 }

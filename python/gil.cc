@@ -54,10 +54,20 @@ SLIME_BOUNDARY(PyObject*, PyVectorcall_Call, (PyObject * f, PyObject* args, PyOb
 SLIME_BOUNDARY(PyObject*, PyObject_VectorcallMethod,
                (PyObject * name, PyObject* const* args, std::size_t count, PyObject* names),
                (name, args, count, names))
-#if PY_VERSION_HEX >= 0x030B0000  // older versions: an inline function of the header
+#if PY_VERSION_HEX >= 0x030B0000
 SLIME_BOUNDARY(PyObject*, PyObject_Vectorcall,
                (PyObject * f, PyObject* const* args, std::size_t count, PyObject* names),
                (f, args, count, names))
+#else
+// An inline function of the header, which the linker cannot wrap: vectorcall.h has this one called instead.
+#undef PyObject_Vectorcall
+PyObject* slime_vectorcall(PyObject* f, PyObject* const* args, std::size_t count, PyObject* names) {
+  try {
+    return PyObject_Vectorcall(f, args, count, names);
+  } catch (...) {
+    park();
+  }
+}
 #endif
 SLIME_BOUNDARY(PyObject*, PyEval_EvalCode, (PyObject * code, PyObject* globals, PyObject* locals),
                (code, globals, locals))

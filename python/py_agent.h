@@ -14,6 +14,9 @@ class ImmQueue {
   // Notifications that may wait without holding credits; further ones hold theirs, so that a peer
   // faster than the handler waits. Equals the limit of messages in an inbox.
   static constexpr std::size_t kLimit = 4096;
+  // The same for notifications of a peer of an earlier version, whose answers would wait with them, while the
+  // handler may be waiting for one. Such a peer costs about 100 MiB at most.
+  static constexpr std::size_t kEarlierPeerLimit = 1 << 20;
 
   struct Item {
     Peer peer;

@@ -158,6 +158,9 @@ class Channel {
   [[nodiscard]] virtual bool closed() const = 0;
   [[nodiscard]] virtual transport::Endpoint& endpoint() = 0;  // for one-sided operations
   [[nodiscard]] virtual bool idle() const = 0;                // nothing in flight or lent, either way
+  // Whether the peer's notifications leave credits to its messages. Those of a peer of an earlier version do
+  // not: while the credits of its notifications are held (Endpoint::hold_credit), its replies wait, too.
+  [[nodiscard]] virtual bool peer_leaves_message_credits() const = 0;
   [[nodiscard]] virtual ChannelCounters counters() const = 0;
 };
 

@@ -50,6 +50,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   [[nodiscard]] bool closed() const override { return closed_; }
   [[nodiscard]] transport::Endpoint& endpoint() override { return *endpoint_; }
   [[nodiscard]] bool idle() const override;
+  [[nodiscard]] bool peer_leaves_message_credits() const override {
+    return (peer_.optional_features & wire::kFeatureMessageCredits) != 0;
+  }
   [[nodiscard]] ChannelCounters counters() const override;
 
   // ---- for AnswerBox

@@ -17,7 +17,7 @@
 namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 1;
-// Bits of features: a frame that needs one goes only to a peer that has it.
+// Bits of features: what needs one is done only with a peer that has it.
 inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
 inline constexpr std::uint64_t kFeatureOneWay = 2;       // kFlagOneWay
 inline constexpr std::uint64_t kFeatureSignatures = 4;   // a hash behind the names: rpc/signature.h
@@ -25,11 +25,13 @@ inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
 inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
+// The sender's notifications leave the last credits to its messages.
+inline constexpr std::uint64_t kFeatureMessageCredits = 128;
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
 inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
                                                    kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
-                                                   kFeatureRaw;
+                                                   kFeatureRaw | kFeatureMessageCredits;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {

@@ -206,6 +206,17 @@ instructions() {
   sed -n '/instructions/s/^/        /p' "$logs/instructions.log"
 }
 
+# What two versions tell each other. The earlier version takes a build, so that others than these, and docs, leave it out.
+wire_files=(transport rpc agent cache ctrl python/slime docs/wire-format.md tests/mixed scripts/mixed_versions.sh)
+mixed_versions() {
+  if [ "$mode" = soak ] || changed_since_base "${wire_files[@]}"; then
+    one_test mixed-versions env -u SLIME_STEPS scripts/mixed_versions.sh
+  else
+    echo "  SKIP          mixed versions: no file of the wire has changed (--soak runs them)"
+    add 0 0 1
+  fi
+}
+
 # The lane of tests, behind the release build and its package. The sanitizers' trees are built beside it.
 release_tests() {
   run_ctest release
@@ -215,6 +226,7 @@ release_tests() {
     one_test tidy scripts/tidy.sh
     one_test headers scripts/headers.sh $([ "$mode" = soak ] && echo --all)
     one_test aarch64 tests/aarch64/run
+    mixed_versions
     instructions
   fi
 }

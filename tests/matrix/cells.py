@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import features
 
@@ -34,8 +34,10 @@ class Failed(Exception):
 class Program:
     """A process whose stdin and stdout are pipes to us. Ended by its pid."""
 
-    def __init__(self, command: List[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    def __init__(self, command: List[str], environment: Optional[Dict[str, str]] = None) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+        )
         self._name = pathlib.Path(command[0]).name
         self._buffer = b""
 
@@ -85,21 +87,43 @@ class Program:
         self.close()
 
 
-def command(language: str, role: str) -> List[str]:
-    if language == "cpp":
-        return [str(BUILD / "tests" / "matrix" / f"matrix_{role}")]
-    return [sys.executable, str(HERE / f"{role}.py")]
+class Side(NamedTuple):
+    """Where the programs of one side of a cell are: this build, or one of another version (tests/mixed)."""
 
+    build: pathlib.Path = BUILD
+    matrix: pathlib.Path = HERE  # server.py, client.py
+    environment: Optional[Dict[str, str]] = None
 
-def known_features(language: str) -> List[str]:
-    return subprocess.check_output([*command(language, "client"), "--features"], text=True).split()
+    def command(self, language: str, role: str) -> List[str]:
+        if language == "cpp":
+            return [str(self.build / "tests" / "matrix" / f"matrix_{role}")]
+        return [sys.executable, str(self.matrix / f"{role}.py")]
+
+    def start(self, *command: str) -> Program:
+        return Program(list(command), self.environment)
+
+    def start_nanoctrl(self, *options: str) -> Tuple[Program, str]:
+        """A registry, and its URL."""
+        folders = [str(self.build / "ctrl"), os.path.dirname(sys.executable), os.environ["PATH"]]
+        found = shutil.which("nanoctrl", path=os.pathsep.join(folders))
+        if found is None:
+            raise Failed("nanoctrl is not built")
+        program = self.start(found, "server", "--port", "0", "--log-level", "error", *options)
+        return program, program.line(BOUND).rpartition(" ")[2]
+
+    def known_features(self, language: str) -> List[str]:
+        command = [*self.command(language, "client"), "--features"]
+        return subprocess.check_output(command, text=True, env=self.environment).split()
 
 
 class Matrix:
     """The processes of all cells, each started when a cell first needs it: for each row a server, a client, and another
     provider that the client may kill."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Side = Side(), client: Side = Side(), ctrl: Side = Side()) -> None:
+        self._server_side = server
+        self._client_side = client
+        self._ctrl_side = ctrl
         self._stack = contextlib.ExitStack()
         self._ctrl = ""
         self._servers: Dict[Tuple[str, str, str], str] = {}
@@ -132,21 +156,16 @@ class Matrix:
             raise Failed(f"{said['feature']}: {said['error']}")
         return said
 
-
     def _registry(self) -> str:
         if not self._ctrl:
-            folders = [str(BUILD / "ctrl"), os.path.dirname(sys.executable), os.environ["PATH"]]
-            found = shutil.which("nanoctrl", path=os.pathsep.join(folders))
-            if found is None:
-                raise Failed("nanoctrl is not built")
-            program = Program([found, "server", "--port", "0", "--log-level", "error"])
+            program, self._ctrl = self._ctrl_side.start_nanoctrl()
             self._stack.callback(program.terminate)
-            self._ctrl = program.line(BOUND).rpartition(" ")[2]
         return self._ctrl
 
     def _start_server(self, server: str, provider: str, scope: str, name: str, *more: str) -> str:
         where = ["--ctrl", self._registry(), "--scope", scope, "--name", name]
-        program = Program([*command(server, "server"), provider, *where, *more])
+        side = self._server_side
+        program = side.start(*side.command(server, "server"), provider, *where, *more)
         self._stack.callback(program.close)
         return program.ready()
 
@@ -157,11 +176,12 @@ class Matrix:
         self._victims += 1
         victim = f"victim-{self._victims}"
         self._start_server(server, provider, scope, victim, "--provider-only")
-        return Program([*command(client, "client"), self._servers[row], provider, self._ctrl, scope, victim])
+        side = self._client_side
+        where = [self._servers[row], provider, self._ctrl, scope, victim]
+        return side.start(*side.command(client, "client"), *where)
 
 
 def main() -> int:
-    global BUILD
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
     parser.add_argument("--provider", default="tcp")
@@ -169,9 +189,9 @@ def main() -> int:
     parser.add_argument("--client", choices=features.LANGUAGES, default="cpp")
     parser.add_argument("features", nargs="*", metavar="FEATURE")
     options = parser.parse_args()
-    BUILD = options.build.resolve()
+    side = Side(build=options.build.resolve())
     failures = 0
-    with Matrix() as matrix:
+    with Matrix(side, side, side) as matrix:
         for feature in features.FEATURES:
             if options.features and feature.name not in options.features:
                 continue

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
+import traceback
 from typing import Any, Callable, Dict, NamedTuple
 
 import slime
@@ -92,3 +95,32 @@ def eventually(condition: Callable[[], Any], what: str) -> None:
 
 def counter(peer: slime.Peer, name: str) -> int:
     return peer.info()["counters"][name]
+
+
+def run_named(place: Place, name: str) -> str:
+    """What is wrong; empty: nothing."""
+    if name not in FEATURES:
+        return "this client knows no such feature"
+    run = Run(place, name)
+    try:
+        FEATURES[name](run)
+        return ""
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[1]
+        return f"{type(error).__name__}: {error} ({at.name}, line {at.lineno})"
+    finally:
+        run.close()
+
+
+def main() -> None:
+    """Runs the features that stdin names, and says what it saw."""
+    if sys.argv[1:] == ["--features"]:
+        print("\n".join(FEATURES))
+        return
+    place = Place(*sys.argv[1:])
+    for line in sys.stdin:
+        name = line.strip()
+        began = time.monotonic()
+        error = run_named(place, name)
+        took = int((time.monotonic() - began) * 1000)
+        print(json.dumps({"feature": name, "ok": not error, "error": error, "ms": took}), flush=True)

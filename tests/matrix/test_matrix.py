@@ -38,4 +38,4 @@ def test_cell(matrix, server, client, provider, feature):
 
 @pytest.mark.parametrize("language", features.LANGUAGES)
 def test_a_client_has_every_feature(language):
-    assert sorted(cells.known_features(language)) == sorted(each.name for each in features.FEATURES)
+    assert sorted(cells.Side().known_features(language)) == sorted(each.name for each in features.FEATURES)

@@ -231,6 +231,23 @@ WAITS = {
         for _ in range(3):
             again(lambda: slime.PeerAgent(provider=PROVIDER).close())
     """,
+    "Python that the extension calls": """
+        class Tensor:  # whose conversion runs in a frame of the extension
+            def __dlpack_device__(self):
+                return 1, 0
+
+            def __dlpack__(self, **options):
+                mine = [-2]
+                rounds.append(mine)
+                while True:
+                    time.sleep(0.0001)
+                    mine[0] += 1
+
+        for _ in range(4):
+            threading.Thread(target=lambda: a.register_memory(Tensor()), daemon=True).start()
+        while len(rounds) < 4:
+            time.sleep(0.001)
+    """,
     "connect": """
         import socket
         mute = socket.create_server(("127.0.0.1", 0))

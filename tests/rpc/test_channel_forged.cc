@@ -55,6 +55,18 @@ TEST_CASE("a cancel of what is not there is no error, and a peer without the fea
   CHECK(reply.status().code() == Code::kCancelled);
 }
 
+TEST_CASE("a peer says in its hello whether its notifications leave credits to messages") {
+  for (const std::uint64_t features :
+       {wire::kOptionalFeatures & ~wire::kFeatureMessageCredits, std::uint64_t{0}, wire::kOptionalFeatures}) {
+    SimFixture sim(kSeed);
+    Forger forger(sim);
+    forger.hello({.max_requests = 100, .optional_features = features, .max_payload_bytes = 1 << 20});
+    forger.send(Forger::header(FrameType::kPing, kId));
+    CHECK(forger.wait(1).type == FrameType::kPong);
+    CHECK(forger.channel->peer_leaves_message_credits() == (features == wire::kOptionalFeatures));
+  }
+}
+
 TEST_CASE("the first frame must be a hello of our version, and only the first") {
   {
     SimFixture sim(kSeed);

@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+"""Runs two versions against each other: each cell works, with its bytes checked, or is refused in one clear line.
+
+mixed.py OLD NEW [--provider P] [--json FILE]: folders as scripts/mixed_versions.sh makes them, with the programs, the Python
+package and the matrix of a version. A row is a nanoctrl, a server and a client, each of one version and not all of the
+same, on one provider. Its cells: the features of the matrix that both versions have, in Python and in C++; the features
+of client.py; `slime`; the cache; a server that is replaced by one of the other version; keys of nanoctrl. Then each
+version's nanoctrl goes on with the store of the other's, and each version's programs ask and stop the other's daemons.
+
+A hang, an internal error, wrong bytes and a refusal that is not clear (refusals.py) are failures. Exit status: 1 with any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+
+import refusals
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "matrix"))
+import cells  # noqa: E402
+from cells import BOUND, Failed, Matrix, Program, Side  # noqa: E402
+
+LANGUAGES = ("python", "cpp")
+PROGRAMS = {"nanoctrl": "ctrl", "slime": "cli", "slime-cache": "cache"}  # and their folders, as in a build tree
+TEXT_LENGTH = 1000  # of what went wrong
+SERVER, CACHE, SCOPE = "server", "cache:0", "mixed"
+FEATURES = ("by_name", "waiting_requests", "late_answers", "plain_stream", "cache", "notifications")
+
+
+class Version(NamedTuple):
+    name: str  # old or new
+    folder: pathlib.Path
+
+    def side(self, matrix: pathlib.Path, **more: str) -> Side:
+        """Its programs and package, with the Python servers and clients of that folder."""
+        package = {"PYTHONPATH": str(self.folder / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return Side(self.folder, matrix, {**os.environ, **package, **more})
+
+    def own_matrix(self) -> Side:
+        return self.side(self.folder / "tests" / "matrix")
+
+    def program(self, name: str) -> str:
+        return str(self.folder / PROGRAMS[name] / name)
+
+    def check(self) -> None:
+        """Failed: it is not complete, or Python would take another package."""
+        for name in PROGRAMS:
+            if not os.access(self.program(name), os.X_OK):
+                raise Failed(f"{self.folder} has no {name}; see scripts/mixed_versions.sh --help")
+        command = [sys.executable, "-c", "import slime; print(slime.__file__)"]
+        run = subprocess.run(command, env=self.side(HERE).environment, capture_output=True, text=True)
+        if not run.stdout.startswith(str(self.folder)):
+            raise Failed(f"the {self.name} package is not that of {self.folder}: {run.stdout}{run.stderr}")
+
+
+class Row(NamedTuple):
+    ctrl: Version
+    server: Version
+    client: Version
+    provider: str
+
+    def __str__(self) -> str:
+        return f"{self.client.name} client, {self.server.name} server, {self.ctrl.name} nanoctrl, {self.provider}"
+
+
+class Report:
+    """What came of each row and cell."""
+
+    def __init__(self) -> None:
+        self.rows: List[Dict[str, Any]] = []
+        self.failures = 0
+
+    @contextlib.contextmanager
+    def row(self, name: str) -> Iterator[Dict[str, Any]]:
+        said: Dict[str, Any] = {"row": name, "works": 0, "refused": [], "failed": []}
+        began = time.monotonic()
+        try:
+            yield said
+        except (Failed, OSError, subprocess.TimeoutExpired) as error:
+            said["failed"].append(str(error))
+        said["seconds"] = round(time.monotonic() - began, 1)
+        self.failures += len(said["failed"])
+        self.rows.append(said)
+        mark = "FAIL" if said["failed"] else "ok"
+        print(f"  {mark:<4} {said['seconds']:6.1f} s  {name}: {said['works']} cells work", flush=True)
+        for kind in ("refused", "failed"):
+            for text in said[kind]:
+                print(f"         {kind}: {text[:TEXT_LENGTH]}", flush=True)
+
+
+def cell(said: Dict[str, Any], name: str, run: Callable[[], Any]) -> None:
+    try:
+        run()
+        said["works"] += 1
+    except (Failed, OSError, subprocess.TimeoutExpired) as error:
+        said["failed"].append(f"{name}: {error}")
+
+
+class World:
+    """nanoctrl, a server, a cache and a client of one row. With `tokens` each gets keys of nanoctrl."""
+
+    def __init__(self, row: Row, tokens: bool = False) -> None:
+        self._stack = contextlib.ExitStack()
+        self._row = row
+        self._token: Dict[str, str] = {}
+        self._options: List[str] = []
+        if tokens:
+            token = run_program(row.ctrl.side(HERE), row.ctrl.program("nanoctrl"), "token", "new").strip()
+            file = self._stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".token"))
+            file.write(token)
+            file.flush()
+            self._token = {"SLIME_CTRL_TOKEN": token}
+            self._options = ["--admin-token-file", file.name]
+
+    def __enter__(self) -> World:
+        ctrl, self.url = self._row.ctrl.side(HERE).start_nanoctrl(*self._options)
+        self._stack.callback(ctrl.terminate)
+        self.server = self.start_server(self._row.server)
+        self.address = self.server.ready()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stack.close()
+
+    def side(self, version: Version) -> Side:
+        return version.side(HERE, **self._token)
+
+    def start_server(self, version: Version) -> Program:
+        side = self.side(version)
+        where = ["--ctrl", self.url, "--scope", SCOPE, "--name", SERVER]
+        program = side.start(*side.command("python", "server"), self._row.provider, *where)
+        self._stack.callback(program.close)
+        return program
+
+    def start_cache(self) -> None:
+        where = ["--ctrl", self.url, "--scope", SCOPE, "--name", CACHE, "--provider", self._row.provider]
+        size = ["--memory-size", "64M", "--log-level", "error", "--json"]
+        version = self._row.server
+        program = self.side(version).start(version.program("slime-cache"), "server", *where, *size)
+        self._stack.callback(program.terminate)
+        program.line(BOUND)
+
+    def start_client(self) -> Program:
+        side = self.side(self._row.client)
+        where = [self.address, self._row.provider, self.url, SCOPE, SERVER]
+        program = side.start(*side.command("python", "client"), *where)
+        self._stack.callback(program.close)
+        return program
+
+    def slime(self, *arguments: str) -> str:
+        """What the client's `slime` prints."""
+        where = ["--ctrl", self.url, "--scope", SCOPE]
+        return run_program(self.side(self._row.client), self._row.client.program("slime"), *arguments, *where).strip()
+
+
+def run_program(side: Side, *command: str) -> str:
+    run = subprocess.run(command, env=side.environment, capture_output=True, text=True, timeout=BOUND)
+    if run.returncode != 0:
+        text = " ".join((run.stdout + run.stderr).split())
+        raise Failed(f"{pathlib.Path(command[0]).name} {command[1]}: exit status {run.returncode}: {text}")
+    return run.stdout
+
+
+def equal(actual: Any, expected: Any, what: str) -> None:
+    if actual != expected:
+        raise Failed(f"{what}: {actual!r}, not {expected!r}")
+
+
+def greet(side: Side, address: str, provider: str) -> Dict[str, Any]:
+    """How the first call of a version to that server ends."""
+    said = run_program(side, *side.command("python", "client"), "--greet", address, provider)
+    return json.loads(said.splitlines()[-1])
+
+
+def ask(client: Program, feature: str) -> None:
+    said = json.loads(client.ask(feature))
+    if not said["ok"]:
+        raise Failed(said["error"])
+
+
+# ---------------------------------------------------------------------------------------------------------- cells
+
+
+def check_slime(world: World, provider: str) -> None:
+    names = [each["name"] for each in json.loads(world.slime("peers", "--json"))["peers"]]
+    if SERVER not in names:
+        raise Failed(f"slime peers lists {names}")
+    services = world.slime("services", SERVER, "--provider", provider)
+    if "held_sum" not in services:
+        raise Failed(f"slime services says {services!r}")
+    equal(world.slime("call", SERVER, "Mixed.add", "40", "2", "--provider", provider), "42", "slime call")
+    equal(world.slime("call", "--service", "Mixed", "add", "1", "2", "--provider", provider), "3", "of any provider")
+    stubs = world.slime("stubs", SERVER, "--service", "Mixed", "--provider", provider)
+    if "def add" not in stubs:
+        raise Failed(f"slime stubs says {stubs[:300]!r}")
+
+
+def check_successor(world: World, client: Program, successor: Version) -> None:
+    """A live server keeps its name, and a dead one is followed at once by one of the other version."""
+    refused = world.start_server(successor).line(BOUND)
+    wrong = refusals.not_one_line(refused, 0)  # most of the time goes into starting Python
+    if not refused.startswith("FAILED already_exists: ") or wrong:
+        raise Failed(f"the name of a live server: {refused!r} {wrong}")
+    world.server.kill()
+    world.server = world.start_server(successor)
+    world.address = world.server.ready()
+    ask(client, "by_name")
+
+
+def check_keys(row: Row) -> None:
+    with World(row, tokens=True) as world:
+        ask(world.start_client(), "by_name")
+        stranger = greet(row.client.side(HERE), world.address, row.provider)
+        wrong = refusals.not_one_line(stranger["text"], stranger["seconds"])
+        if stranger["ok"] or wrong:
+            raise Failed(f"an agent without keys: {stranger} {wrong}")
+
+
+def run_matrix(row: Row, said: Dict[str, Any]) -> None:
+    sides = {"server": row.server.own_matrix(), "client": row.client.own_matrix(), "ctrl": row.ctrl.own_matrix()}
+    for language in LANGUAGES:
+        known = sides["server"].known_features(language)
+        with Matrix(**sides) as matrix:
+            for feature in sides["client"].known_features(language):
+                if feature in known:
+                    run = lambda: matrix.run(language, language, row.provider, feature)  # noqa: E731
+                    cell(said, f"{feature}, {language}", run)
+
+
+def run_row(row: Row, said: Dict[str, Any]) -> None:
+    with World(row) as world:
+        first = greet(row.client.side(HERE), world.address, row.provider)
+        if not first["ok"]:
+            wrong = refusals.unclear(first["text"], first["seconds"])
+            said["failed" if wrong else "refused"].append(wrong or first["text"])
+            return
+        world.start_cache()
+        client = world.start_client()
+        cell(said, "slime", lambda: check_slime(world, row.provider))
+        for feature in FEATURES:
+            cell(said, feature, lambda: ask(client, feature))
+        other = row.client if row.client != row.server else row.ctrl
+        cell(said, "successor", lambda: check_successor(world, client, other))
+    cell(said, "keys", lambda: check_keys(row))
+    run_matrix(row, said)
+
+
+# --------------------------------------------------------------------------------------------- stores and daemons
+
+
+def started(version: Version, store: str, port: str) -> Tuple[Program, str]:
+    side = version.side(HERE)
+    command = [version.program("nanoctrl"), "server", "--store", f"sqlite:{store}", "--log-level", "error"]
+    program = side.start(*command, "--port", port)
+    return program, program.line(BOUND).rpartition(" ")[2]
+
+
+def check_store(first: Version, second: Version, folder: str) -> None:
+    """nanoctrl of one version, then of the other one and back, on one port and one store, under agents of both."""
+    store, port, scope = f"{folder}/registry", "0", ["--scope", SCOPE]
+    servers: List[Program] = []
+    ctrl, url = started(first, store, port)
+    port = url.rpartition(":")[2]
+    try:
+        for version in (first, second):
+            side = version.side(HERE)
+            where = ["--ctrl", url, *scope, "--name", f"server-{version.name}"]
+            servers.append(side.start(*side.command("python", "server"), "auto", *where))
+            servers[-1].ready()
+        for version in (second, first):
+            ctrl.terminate()
+            ctrl, _ = started(version, store, port)
+            for asking in (first, second):
+                side = asking.side(HERE)
+                listed = run_program(side, asking.program("slime"), "peers", "--json", "--ctrl", url, *scope)
+                names = sorted(each["name"] for each in json.loads(listed)["peers"])
+                equal(names, ["server-new", "server-old"], f"the peers after nanoctrl became {version.name}")
+                for name in names:
+                    call = ["call", name, "Mixed.add", "40", "2", "--ctrl", url, *scope]
+                    equal(run_program(side, asking.program("slime"), *call).strip(), "42", f"a call of {name}")
+    finally:
+        for each in servers:
+            each.close()
+        ctrl.terminate()
+
+
+def check_daemons(first: Version, second: Version, folder: str) -> None:
+    """Daemons that one version has started, asked and stopped by the other's programs."""
+    starting = first.side(HERE, SLIME_RUNTIME_DIR=folder, SLIME_STATE_DIR=folder)
+    asking = second.side(HERE, SLIME_RUNTIME_DIR=folder, SLIME_STATE_DIR=folder)
+    url = json.loads(run_program(starting, first.program("nanoctrl"), "start", "--port", "0", "--json"))["url"]
+    port = ["--port", url.rpartition(":")[2]]
+    stops = [[second.program("nanoctrl"), "stop", *port]]
+    try:
+        run_program(asking, second.program("nanoctrl"), "status", *port, "--json")
+        start = ["start", "--ctrl", url, "--memory-size", "8M", "--slab-size", "64K", "--name", CACHE]
+        run_program(starting, first.program("slime-cache"), *start)
+        stops.insert(0, [second.program("slime-cache"), "stop", "--name", CACHE])
+        run_program(asking, second.program("slime-cache"), "status", "--name", CACHE, "--json")
+    finally:
+        for stop in stops:
+            run_program(asking, *stop)
+
+
+# ------------------------------------------------------------------------------------------------------------ all
+
+
+def mixed_rows(old: Version, new: Version, providers: List[str]) -> List[Row]:
+    mixed = [each for each in itertools.product((old, new), repeat=3) if len(set(each)) > 1]
+    return [Row(*each, provider) for provider in providers for each in mixed]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=pathlib.Path)
+    parser.add_argument("new", type=pathlib.Path)
+    parser.add_argument("--provider", action="append", help="auto, which is shm here, or tcp; default: both")
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the results")
+    options = parser.parse_args()
+    old, new = Version("old", options.old.resolve()), Version("new", options.new.resolve())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends on the way
+    report = Report()
+    try:
+        old.check()
+        new.check()
+    except Failed as error:
+        print(f"mixed: {error}", file=sys.stderr)
+        return 2
+    for row in mixed_rows(old, new, options.provider or ["auto", "tcp"]):
+        with report.row(str(row)) as said:
+            run_row(row, said)
+    for first, second in ((old, new), (new, old)):
+        for name, check in (("store of nanoctrl", check_store), ("daemons", check_daemons)):
+            with report.row(f"{name}, begun by {first.name}") as said, tempfile.TemporaryDirectory() as folder:
+                cell(said, name, lambda: check(first, second, folder))
+    if options.json:
+        options.json.write_text(json.dumps(report.rows, indent=1) + "\n")
+    works = sum(said["works"] for said in report.rows)
+    refused = sum(len(said["refused"]) for said in report.rows)
+    print(f"{works} cells work, {refused} rows refused in one line, {report.failures} failed")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
