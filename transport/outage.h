@@ -1,18 +1,21 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "base/clock.h"
 #include "base/result.h"
 
 namespace slime::transport {
 
-// The outage tolerated says how long a peer may be unreachable before its connections end. What finds an
-// unreachable peer is derived from it here:
-// - The kernel asks over TCP while work waits, also for verbs (Keepalive). It ends a connection after the
-//   outage and two intervals without a sign of life: 2 s more in an outage of up to a minute, else 1/30.
-// - The adapter of verbs repeats what is not acknowledged (RetryPolicy), for 1 + retry_count tries.
-// - A verbs endpoint on which work waits probes its adapter's path at an interval of Keepalive; an agent asks
-// a
-//   peer whose lease has expired, and waits as long as the kernel.
+// The outage tolerated says how long a peer may be unreachable before its connections end. The settings that
+// find an unreachable peer are derived from it here:
+// - Keepalive of TCP connections, those beside verbs included: while work waits, the kernel ends a connection
+//   after the outage and two intervals without a sign of life. That is 2 s more for an outage of up to a
+//   minute, else a thirtieth.
+// - Retries of a verbs adapter (RetryPolicy): an unreachable peer is gone after 1 + retry_count tries.
+// - Probes: a verbs endpoint on which work waits tests its adapter's path after an interval of keepalive. An
+//   agent pings a peer whose lease has expired, and waits as long as the kernel.
 // Shared memory needs none of them: the kernel tells at once that a process of the same host has ended.
 
 // How a TCP connection asks a silent peer for a sign of life while work waits. An outage that begins just
@@ -38,8 +41,6 @@ struct RetryPolicy {
   int retry_count = 0;  // 0 to 7
 
   [[nodiscard]] Nanos one_try() const { return Nanos(4096) * (std::int64_t{1} << timeout); }
-  // The earliest end of a connection whose peer acknowledges nothing.
-  [[nodiscard]] Nanos gives_up_after() const { return one_try() * (retry_count + 1); }
 };
 // The shortest timeout with which up to 7 retries outlast the outage, because a short one repairs a lost
 // packet sooner; then the fewest retries that outlast it. A number of 0 or more is taken as it is: with
