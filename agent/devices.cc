@@ -94,12 +94,13 @@ std::string Devices::describe() const {
   return str(kAuto, ": ", works, fails);
 }
 
-Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(transport::Loop& loop) {
+Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(
+    transport::Loop& loop, const transport::PortOptions& options) {
   std::vector<std::unique_ptr<transport::Port>> out(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (!entry.device) continue;
-    auto port = entry.device->open_port(loop);
+    auto port = entry.device->open_port(loop, options);
     if (port) {
       out[i] = std::move(*port);
       continue;

@@ -41,7 +41,8 @@ class Devices {
   [[nodiscard]] std::string describe() const;
   // A port of each device; null where there is none. Once, before anything else has the devices. "auto" does
   // without a device that opens no port (the usual cause is the limit on locked memory, again), and logs it.
-  Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(transport::Loop& loop);
+  Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(
+      transport::Loop& loop, const transport::PortOptions& options = {});
   // For the handshakes: `ports` has one for each device.
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;

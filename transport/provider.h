@@ -19,6 +19,8 @@ struct PortOptions {
   std::uint32_t pool_slots = limits::kPoolSlots;
   std::uint32_t base_credits = limits::kBaseCredits;
   std::uint32_t max_credits = limits::kMaxCredits;
+  // How long a peer may be unreachable before its connections end (transport/outage.h).
+  Nanos outage_tolerated = limits::kOutageTolerated;
   // kInvalidArgument with the field's name: base <= max <= pool, 256 B <= slot <= 1 MiB, ...
   [[nodiscard]] Status validate() const;
 };

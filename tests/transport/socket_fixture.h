@@ -109,6 +109,8 @@ class SocketFixture final : public Fixture, private Acceptor {
     }
     FAIL("the connection to cut is not there");
   }
+  // "host:port" of the initiator's end.
+  [[nodiscard]] const std::string& address(const Pair& pair) const { return ports_of_links_.at(pair.link); }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
   [[nodiscard]] bool works_alone() const override { return on_adapter() || allocated_ || fetches_; }

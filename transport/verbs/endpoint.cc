@@ -47,6 +47,7 @@ VerbsEndpoint::VerbsEndpoint(Parts parts)
 
 VerbsEndpoint::~VerbsEndpoint() {
   SLIME_CHECK(loop_->in_loop());
+  loop_->cancel_timer(probe_timer_);
   receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
   if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (state_ == State::kBroken) end();

@@ -212,6 +212,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void complete_sent();
   void settle();
   void tell_waiting();
+  [[nodiscard]] std::uint64_t heard() const {
+    return counters_.completions + counters_.messages_received + counters_.notifications_received;
+  }
+  void arm_probe();
+  void on_probe();
 
   // ---- one-sided work (endpoint_data.cc)
   void post_data();
@@ -323,6 +328,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Queue<Arrived> arrived_;  // before there was a receiver
 
   // ---- time
+  TimerId probe_timer_;
+  std::uint64_t heard_before_ = 0;  // when the probe was armed
   TimerId timer_;
   TimePoint timer_due_ = kNever;
   TimePoint open_by_ = kNever;

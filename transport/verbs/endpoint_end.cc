@@ -10,10 +10,11 @@ namespace slime::transport::verbs {
 std::string VerbsEndpoint::path() const {
   const Options& options = port_->context()->options;
   const Selection& at = port_->context()->selection;
+  const RetryPolicy retries = port_->retries();
   return str(at.device, " port ", at.port, ", GID ", gid_text(ours_.gid), " -> ", gid_text(peer_.gid),
              ", QP ", ours_.queue_pairs[0].number, " -> ", peer_.queue_pairs[0].number, ", MTU ", 128 << mtu_,
              ", SL ", options.service_level, ", traffic class ", options.traffic_class, ", timeout ",
-             options.timeout, ", retries ", options.retry_count);
+             retries.timeout, ", retries ", retries.retry_count);
 }
 
 Status VerbsEndpoint::peer_gone(const Status& cause) const {

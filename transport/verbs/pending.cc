@@ -63,7 +63,7 @@ class VerbsPending final : public PendingEndpoint {
       SideChannel::say_once(socket.get(), SideFrameType::kUnreached);
       return connected;
     }
-    auto wire = make_socket_wire(*loop, std::move(socket));
+    auto wire = make_socket_wire(*loop, std::move(socket), port_->pool().options().outage_tolerated);
     if (!wire) return std::move(wire).error();
     over_ = true;
     VerbsEndpoint::Parts parts;
@@ -121,6 +121,7 @@ class VerbsPending final : public PendingEndpoint {
     route.remote_gid = peer.gid;
     route.remote_lid = peer.lid;
     route.ethernet = ours_.link_layer == IBV_LINK_LAYER_ETHERNET;
+    route.retries = port_->retries();
     for (std::size_t i = 0; i < queue_pairs_.size(); ++i) {
       route.remote = peer.queue_pairs[i];
       SLIME_TRY(queue_pairs_[i]->connect(route).with_context(str("connecting to ", name)));

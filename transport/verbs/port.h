@@ -68,6 +68,11 @@ class PortState final : public RegionUsers,
   // Local pieces of one write, and of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return max_sge_; }
   [[nodiscard]] std::uint32_t max_scatter() const { return max_sge_read_; }
+  // How the adapter repeats what a peer does not acknowledge.
+  [[nodiscard]] RetryPolicy retries() const {
+    return retries_for(pool_->options().outage_tolerated, context_->options.timeout,
+                       context_->options.retry_count);
+  }
   // Polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   // Number 0 is for messages, the others for data.

@@ -107,8 +107,8 @@ Status QueuePair::connect(const QueuePairRoute& route) {
   }
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = static_cast<std::uint8_t>(options.timeout);
-  attributes.retry_cnt = static_cast<std::uint8_t>(options.retry_count);
+  attributes.timeout = static_cast<std::uint8_t>(route.retries.timeout);
+  attributes.retry_cnt = static_cast<std::uint8_t>(route.retries.retry_count);
   attributes.rnr_retry = static_cast<std::uint8_t>(options.rnr_retry);
   attributes.sq_psn = psn_;
   attributes.max_rd_atomic = route.read_requests;

@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "transport/outage.h"
 #include "transport/queue.h"
 #include "transport/verbs/context.h"
 #include "transport/verbs/parameters.h"
@@ -30,6 +31,7 @@ struct QueuePairRoute {
   ibv_gid remote_gid{};
   std::uint16_t remote_lid = 0;
   bool ethernet = true;
+  RetryPolicy retries;
 };
 
 // As work requests have it.

@@ -17,6 +17,7 @@ class FakeVerbsFixture final : public Fixture {
       : fabric_(std::move(fabric)), sockets_([this, options] { return make(options); }) {}
 
   FakeFabric& fabric() { return fabric_; }
+  SocketFixture& sockets() { return sockets_; }
 
   void open(PortOptions options) override { sockets_.open(options); }
   Device& device(int side) override { return sockets_.device(side); }
