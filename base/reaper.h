@@ -11,7 +11,11 @@ namespace slime {
 // next call of reap(). Thread: any.
 void reap(Task task);
 
-// Tasks given to reap() that have not ended.
+// The same at once, or not at all: false where no thread can be started, and the task is still the caller's.
+// For calls that block, of whoever must not.
+bool try_reap(Task& task);
+
+// Tasks given to either that have not ended.
 std::size_t reaping();
 
 }  // namespace slime

@@ -1,0 +1,182 @@
+// Calls of an adapter that take long are made off the loop: while one is held, the loop serves others, and
+// whoever it was made for may go.
+#include <doctest/doctest.h>
+
+#include "tests/transport/verbs/fake_fixture.h"
+#include "transport/connect.h"
+
+namespace slime::transport::testing {
+namespace {
+
+// Connects on the ports of a fixture without waiting for it.
+class SecondConnection final : private Acceptor {
+ public:
+  explicit SecondConnection(FakeVerbsFixture& fixture) : fixture_(fixture) {
+    auto listener = Listener::listen(fixture.loop(1), fixture.port(1), "127.0.0.1:0", false, options("b"), *this);
+    REQUIRE(listener.has_value());
+    listener_ = std::move(*listener);
+    connecting_ = transport::connect(fixture.loop(0), fixture.port(0), listener_->address(), {"b", {}},
+                                     options("a"), [this](Result<Connected> result) {
+                                       over = true;
+                                       if (!result) return;
+                                       a = std::move(result->endpoint);
+                                       a->set_receiver(receiver_a);
+                                     });
+  }
+  bool connected() { return fixture_.until([this] { return a != nullptr && b != nullptr; }); }
+  void give_up() {
+    connecting_.reset();
+    listener_.reset();
+  }
+
+  Recorder receiver_a;
+  Recorder receiver_b;
+  std::unique_ptr<Endpoint> a;
+  std::unique_ptr<Endpoint> b;
+  bool over = false;
+
+ private:
+  static HandshakeOptions options(const std::string& name) {
+    HandshakeOptions out;
+    out.self = {name, InstanceId::random()};
+    out.provider = "verbs";
+    return out;
+  }
+  Status on_hello(const PeerIdentity&) noexcept override { return {}; }
+  void on_connected(Connected connected) noexcept override {
+    b = std::move(connected.endpoint);
+    b->set_receiver(receiver_b);
+  }
+
+  FakeVerbsFixture& fixture_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Connecting> connecting_;
+};
+
+// Messages there and back, all of them while at least one call is held.
+void echo_while_held(FakeVerbsFixture& fixture, Connection& connection) {
+  REQUIRE(fixture.until([&] { return fixture.fabric().held_calls() > 0; }));
+  for (int i = 0; i < 20; ++i) {
+    const std::size_t before_a = connection.receiver_a.messages.size();
+    const std::size_t before_b = connection.receiver_b.messages.size();
+    TestOperation there;
+    TestOperation back;
+    REQUIRE(send(connection.a(), ByteVector(100), there).ok());
+    REQUIRE(fixture.until([&] { return connection.receiver_b.messages.size() > before_b; }));
+    REQUIRE(send(connection.b(), ByteVector(100), back).ok());
+    REQUIRE(fixture.until(
+        [&] { return connection.receiver_a.messages.size() > before_a && there.done() && back.done(); }));
+  }
+  CHECK(fixture.fabric().held_calls() > 0);
+}
+
+bool no_queue_pairs_but(FakeVerbsFixture& fixture, std::size_t count) {
+  return fixture.until([&] { return fixture.fabric().queue_pairs().size() == count; });
+}
+
+TEST_CASE("a loop serves a connection while the queue pairs of another one are made and connected") {
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  Connection connection(fixture);
+  const std::size_t others = fixture.fabric().queue_pairs().size();
+  Call call{};
+  SUBCASE("made") { call = Call::kCreateQp; }
+  SUBCASE("connected") { call = Call::kConnectQp; }
+  fixture.fabric().hold_call(call);
+  SecondConnection second(fixture);
+  bool used = true;
+  SUBCASE("and used") {
+    echo_while_held(fixture, connection);
+    fixture.fabric().hold_call(call, false);
+    REQUIRE(second.connected());
+    TestOperation operation;
+    REQUIRE(fixture.until([&] { return second.a->credits() > 0; }));
+    REQUIRE(send(*second.a, ByteVector(10), operation).ok());
+    CHECK(fixture.until([&] { return second.receiver_b.messages.size() == 1; }));
+  }
+  SUBCASE("and nobody wants them any more") {
+    used = false;
+    echo_while_held(fixture, connection);
+    second.give_up();
+    second.a.reset();
+    second.b.reset();
+    fixture.fabric().hold_call(call, false);
+    CHECK(no_queue_pairs_but(fixture, others));
+  }
+  SUBCASE("and the one who waits for them is too late") {
+    used = false;
+    echo_while_held(fixture, connection);
+    fixture.fabric().kill("fake1");
+    fixture.fabric().hold_call(call, false);
+    CHECK(fixture.until([&] { return second.over; }));
+    CHECK(fixture.until([&] { return connection.receiver_a.closed == 1; }));
+    if (second.a != nullptr) CHECK(fixture.until([&] { return second.receiver_a.closed == 1; }));
+  }
+  CHECK((used || second.receiver_b.messages.empty()));
+}
+
+TEST_CASE("a loop serves a connection while the queue pairs of another one fail and are destroyed") {
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  Connection connection(fixture);
+  const std::size_t others = fixture.fabric().queue_pairs().size();
+  Call call{};
+  SUBCASE("fail") { call = Call::kFailQp; }
+  SUBCASE("are destroyed") { call = Call::kDestroyQp; }
+  SecondConnection second(fixture);
+  REQUIRE(second.connected());
+  fixture.settle();
+  fixture.fabric().hold_call(call);
+  SUBCASE("while their endpoint waits") {
+    second.a->close();
+    echo_while_held(fixture, connection);
+    CHECK(second.receiver_a.closed == 0);
+    fixture.fabric().hold_call(call, false);
+    CHECK(fixture.until([&] { return second.receiver_a.closed == 1; }));
+    CHECK(second.receiver_a.close_reason.ok());
+  }
+  SUBCASE("and their endpoint is gone before them") {
+    second.a->close();
+    echo_while_held(fixture, connection);
+    second.a.reset();
+    second.b.reset();
+    fixture.fabric().hold_call(call, false);
+  }
+  SUBCASE("and their endpoint was destroyed while it was open") {
+    second.a.reset();
+    echo_while_held(fixture, connection);
+    fixture.fabric().hold_call(call, false);
+  }
+  second.b.reset();
+  CHECK(no_queue_pairs_but(fixture, others));
+  fixture.settle();
+  CHECK(fixture.fabric().receives_waiting("fake0") == PortOptions().pool_slots);
+}
+
+TEST_CASE("ports and devices may be closed while an adapter still has their queue pairs") {
+  FakeFabric* fabric = nullptr;
+  Call call{};
+  SUBCASE("made") { call = Call::kCreateQp; }
+  SUBCASE("connected") { call = Call::kConnectQp; }
+  SUBCASE("failed") { call = Call::kFailQp; }
+  SUBCASE("destroyed") { call = Call::kDestroyQp; }
+  FakeVerbsFixture fixture;
+  fixture.open({});
+  fabric = &fixture.fabric();
+  const bool ending = call == Call::kFailQp || call == Call::kDestroyQp;
+  if (!ending) fabric->hold_call(call);
+  auto second = std::make_unique<SecondConnection>(fixture);
+  if (ending) {
+    REQUIRE(second->connected());
+    fabric->hold_call(call);
+    second->a->close();
+  }
+  REQUIRE(fixture.until([&] { return fabric->held_calls() > 0; }));
+  second.reset();
+  fixture.close();
+  CHECK(fabric->held_calls() > 0);
+  fabric->hold_call(call, false);
+}
+
+}  // namespace
+}  // namespace slime::transport::testing
