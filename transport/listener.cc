@@ -177,7 +177,8 @@ class TcpListener final : public Listener, private FdHandler {
     // Parameters that do not parse: the peer sees the connection end.
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
-                            entry->outlets[entry->choice->holding].provider, outcome.reason, entry->io->handshake().id()});
+                            entry->outlets[entry->choice->holding].provider, outcome.reason,
+                            entry->io->handshake().id()});
   }
 
   using Inbounds = std::vector<std::unique_ptr<Inbound>>;

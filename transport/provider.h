@@ -39,9 +39,9 @@ class PendingEndpoint {
   PendingEndpoint(const PendingEndpoint&) = delete;
   PendingEndpoint& operator=(const PendingEndpoint&) = delete;
   virtual ~PendingEndpoint() = default;
-  // Calls `ready` once on the loop when parameters() are there, or with why there can be none: from inside the
-  // call, or later where making them takes an adapter a while. Dropping this takes the call back; `ready` may
-  // do it.
+  // Calls `ready` once on the loop when parameters() are there, or with why there can be none: from inside
+  // the call, or later where making them takes an adapter a while. Dropping this takes the call back; `ready`
+  // may do it.
   virtual void when_ready(UniqueFunction<void(Status)> ready) { ready(Status()); }
   // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
   [[nodiscard]] virtual ByteVector parameters() const = 0;

@@ -166,9 +166,10 @@ VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
 }
 
 Status VerbsEndpoint::check_local(const Copy& copy) const {
-  if (copy.local->impl()->device != port_->context().get())
+  if (copy.local->impl()->device != port_->device().get())
     return Status(Code::kInvalidArgument, "the local region is registered with another device");
   if (region_of(copy).uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  if (!region_of(copy).has_local_key()) return region_of(copy).registered();
   return {};
 }
 

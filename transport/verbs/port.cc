@@ -27,22 +27,18 @@ Status make_nonblocking(int fd) {
 
 // --------------------------------------------------------------------------------------- opening and the end
 
-Result<std::shared_ptr<PortState>> PortState::create(std::shared_ptr<DeviceState> device, Loop& loop,
-                                                     const PortOptions& options) {
+Result<std::shared_ptr<PortState>> PortState::make(std::shared_ptr<DeviceState> device,
+                                                   std::shared_ptr<Loop> loop, const PortOptions& options) {
   SLIME_TRY(options.validate());
-  std::shared_ptr<PortState> state(new PortState(std::move(device), loop.shared_from_this(), options));
-  Status opened = loop.run([&] { return state->open(); });
-  if (!opened.ok()) {
-    loop.run([&] { state->shut(); });
-    return opened;
-  }
+  std::shared_ptr<PortState> state(new PortState(std::move(device), std::move(loop), options));
+  SLIME_TRY(state->open());
   return state;
 }
 
 PortState::PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop,
                      const PortOptions& options)
     : device_(std::move(device)),
-      context_(device_->context),
+      context_(device_->context()),
       options_(options),
       loop_(std::move(loop)),
       places_(limits::kMaxPortEndpoints) {}
@@ -58,7 +54,19 @@ Status PortState::open() {
   staging_ = std::make_unique<StagingPool>(context_, std::max(options_.slot_bytes, limits::kSlotBytes),
                                            limits::kSendBuffers);
   SLIME_TRY(make_nonblocking(channel_->fd));
-  SLIME_TRY(make_nonblocking(context_->handle->async_fd));
+  return make_nonblocking(context_->handle->async_fd);
+}
+
+Status PortState::attach(Task lost) {
+  lost_ = std::move(lost);
+  device_->add_users(shared_from_this());
+  in_place_ = true;
+  Status watched = watch();
+  if (!watched.ok()) shut();
+  return watched;
+}
+
+Status PortState::watch() {
   SLIME_TRY(loop_->watch(channel_->fd, EPOLLIN, *this));
   watching_ = true;
   // Every port of the device watches; whoever reads an event tells all.
@@ -102,6 +110,8 @@ void PortState::shut() {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
   if (polling_) kept_ = shared_from_this();
+  if (std::exchange(in_place_, false)) device_->remove_users();
+  lost_ = Task();
   if (polled_) loop->remove_poller(*this);
   if (watching_) loop->unwatch(channel_->fd);
   if (watching_device_) loop->unwatch(context_->handle->async_fd);
@@ -322,6 +332,8 @@ void PortState::take_stash() {
 void PortState::release_retired() {
   for (const std::shared_ptr<CreditAccount>& account : std::exchange(retired_accounts_, {}))
     pool_->close(*account);
+  // What the queue pairs that are gone have given back; their endpoints may be gone, too.
+  post_receives();
   if (retired_ == 0) return;
   // The reserve of these endpoints was given back without what they had taken of it.
   shared_free_ += std::exchange(retired_, 0);
@@ -396,8 +408,9 @@ void PortState::die(std::string_view call) {
   if (std::exchange(dead_, true)) return;
   const Status reason(Code::kUnavailable,
                       str(call, " failed on ", context_->describe(), ": the device is gone"));
-  SLIME_LOG(LogLevel::kError, "verbs", reason.text());
+  device_->lose(*context_, reason);
   broken(reason);
+  if (lost_) lost_();
 }
 
 void PortState::broken(const Status& reason) {
@@ -409,7 +422,8 @@ void PortState::broken(const Status& reason) {
 void PortState::reset_users(const RegionUses* uses) {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
-  // Whoever closes a region on the loop counts on it when this returns; others can wait for their uses to end.
+  // Whoever closes a region on the loop counts on it when this returns; others can wait for their uses to
+  // end.
   const bool now = loop->in_loop();
   loop->dispatch([self = shared_from_this(), uses, now] {
     self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
@@ -458,6 +472,7 @@ void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
     case IBV_EVENT_SRQ_ERR:
       SLIME_LOG(LogLevel::kError, "verbs", context_->describe(), ": ", event_name(type));
       broken(Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
+      if (type == IBV_EVENT_DEVICE_FATAL && lost_) lost_();
       return;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
@@ -476,14 +491,6 @@ void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
     default:
       return;  // the device's state probes ports and GIDs again
   }
-}
-
-Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
-                                              PortOptions options) {
-  auto state = PortState::create(device, loop, options);
-  if (!state) return std::move(state).error();
-  device->add_users(*state);
-  return std::unique_ptr<Port>(std::make_unique<VerbsPort>(std::move(*state)));
 }
 
 }  // namespace slime::transport::verbs

@@ -50,8 +50,7 @@ Result<std::shared_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> co
     }
     max_inline /= 2;
   }
-  std::shared_ptr<QueuePair> out(
-      new QueuePair(std::move(context), std::move(queues), qp, shape, max_inline));
+  std::shared_ptr<QueuePair> out(new QueuePair(std::move(context), std::move(queues), qp, shape, max_inline));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = static_cast<std::uint8_t>(out->context_->selection.port);

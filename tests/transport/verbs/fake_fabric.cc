@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/reaper.h"
 #include "tests/transport/verbs/fake_objects.h"
 
@@ -26,8 +27,8 @@ Entered::Entered() : fabric_(current.load()) {
 void Entered::pass(Call call) {
   if (fabric_ == nullptr || fabric_->held.count(call) == 0) return;
   ++fabric_->held_calls;
-  const bool let_go =
-      fabric_->let_go.wait_for(lock_, std::chrono::seconds(5), [&] { return fabric_->held.count(call) == 0; });
+  const bool let_go = fabric_->let_go.wait_for(lock_, std::chrono::seconds(5),
+                                               [&] { return fabric_->held.count(call) == 0; });
   --fabric_->held_calls;
   if (!let_go) fabric_->misuse("a call was held for 5 s, and never let go");
 }
@@ -187,10 +188,13 @@ FakeOptions FakeOptions::infiniband(int count) {
 
 FakeFabric::FakeFabric(FakeOptions options) : fabric_(std::make_unique<fake::Fabric>(std::move(options))) {}
 
-FakeFabric::~FakeFabric() {
-  // What was closed may still be ending, on a thread of its own.
+void FakeFabric::await_ends() {
   const TimePoint deadline = deadline_after(steady_clock().now(), std::chrono::seconds(20));
   while (reaping() > 0 && steady_clock().now() < deadline) std::this_thread::yield();
+}
+
+FakeFabric::~FakeFabric() {
+  await_ends();
   const FakeObjects left = objects();
   if (left != FakeObjects{}) {
     FAIL_CHECK("not destroyed: ", left.contexts, " contexts, ", left.domains, " protection domains, ",

@@ -55,9 +55,9 @@ struct FakeOptions {
   // Completions of a destroyed queue pair stay in the completion queue, as with rxe; else they go, as with
   // mlx5.
   bool keep_stale = false;
-  // Receives that a queue pair has taken out of the shared receive queue when it fails. They come back as flush
-  // errors so many steps later, and then the event says that they were the last. What has not come back when
-  // the queue pair is destroyed never does.
+  // Receives that a queue pair has taken out of the shared receive queue when it fails. They come back as
+  // flush errors so many steps later, and then the event says that they were the last. What has not come back
+  // when the queue pair is destroyed never does.
   std::size_t taken_receives = 0;
   int flush_steps = 0;
   bool last_receive_event = true;  // IBV_EVENT_QP_LAST_WQE_REACHED; some drivers send none
@@ -157,6 +157,8 @@ class FakeFabric {
   FakeFabric& operator=(const FakeFabric&) = delete;
 
   [[nodiscard]] const verbs::Functions& functions() const;
+  // Waits for what was closed and is still ending on a thread of its own.
+  static void await_ends();
 
   // ---- progress
   // Runs at most `steps`; false: there is nothing to do.
@@ -176,8 +178,8 @@ class FakeFabric {
   // ---- faults
   // The nth such call from now fails with `error`.
   void fail_call(Call call, int error, int nth = 1);
-  // Calls of this kind (kOpenDevice, or of a queue pair but to INIT and RTS) wait until they are let go: a bug if
-  // that takes 5 s.
+  // Calls of this kind (kOpenDevice, or of a queue pair but to INIT and RTS) wait until they are let go: a
+  // bug if that takes 5 s.
   void hold_call(Call call, bool hold = true);
   [[nodiscard]] int held_calls() const;  // those that wait now
   // The nth matching work request posted from now completes with `status`, without any effect.

@@ -397,7 +397,8 @@ Outcome Fabric::write(QueuePair& qp, QueuePair& peer, Work& work, std::size_t& b
   }
   if (!carries_imm(work.wr.opcode)) return {Outcome::kDone};
   const Outcome outcome = wait_for_receive(qp, peer, work);
-  if (outcome.kind == Outcome::kDone) complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_SUCCESS, &work);
+  if (outcome.kind == Outcome::kDone)
+    complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_SUCCESS, &work);
   return outcome;
 }
 

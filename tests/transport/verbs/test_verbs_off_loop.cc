@@ -12,7 +12,8 @@ namespace {
 class SecondConnection final : private Acceptor {
  public:
   explicit SecondConnection(FakeVerbsFixture& fixture) : fixture_(fixture) {
-    auto listener = Listener::listen(fixture.loop(1), fixture.port(1), "127.0.0.1:0", false, options("b"), *this);
+    auto listener =
+        Listener::listen(fixture.loop(1), fixture.port(1), "127.0.0.1:0", false, options("b"), *this);
     REQUIRE(listener.has_value());
     listener_ = std::move(*listener);
     connecting_ = transport::connect(fixture.loop(0), fixture.port(0), listener_->address(), {"b", {}},
@@ -23,7 +24,9 @@ class SecondConnection final : private Acceptor {
                                        a->set_receiver(receiver_a);
                                      });
   }
-  bool connected() { return fixture_.until([this] { return a != nullptr && b != nullptr; }); }
+  bool connected() {
+    return fixture_.until([this] { return a != nullptr && b != nullptr; });
+  }
   void give_up() {
     connecting_.reset();
     listener_.reset();
@@ -74,87 +77,99 @@ bool no_queue_pairs_but(FakeVerbsFixture& fixture, std::size_t count) {
   return fixture.until([&] { return fixture.fabric().queue_pairs().size() == count; });
 }
 
-TEST_CASE("a loop serves a connection while the queue pairs of another one are made and connected") {
+enum class Then { kUsed, kUnwanted, kTooLate };
+
+void serve_while_made(Call call, Then then) {
   FakeVerbsFixture fixture;
   fixture.open({});
   Connection connection(fixture);
   const std::size_t others = fixture.fabric().queue_pairs().size();
-  Call call{};
-  SUBCASE("made") { call = Call::kCreateQp; }
-  SUBCASE("connected") { call = Call::kConnectQp; }
   fixture.fabric().hold_call(call);
   SecondConnection second(fixture);
-  bool used = true;
-  SUBCASE("and used") {
-    echo_while_held(fixture, connection);
-    fixture.fabric().hold_call(call, false);
-    REQUIRE(second.connected());
-    TestOperation operation;
-    REQUIRE(fixture.until([&] { return second.a->credits() > 0; }));
-    REQUIRE(send(*second.a, ByteVector(10), operation).ok());
-    CHECK(fixture.until([&] { return second.receiver_b.messages.size() == 1; }));
+  echo_while_held(fixture, connection);
+  switch (then) {
+    case Then::kUsed: {
+      fixture.fabric().hold_call(call, false);
+      REQUIRE(second.connected());
+      TestOperation operation;
+      REQUIRE(send(*second.a, ByteVector(10), operation).ok());
+      CHECK(fixture.until([&] { return second.receiver_b.messages.size() == 1; }));
+      break;
+    }
+    case Then::kUnwanted:
+      second.give_up();
+      second.a.reset();
+      second.b.reset();
+      fixture.fabric().hold_call(call, false);
+      CHECK(no_queue_pairs_but(fixture, others));
+      break;
+    case Then::kTooLate:
+      fixture.fabric().kill("fake1");
+      fixture.fabric().hold_call(call, false);
+      CHECK(fixture.until([&] { return second.over; }));
+      CHECK(fixture.until([&] { return connection.receiver_a.closed == 1; }));
+      if (second.a != nullptr) CHECK(fixture.until([&] { return second.receiver_a.closed == 1; }));
+      break;
   }
-  SUBCASE("and nobody wants them any more") {
-    used = false;
-    echo_while_held(fixture, connection);
-    second.give_up();
-    second.a.reset();
-    second.b.reset();
-    fixture.fabric().hold_call(call, false);
-    CHECK(no_queue_pairs_but(fixture, others));
-  }
-  SUBCASE("and the one who waits for them is too late") {
-    used = false;
-    echo_while_held(fixture, connection);
-    fixture.fabric().kill("fake1");
-    fixture.fabric().hold_call(call, false);
-    CHECK(fixture.until([&] { return second.over; }));
-    CHECK(fixture.until([&] { return connection.receiver_a.closed == 1; }));
-    if (second.a != nullptr) CHECK(fixture.until([&] { return second.receiver_a.closed == 1; }));
-  }
-  CHECK((used || second.receiver_b.messages.empty()));
 }
 
-TEST_CASE("a loop serves a connection while the queue pairs of another one fail and are destroyed") {
+TEST_CASE("a loop serves a connection while the queue pairs of another one are made, and they are used") {
+  serve_while_made(Call::kCreateQp, Then::kUsed);
+}
+TEST_CASE("a loop serves a connection while the queue pairs of another one are connected, and they are used") {
+  serve_while_made(Call::kConnectQp, Then::kUsed);
+}
+TEST_CASE("queue pairs that nobody wants any more when they are made, or connected, are destroyed") {
+  SUBCASE("made") { serve_while_made(Call::kCreateQp, Then::kUnwanted); }
+  SUBCASE("connected") { serve_while_made(Call::kConnectQp, Then::kUnwanted); }
+}
+TEST_CASE("a device that is lost while queue pairs are made, or connected, ends their connection") {
+  SUBCASE("made") { serve_while_made(Call::kCreateQp, Then::kTooLate); }
+  SUBCASE("connected") { serve_while_made(Call::kConnectQp, Then::kTooLate); }
+}
+
+// What becomes of the endpoint whose queue pairs end.
+enum class Closed { kWaits, kGone, kDestroyedOpen };
+
+void serve_while_ending(Call call, Closed how) {
   FakeVerbsFixture fixture;
   fixture.open({});
   Connection connection(fixture);
   const std::size_t others = fixture.fabric().queue_pairs().size();
-  Call call{};
-  SUBCASE("fail") { call = Call::kFailQp; }
-  SUBCASE("are destroyed") { call = Call::kDestroyQp; }
   SecondConnection second(fixture);
   REQUIRE(second.connected());
   fixture.settle();
   fixture.fabric().hold_call(call);
-  SUBCASE("while their endpoint waits") {
+  if (how == Closed::kDestroyedOpen)
+    second.a.reset();
+  else
     second.a->close();
-    echo_while_held(fixture, connection);
-    CHECK(second.receiver_a.closed == 0);
-    fixture.fabric().hold_call(call, false);
+  echo_while_held(fixture, connection);
+  if (how == Closed::kGone) second.a.reset();
+  if (how == Closed::kWaits) CHECK(second.receiver_a.closed == 0);
+  fixture.fabric().hold_call(call, false);
+  if (how == Closed::kWaits) {
     CHECK(fixture.until([&] { return second.receiver_a.closed == 1; }));
     CHECK(second.receiver_a.close_reason.ok());
-  }
-  SUBCASE("and their endpoint is gone before them") {
-    second.a->close();
-    echo_while_held(fixture, connection);
     second.a.reset();
-    second.b.reset();
-    fixture.fabric().hold_call(call, false);
-  }
-  SUBCASE("and their endpoint was destroyed while it was open") {
-    second.a.reset();
-    echo_while_held(fixture, connection);
-    fixture.fabric().hold_call(call, false);
   }
   second.b.reset();
   CHECK(no_queue_pairs_but(fixture, others));
-  fixture.settle();
-  CHECK(fixture.fabric().receives_waiting("fake0") == PortOptions().pool_slots);
+  CHECK(fixture.until([&] { return fixture.fabric().receives_waiting("fake0") == PortOptions().pool_slots; }));
+}
+
+TEST_CASE("a loop serves a connection while the queue pairs of another one fail") {
+  SUBCASE("and their endpoint waits") { serve_while_ending(Call::kFailQp, Closed::kWaits); }
+  SUBCASE("and their endpoint is gone") { serve_while_ending(Call::kFailQp, Closed::kGone); }
+  SUBCASE("and their endpoint was open") { serve_while_ending(Call::kFailQp, Closed::kDestroyedOpen); }
+}
+TEST_CASE("a loop serves a connection while the queue pairs of another one are destroyed") {
+  SUBCASE("and their endpoint waits") { serve_while_ending(Call::kDestroyQp, Closed::kWaits); }
+  SUBCASE("and their endpoint is gone") { serve_while_ending(Call::kDestroyQp, Closed::kGone); }
+  SUBCASE("and their endpoint was open") { serve_while_ending(Call::kDestroyQp, Closed::kDestroyedOpen); }
 }
 
 TEST_CASE("ports and devices may be closed while an adapter still has their queue pairs") {
-  FakeFabric* fabric = nullptr;
   Call call{};
   SUBCASE("made") { call = Call::kCreateQp; }
   SUBCASE("connected") { call = Call::kConnectQp; }
@@ -162,20 +177,20 @@ TEST_CASE("ports and devices may be closed while an adapter still has their queu
   SUBCASE("destroyed") { call = Call::kDestroyQp; }
   FakeVerbsFixture fixture;
   fixture.open({});
-  fabric = &fixture.fabric();
+  FakeFabric& fabric = fixture.fabric();
   const bool ending = call == Call::kFailQp || call == Call::kDestroyQp;
-  if (!ending) fabric->hold_call(call);
+  if (!ending) fabric.hold_call(call);
   auto second = std::make_unique<SecondConnection>(fixture);
   if (ending) {
     REQUIRE(second->connected());
-    fabric->hold_call(call);
+    fabric.hold_call(call);
     second->a->close();
   }
-  REQUIRE(fixture.until([&] { return fabric->held_calls() > 0; }));
+  REQUIRE(fixture.until([&] { return fabric.held_calls() > 0; }));
   second.reset();
   fixture.close();
-  CHECK(fabric->held_calls() > 0);
-  fabric->hold_call(call, false);
+  CHECK(fabric.held_calls() > 0);
+  fabric.hold_call(call, false);
 }
 
 }  // namespace
