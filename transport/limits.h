@@ -270,6 +270,11 @@ inline constexpr int kPatientPolls = 16;
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);
 // Queue pairs whose work was not flushed by then are destroyed all the same.
 inline constexpr Nanos kFlushBound = std::chrono::seconds(2);
+// Some drivers never say that a queue pair has given back its last receive: the wait for it ends here.
+inline constexpr Nanos kLastReceiveBound = std::chrono::milliseconds(100);
+// A device that failed for good is opened again after this long, then after twice as long, up to the second.
+inline constexpr Nanos kReopenFirst = std::chrono::milliseconds(100);
+inline constexpr Nanos kReopenLongest = std::chrono::seconds(10);
 // A peer that said goodbye: how long messages that it sent before may take to come out of our completion
 // queue.
 inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);

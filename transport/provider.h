@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/counters.h"
@@ -40,6 +41,10 @@ class PendingEndpoint {
   PendingEndpoint(const PendingEndpoint&) = delete;
   PendingEndpoint& operator=(const PendingEndpoint&) = delete;
   virtual ~PendingEndpoint() = default;
+  // Calls `ready` once on the loop when parameters() are there, or with why there can be none: from inside
+  // the call, or later where making them takes an adapter a while. Dropping this takes the call back; `ready`
+  // may do it.
+  virtual void when_ready(UniqueFunction<void(Status)> ready) { ready(Status()); }
   // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
   // `socket` is the handshake's connection, non-blocking, with nothing more to read or write by the
@@ -87,6 +92,8 @@ class Device {
   virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                         Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
+  // OK, or why no connection can be made over it now. Devices come back.
+  [[nodiscard]] virtual Status usable() const { return {}; }
   // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
   // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
   [[nodiscard]] virtual ByteVector hint() const { return {}; }

@@ -62,6 +62,15 @@ class SocketFixture final : public Fixture, private Acceptor {
     REQUIRE(listener.has_value());
     listener_ = std::move(*listener);
   }
+  // Closes the listener, the ports, the devices and the loops.
+  void close() {
+    listener_.reset();
+    for (int i = 0; i < 2; ++i) {
+      ports_[i].reset();
+      devices_[i].reset();
+      loops_[i].reset();
+    }
+  }
   Device& device(int side) override { return *devices_[side]; }
   Port& port(int side) override { return *ports_[side]; }
   Loop& loop(int side) override { return *loops_[side]; }

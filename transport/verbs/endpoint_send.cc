@@ -20,7 +20,7 @@ void VerbsEndpoint::flush() {
   }
   // What was freed is posted before it is promised.
   if (working() && port_->post_receives()) top_up();
-  if (working() && hello_due_) hello_due_ = !send_control();
+  if (working() && hello_due_ && connected_) hello_due_ = !send_control();
   if (working() && got_hello_) {
     send_messages();
     send_grant();

@@ -20,6 +20,7 @@ class FakeVerbsFixture final : public Fixture {
   SocketFixture& sockets() { return sockets_; }
 
   void open(PortOptions options) override { sockets_.open(options); }
+  void close() { sockets_.close(); }
   Device& device(int side) override { return sockets_.device(side); }
   Port& port(int side) override { return sockets_.port(side); }
   Loop& loop(int side) override { return sockets_.loop(side); }
