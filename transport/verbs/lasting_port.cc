@@ -112,9 +112,9 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
 
   const std::shared_ptr<DeviceState> device_;
   const PortOptions options_;
-  std::mutex mutex_;            // guards made_, and loop_ off the loop, where alone it changes
-  std::shared_ptr<Loop> loop_;  // null once closed
-  std::optional<Made> made_;    // by another thread, for the loop
+  std::mutex mutex_;                  // guards made_, and loop_ off the loop, where alone it changes
+  std::shared_ptr<Loop> loop_;        // null once closed
+  std::optional<Made> made_;          // by another thread, for the loop
   std::shared_ptr<PortState> state_;  // null while the device is being opened
   PortCounters gone_;                 // of those before
   TimerId timer_;

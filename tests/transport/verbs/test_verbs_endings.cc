@@ -7,7 +7,7 @@ namespace {
 
 // Opens and ends connections on one pair of ports, by turns in each of the ways, and says how many receives
 // side 0 has posted when all is over.
-std::size_t receives_after_endings(FakeVerbsFixture& fixture, int connections) {
+std::size_t receives_after_endings(FakeVerbsFixture& fixture, std::size_t slots, int connections) {
   for (int i = 0; i < connections; ++i) {
     Connection connection(fixture);
     TestOperation operation;
@@ -33,8 +33,9 @@ std::size_t receives_after_endings(FakeVerbsFixture& fixture, int connections) {
   }
   const auto objects = [&] { return fixture.fabric().objects().queue_pairs; };
   CHECK(fixture.until([&] { return objects() == 0; }));
-  fixture.settle();
-  return fixture.fabric().receives_waiting("fake0");
+  const auto waiting = [&] { return fixture.fabric().receives_waiting("fake0"); };
+  fixture.until([&] { return waiting() == slots; });
+  return waiting();
 }
 
 TEST_CASE("every receive that a queue pair had taken when it failed is posted again") {
@@ -49,7 +50,7 @@ TEST_CASE("every receive that a queue pair had taken when it failed is posted ag
   port.max_credits = 64;
   FakeVerbsFixture fixture({}, fabric);
   fixture.open(port);
-  CHECK(receives_after_endings(fixture, 24) == port.pool_slots);
+  CHECK(receives_after_endings(fixture, port.pool_slots, 24) == port.pool_slots);
   CHECK(fixture.port(0).free_slots() == port.pool_slots);
 }
 

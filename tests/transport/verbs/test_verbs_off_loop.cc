@@ -116,7 +116,8 @@ void serve_while_made(Call call, Then then) {
 TEST_CASE("a loop serves a connection while the queue pairs of another one are made, and they are used") {
   serve_while_made(Call::kCreateQp, Then::kUsed);
 }
-TEST_CASE("a loop serves a connection while the queue pairs of another one are connected, and they are used") {
+TEST_CASE(
+    "a loop serves a connection while the queue pairs of another one are connected, and they are used") {
   serve_while_made(Call::kConnectQp, Then::kUsed);
 }
 TEST_CASE("queue pairs that nobody wants any more when they are made, or connected, are destroyed") {
@@ -155,7 +156,8 @@ void serve_while_ending(Call call, Closed how) {
   }
   second.b.reset();
   CHECK(no_queue_pairs_but(fixture, others));
-  CHECK(fixture.until([&] { return fixture.fabric().receives_waiting("fake0") == PortOptions().pool_slots; }));
+  CHECK(
+      fixture.until([&] { return fixture.fabric().receives_waiting("fake0") == PortOptions().pool_slots; }));
 }
 
 TEST_CASE("a loop serves a connection while the queue pairs of another one fail") {
