@@ -1,5 +1,6 @@
 // PeerAgentOptions::memory_bytes and max_payload_bytes, and what counts where they refuse: in info() and
 // nanoctrl's metrics.
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -88,16 +89,24 @@ TEST_CASE("requests and answers beyond a quarter of memory_bytes are refused, co
 
 TEST_CASE("an answer that is not read is revoked, counted and told to nanoctrl") {
   Registry registry;
-  auto server = serve_bytes(options_for(registry, "server"));
+  auto server = test::start(options_for(registry, "server"));
+  std::atomic<bool> running{false};
+  std::atomic<bool> released{false};
+  rpc::Service service("bytes");
+  const auto make_when_released = [&](std::uint64_t bytes) {
+    running = true;
+    eventually([&] { return released.load(); });
+    return ByteVector(bytes);
+  };
+  REQUIRE(service.add("make", make_when_released).ok());
+  REQUIRE(server->serve(service).ok());
   auto client = test::start("client", Progress::kCaller);
   Peer peer = client->peer(server->address());
   REQUIRE(peer.connect().wait(kSoon).has_value());
+  auto call = peer.call_raw("bytes", "make", rpc::encode_arguments(4 * kMiB), seconds(2));
+  REQUIRE(eventually([&] { return client->poll(Nanos::zero()), running.load(); }));
   // From here on nobody drives the caller: it reads nothing.
-  auto call = peer.call_raw("bytes", "make", rpc::encode_arguments(4 * kMiB), milliseconds(300));
-  REQUIRE(eventually([&] {
-    client->poll(Nanos::zero());
-    return number_in(server->info(), "requests") == 1;
-  }));
+  released = true;
   const auto revoked = [&] { return number_in(server->info(), "answers_revoked"); };
   CHECK(revoked() == 0);
   REQUIRE(eventually([&] { return revoked() == 1; }, patient(seconds(20))));

@@ -96,12 +96,12 @@ def test_max_payload_bytes_bounds_requests_replies_and_messages(make_agent):
     peer.connect().wait()
     proxy = peer.proxy("Bytes")
     assert proxy.size(bytes(90_000)) == 90_000
-    with pytest.raises(slime.InvalidArgument, match="takes at most 100000"):
+    with pytest.raises(slime.InvalidArgument, match="100000"):
         proxy.size(bytes(101_000))
     assert len(proxy.make(40_000)) == 40_000
-    with pytest.raises(slime.Error, match="takes at most 50000"):
+    with pytest.raises(slime.Error, match="50000"):
         proxy.make(51_000)
-    with pytest.raises(slime.InvalidArgument, match="takes at most 100000"):
+    with pytest.raises(slime.InvalidArgument, match="100000"):
         peer.send(1, bytes(101_000)).wait()
 
 
