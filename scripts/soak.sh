@@ -103,7 +103,8 @@ soak_memory() { soak_ctest memory 'test_e2e_memory(_on_(shm|tcp))?' SLIME_SOAK=1
 soak_descriptors() {
   soak_ctest descriptors 'test_(agent_descriptors(_on_(shm|tcp))?|shm_descriptors|ctrl_front_descriptors|transport_listener)' \
     SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-1000}"
-  soak_pytest descriptors-python "$venv" SLIME_SOAK=1 -- tests/python/test_asyncio_loops.py
+  soak_pytest descriptors-python "$venv" SLIME_SOAK=1 -- tests/python/test_descriptors.py \
+    tests/python/test_asyncio_loops.py
 }
 soak_callbacks() {
   soak_pytest callbacks "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-1000}" -- tests/python/test_user_exceptions.py \
