@@ -107,12 +107,12 @@ soak_descriptors() {
     tests/python/test_asyncio_loops.py
 }
 soak_callbacks() {
-  soak_pytest callbacks "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-1000}" -- tests/python/test_user_exceptions.py \
+  soak_pytest callbacks "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-3000}" -- tests/python/test_user_exceptions.py \
     tests/python/test_user_exceptions_elsewhere.py
 }
 soak_fork() {
-  soak_ctest fork 'test_(base|agent)_fork' SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-1000}"
-  soak_pytest fork-python "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-1000}" -- tests/python/test_fork.py
+  soak_ctest fork 'test_(base|agent)_fork' SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}"
+  soak_pytest fork-python "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}" -- tests/python/test_fork.py
 }
 
 # run_soaks NAME...: one after the other; add() counts for the soak that runs.
