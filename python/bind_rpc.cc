@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
 
 #include "python/py_attachments.h"
 #include "python/py_memory.h"
@@ -137,7 +136,7 @@ int PyPayload::get_buffer(PyObject* self, Py_buffer* view, int flags) {
 }
 
 CancelFeed::CancelFeed() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (event_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  if (!event_.valid()) raise(from_errno("eventfd", errno));
 }
 
 void CancelFeed::push(std::uint64_t id) {

@@ -4,16 +4,47 @@
 
 namespace slime::rpc {
 
+std::uint64_t owned_bytes(const Attachments& attachments) {
+  std::uint64_t out = 0;
+  for (const Attachment& attachment : attachments) {
+    if (attachment.owns_memory()) out += attachment.size();
+  }
+  return out;
+}
+
 void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
   const Handle served = Handle::unpack(ticket);
   if (at_once_ != nullptr && at_once_->box_ == this) {
     if (channel_ != nullptr) channel_->send_answer(served, std::move(reply));
     return;
   }
+  Answer answer{served, std::move(reply)};
+  AttachedBody dropped;  // goes after the lock, as the answer does when the channel is closed
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
-  waiting_.answers.push_back({served, std::move(reply)});
+  if (answer.reply) take_from_account(answer, dropped);
+  waiting_.answers.push_back(std::move(answer));
   call_channel_if_first();
+}
+
+// The loop may not come to it for long: handlers on many threads, or a caller that has to drive it and does
+// not, would fill the memory meanwhile.
+void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
+  std::uint64_t bytes = answer.reply->size();
+  Fate* fate = nullptr;
+  if (any_fates_.load(std::memory_order_relaxed)) {
+    const auto found = fates_.find(answer.served.packed());
+    if (found != fates_.end()) {
+      fate = &found->second;
+      bytes += owned_bytes(fate->attachments);
+    }
+  }
+  if (bytes <= large_bytes_) return;
+  answer.held = account_->take(bytes);
+  if (answer.held) return;
+  answer.refused_bytes = bytes;
+  dropped.body.swap(*answer.reply);
+  if (fate != nullptr) dropped.attachments.swap(fate->attachments);
 }
 
 void AnswerBox::call_channel_if_first() {

@@ -16,6 +16,7 @@
 #include "base/function.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "rpc/budget.h"
 #include "rpc/delivery.h"
 #include "rpc/service.h"
 #include "rpc/stream_end.h"
@@ -24,6 +25,9 @@
 namespace slime::rpc {
 
 class ChannelImpl;
+
+// Returns the bytes that are freed with the attachments: not those of a user's region.
+std::uint64_t owned_bytes(const Attachments& attachments);
 
 // Queues work of other threads for the loop: handlers' answers, streams to attend to, messages
 // given back. Tells handlers that their call was cancelled. Outlives the channel while a request is
@@ -35,9 +39,17 @@ class AnswerBox final : public Request::Responder,
   struct Answer {
     Handle served;
     Result<ByteVector> reply;
+    Account::Held held{};             // of a large one: what waits for the loop is memory, too
+    std::uint64_t refused_bytes = 0;  // the account did not take so many: `reply` is empty
   };
-  AnswerBox(transport::Loop& loop, ChannelImpl& channel)
-      : clock_(loop.clock()), loop_(&loop), channel_(&channel) {}
+  // Answers of more than `large_bytes` are taken from the account before they wait.
+  AnswerBox(transport::Loop& loop, ChannelImpl& channel, std::shared_ptr<Account> account,
+            std::size_t large_bytes)
+      : clock_(loop.clock()),
+        loop_(&loop),
+        account_(std::move(account)),
+        large_bytes_(large_bytes),
+        channel_(&channel) {}
 
   // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
   // answer before they return.
@@ -101,11 +113,14 @@ class AnswerBox final : public Request::Responder,
   void close();
 
  private:
-  void call_channel_if_first();  // with the lock held
+  void call_channel_if_first();                                   // with the lock held
+  void take_from_account(Answer& answer, AttachedBody& dropped);  // with the lock held
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
   mutable std::mutex mutex_;
   transport::Loop* loop_;  // null: closed
+  const std::shared_ptr<Account> account_;
+  const std::size_t large_bytes_;
   Waiting waiting_;
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
   std::unordered_map<std::uint64_t, Fate> fates_;
@@ -121,6 +136,7 @@ class OneWayBox final : public Request::Responder {
  public:
   OneWayBox(std::shared_ptr<AnswerBox> box, const Clock& clock) : box_(std::move(box)), clock_(clock) {}
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override {
+    if (reply) return box_->respond(ticket, ByteVector());  // nobody reads it
     box_->respond(ticket, std::move(reply));
   }
   void attach(std::uint64_t, Attachments) override {}  // nobody reads them

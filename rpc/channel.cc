@@ -33,10 +33,10 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
       server_(server),
       owner_(owner),
       options_(std::move(options)),
-      box_(std::make_shared<AnswerBox>(loop, *this)),
+      account_(std::make_shared<Account>(options_.memory_bytes)),
+      box_(std::make_shared<AnswerBox>(loop, *this, account_, message_bytes_)),
       pending_(2 * options_.max_calls),
       lent_(4 * options_.max_calls),
-      account_(std::make_shared<Account>(options_.memory_bytes)),
       served_(options_.max_calls) {}
 
 void ChannelImpl::start() {

@@ -289,6 +289,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   // channel_lent.cc
   void release_lent(Handle lent);
   Status admit_answer(OutFrame& frame, Handle lent, TimePoint deadline);
+  [[nodiscard]] Status over_budget(std::uint64_t bytes);
   void revoke_after(Lent& lent, TimePoint deadline);
   void arm_revocation(TimePoint first);
   void revoke_late();
@@ -434,7 +435,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Server* const server_;
   ChannelOwner& owner_;
   const ChannelOptions options_;
+  const std::shared_ptr<Account> account_;
   const std::shared_ptr<AnswerBox> box_;
+  Account::Held answer_held_;                    // of the answer that is being sent
   std::shared_ptr<Request::Responder> one_way_;  // of one-way requests, since the first
   const std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // posted tasks look whether we are still here
@@ -472,7 +475,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::vector<SendOperation*> free_operations_;
   SlotMap<Lent> lent_;
   transport::TimerId revoke_timer_;
-  const std::shared_ptr<Account> account_;
 
   SlotMap<Served> served_;
   std::vector<Handle> served_by_call_;  // by the index of the caller's id: what a cancel names

@@ -26,28 +26,31 @@ void ChannelImpl::release_lent(Handle lent) {
 // ------------------------------------------------------------------------------------------------- answers
 
 // Does not count ranges of a user's region, whose memory exists without the answer.
-std::uint64_t ChannelImpl::Lent::own_bytes() const {
-  std::uint64_t out = bytes.size();
-  for (const Attachment& attachment : attachments) {
-    if (attachment.owns_memory()) out += attachment.size();
-  }
-  return out;
+std::uint64_t ChannelImpl::Lent::own_bytes() const { return bytes.size() + owned_bytes(attachments); }
+
+Status ChannelImpl::over_budget(std::uint64_t bytes) {
+  ++counters_.over_budget;
+  return {Code::kResourceExhausted,
+          str(bytes, " bytes, while ", account_->held(), " are held for ", options_.peer_name, " and ",
+              held_bytes(), " in the process: a connection has at most ", account_->share(),
+              " (read answers as they come, or raise memory_bytes)")};
 }
 
-// Takes the memory of an answer from the budget: its caller may never read it. On an error the
-// memory is released, and the frame lends nothing.
+// Takes the memory of an answer from the budget, unless the handler's thread has: its caller may
+// never read it. On an error the memory is released, and the frame lends nothing.
 Status ChannelImpl::admit_answer(OutFrame& frame, Handle lent, TimePoint deadline) {
   Lent& record = *lent_.find(lent);
   Status refusal;
   if (deadline <= loop_.now()) {
     refusal = Status(Code::kDeadlineExceeded, "the answer came after the deadline of the call");
-  } else if (record.held = account_->take(record.own_bytes()); !record.held) {
-    ++counters_.over_budget;
-    refusal =
-        Status(Code::kResourceExhausted,
-               str(record.own_bytes(), " bytes, while ", account_->held(), " are held for ",
-                   options_.peer_name, " and ", held_bytes(), " in the process: a connection has at most ",
-                   account_->share(), " (read answers as they come, or raise memory_bytes)"));
+  } else {
+    const std::uint64_t bytes = record.own_bytes();
+    record.held = std::move(answer_held_);
+    if (record.held.bytes() != bytes) {
+      record.held.give_back();
+      record.held = account_->take(bytes);
+    }
+    if (!record.held) refusal = over_budget(bytes);
   }
   if (refusal.ok()) {
     revoke_after(record, deadline);

@@ -226,7 +226,13 @@ void ChannelImpl::take_answers() {
   AnswerBox::Waiting waiting = box_->take();
   for (AnswerBox::GivenBack& message : waiting.messages) take_back(std::move(message));
   for (const std::uint64_t key : waiting.streams) attend_user(key);
-  for (AnswerBox::Answer& answer : waiting.answers) send_answer(answer.served, std::move(answer.reply));
+  for (AnswerBox::Answer& answer : waiting.answers) {
+    if (answer.refused_bytes != 0)
+      answer.reply = over_budget(answer.refused_bytes).with_context("the reply").with_maybe_executed(true);
+    answer_held_ = std::move(answer.held);
+    send_answer(answer.served, std::move(answer.reply));
+    answer_held_.give_back();  // of one that lends nothing
+  }
 }
 
 void ChannelImpl::send_answer(Handle handle, Result<ByteVector>&& reply) {

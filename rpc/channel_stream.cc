@@ -164,6 +164,7 @@ bool ChannelImpl::hold_answer(Handle handle, const Served& served, Result<ByteVe
       answer = Status(Code::kInternal, "a message of the stream could not be sent").with_maybe_executed(true);
     } else if (stream.message || stream.next || !stream.end->all_sent()) {
       stream.answer.emplace(std::move(answer));
+      stream.answer_held = std::move(answer_held_);
       run_later(std::move(done));
       return true;
     }

@@ -216,7 +216,9 @@ void ChannelImpl::pump(Stream& stream, bool all_credits) {
   if (stream.answer) {
     Result<ByteVector> answer = std::move(*stream.answer);
     stream.answer.reset();
-    return send_answer(stream.served, std::move(answer));
+    answer_held_ = std::move(stream.answer_held);
+    send_answer(stream.served, std::move(answer));
+    return answer_held_.give_back();
   }
   if (!wants.end || stream.end_sent || stream.answered) return;
   stream.end_sent = true;

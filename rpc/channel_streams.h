@@ -42,6 +42,7 @@ struct ChannelImpl::Stream {
   bool end_sent = false;
   bool stalled = false;                      // waits for the wire
   std::optional<Result<ByteVector>> answer;  // waits until all messages have left
+  Account::Held answer_held;                 // of it
   bool answered = false;                     // by the handler
   // What comes.
   std::deque<std::shared_ptr<Arriving>> arriving;  // in order; the first is not complete

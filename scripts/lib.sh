@@ -1,9 +1,12 @@
 # Shared by the scripts of this folder; source it. Needs bash. Defines functions and these variables:
-#   root  the repository;  jobs  cores;  logs  where steps write;  venv  the Python environment
+#   root  the repository;  jobs  cores;  logs  where steps write;  venv  the Python environment;
+#   python  the interpreter that it is made with;  wheels  where the package's wheel is left
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
 logs="$root/build/logs"
 venv="$root/.venv"
+python=python3
+wheels="$root/build/wheel"
 
 # Sets up the compiler cache, which lies outside the tree (ccache --show-config: cache_dir) and
 # serves every clone on this machine: paths below the root count as relative, and debug information
@@ -150,14 +153,14 @@ test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.
 # make_venv [--test]: makes .venv with the packages that the build needs, with --test also those of
 # the tests. Does nothing if .venv has them already.
 make_venv() {
-  local stamp="$venv/.slime-packages" packages=("${build_packages[@]}") python want
+  local stamp="$venv/.slime-packages" packages=("${build_packages[@]}") version want
   [ "${1:-}" != --test ] || packages+=("${test_packages[@]}")
-  python=$(python3 -c 'import sys; print(" ".join(sys.version.split()))')
-  want="$python ${packages[*]}"
+  version=$("$python" -c 'import sys; print(" ".join(sys.version.split()))')
+  want="$version ${packages[*]}"
   [ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$want"* ]] && return
-  if ! [[ -f "$stamp" && "$(cat "$stamp")" == "$python "* ]]; then
+  if ! [[ -f "$stamp" && "$(cat "$stamp")" == "$version "* ]]; then
     rm -f "$venv/.slime-installed"
-    python3 -m venv --clear "$venv" || return
+    "$python" -m venv --clear "$venv" || return
   fi
   "$venv/bin/python" -m pip install -q --disable-pip-version-check "${packages[@]}" && printf '%s' "$want" >"$stamp"
 }
@@ -169,10 +172,10 @@ package_hash() {
     sha256sum)
 }
 
-# build_wheel [PIP_ARGUMENTS...]: builds the package's wheel into build/wheel, from build/release
+# build_wheel [PIP_ARGUMENTS...]: builds the package's wheel into $wheels, from build/release
 # unless the arguments name another tree. Fast if nothing has changed.
 build_wheel() {
-  local folder="$root/build/wheel" want
+  local folder="$wheels" want
   want="$(package_hash) $("$venv/bin/python" -m nanobind --version)"
   [ -f "$folder/made-of" ] && [ "$(cat "$folder/made-of")" = "$want" ] && return
   rm -rf "$folder"
@@ -188,5 +191,5 @@ install_package() {
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && [ -x "$venv/bin/slime" ] && return
   rm -f "$stamp"
   build_wheel "$@" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --force-reinstall \
-    "$root"/build/wheel/*.whl && printf '%s' "$want" >"$stamp"
+    "$wheels"/*.whl && printf '%s' "$want" >"$stamp"
 }

@@ -5,12 +5,16 @@
 #                             has changed, the rings of shared memory on aarch64, the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
-#                             ten minutes for each fuzz target; and all headers, the page in a browser, the deployment
-#   --require-verbs           with any of these: the tests on RDMA verbs run, and fail where they cannot; without, a
+#                             ten minutes for each fuzz target; and all headers, the page in a browser, the deployment, the
+#                             soaks of scripts/soak.sh
+#   scripts/test.sh --soak=NAME[,NAME...]
+#                             the release build, and of the soaks only these, each for minutes: exit, messages,
+#                             strangers, memory, descriptors, callbacks, fork
+#   --require-verbs           with the first three: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
-#                             a browser; and torch is installed for the tests that use it (SLIME_TEST_TORCH=1 does
-#                             that alone)
+#                             a browser, a soak's other Python; and torch is installed for the tests that use it
+#                             (SLIME_TEST_TORCH=1 does that alone)
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells what took how long.
 # Checks of the page, the deployment and single headers run where a file of theirs differs from the base (as in tidy.sh).
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
@@ -19,18 +23,22 @@
 set -uo pipefail
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
 
-mode=full require_verbs=no require_all=no
+mode=full require_verbs=no require_all=no soak_names=
 for argument in "$@"; do
   case "$argument" in
     --quick) mode=quick ;;
     --soak) mode=soak ;;
+    --soak=*) mode=soaks soak_names=${argument#--soak=} ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$root/scripts/soak.sh"
+chosen_soaks=("${soaks[@]}")
+if [ "$mode" = soaks ]; then read_soaks "$soak_names" || exit 2; fi
 
 # scale TREE VARIABLE: how much of the repeated tests a tree runs.
 declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [asan]=30 [tsan]=20)
@@ -57,8 +65,8 @@ rm -rf "$results"
 mkdir -p "$results"
 
 export SLIME_STEPS="$results/steps"
-# add PASSED FAILED SKIPPED: lanes count beside each other, so into a file.
-add() { echo "$1 $2 $3" >>"$results/counts"; }
+# add PASSED FAILED SKIPPED: lanes count beside each other, so into a file; of a soak into one of its own.
+add() { echo "$1 $2 $3" >>"$results/counts${soak:+-$soak}"; }
 # count STATUS: of a step that is one test.
 count() { if [ "$1" -eq 0 ]; then add 1 0 0; else add 0 1 0; fi; }
 # one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine cannot.
@@ -104,7 +112,8 @@ finish() {
   echo "steps, in the order of their starts (compiler cache: $(cache_state)):"
   sort -n -k 2 "$SLIME_STEPS" | awk '{ printf "  %-22s from %3d:%02d  took %3d:%02d%s\n", $1, $2 / 60, $2 % 60, ($3 - $2) / 60, ($3 - $2) % 60,
     $4 == 0 ? "" : $4 == 77 ? "  skipped" : "  failed" }'
-  read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$results/counts")
+  read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$results"/counts*)
+  print_soaks
   printf 'total time: %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
@@ -229,6 +238,7 @@ release_tests() {
     mixed_versions
     instructions
   fi
+  [ "$mode" != soak ] || run_soaks "${chosen_soaks[@]}"
 }
 # when_built TREE FUNCTION...: waits for the lane of builds.
 when_built() {
@@ -254,6 +264,10 @@ sanitizer_builds() {
   done
 }
 test_lane() {
+  if [ "$mode" = soaks ]; then
+    run_soaks "${chosen_soaks[@]}"
+    return
+  fi
   release_tests
   if [ "$mode" != quick ]; then
     when_built asan asan_tests
@@ -268,6 +282,8 @@ step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --te
 build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" || finish
 step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
 start_lane test_lane
-if [ "$mode" != quick ]; then start_lane sanitizer_builds; fi
-if [ "$mode" != quick ] || [ "$require_verbs" = yes ]; then start_lane verbs_leg; fi
+case "$mode" in
+  full | soak) start_lane sanitizer_builds; start_lane verbs_leg ;;
+  quick) [ "$require_verbs" = no ] || start_lane verbs_leg ;;
+esac
 finish

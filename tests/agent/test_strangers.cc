@@ -21,7 +21,6 @@ namespace slime::test {
 namespace {
 
 constexpr int kReserved = 800;  // descriptors besides those of the strangers
-constexpr int kRounds = 10;
 
 // Strangers that connect, and reconnect as soon as the agent ends the connection: a third sends
 // nothing, a third half a HELLO, a third one byte of a HELLO per second.
@@ -125,6 +124,7 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
   // More than the listener has places, at any scale.
   const int strangers = std::max(scaled(1000), static_cast<int>(transport::limits::kPendingHandshakes) + 50);
   allow_descriptors(static_cast<rlim_t>(strangers + kReserved));
+  const int rounds = static_cast<int>(setting("SLIME_TEST_ROUNDS", 10));
   for (const std::string token : {"", "token"}) {
     CAPTURE(token);
     const auto server = start(options("server", token));
@@ -135,7 +135,7 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
     REQUIRE(eventually([&] { return flood.connects() >= static_cast<std::uint64_t>(strangers); }));
     Nanos slowest{};
     int probed = 0;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       const auto peer = start(options("peer", token));
       const TimePoint asked = steady_clock().now();
       auto sum = peer->peer(server->address())
@@ -154,7 +154,7 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
             number_in(server->info(), "strangers_evicted"), " evicted; the slowest peer took ",
             std::chrono::duration_cast<milliseconds>(slowest).count(), " ms, probes answered: ", probed);
     CHECK(slowest < patient(seconds(1)));
-    CHECK(probed == kRounds);
+    CHECK(probed == rounds);
     CHECK(number_in(server->info(), "strangers_evicted") > 0);
   }
 }

@@ -15,7 +15,8 @@ SCALE = float(os.environ.get("SLIME_TEST_SCALE") or (1000 if SOAK else 100)) / 1
 RUNS = max(2, round(4 * SCALE))
 
 PRELUDE = """
-    import asyncio, sys, threading, time
+    import asyncio, atexit, logging, os, sys, threading, time
+    from typing import Iterator
     import slime
 
     class Echo:
@@ -273,7 +274,6 @@ WAITS = {
             again(ask)
     """,
     "a cache": """
-        import os
         cache = slime.CacheClient(a, os.environ["CACHE"])
         out = a.empty(100_000, "uint8")
         for i in range(2):

@@ -131,6 +131,33 @@ TEST_CASE("answers beyond the share of a connection are refused, and the others 
   REQUIRE(link.until([&] { return link.a().counters().held_bytes == 0; }));
 }
 
+TEST_CASE("answers that wait for the loop are counted, and refused at once beyond the share") {
+  Calls calls;
+  Calls more;
+  SimFixture sim(kSeed);
+  Link link(sim, small_budget());
+  const std::size_t n = kShare + 5;
+  calls.add(link.b(), "test", "hold", link.in(20s), n, 10);
+  REQUIRE(link.until([&] { return link.held.size() == n; }));
+  // As handlers of the pool do while the loop is busy, or nobody drives it.
+  for (Request& request : link.held) request.reply(pattern(kSize));
+  CHECK(held_bytes() == kShare * kSize);
+  REQUIRE(link.until([&] { return calls.done() == n; }));
+  CHECK(calls.ended(Code::kOk) == kShare);
+  CHECK(calls.ended(Code::kResourceExhausted) == 5);
+  CHECK(calls.replies.back()->status().maybe_executed());
+  CHECK(link.a().counters().over_budget == 5);
+  REQUIRE(link.until([&] { return link.a().counters().held_bytes == 0; }));
+  // Of a connection that ends before its loop comes to them.
+  more.add(link.b(), "test", "hold", link.in(20s), 3, 10);
+  REQUIRE(link.until([&] { return link.held.size() == n + 3; }));
+  for (std::size_t i = n; i < n + 3; ++i) link.held[i].reply(pattern(kSize));
+  CHECK(held_bytes() == 3 * kSize);
+  link.channels[0].reset();
+  CHECK(held_bytes() == 0);
+  REQUIRE(link.until([&] { return more.done() == 3; }));
+}
+
 TEST_CASE("the bytes of requests stay with their callers until a worker is free") {
   SimFixture sim(kSeed);
   Link link(sim, one_worker());

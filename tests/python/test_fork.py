@@ -1,0 +1,105 @@
+"""os.fork() from threads, and from handlers, while every agent logs at debug: the child's own agent works."""
+
+import os
+
+import pytest
+
+import slime
+from conftest import PATIENCE
+
+SCALE = float(os.environ.get("SLIME_TEST_SCALE") or (1000 if os.environ.get("SLIME_SOAK") else 100)) / 100
+CHILDREN = max(2, round(3 * SCALE))
+
+# Ends with 0 once each child has ended well; prints how one did not.
+PROGRAM = """
+    import os, signal, sys, threading, time, warnings
+    import slime
+
+    warnings.simplefilter("ignore", DeprecationWarning)
+    slime.set_log_level(slime.LogLevel.DEBUG)
+    rounds, where, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+
+    class Calc:
+        @slime.method
+        def add(self, x, y):
+            return x + y
+
+        @slime.method
+        def fork(self):
+            return fork_and_call()
+
+        @slime.method
+        async def fork_in_the_loop(self):
+            return fork_and_call()
+
+    def in_child(address):
+        with slime.PeerAgent("child", provider=PROVIDER) as agent:
+            agent.serve(Calc())
+            assert agent.peer(agent.address).proxy("Calc").add(1, 2) == 3
+            assert agent.peer(address).with_deadline(seconds).proxy("Calc").add(2, 2) == 4
+
+    def fork_and_call():
+        # "" once the child has ended well.
+        pid = os.fork()
+        if pid == 0:
+            try:
+                in_child(outside)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        deadline = time.monotonic() + seconds
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended == pid:
+                code = os.waitstatus_to_exitcode(status)
+                return "" if code == 0 else f"a child ended with {code}"
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return "a child hung"
+            time.sleep(0.002)
+
+    outside = sys.argv[4]
+    agent = slime.PeerAgent("parent", provider=PROVIDER)
+    agent.serve(Calc())
+    peer = agent.peer(agent.address).with_deadline(seconds)
+    stopping = False
+
+    def busy():
+        # Connections that come and go are what agents log of.
+        with slime.PeerAgent(provider=PROVIDER) as other:
+            while not stopping:
+                to = other.peer(agent.address)
+                to.proxy("Calc").add(1, 1)
+                to.disconnect()
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    forks = {"thread": fork_and_call, "handler": peer.proxy("Calc").fork, "loop": peer.proxy("Calc").fork_in_the_loop}
+    said = [forks[where]() for _ in range(rounds)]
+    stopping = True
+    for thread in threads:
+        thread.join()
+    print([each for each in said if each], flush=True)
+"""
+
+
+class Adds:
+    @slime.method
+    def add(self, x, y):
+        return x + y
+
+
+@pytest.mark.parametrize("where", ["thread", "handler", "loop"])
+def test_a_child_has_an_agent_of_its_own_while_all_log_at_debug(start_python, make_agent, tmp_path, where):
+    outside = make_agent("outside")
+    outside.serve(Adds(), "Calc")
+    with open(tmp_path / "log", "wb") as log:
+        program = start_python(PROGRAM, CHILDREN, where, 20 * PATIENCE, outside.address, stderr=log)
+        assert program.line(60 + 3 * CHILDREN) == "[]"
+        assert program.finish()[0] == 0
+    text = (tmp_path / "log").read_text()
+    assert "Traceback" not in text, text[-4000:]
+    assert " agent: child: " in text and " agent: parent: " in text
+
