@@ -12,9 +12,11 @@ MIB = 1 << 20
 
 
 class Bytes:
+    @slime.method
     def size(self, data):
         return len(data)
 
+    @slime.method
     def make(self, size):
         return bytes(size)
 
