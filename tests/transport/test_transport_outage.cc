@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/str.h"
 #include "tests/support/blackhole.h"
 #include "tests/transport/socket_fixture.h"
 #include "transport/outage.h"
@@ -106,7 +107,7 @@ TEST_CASE("the environment gives seconds in range, and everything else is refuse
     ::setenv(kName, text, 1);
     const Status status = outage_from_environment().status();
     CHECK(status.code() == Code::kInvalidArgument);
-    CHECK(status.text().find(std::string(kName) + " is '" + text + "', must be 1 to 3600 s") == 0);
+    CHECK(status.text().find(str(kName, " is '", text, "', must be 1 to 3600 s")) == 0);
   }
   if (set == nullptr)
     ::unsetenv(kName);
