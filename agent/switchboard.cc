@@ -7,7 +7,6 @@
 #include "agent/registrar.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "transport/outage.h"
 
 namespace slime::agent {
 namespace {
@@ -277,7 +276,7 @@ void Switchboard::apply(const Pairing::Changes& changes) {
       release(*held);
     }
   }
-  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe(limits::kProbeTimeout);
+  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe();
 }
 
 Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
@@ -289,7 +288,7 @@ Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
 void Switchboard::release(Session& session) {
   const auto it = sessions_.find(session.id());
   if (it == sessions_.end()) return;
-  totals_.add(session.channel_counters());
+  given_back_ += session.channel_counters().receives_given_back;
   loop_.post([held = std::move(it->second)] {});
   sessions_.erase(it);
   live_.fetch_sub(1, std::memory_order_acq_rel);
@@ -300,7 +299,7 @@ void Switchboard::release(Session& session) {
 void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
   if (self == nullptr) return;
-  ++totals_.made;
+  ++made_;
   if (passive(session)) return;
   const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
   attach_links(self);
@@ -418,12 +417,8 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (event.kind == ctrl::EventKind::kExpired) {
     const auto it = pairings_.find(event.instance);
     const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
-    // The lease says little about the connection: who answers on it is there, if not before the end of an
-    // outage that is tolerated.
-    if (session && session->ready()) {
-      const int silent_ms = transport::keepalive_for(options_.outage_tolerated).silent_ms();
-      session->probe(std::max(limits::kProbeTimeout, Nanos(std::chrono::milliseconds(silent_ms))));
-    }
+    // The lease says little about the connection: who answers on it is there.
+    if (session && session->ready()) session->probe();
     return;
   }
   if (event.kind != ctrl::EventKind::kRegistered) return;
@@ -503,16 +498,10 @@ std::vector<PeerView> Switchboard::view() const {
   return out;
 }
 
-void BoardCounters::add(const rpc::ChannelCounters& channel) {
-  receives_given_back += channel.receives_given_back;
-  over_budget += channel.over_budget;
-  answers_revoked += channel.answers_revoked;
-}
-
 BoardCounters Switchboard::counters() const {
-  BoardCounters out = totals_;
-  out.connections = sessions_.size();
-  for (const auto& [id, session] : sessions_) out.add(session->channel_counters());
+  BoardCounters out{sessions_.size(), made_, given_back_};
+  for (const auto& [id, session] : sessions_)
+    out.receives_given_back += session->channel_counters().receives_given_back;
   return out;
 }
 

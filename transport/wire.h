@@ -69,7 +69,6 @@ class Wire {
 };
 
 // Over a connected TCP socket, non-blocking. For what is connected that way, whatever moves its bulk data.
-// While work waits, `outage` is how long the peer may be unreachable.
-Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket, Nanos outage);
+Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket);
 
 }  // namespace slime::transport

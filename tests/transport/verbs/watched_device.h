@@ -41,7 +41,6 @@ class WatchedDevice {
   ~WatchedDevice() {
     device.reset();
     state.reset();
-    FakeFabric::await_ends();  // of ports, which may end on other threads, through the table below
     self_ = nullptr;
   }
   WatchedDevice(const WatchedDevice&) = delete;
