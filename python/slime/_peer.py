@@ -223,7 +223,12 @@ class Proxy:
         return f"<slime.{type(self).__name__} {self._service} of {self._peer.name!r}>"
 
     def _call(self, method: str, arguments: tuple) -> Any:
-        return self._start(method, arguments).wait()
+        future = self._start(method, arguments)
+        try:
+            return future.wait()
+        except KeyboardInterrupt:
+            future.cancel()  # Ctrl-C may come before wait() has begun, which would cancel it itself
+            raise
 
     def _tell(self, method: str, arguments: tuple) -> Any:
         self._start_one_way(method, arguments).wait()
