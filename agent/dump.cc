@@ -13,6 +13,7 @@
 #include "agent/agent_impl.h"
 #include "agent/agents.h"
 #include "agent/limits.h"
+#include "base/fork.h"
 #include "base/on_signal.h"
 #include "base/str.h"
 
@@ -25,11 +26,8 @@ struct Agents {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerAgentImpl>> list;
 };
-// Leaked on purpose: a signal may come while the process exits.
-Agents& agents() {
-  static Agents* const kAgents = new Agents;
-  return *kAgents;
-}
+// Never destroyed, since a signal may come while the process exits.
+constinit PerProcess<Agents> agents;
 
 // Names are a peer's bytes: what could disturb a terminal is escaped, as JSON does.
 std::string text_of(const Json& value) {
@@ -78,14 +76,14 @@ void write_to_stderr() {
 }  // namespace
 
 void agent::remember(const std::shared_ptr<PeerAgentImpl>& agent) {
-  Agents& all = agents();
+  Agents& all = agents.get();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.list, [](const std::weak_ptr<PeerAgentImpl>& other) { return other.expired(); });
   all.list.push_back(agent);
 }
 
 std::vector<std::shared_ptr<PeerAgentImpl>> agent::remembered() {
-  Agents& all = agents();
+  Agents& all = agents.get();
   const std::lock_guard lock(all.mutex);
   std::vector<std::shared_ptr<PeerAgentImpl>> out;
   for (const std::weak_ptr<PeerAgentImpl>& one : all.list) {

@@ -6,11 +6,40 @@ namespace slime {
 
 constinit std::atomic<std::uint64_t> detail::forks{0};
 
+// Every ForkMutex, the newest first, and the newest one that the fork() under way holds.
+struct HeldInFork {
+  static constinit inline std::atomic<ForkMutex*> all{nullptr};
+  static constinit inline ForkMutex* held = nullptr;  // guarded by the mutexes
+
+  static void before() {
+    ForkMutex* const newest = all.load(std::memory_order_acquire);
+    for (ForkMutex* mutex = newest; mutex != nullptr; mutex = mutex->next_) mutex->lock();
+    held = newest;
+  }
+  static void after() {
+    for (ForkMutex* mutex = held; mutex != nullptr;) {
+      ForkMutex* const next = mutex->next_;
+      mutex->unlock();
+      mutex = next;
+    }
+  }
+  static void after_in_child() {
+    detail::forks.fetch_add(1, std::memory_order_relaxed);
+    after();
+  }
+};
+
 namespace {
 
-// In the child, which has one thread.
 [[maybe_unused]] const int registered =
-    ::pthread_atfork(nullptr, nullptr, [] { detail::forks.fetch_add(1, std::memory_order_relaxed); });
+    ::pthread_atfork(&HeldInFork::before, &HeldInFork::after, &HeldInFork::after_in_child);
 
 }  // namespace
+
+ForkMutex::ForkMutex() {
+  next_ = HeldInFork::all.load(std::memory_order_relaxed);
+  while (!HeldInFork::all.compare_exchange_weak(next_, this, std::memory_order_release,
+                                                std::memory_order_relaxed)) {
+  }
+}
 }  // namespace slime

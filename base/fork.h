@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace slime {
 namespace detail {
@@ -34,6 +35,22 @@ class PerProcess {
     T value{};
   };
   std::atomic<Node*> current_{nullptr};
+};
+
+// A mutex that fork() holds, so that no child inherits it locked: for what can't be a PerProcess, such as the
+// locks inside a library. Never destroyed. Its holder takes no other lock, and does not log. Thread: any.
+class ForkMutex {
+ public:
+  ForkMutex();
+  ForkMutex(const ForkMutex&) = delete;
+  ForkMutex& operator=(const ForkMutex&) = delete;
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  friend struct HeldInFork;
+  std::mutex mutex_;
+  ForkMutex* next_ = nullptr;  // set once, before others see this
 };
 
 }  // namespace slime

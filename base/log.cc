@@ -1,6 +1,5 @@
 #include "base/log.h"
 
-#include <pthread.h>
 #include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -11,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/limits.h"
 #include "base/log_fields.h"
 #include "base/utf8.h"
@@ -20,10 +20,10 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-// Guards every use of spdlog. fork() holds this mutex, so that a child never inherits spdlog's lock
-// in locked state; the sinks have no locks. Leaked on purpose: threads may log at process exit.
+// Guards every use of spdlog, so that a child of fork() never inherits spdlog's lock in locked state; the
+// sinks have no locks. Leaked on purpose: threads may log at process exit.
 struct Sink {
-  std::mutex mutex;
+  ForkMutex mutex;
   bool json = false;
   std::shared_ptr<spdlog::logger> logger;
 };
@@ -31,9 +31,7 @@ Sink& sink() {
   static Sink* const kSink = new Sink;
   return *kSink;
 }
-
-[[maybe_unused]] const int log_registered = ::pthread_atfork(
-    [] { sink().mutex.lock(); }, [] { sink().mutex.unlock(); }, [] { sink().mutex.unlock(); });
+[[maybe_unused]] const Sink& made_before_any_fork = sink();
 
 // What of a line is before its text; with `json` the text ends the object.
 void set_pattern(spdlog::logger& logger, bool json) {

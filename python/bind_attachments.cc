@@ -68,16 +68,8 @@ PyType_Slot kAttachmentSlots[] = {
 // -------------------------------------------------------------------------------------- memory of Python's
 
 ReleaseQueue& ReleaseQueue::get() {
-  // Never destroyed; in a child of fork() the parent's may be locked for ever.
-  static std::mutex mutex;
-  static ReleaseQueue* queue = nullptr;
-  static std::uint64_t generation = 0;
-  const std::lock_guard lock(mutex);
-  if (queue == nullptr || generation != fork_generation()) {
-    queue = new ReleaseQueue;
-    generation = fork_generation();
-  }
-  return *queue;
+  static constinit PerProcess<ReleaseQueue> all;
+  return all.get();
 }
 
 void ReleaseQueue::push(std::unique_ptr<PinnedMemory> memory) noexcept {

@@ -1,5 +1,3 @@
-#include <pthread.h>
-
 #include <atomic>
 #include <cmath>
 
@@ -9,7 +7,6 @@
 namespace slime::python {
 namespace {
 
-std::atomic<std::uint64_t> forks{0};
 std::atomic<unsigned long> main_thread{0};
 
 void bind_code(nb::module_& m) {
@@ -52,13 +49,11 @@ void raise(const Status& status) {
 
 void raise(Code code, std::string text) { raise(Status(code, std::move(text))); }
 
-std::uint64_t fork_generation() { return forks.load(std::memory_order_relaxed); }
-
 bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(std::memory_order_relaxed); }
 
 detail::Helpers& detail::helpers() {
-  static auto* const kHelpers = new Helpers;  // never destroyed: a helper may outlive main()
-  return *kHelpers;
+  static constinit PerProcess<Helpers> all;  // never destroyed: a helper may outlive main()
+  return all.get();
 }
 
 Nanos deadline_from(std::optional<double> seconds) {
@@ -110,8 +105,6 @@ void bind_base(nb::module_& m) {
       "set_log_level", [](LogLevel level) { set_log_level(level); }, nb::arg("level"),
       "How much Slime writes to stderr.");
   m.def("wait_for_helpers", &wait_for_helpers, nb::arg("timeout"));
-  static const int kAtFork = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  if (kAtFork != 0) raise(from_errno("pthread_atfork", kAtFork));
   main_thread =
       nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
 }

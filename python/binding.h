@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/future.h"
 #include "base/result.h"
 #include "base/status.h"
@@ -34,9 +35,6 @@ T unwrap(Result<T> result) {
   if (!result) raise(result.error());
   return *std::move(result);
 }
-
-// Counts the forks between the first process and this one.
-std::uint64_t fork_generation();
 
 // Owns a C++ object for Python. In a forked child the object's threads do not exist and its sockets are the
 // parent's: use raises Unavailable there, and destruction leaks it on purpose.

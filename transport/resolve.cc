@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/str.h"
 #include "transport/limits.h"
 
@@ -114,9 +115,16 @@ Result<Addresses> look_up(const Address& address) {
   return out;
 }
 
-Resolver& system_resolver() {
-  static Resolver& resolver = *new Resolver(&look_up);  // never destroyed: see the header
-  return resolver;
-}
+namespace {
+
+struct SystemResolver {
+  Resolver resolver{&look_up};
+};
+// A child of fork() has none of its parent's threads.
+constinit PerProcess<SystemResolver> system;
+
+}  // namespace
+
+Resolver& system_resolver() { return system.get().resolver; }
 
 }  // namespace slime::transport

@@ -85,6 +85,47 @@ PROGRAM = """
 """
 
 
+# Ends with 0 once each child has ended well, and says else which did not.
+STARTS = """
+    import os, signal, sys, threading, time
+    import slime
+
+    children, seconds = int(sys.argv[1]), float(sys.argv[2])
+    stopping = False
+
+    def starts():
+        while not stopping:
+            slime.PeerAgent(provider=PROVIDER).close()
+
+    threads = [threading.Thread(target=starts) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    said = "well"
+    for child in range(children):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                slime.PeerAgent("child", provider=PROVIDER).close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        deadline = time.monotonic() + seconds
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                said = f"child {child} hung"
+                break
+            time.sleep(0.002)
+        if said != "well":
+            break
+    stopping = True
+    for thread in threads:
+        thread.join()
+    print(said, flush=True)
+"""
+
+
 class Adds:
     @slime.method
     def add(self, x, y):
@@ -103,3 +144,8 @@ def test_a_child_has_an_agent_of_its_own_while_all_log_at_debug(start_python, ma
     assert "Traceback" not in text, text[-4000:]
     assert " agent: child: " in text and " agent: parent: " in text
 
+
+def test_a_child_starts_an_agent_whatever_of_its_parents_was_starting(start_python):
+    program = start_python(STARTS, 10 * CHILDREN, 20 * PATIENCE)
+    assert program.line(60 + 30 * CHILDREN) == "well"
+    assert program.finish() == (0, "")

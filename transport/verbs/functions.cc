@@ -2,9 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <string>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace slime::transport::verbs {
@@ -17,7 +20,13 @@ using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_att
 using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
                            std::size_t);
 
+// Held while the library is loaded or holds its lock of devices: a child of fork() that inherited that lock
+// would wait for ever. The library has no other lock that lasts.
+ForkMutex& library_mutex = *new ForkMutex;
+
 // Written while the table is made, before anybody has it.
+using GetDeviceList = ibv_device** (*)(int*);
+GetDeviceList unguarded_get_device_list = nullptr;
 CompatQueryPort compat_query_port = nullptr;
 QueryGidEx query_gid_ex = nullptr;
 
@@ -27,6 +36,11 @@ verbs_context* extended(ibv_context* context) {
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return nullptr;
   return reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) -
                                           offsetof(verbs_context, context));
+}
+
+ibv_device** get_device_list(int* count) {
+  const std::lock_guard lock(library_mutex);
+  return unguarded_get_device_list(count);
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
@@ -88,7 +102,7 @@ class Loader {
 void find_functions(Loader& loader, Functions& out) {
   loader.required("ibv_fork_init", out.fork_init);
   loader.required("ibv_wc_status_str", out.wc_status_str);
-  loader.required("ibv_get_device_list", out.get_device_list);
+  loader.required("ibv_get_device_list", unguarded_get_device_list);
   loader.required("ibv_free_device_list", out.free_device_list);
   loader.required("ibv_get_device_name", out.get_device_name);
   loader.required("ibv_open_device", out.open_device);
@@ -116,6 +130,7 @@ void find_functions(Loader& loader, Functions& out) {
   loader.required("ibv_modify_qp", out.modify_qp);
   loader.required("ibv_query_qp", out.query_qp);
   loader.required("ibv_destroy_qp", out.destroy_qp);
+  out.get_device_list = &get_device_list;
   out.query_port = &query_port;
   out.query_gid = &query_gid;
   out.req_notify_cq = &req_notify_cq;
@@ -124,10 +139,10 @@ void find_functions(Loader& loader, Functions& out) {
   out.post_send = &post_send;
 }
 
-// Without it a child of fork() that touches a page of registered memory could leave the parent with another
-// page than the adapter writes to. Kernels from 5.12 on copy such pages at once, and the call does nothing.
-void protect_forks(const Functions& functions) {
-  const int error = functions.fork_init();
+// `error`: what ibv_fork_init() returned. Without it a child of fork() that touches a page of registered
+// memory could leave the parent with another page than the adapter writes to. Kernels from 5.12 on copy such
+// pages at once, and the call does nothing.
+void warn_of_forks(int error) {
   if (error == 0) return;
   if (error == EINVAL) {
     log(LogLevel::kWarning, "verbs",
@@ -139,7 +154,12 @@ void protect_forks(const Functions& functions) {
             ". A child of fork() may disturb transfers on kernels before 5.12");
 }
 
-Result<Functions> load(const char* library_name) {
+struct Loaded {
+  Result<Functions> functions;
+  int fork_error = 0;  // what ibv_fork_init() returned
+};
+
+Result<Functions> find(const char* library_name) {
   // Kept for ever: drivers of the library start threads and exit handlers of their own.
   void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -155,16 +175,32 @@ Result<Functions> load(const char* library_name) {
                   str(library_name, " is too old or incomplete, it has no ", loader.missing(),
                       ": rdma-core 32 or newer is needed; ", kInstall));
   }
-  protect_forks(functions);
   return functions;
+}
+
+const Loaded* load() {
+  auto* const out = new Loaded{find(kLibrary)};
+  if (out->functions) out->fork_error = out->functions->fork_init();
+  return out;
 }
 
 }  // namespace
 
 Result<const Functions*> load_functions() {
-  static const Result<Functions> loaded = load(kLibrary);
-  if (!loaded) return loaded.error();
-  return &*loaded;
+  static constinit std::atomic<const Loaded*> loaded{nullptr};
+  const Loaded* now = loaded.load(std::memory_order_acquire);
+  if (now == nullptr) {
+    std::unique_lock lock(library_mutex);
+    now = loaded.load(std::memory_order_relaxed);
+    if (now == nullptr) {
+      now = load();
+      loaded.store(now, std::memory_order_release);
+      lock.unlock();
+      warn_of_forks(now->fork_error);
+    }
+  }
+  if (!now->functions) return now->functions.error();
+  return &*now->functions;
 }
 
 }  // namespace slime::transport::verbs
