@@ -74,10 +74,10 @@ class Streams:
 
     @slime.method
     async def silent_later(self) -> AsyncIterator[int]:
-        yield 1
         try:
+            yield 1
             await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
+        except (GeneratorExit, asyncio.CancelledError):  # whichever of the two it has come to
             self.ended.append("closed")
             raise
 

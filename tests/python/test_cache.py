@@ -20,7 +20,7 @@ def address(start):
     program = shutil.which("slime-cache", path=os.pathsep.join(map(str, folders)))
     if program is None:
         pytest.skip("slime-cache is not built")
-    cache = start(program, "server", "--memory-size", "8M", "--name", "cache:py", "--json", "--log-level", "error")
+    cache = start(program, "server", "--memory-size", "8M", "--name", f"cache:py-{os.getpid()}", "--json", "--log-level", "error")
     return json.loads(cache.line())["address"]
 
 

@@ -297,7 +297,7 @@ def run(body, **environment):
 
 @pytest.fixture
 def cache(start):
-    options = ["--memory-size", "8M", "--name", "cache:py", "--json", "--log-level", "error"]
+    options = ["--memory-size", "8M", "--name", f"cache:exit-{os.getpid()}", "--json", "--log-level", "error"]
     server = start(program("slime-cache", "cache"), "server", *options)
     return json.loads(server.line())["address"]
 
