@@ -30,6 +30,10 @@ std::int64_t received_bytes(const Peer& peer) {
   return at == std::string::npos ? -1 : std::stoll(info.substr(at + kKey.size()));
 }
 
+// What an end may take: one second where this program runs alone. scripts/test.sh runs more at once and gives
+// more.
+Nanos longest_end() { return milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)); }
+
 std::uint64_t region_bytes() { return setting("SLIME_E2E_REGION_MIB", 1024) << 20; }
 
 Load start_load(Peer& peer, MemoryRegion& local, Nanos deadline) {
@@ -88,8 +92,7 @@ TEST_CASE("a killed peer ends 64 calls and a read within a second, and its succe
     } else {
       CHECK_MESSAGE(read.error().code() == Code::kUnavailable, read.error().to_string());
     }
-    // One second in the acceptance of a release build; sanitizers on a busy machine get more.
-    REQUIRE(slowest < milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)));
+    REQUIRE(slowest < longest_end());
     REQUIRE(victim.wait(kReady).has_value());
   }
   MESSAGE(str(rounds, " rounds; slowest end after the kill: ",
@@ -122,7 +125,7 @@ TEST_CASE(
   const auto read = load.read.wait(seconds(30));
   CHECK(
       (read || read.error().code() == Code::kDeadlineExceeded || read.error().code() == Code::kUnavailable));
-  CHECK(steady_clock().now() - stopped < deadline + seconds(1));
+  CHECK(steady_clock().now() - stopped < deadline + longest_end());
   REQUIRE(sleeper.resume().ok());
   CHECK(eventually(
       [&] { return peer.call<std::string>("work", "echo", std::string("again")).wait().has_value(); }));
