@@ -1,11 +1,12 @@
 #!/bin/bash
 # Runs an earlier version against this one: agents in Python and C++, nanoctrl, slime and the cache
 # (tests/mixed/mixed.py). Each pair works, or is refused in one clear line.
-#   scripts/mixed_versions.sh [BASE] [--provider P] [--json FILE]
+#   scripts/mixed_versions.sh [BASE] [--provider P] [--tries N] [--json FILE]
 # BASE: a commit (default: the one below). Builds it in a git worktree under build/mixed, which is
 # removed at the end, and keeps its programs, so that the next run builds nothing. Needs
 # build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh makes them.
 # SLIME_MIXED_PYTHON names another Python, the one that build/release was configured with.
+# --tries: runs a row that fails so often, since faults of BASE can't be mended any more (1).
 # Prints a line for each row; stderr of the programs goes to build/logs/mixed-programs.log.
 # Exit status: 0 all works or is refused clearly, 1 something failed, 2 wrong usage,
 # 77 where BASE is not in this clone.
@@ -23,8 +24,8 @@ fail() { echo "mixed: $1" >&2; exit 2; }
 base=$default_base options=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --provider | --json) [ $# -gt 1 ] || fail "$1 needs a value"; options+=("$1" "$2"); shift ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --provider | --tries | --json) [ $# -gt 1 ] || fail "$1 needs a value"; options+=("$1" "$2"); shift ;;
     -*) fail "unknown argument '$1'; see --help" ;;
     *) base=$1 ;;
   esac

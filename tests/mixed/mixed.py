@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs two versions against each other: each cell works, with its bytes checked, or is refused in one clear line.
 
-mixed.py OLD NEW [--provider P] [--json FILE]: folders as scripts/mixed_versions.sh makes them, with the programs, the Python
-package and the matrix of a version. A row is a nanoctrl, a server and a client, each of one version and not all of the
+mixed.py OLD NEW [--provider P] [--tries N] [--json FILE]: folders as scripts/mixed_versions.sh makes them, with the
+programs, the Python package and the matrix of a version. A row is a nanoctrl, a server and a client, each of one version and not all of the
 same, on one provider. Its cells: the features of the matrix that both versions have, in Python and in C++; the features
 of client.py; `slime`; the cache; a server that is replaced by one of the other version; keys of nanoctrl. Then each
 version's nanoctrl goes on with the store of the other's, and each version's programs ask and stop the other's daemons.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import refusals
 
@@ -78,26 +79,46 @@ class Row(NamedTuple):
 class Report:
     """What came of each row and cell."""
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int) -> None:
+        self._tries = tries
         self.rows: List[Dict[str, Any]] = []
         self.failures = 0
 
-    @contextlib.contextmanager
-    def row(self, name: str) -> Iterator[Dict[str, Any]]:
+    def run(self, name: str, row: Callable[[Dict[str, Any]], None]) -> None:
+        """Runs a row, again if it fails and there are tries left. Prints each failure, and counts those of the last try."""
+        for left in reversed(range(self._tries)):
+            said = self._run_once(name, row)
+            said["again"] = bool(said["failed"]) and left > 0
+            self._print(said)
+            self.rows.append(said)
+            if not said["again"]:
+                self.failures += len(said["failed"])
+                return
+
+    def _run_once(self, name: str, row: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
         said: Dict[str, Any] = {"row": name, "works": 0, "refused": [], "failed": []}
         began = time.monotonic()
         try:
-            yield said
+            row(said)
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
             said["failed"].append(str(error))
         said["seconds"] = round(time.monotonic() - began, 1)
-        self.failures += len(said["failed"])
-        self.rows.append(said)
-        mark = "FAIL" if said["failed"] else "ok"
-        print(f"  {mark:<4} {said['seconds']:6.1f} s  {name}: {said['works']} cells work", flush=True)
+        return said
+
+    def _print(self, said: Dict[str, Any]) -> None:
+        mark = "AGAIN" if said["again"] else "FAIL" if said["failed"] else "ok"
+        print(f"  {mark:<5} {said['seconds']:6.1f} s  {said['row']}: {said['works']} cells work", flush=True)
         for kind in ("refused", "failed"):
             for text in said[kind]:
-                print(f"         {kind}: {text[:TEXT_LENGTH]}", flush=True)
+                print(f"          {kind}: {text[:TEXT_LENGTH]}", flush=True)
+
+    def summary(self) -> str:
+        counted = [said for said in self.rows if not said["again"]]
+        again = len(self.rows) - len(counted)
+        works = sum(said["works"] for said in counted)
+        refused = sum(len(said["refused"]) for said in counted)
+        text = f"{works} cells work, {refused} rows refused in one line, {self.failures} failed"
+        return text + (f", {again} rows ran again" if again else "")
 
 
 def cell(said: Dict[str, Any], name: str, run: Callable[[], Any]) -> None:
@@ -317,6 +338,11 @@ def check_daemons(first: Version, second: Version, folder: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ all
 
 
+def run_alone(name: str, check: Callable[..., None], first: Version, second: Version, said: Dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cell(said, name, lambda: check(first, second, folder))
+
+
 def mixed_rows(old: Version, new: Version, providers: List[str]) -> List[Row]:
     mixed = [each for each in itertools.product((old, new), repeat=3) if len(set(each)) > 1]
     return [Row(*each, provider) for provider in providers for each in mixed]
@@ -328,10 +354,13 @@ def main() -> int:
     parser.add_argument("new", type=pathlib.Path)
     parser.add_argument("--provider", action="append", help="auto, which is shm here, or tcp; default: both")
     parser.add_argument("--json", type=pathlib.Path, help="a file for the results")
+    parser.add_argument("--tries", type=int, default=1, help="runs a row that fails so often (1)")
     options = parser.parse_args()
+    if options.tries < 1:
+        parser.error("--tries wants at least 1")
     old, new = Version("old", options.old.resolve()), Version("new", options.new.resolve())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends on the way
-    report = Report()
+    report = Report(options.tries)
     try:
         old.check()
         new.check()
@@ -339,17 +368,13 @@ def main() -> int:
         print(f"mixed: {error}", file=sys.stderr)
         return 2
     for row in mixed_rows(old, new, options.provider or ["auto", "tcp"]):
-        with report.row(str(row)) as said:
-            run_row(row, said)
+        report.run(str(row), functools.partial(run_row, row))
     for first, second in ((old, new), (new, old)):
         for name, check in (("store of nanoctrl", check_store), ("daemons", check_daemons)):
-            with report.row(f"{name}, begun by {first.name}") as said, tempfile.TemporaryDirectory() as folder:
-                cell(said, name, lambda: check(first, second, folder))
+            report.run(f"{name}, begun by {first.name}", functools.partial(run_alone, name, check, first, second))
     if options.json:
         options.json.write_text(json.dumps(report.rows, indent=1) + "\n")
-    works = sum(said["works"] for said in report.rows)
-    refused = sum(len(said["refused"]) for said in report.rows)
-    print(f"{works} cells work, {refused} rows refused in one line, {report.failures} failed")
+    print(report.summary())
     return 1 if report.failures else 0
 
 
