@@ -1,20 +1,19 @@
 // A server below a ceiling of memory, and its caller, in processes of their own.
 //
-//   memory_peer fill CEILING BYTES          touches so many bytes, and prints FILLED: below a lower ceiling
-//   it
-//                                           never does
+//   memory_peer fill CEILING BYTES
+//       Touches so many bytes, and prints FILLED. Below a lower ceiling it ends before.
 //   memory_peer serve CEILING MEMORY_BYTES WORKERS REPLY_BYTES
 //       Serves "work": "reply" answers with so many bytes, "take" takes any, both once the gate is open.
 //       Prints READY and its address. Reads lines: "open" opens the gate, "info" prints the agent's info().
 //   memory_peer call ADDRESS METHOD COUNT BYTES SECONDS
 //       Calls it so often at once, with so many bytes and that deadline. Prints SENT, and at the end how the
 //       calls ended. Then calls once more for each line that it reads.
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <iostream>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/peer_agent.h"
@@ -35,24 +34,6 @@ void say(const std::string& line) {
 }
 std::uint64_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
 
-class Gate {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
-
 int fill(std::uint64_t bytes) {
   const ByteVector memory(bytes, std::byte{1});
   say(slime::str("FILLED ", std::to_integer<int>(memory[bytes / 2])));
@@ -67,15 +48,20 @@ int serve(std::uint64_t memory_bytes, std::size_t workers, std::uint64_t reply_b
   options.server.workers = workers;
   auto agent = slime::PeerAgent::start(options);
   if (!agent) return fail(agent.error());
-  Gate gate;
+  std::promise<void> opened;
+  const std::shared_future<void> gate = opened.get_future().share();  // handlers wait for it
+  bool open = false;
+  const auto open_once = [&] {
+    if (!std::exchange(open, true)) opened.set_value();
+  };
   slime::rpc::Service work("work");
   slime::Status status = work.add_bytes("reply", [&](slime::Bytes) -> slime::Result<ByteVector> {
-    gate.pass();
+    gate.wait();
     return ByteVector(reply_bytes, std::byte{1});
   });
   if (status.ok()) {
     status = work.add_bytes("take", [&](slime::Bytes) -> slime::Result<ByteVector> {
-      gate.pass();
+      gate.wait();
       return ByteVector(1);
     });
   }
@@ -83,10 +69,10 @@ int serve(std::uint64_t memory_bytes, std::size_t workers, std::uint64_t reply_b
   if (!status.ok()) return fail(status);
   say("READY " + (*agent)->address());
   for (std::string line; std::getline(std::cin, line);) {
-    if (line == "open") gate.open();
+    if (line == "open") open_once();
     if (line == "info") say((*agent)->info());
   }
-  gate.open();
+  open_once();
   (*agent)->close().ignore();
   return 0;
 }

@@ -42,11 +42,7 @@ PROGRAM = """
             self.done.set()
 
     def loop():
-        # The loop has its descriptors; Slime's is another one.
-        try:
-            assert running.run_until_complete(awaits()) == "serving"
-        finally:
-            running.close()
+        assert running.run_until_complete(awaits()) == "serving"
 
     async def awaits():
         future = peer.with_signature("").call("slime.Health", "check", "")
@@ -64,7 +60,6 @@ PROGRAM = """
             pass
         proxy = to_plain.proxy("Echo")
         assert proxy.echo(1) == 1 and proxy.later(2) == 2
-
 
     def agent():
         with slime.PeerAgent(provider=PROVIDER) as other:
@@ -93,11 +88,13 @@ PROGRAM = """
     name = sys.argv[1]
     use = globals()[name]
     for spare in range(32):
-        running = asyncio.new_event_loop()
+        running = asyncio.new_event_loop()  # with its own descriptors: Slime needs one more for it
         said = without(use, spare)
         print(spare, said or "works", flush=True)
+        running.close()
         running = asyncio.new_event_loop()
         use()
+        running.close()
         if not said:
             break
     else:

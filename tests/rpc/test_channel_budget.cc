@@ -78,6 +78,16 @@ LinkOptions small_budget() {
   return options;
 }
 
+// Waits for calls whose answers go 5 bodies beyond the share: these 5 are refused, and nothing stays held.
+void check_refused_beyond_share(Link& link, Calls& calls) {
+  REQUIRE(link.until([&] { return calls.done() == kShare + 5; }));
+  CHECK(calls.ended(Code::kOk) == kShare);
+  CHECK(calls.ended(Code::kResourceExhausted) == 5);
+  CHECK(calls.replies.back()->status().maybe_executed());
+  CHECK(link.a().counters().over_budget == 5);
+  REQUIRE(link.until([&] { return link.a().counters().held_bytes == 0; }));
+}
+
 }  // namespace
 
 TEST_CASE("answers that their callers do not read are revoked after deadline and grace, and freed") {
@@ -123,12 +133,7 @@ TEST_CASE("answers beyond the share of a connection are refused, and the others 
   calls.add(link.b(), "test", "hold", link.in(20s), n, 10);
   REQUIRE(link.until([&] { return link.held.size() == n; }));
   for (Request& request : link.held) request.reply(pattern(kSize));
-  REQUIRE(link.until([&] { return calls.done() == n; }));
-  CHECK(calls.ended(Code::kOk) == kShare);
-  CHECK(calls.ended(Code::kResourceExhausted) == 5);
-  CHECK(calls.replies.back()->status().maybe_executed());
-  CHECK(link.a().counters().over_budget == 5);
-  REQUIRE(link.until([&] { return link.a().counters().held_bytes == 0; }));
+  check_refused_beyond_share(link, calls);
 }
 
 TEST_CASE("answers that wait for the loop are counted, and refused at once beyond the share") {
@@ -139,16 +144,11 @@ TEST_CASE("answers that wait for the loop are counted, and refused at once beyon
   const std::size_t n = kShare + 5;
   calls.add(link.b(), "test", "hold", link.in(20s), n, 10);
   REQUIRE(link.until([&] { return link.held.size() == n; }));
-  // As handlers of the pool do while the loop is busy, or nobody drives it.
+  // The loop does not run meanwhile, as when it is busy or nobody drives it.
   for (Request& request : link.held) request.reply(pattern(kSize));
   CHECK(held_bytes() == kShare * kSize);
-  REQUIRE(link.until([&] { return calls.done() == n; }));
-  CHECK(calls.ended(Code::kOk) == kShare);
-  CHECK(calls.ended(Code::kResourceExhausted) == 5);
-  CHECK(calls.replies.back()->status().maybe_executed());
-  CHECK(link.a().counters().over_budget == 5);
-  REQUIRE(link.until([&] { return link.a().counters().held_bytes == 0; }));
-  // Of a connection that ends before its loop comes to them.
+  check_refused_beyond_share(link, calls);
+  // A connection that ends before its loop takes its answers gives their bytes back.
   more.add(link.b(), "test", "hold", link.in(20s), 3, 10);
   REQUIRE(link.until([&] { return link.held.size() == n + 3; }));
   for (std::size_t i = n; i < n + 3; ++i) link.held[i].reply(pattern(kSize));

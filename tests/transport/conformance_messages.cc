@@ -32,6 +32,32 @@ bool all_done(const std::vector<std::unique_ptr<TestOperation>>& operations) {
 
 constexpr PortOptions kSmallPool{.slot_bytes = 512, .pool_slots = 64, .base_credits = 4, .max_credits = 16};
 
+// Posts bare notifications and counts them.
+struct Notifier {
+  explicit Notifier(Endpoint& from) : endpoint(from) {}
+  // Returns false if there is no credit.
+  bool post() {
+    operations.push_back(std::make_unique<TestOperation>());
+    if (!endpoint.write_with_imm({}, posted, *operations.back()).ok()) {
+      operations.pop_back();
+      return false;
+    }
+    ++posted;
+    return true;
+  }
+  // Posts until no more credits come.
+  void post_all(Fixture& fixture) {
+    for (int idle = 0; idle < 5; ++idle) {
+      fixture.settle();
+      while (post()) idle = 0;
+    }
+  }
+
+  Endpoint& endpoint;
+  std::vector<std::unique_ptr<TestOperation>> operations;
+  std::uint32_t posted = 0;
+};
+
 }  // namespace
 
 CONFORMANCE("messages arrive in order, once and whole, from 0 bytes to the largest") {
@@ -266,81 +292,56 @@ CONFORMANCE(
     "messages") {
   Connection c(fixture);
   c.receiver_b.on_imm_hook = [&] { c.b().hold_credit(); };
-  std::vector<std::unique_ptr<TestOperation>> operations;
-  std::uint32_t posted = 0;
-  const auto post = [&] {
-    operations.push_back(std::make_unique<TestOperation>());
-    if (!c.a().write_with_imm({}, posted, *operations.back()).ok()) {
-      operations.pop_back();
-      return false;
-    }
-    ++posted;
-    return true;
-  };
-  // Posts until no more credits come.
-  for (int idle = 0; idle < 5; ++idle) {
-    fixture.settle();
-    while (post()) idle = 0;
-  }
-  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted; }));
-  CHECK(posted >= 8);
-  CHECK(posted <= limits::kMaxCredits);
-  const std::uint32_t before = posted;
+  Notifier notifier(c.a());
+  notifier.post_all(fixture);
+  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == notifier.posted; }));
+  CHECK(notifier.posted >= 8);
+  CHECK(notifier.posted <= limits::kMaxCredits);
+  const std::uint32_t before = notifier.posted;
   for (int i = 0; i < 50; ++i) {
     TestOperation sending;
     REQUIRE(fixture.until([&] { return send(c.a(), as_bytes("call"), sending).ok(); }));
     REQUIRE(fixture.until([&] { return sending.done(); }));
-    CHECK_FALSE(post());
+    CHECK_FALSE(notifier.post());
   }
   REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 50; }));
   // Gives 3 credits back: 3 more notifications pass.
   c.b().release_credits(3);
   REQUIRE(fixture.until([&] {
-    post();
-    return posted >= before + 3;
+    notifier.post();
+    return notifier.posted >= before + 3;
   }));
   c.receiver_b.on_imm_hook = {};
   c.b().release_credits(limits::kMaxCredits);  // the rest
-  while (posted < before + 300) REQUIRE(fixture.until(post));
-  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted && all_done(operations); }));
-  for (std::uint32_t i = 0; i < posted; ++i) REQUIRE(c.receiver_b.imms[i] == i);
+  while (notifier.posted < before + 300) REQUIRE(fixture.until([&] { return notifier.post(); }));
+  REQUIRE(fixture.until(
+      [&] { return c.receiver_b.imms.size() == notifier.posted && all_done(notifier.operations); }));
+  for (std::uint32_t i = 0; i < notifier.posted; ++i) REQUIRE(c.receiver_b.imms[i] == i);
 }
 
 CONFORMANCE("a notification that waits is told of its credits, also where messages took the first ones") {
   Connection c(fixture);
   c.receiver_b.on_imm_hook = [&] { c.b().hold_credit(); };
   c.receiver_b.hold = true;
-  std::vector<std::unique_ptr<TestOperation>> operations;
-  std::uint32_t posted = 0;
-  const auto post = [&] {
-    operations.push_back(std::make_unique<TestOperation>());
-    if (!c.a().write_with_imm({}, posted, *operations.back()).ok()) {
-      operations.pop_back();
-      return false;
-    }
-    ++posted;
-    return true;
-  };
-  for (int idle = 0; idle < 5; ++idle) {
-    fixture.settle();
-    while (post()) idle = 0;
-  }
-  // What notifications leave goes to messages, whose slots are kept.
+  Notifier notifier(c.a());
+  notifier.post_all(fixture);
+  // Messages, whose slots are kept, use the credits that notifications leave.
   while (c.a().credits() > 0) {
-    operations.push_back(std::make_unique<TestOperation>());
-    REQUIRE(send(c.a(), as_bytes("message"), *operations.back()).ok());
+    notifier.operations.push_back(std::make_unique<TestOperation>());
+    REQUIRE(send(c.a(), as_bytes("message"), *notifier.operations.back()).ok());
   }
-  fixture.pass(2 * limits::kCreditIdle);  // so that no timer of idle credits looks for them
+  fixture.pass(2 * limits::kCreditIdle);  // past the timer of idle credits, which would look for them
   const int ready = c.receiver_a.ready;
-  // One credit, which is too few for a notification, and later all.
+  // Gives one credit back, too few for a notification, and later all.
   c.b().release_credits(1);
   fixture.settle();
   c.receiver_b.on_imm_hook = {};
   c.receiver_b.held.clear();
   c.b().release_credits(limits::kMaxCredits);
   REQUIRE(fixture.until([&] { return c.receiver_a.ready > ready; }));
-  REQUIRE(fixture.until(post));
-  REQUIRE(fixture.until([&] { return c.receiver_b.imms.size() == posted && all_done(operations); }));
+  REQUIRE(fixture.until([&] { return notifier.post(); }));
+  REQUIRE(fixture.until(
+      [&] { return c.receiver_b.imms.size() == notifier.posted && all_done(notifier.operations); }));
 }
 
 CONFORMANCE("a message marked after_writes follows the writes and reads posted before it") {
