@@ -64,7 +64,7 @@ class FutureOf final : public AnyFuture {
   bool kept_ = false;  // the value was taken
 };
 
-// What KeyboardInterrupt in wait() does to the operation.
+// Whether KeyboardInterrupt in wait() cancels the operation.
 enum class OnInterrupt { kGoOn, kCancel };
 
 // slime.Future. Thread: holds the GIL.

@@ -170,7 +170,7 @@ class TcpListener final : public Listener, private FdHandler {
     return in;
   }
 
-  // Stops accepting until `until` or the end of a handshake, whichever is first. kNever: no timer.
+  // Stops accepting. Accepting goes on at `until` (kNever: no timer), or when a handshake ends.
   void pause(TimePoint until) {
     set_watched(0);
     loop_.cancel_timer(pause_);

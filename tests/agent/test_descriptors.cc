@@ -1,5 +1,5 @@
-// Agents in a process that has no descriptors left: whatever needs one fails in time, with the reason, and
-// all goes on once there are some. A program of its own, since the limit is the process's.
+// Agents in a process without free descriptors: each step that needs one fails in time with the reason, and
+// works once there are some. A program of its own, since the limit is the process's.
 #include <dirent.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace slime::test {
 namespace {
 
 constexpr std::uint64_t kBytes = 1 << 20;  // more than a message holds
-const Nanos kTry = milliseconds(300);      // what an operation may take that lacks a descriptor
+const Nanos kTry = milliseconds(300);      // the deadline while descriptors are missing
 constexpr int kMostSpare = 64;             // more than two agents and their connection need
 
-// What it takes until a call has come back: the step that failed, and why; "" and OK when all went well.
+// The step that failed and its error; "" and OK if none failed.
 struct Outcome {
   std::string step;
   Status status;
@@ -26,8 +26,8 @@ bool is_answer_to_want(Code code) {
   return code == Code::kResourceExhausted || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
 }
 
-// A new agent with memory of its own, a connection, what lies in the peer's memory, and a large body there
-// and back.
+// Starts an agent, allocates memory, connects, reads the peer's region, and sends a large body there and
+// back.
 Outcome try_all(const std::string& address, Nanos deadline) {
   PeerAgentOptions options;
   options.provider = provider();

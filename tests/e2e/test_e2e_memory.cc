@@ -32,8 +32,8 @@ struct Sizes {
   std::uint64_t request;
   int seconds;  // until the calls of the caller that stops are late
   [[nodiscard]] std::uint64_t share() const { return budget / 4; }
-  // What a connection may have, the bodies that the process keeps for the next ones, those that its handlers
-  // are making, and the process itself: much less than what peers would have it hold.
+  // Sums the connection's share, the bodies kept for reuse, the bodies that handlers are making, and the
+  // process itself. The peers ask for much more.
   [[nodiscard]] std::uint64_t ceiling() const {
     return share() + rpc::limits::kLargeBodiesBytes + kWorkers * reply + 32 * kMib;
   }

@@ -20,7 +20,7 @@ PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BOUND = 60 * PATIENCE  # seconds, which only a failure reaches
 CALL_BACK_EVERY = 2000  # notifications
 WORKERS = 16
-# Of the process; a connection has a quarter: further requests of 1 MiB stay with their callers.
+# The budget of the process. A connection has a quarter, so further requests of 1 MiB stay with their callers.
 MEMORY_BYTES = 16 << 20
 
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/str.h"
+#include "tests/support/eventually.h"
 
 namespace slime::test {
 namespace {
@@ -25,8 +26,8 @@ bool write_file(const std::string& path, std::string_view text) {
   return out.good();
 }
 
-// Where the cgroup with the memory of this process may lie: /proc/self/cgroup has "0::<path>" for version 2,
-// "<n>:memory:<path>" for version 1.
+// A folder in which a memory cgroup of this process may be made. /proc/self/cgroup names it: "0::<path>" for
+// version 2, "<n>:memory:<path>" for version 1.
 struct Place {
   std::string folder;
   std::string limit;  // the file with the bound
@@ -84,9 +85,9 @@ Ceiling::Ceiling(std::uint64_t bytes) : bytes_(bytes) {
 }
 
 Ceiling::~Ceiling() {
+  if (cgroup_.empty()) return;
   // The kernel takes the process out a moment after it was waited for.
-  for (int i = 0; !cgroup_.empty() && ::rmdir(cgroup_.c_str()) != 0 && errno == EBUSY && i < 1000; ++i)
-    ::usleep(1000);
+  (void)eventually([&] { return ::rmdir(cgroup_.c_str()) == 0 || errno != EBUSY; });
 }
 
 std::string Ceiling::argument() const {

@@ -1,5 +1,5 @@
 // Tests connections whose peers prove nothing: how long they may stay, and which of them is dropped
-// for the next one. The clock is manual, so a slow machine evicts nobody.
+// for the next one. The clock is manual: a slow machine makes no connection late.
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
