@@ -48,7 +48,13 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
   options.listen = text_setting("SLIME_HOSTS_LISTEN");
   options.token = token;
   auto agent = PeerAgent::start(options);
-  REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
+  // The emulated host of nanoctrl may take longer to accept than a start waits.
+  REQUIRE_MESSAGE(eventually([&] {
+                    if (!agent && agent.error().code() == Code::kUnavailable)
+                      agent = PeerAgent::start(options);
+                    return agent.has_value();
+                  }),
+                  agent.status().to_string());
   return std::move(*agent);
 }
 
