@@ -9,7 +9,7 @@ import sys
 import xml.etree.ElementTree as tree
 
 LINES, WIDTH = 12, 240  # of one test
-# What doctest, pytest, the sanitizers and a crash begin their lines with; doctest's values follow the ERROR.
+# Matches the lines in which doctest, pytest, a sanitizer or a crash says why a test failed.
 REASON = re.compile(
     r"ERROR: |FATAL|^\s*values: |^\s*logged: |TEST CASE: |^E  |terminate called|SIG[A-Z]{3,}|SUMMARY: |^\s+#\d+ |[Tt]imeout"
 )

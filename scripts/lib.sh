@@ -67,6 +67,10 @@ start_step() {
   step_group[$name]=$!
   running_groups+=("$!")
 }
+# failure_lines LOG: prints the lines that say what failed, 12 at most. Fails if there is none.
+failure_lines() {
+  grep -m 12 -E '^ *(FAIL|FAILED|ERROR|Error|error:)|\(Failed\)|(: |^ +)(failed|error|ERROR):|^not ok' "$1"
+}
 # finish_step NAME: waits; prints how long it took, and the end of its log if it failed. Status 77 means skipped; a line
 # in the log that begins with SKIPPED: says why.
 finish_step() {
@@ -84,7 +88,7 @@ finish_step() {
   else
     printf '  FAIL  %4d s  %s (exit status %d); the end of %s:\n' "$seconds" "$name" "$status" "${logs#"$root"/}/$name.log"
     # What failed comes first: whoever keeps but the beginning of the output keeps that.
-    grep -E '^ *(FAIL|FAILED|ERROR|Error|error:)|\(Failed\)|: (error|ERROR):' "$logs/$name.log" | head -n 10 | sed 's/^/    > /'
+    failure_lines "$logs/$name.log" | sed 's/^/    > /'
     tail -n "${SLIME_LOG_LINES:-60}" "$logs/$name.log" | sed 's/^/    | /'
   fi
   return "$status"

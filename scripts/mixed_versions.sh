@@ -6,7 +6,7 @@
 # removed at the end, and keeps its programs, so that the next run builds nothing. Needs
 # build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh makes them.
 # SLIME_MIXED_PYTHON names another Python, the one that build/release was configured with.
-# --tries: runs a row that fails so often, since faults of BASE can't be mended any more (1).
+# --tries: how often a row may run until it passes, since faults of BASE can't be mended any more (1).
 # Prints a line for each row; stderr of the programs goes to build/logs/mixed-programs.log.
 # Exit status: 0 all works or is refused clearly, 1 something failed, 2 wrong usage,
 # 77 where BASE is not in this clone.

@@ -118,8 +118,7 @@ print_failures() {
   while read -r name; do
     [ ! -e "$results/${name%-test}.xml" ] || continue
     printf '%s\n' "$name"
-    { grep -E '^ *(FAIL|FAILED|ERROR|Error|error:)|(: |^ +)(failed|error|ERROR):|^not ok' "$logs/$name.log" ||
-      grep -v '^ *$' "$logs/$name.log" | tail -n 5; } | cut -c 1-400 | head -n 12 | sed 's/^ */  /'
+    { failure_lines "$logs/$name.log" || grep -v '^ *$' "$logs/$name.log" | tail -n 5; } | cut -c 1-400 | sed 's/^ */  /'
   done < <(awk '$4 != 0 && $4 != 77 { print $1 }' "$SLIME_STEPS") >>"$results/failed"
   [ -s "$results/failed" ] || return 0
   echo "what failed:"

@@ -30,8 +30,8 @@ std::int64_t received_bytes(const Peer& peer) {
   return at == std::string::npos ? -1 : std::stoll(info.substr(at + kKey.size()));
 }
 
-// What an end may take: one second where this program runs alone. scripts/test.sh runs more at once and gives
-// more.
+// Bounds the time that an end takes: one second where this program runs alone. scripts/test.sh runs more
+// beside it, and sets a larger bound.
 Nanos longest_end() { return milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)); }
 
 std::uint64_t region_bytes() { return setting("SLIME_E2E_REGION_MIB", 1024) << 20; }

@@ -354,7 +354,7 @@ def main() -> int:
     parser.add_argument("new", type=pathlib.Path)
     parser.add_argument("--provider", action="append", help="auto, which is shm here, or tcp; default: both")
     parser.add_argument("--json", type=pathlib.Path, help="a file for the results")
-    parser.add_argument("--tries", type=int, default=1, help="runs a row that fails so often (1)")
+    parser.add_argument("--tries", type=int, default=1, help="how often a row may run until it passes (1)")
     options = parser.parse_args()
     if options.tries < 1:
         parser.error("--tries wants at least 1")

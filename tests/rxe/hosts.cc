@@ -49,12 +49,12 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
   options.token = token;
   auto agent = PeerAgent::start(options);
   // The emulated host of nanoctrl may take longer to accept than a start waits.
-  REQUIRE_MESSAGE(eventually([&] {
-                    if (!agent && agent.error().code() == Code::kUnavailable)
-                      agent = PeerAgent::start(options);
-                    return agent.has_value();
-                  }),
-                  agent.status().to_string());
+  (void)eventually([&] {
+    if (agent || agent.error().code() != Code::kUnavailable) return true;
+    agent = PeerAgent::start(options);
+    return agent.has_value();
+  });
+  REQUIRE_MESSAGE(agent.has_value(), agent.status().to_string());
   return std::move(*agent);
 }
 

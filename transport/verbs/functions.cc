@@ -21,7 +21,7 @@ using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_e
                            std::size_t);
 
 // Held while the library is loaded or holds its lock of devices: a child of fork() that inherited that lock
-// would wait for ever. The library has no other lock that lasts.
+// would wait for ever. Registrations have a lock of their own there, which nothing guards yet.
 ForkMutex& library_mutex = *new ForkMutex;
 
 // Written while the table is made, before anybody has it.
