@@ -62,6 +62,15 @@ class SocketFixture final : public Fixture, private Acceptor {
     REQUIRE(listener.has_value());
     listener_ = std::move(*listener);
   }
+  // Closes the listener, the ports, the devices and the loops.
+  void close() {
+    listener_.reset();
+    for (int i = 0; i < 2; ++i) {
+      ports_[i].reset();
+      devices_[i].reset();
+      loops_[i].reset();
+    }
+  }
   Device& device(int side) override { return *devices_[side]; }
   Port& port(int side) override { return *ports_[side]; }
   Loop& loop(int side) override { return *loops_[side]; }
@@ -109,6 +118,8 @@ class SocketFixture final : public Fixture, private Acceptor {
     }
     FAIL("the connection to cut is not there");
   }
+  // "host:port" of the initiator's end.
+  [[nodiscard]] const std::string& address(const Pair& pair) const { return ports_of_links_.at(pair.link); }
   void freeze_b(const Pair&) override { frozen_ = true; }
   void thaw_b(const Pair&) override { frozen_ = false; }
   [[nodiscard]] bool works_alone() const override { return on_adapter() || allocated_ || fetches_; }

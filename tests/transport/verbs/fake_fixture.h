@@ -17,8 +17,10 @@ class FakeVerbsFixture final : public Fixture {
       : fabric_(std::move(fabric)), sockets_([this, options] { return make(options); }) {}
 
   FakeFabric& fabric() { return fabric_; }
+  SocketFixture& sockets() { return sockets_; }
 
   void open(PortOptions options) override { sockets_.open(options); }
+  void close() { sockets_.close(); }
   Device& device(int side) override { return sockets_.device(side); }
   Port& port(int side) override { return sockets_.port(side); }
   Loop& loop(int side) override { return sockets_.loop(side); }

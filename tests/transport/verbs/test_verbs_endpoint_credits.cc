@@ -34,7 +34,9 @@ TEST_CASE(
   CHECK(refused.status().code() == Code::kResourceExhausted);
   CHECK(contains(refused.status().text(), "completion queue"));
   CHECK(port_counters(fixture, 0).refused_endpoints == 1);
+  const std::size_t with_all = fixture.fabric().queue_pairs("fake0").size();
   connections.pop_back();
+  REQUIRE(fixture.until([&] { return fixture.fabric().queue_pairs("fake0").size() < with_all; }));
   fixture.settle();
   connections.emplace_back(fixture);
   CHECK(fixture.port(0).endpoints() == kPlaces);
@@ -72,6 +74,8 @@ TEST_CASE("a completion queue that is reserved to the last entry takes all the w
     }
     connections.clear();
     CHECK(std::ranges::all_of(operations, [](const TestOperation& one) { return one.completions == 1; }));
+    REQUIRE(fixture.until([&] { return fixture.fabric().objects().queue_pairs == 0; }));
+    fixture.settle();
   }
   CHECK(fixture.fabric().counters("fake0").cq_high_water <= static_cast<std::size_t>(queue));
   CHECK(fixture.fabric().counters("fake1").cq_high_water <= static_cast<std::size_t>(queue));
