@@ -83,6 +83,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   // Null: any. `now`: their uses have ended when it returns.
   void reset_if_using(const RegionUses* uses, bool now);
 
+  // Returns whether the peer's hello has come: both sides' queue pairs carry messages. Also for tests.
+  [[nodiscard]] bool reached() const { return got_hello_; }
+
   // ---- for its queue pairs
   void on_connected(Status outcome);
   void on_pairs_failed();

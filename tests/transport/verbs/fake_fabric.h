@@ -190,6 +190,7 @@ class FakeFabric {
   void freeze(std::string_view device, bool frozen = true);
   // Completions of the device are written only once this ends.
   void hold_completions(std::string_view device, bool hold = true);
+  [[nodiscard]] bool holds_completions() const;  // of any device
   // As after a fatal error: its queue pairs flush what they hold, every later call but destruction fails with
   // EIO, nobody hears of them again. Raises IBV_EVENT_DEVICE_FATAL.
   void kill(std::string_view device);
