@@ -2,6 +2,7 @@
 // before.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -22,6 +23,8 @@ using std::chrono::seconds;
 
 // What a busy machine may add to a timer of the kernel.
 const Nanos kLate = test::patient(seconds(2));
+// An outage that proves that the default one is tolerated: keepalive has an interval of 1 s more than that.
+constexpr Nanos kExactOutage = limits::kOutageTolerated + milliseconds(500);
 
 TEST_CASE("what is derived from the outage tolerated, for several outages") {
   struct Row {
@@ -150,13 +153,23 @@ struct Line {
     return fixture.until([&] { return closed() || came(); }) && !closed();
   }
   [[nodiscard]] bool closed() const { return c.receiver_a.closed + c.receiver_b.closed > 0; }
-  void cut_off() { cut.emplace(fixture.address(c.pair)); }
+  void cut_off() {
+    cut_at = steady_clock().now();
+    cut.emplace(fixture.address(c.pair));
+  }
+  // Returns how long the connection was cut, which is at least `outage`.
+  Nanos mend_after(Nanos outage) {
+    fixture.pass(cut_at + outage - steady_clock().now());
+    cut.reset();
+    return steady_clock().now() - cut_at;
+  }
 
   SocketFixture& fixture;
   std::deque<TestOperation> sent;  // outlive the connection
   Status posted;
   Connection c;
   std::optional<test::Blackhole> cut;
+  TimePoint cut_at{};
 };
 
 std::unique_ptr<SocketFixture> over_tcp(Nanos outage) {
@@ -191,7 +204,10 @@ TEST_CASE("an unreachable peer is gone after the outage tolerated and two interv
   check_end(line, outage, began);
 }
 
-TEST_CASE("an outage of five seconds is no death by default, whenever it begins and whatever is under way") {
+// Cuts ten connections for the default outage, one after the other, so that each outage begins at another time
+// after the last sign of life. Returns the longest outage that came of it: on a busy machine it may exceed
+// what was asked for, and a connection may end then. Otherwise checks that all of them work.
+Nanos check_survival() {
   const auto fixture = over_tcp(limits::kOutageTolerated);
   constexpr int kLines = 10;
   constexpr Nanos kStep = milliseconds(200);
@@ -201,19 +217,23 @@ TEST_CASE("an outage of five seconds is no death by default, whenever it begins 
     REQUIRE(line.round_trip());
     line.c.a().set_awaiting(true);
   }
-  // One after the other, so that each outage begins at another time after the last sign of life.
-  for (int i = 0; i < kLines; ++i) {
-    lines[static_cast<std::size_t>(i)].cut_off();
-    if (i % 3 == 0)
-      lines[static_cast<std::size_t>(i)].send_from(lines[static_cast<std::size_t>(i)].c.a(), 1000);
+  for (std::size_t i = 0; i < kLines; ++i) {
+    lines[i].cut_off();
+    if (i % 3 == 0) lines[i].send_from(lines[i].c.a(), 1000);
     fixture->pass(kStep);
   }
-  fixture->pass(limits::kOutageTolerated - kLines * kStep);
-  for (Line& line : lines) {
-    line.cut.reset();
-    fixture->pass(kStep);
-  }
+  Nanos longest{};
+  for (Line& line : lines) longest = std::max(longest, line.mend_after(limits::kOutageTolerated));
+  if (longest > kExactOutage) return longest;
   for (Line& line : lines) CHECK_MESSAGE(line.round_trip(), line.c.receiver_a.close_reason.text());
+  return longest;
+}
+
+TEST_CASE("an outage of five seconds is no death by default, whenever it begins and whatever is under way") {
+  constexpr int kAttempts = 5;
+  Nanos longest = Nanos::max();
+  for (int i = 0; i < kAttempts && longest > kExactOutage; ++i) longest = check_survival();
+  CHECK_MESSAGE(longest <= kExactOutage, "the machine is too busy for an outage of five seconds");
 }
 
 TEST_CASE("a stopped peer whose sockets are full is gone after the outage tolerated, too") {
