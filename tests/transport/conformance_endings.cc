@@ -33,6 +33,15 @@ struct Work {
   void check_each_once() const {
     for (const auto& operation : operations) CHECK(operation.completions == 1);
   }
+  [[nodiscard]] bool succeeded() const {
+    return std::all_of(std::begin(operations), std::end(operations),
+                       [](const auto& o) { return o.last.ok(); });
+  }
+  // Whether all bytes of the read are here.
+  [[nodiscard]] bool has_read() {
+    return std::ranges::equal(local.bytes().subspan(8 * kMiB, 8 * kMiB),
+                              target.bytes().subspan(8 * kMiB, 8 * kMiB));
+  }
 
   GuardedRegion local;
   GuardedRegion target;
@@ -75,11 +84,16 @@ CONFORMANCE("close with a stopped peer ends at its bound, and cancels what is le
   const TimePoint begin = fixture.now();
   c.a().close(std::chrono::milliseconds(50));
   REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
-  CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
+  // What works alone may finish before the bound, and then there is nothing to wait for or to cancel.
+  if (!fixture.works_alone() || !work.succeeded())
+    CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
   CHECK(fixture.now() < begin + std::chrono::seconds(10));
   work.check_each_once();
   CHECK(c.receiver_a.close_reason.ok());
-  CHECK(work.operations[1].last.code() == Code::kCancelled);
+  if (fixture.works_alone() && work.operations[1].last.ok())
+    CHECK(work.has_read());
+  else
+    CHECK(work.operations[1].last.code() == Code::kCancelled);
   fixture.thaw_b(c.pair);
   REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
   CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
