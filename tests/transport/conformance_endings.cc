@@ -57,7 +57,7 @@ CONFORMANCE("close finishes what it can, tells the peer, and calls on_closed las
   Connection c(fixture);
   Work work(fixture, c);
   work.post(c);
-  c.a().close();
+  c.a().close(test::patient(limits::kCloseBound));
   TestOperation refused;
   CHECK_FALSE(send(c.a(), as_bytes("late"), refused).ok());
   CHECK_FALSE(refused.posted());
