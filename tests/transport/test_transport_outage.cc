@@ -204,9 +204,9 @@ TEST_CASE("an unreachable peer is gone after the outage tolerated and two interv
   check_end(line, outage, began);
 }
 
-// Cuts ten connections for the default outage, one after the other, so that each outage begins at another time
-// after the last sign of life. Returns the longest outage that came of it: on a busy machine it may exceed
-// what was asked for, and a connection may end then. Otherwise checks that all of them work.
+// Cuts ten connections for the default outage, one after the other, so that each outage begins at another
+// time after the last sign of life. Returns the longest outage: on a busy machine it may exceed kExactOutage,
+// and a connection may end then. Otherwise checks that all connections work.
 Nanos check_survival() {
   const auto fixture = over_tcp(limits::kOutageTolerated);
   constexpr int kLines = 10;

@@ -37,8 +37,8 @@ struct Blocks {
   std::size_t stride_there = 1024;
 };
 
-// While work waits, an endpoint posts an empty write after an interval of keepalive, which would count as one of
-// the test's own wherever the machine is busy for so long. The longest outage makes that a minute.
+// While work waits, an endpoint posts an empty write after an interval of keepalive. On a busy machine that
+// would count as one of the test's own. The longest outage makes the interval a minute.
 inline PortOptions unprobed() { return {.outage_tolerated = limits::kOutageMax}; }
 
 // A connected pair on the fabric with memory on both sides.

@@ -24,8 +24,8 @@ PortOptions small_pool() {
   return {.slot_bytes = 512, .pool_slots = kSmallPool, .base_credits = 2, .max_credits = 16};
 }
 
-// The receive slots that nobody has, of each side. An endpoint's places in the completion queue come back with
-// its slots: once its queue pairs are destroyed and the completion queue was seen empty.
+// Returns the receive slots that no connection has, of each side. An endpoint's places in the completion
+// queue come back with its slots: once its queue pairs are destroyed and the completion queue was empty.
 std::array<std::uint32_t, 2> free_slots(FakeVerbsFixture& fixture) {
   return {fixture.port(0).free_slots(), fixture.port(1).free_slots()};
 }
