@@ -167,9 +167,8 @@ CONFORMANCE_WITH(
     pair->a.reset();
     pair->b.reset();
     // Their slots come back a while after their end.
-    REQUIRE(fixture.until([&] {
-      return fixture.port(0).free_slots() == free[0] && fixture.port(1).free_slots() == free[1];
-    }));
+    REQUIRE(fixture.until(
+        [&] { return fixture.port(0).free_slots() == free[0] && fixture.port(1).free_slots() == free[1]; }));
     connections.push_back(std::make_unique<Connection>(fixture));
     REQUIRE(connections.size() <= kSmallPool.pool_slots / kSmallPool.base_credits);
   }
