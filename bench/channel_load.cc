@@ -206,24 +206,12 @@ class NotifyLoad final : public ChannelLoad {
   }
 
  private:
-  struct Write final : transport::Operation {
-    void complete(Status) noexcept override {}  // one that fails breaks the connection, which ends the wait
-  };
-  Status start(std::uint32_t) override {
-    // The write completes with its acknowledgement, which may come after the answer.
-    Write* idle = nullptr;
-    for (auto& write : writes_) {
-      if (!write->posted()) idle = write.get();
-    }
-    if (idle == nullptr) idle = writes_.emplace_back(std::make_unique<Write>()).get();
-    return endpoint().write_with_imm({&copy_, 1}, ++sent_, *idle);
-  }
+  Status start(std::uint32_t) override { return direct().notify(copy_, ++sent_); }
   bool check(std::uint32_t) override { return right_; }
   [[nodiscard]] bool halved() const override { return true; }
 
   const transport::RemoteRegion remote_;
   transport::Copy copy_;
-  std::vector<std::unique_ptr<Write>> writes_;
   std::uint32_t sent_ = 0;
   bool right_ = true;
 };

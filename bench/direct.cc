@@ -13,11 +13,13 @@ constexpr const char* kRegion = "bench";
 
 }  // namespace
 
-// One notification that goes back; used again once it has completed.
-class Direct::Answer final : public transport::Operation {
+// Used again once it has completed, which may be after the peer has answered.
+class Direct::Notification final : public transport::Operation {
  public:
   void complete(Status) noexcept override {}  // a broken connection ends the measurement by itself
   transport::Copy copy;
+  std::uint32_t imm = 0;
+  bool waits = false;
 };
 
 Direct::Direct(const Options& options, std::string name) : options_(options) {
@@ -126,13 +128,37 @@ void Direct::answer_notifications(std::uint64_t bytes) {
 }
 
 void Direct::answer(std::uint32_t imm) {
-  Answer* idle = nullptr;
-  for (auto& answer : answers_) {
-    if (!answer->posted()) idle = answer.get();
+  const Status posted = notify({&region_, 0, &answer_to_, 0, answer_bytes_}, imm);
+  if (!posted.ok()) channel().reset(posted);
+}
+
+Status Direct::notify(const transport::Copy& copy, std::uint32_t imm) {
+  Notification* idle = nullptr;
+  for (auto& notification : notifications_) {
+    if (!notification->posted() && !notification->waits) idle = notification.get();
   }
-  if (idle == nullptr) idle = answers_.emplace_back(std::make_unique<Answer>()).get();
-  idle->copy = {&region_, 0, &answer_to_, 0, answer_bytes_};
-  const Status posted = channel().endpoint().write_with_imm({&idle->copy, 1}, imm, *idle);
+  if (idle == nullptr) idle = notifications_.emplace_back(std::make_unique<Notification>()).get();
+  idle->copy = copy;
+  idle->imm = imm;
+  idle->waits = true;
+  waiting_.push_back(idle);
+  return post_waiting();
+}
+
+Status Direct::post_waiting() {
+  while (!waiting_.empty()) {
+    Notification& next = *waiting_.front();
+    Status posted = channel().endpoint().write_with_imm({&next.copy, 1}, next.imm, next);
+    if (posted.code() == Code::kResourceExhausted) return {};  // on_channel_writable() tries again
+    if (!posted.ok()) return posted;
+    next.waits = false;
+    waiting_.pop_front();
+  }
+  return {};
+}
+
+void Direct::on_channel_writable() noexcept {
+  const Status posted = post_waiting();
   if (!posted.ok()) channel().reset(posted);
 }
 

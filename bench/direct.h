@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,23 +37,27 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   // Of the one peer, after connect().
   [[nodiscard]] rpc::Channel& channel() { return *channels_.front(); }
   Result<transport::RemoteRegion> peer_region();
+  // A write with an immediate. While the peer has no credit for it, it waits.
+  Status notify(const transport::Copy& copy, std::uint32_t imm);
   // Called on the loop for each notification.
   void on_imm(std::function<void(std::uint32_t)> handler) { imm_handler_ = std::move(handler); }
   // Writes the first `bytes` of the region back, with the same immediate, for each notification that comes.
   void answer_notifications(std::uint64_t bytes);
 
  private:
-  class Answer;
+  class Notification;
   Direct(const Options& options, std::string name);
   Status open(std::uint64_t region_bytes);
   Result<transport::MemoryRegion> make_region(std::uint64_t bytes);
   void adopt(transport::Connected connected);
   void answer(std::uint32_t imm);
+  Status post_waiting();
 
   Status on_hello(const transport::PeerIdentity&) noexcept override { return {}; }
   void on_connected(transport::Connected connected) noexcept override { adopt(std::move(connected)); }
   void on_channel_ready() noexcept override { ready_ = true; }
   void on_channel_imm(std::uint32_t imm) noexcept override;
+  void on_channel_writable() noexcept override;
   Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept override;
   void on_region_revoked(std::string_view) noexcept override {}
   void on_channel_closed(const Status& reason) noexcept override;
@@ -73,7 +78,8 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   std::function<void(std::uint32_t)> imm_handler_;
   transport::RemoteRegion answer_to_;
   std::uint64_t answer_bytes_ = 0;
-  std::vector<std::unique_ptr<Answer>> answers_;
+  std::vector<std::unique_ptr<Notification>> notifications_;
+  std::deque<Notification*> waiting_;
 };
 
 }  // namespace slime::bench
