@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
+#include "transport/outage.h"
 
 namespace slime {
 namespace {
@@ -69,6 +70,8 @@ Status PeerAgentOptions::validate() const {
   if (memory_bytes < agent::limits::kMemoryBytesMin)
     return Status(Code::kInvalidArgument,
                   str("memory_bytes must be at least ", agent::limits::kMemoryBytesMin));
+  if (outage_tolerated != Nanos::zero())
+    SLIME_TRY(transport::check_outage("outage_tolerated", outage_tolerated));
   if (max_payload_bytes == 0) return Status(Code::kInvalidArgument, "max_payload_bytes must be at least 1");
   if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
   return {};
@@ -82,6 +85,11 @@ PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(opti
 
 Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
   SLIME_TRY(options.validate());
+  if (options.outage_tolerated == Nanos::zero()) {
+    const auto outage = transport::outage_from_environment();
+    if (!outage) return outage.error();
+    options.outage_tolerated = *outage;
+  }
   const std::shared_ptr<PeerAgentImpl> out(new PeerAgentImpl(std::move(options)), &PeerAgentImpl::destroy);
   Status status = out->listen();
   if (status.ok()) status = out->enroll();
@@ -104,7 +112,7 @@ Status PeerAgentImpl::listen() {
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);
   server_ = std::make_shared<rpc::Server>(options_.server);
-  auto ports = devices_->open_ports(*loop_);
+  auto ports = devices_->open_ports(*loop_, {.outage_tolerated = options_.outage_tolerated});
   if (!ports) return std::move(ports).error();
   ports_ = std::move(*ports);
 
@@ -121,6 +129,7 @@ Status PeerAgentImpl::listen() {
   board.streams = options_.streams;
   board.memory_bytes = options_.memory_bytes;
   board.max_payload_bytes = options_.max_payload_bytes;
+  board.outage_tolerated = options_.outage_tolerated;
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };

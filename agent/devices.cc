@@ -55,14 +55,13 @@ Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, const 
       out->entries_.push_back(std::move(*entry));
     }
   }
-  out->given_up_.resize(out->entries_.size());
+  out->warned_.resize(out->entries_.size());
   return out;
 }
 
 Status Devices::status(std::size_t index) const {
   if (!entries_[index].status.ok()) return entries_[index].status;
-  const std::lock_guard lock(mutex_);
-  return given_up_[index];
+  return entries_[index].device == nullptr ? Status() : entries_[index].device->usable();
 }
 
 std::optional<std::size_t> Devices::find(std::string_view provider) const {
@@ -94,12 +93,13 @@ std::string Devices::describe() const {
   return str(kAuto, ": ", works, fails);
 }
 
-Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(transport::Loop& loop) {
+Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(
+    transport::Loop& loop, const transport::PortOptions& options) {
   std::vector<std::unique_ptr<transport::Port>> out(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (!entry.device) continue;
-    auto port = entry.device->open_port(loop);
+    auto port = entry.device->open_port(loop, options);
     if (port) {
       out[i] = std::move(*port);
       continue;
@@ -128,12 +128,15 @@ std::size_t Devices::owner() const {
   return entries_.size() - 1;  // there is one that must work
 }
 
-void Devices::give_up(std::size_t index, const Status& reason) {
-  const std::lock_guard lock(mutex_);
-  if (!given_up_[index].ok()) return;
-  given_up_[index] = Status(reason.code(), str("memory could not be registered: ", reason.text()));
-  SLIME_LOG(LogLevel::kWarning, "agent", "no new connection uses ", entries_[index].name, ": ",
-            given_up_[index].text());
+void Devices::warn(std::size_t index, const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (warned_[index]) return;
+    warned_[index] = true;
+  }
+  SLIME_LOG(LogLevel::kWarning, "agent", "memory is used without ", entries_[index].name,
+            ": operations that name it over a connection of ", entries_[index].name,
+            " fail; other memory is not concerned, and the next such memory is not logged. ", reason.text());
 }
 
 // OK when the region is there, or can be done without.
@@ -146,9 +149,10 @@ Status Devices::add(Registrations& to, std::size_t index, Result<transport::Memo
   // Of a kind that it cannot move: others can, or nobody.
   const bool cannot = why.code() == Code::kUnimplemented && entries_.size() > 1;
   if (!cannot && !entries_[index].optional) return why;
-  if (!cannot) give_up(index, why);
-  to.miss(index,
-          std::move(why).with_context(str("this memory is not registered with ", entries_[index].name)));
+  if (!cannot) warn(index, why);
+  to.miss(index, std::move(why).with_context(
+                     str("this memory is not registered with ", entries_[index].name,
+                         ", which the connection uses; a peer or agent that is pinned to tcp can use it")));
   return {};
 }
 

@@ -41,14 +41,15 @@ class Devices {
   [[nodiscard]] std::string describe() const;
   // A port of each device; null where there is none. Once, before anything else has the devices. "auto" does
   // without a device that opens no port (the usual cause is the limit on locked memory, again), and logs it.
-  Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(transport::Loop& loop);
+  Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(
+      transport::Loop& loop, const transport::PortOptions& options = {});
   // For the handshakes: `ports` has one for each device.
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;
 
   // With every device. Where "auto" meets a verbs device that does not take the memory (the usual cause is
-  // the limit on locked memory), the memory is had without it, verbs is used for no new connection, and that
-  // is logged once.
+  // the limit on locked memory), the memory is had without it: operations that name it over a connection of
+  // verbs fail with the cause, and others go on. The first such memory is logged.
   Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
                                  transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
@@ -67,12 +68,12 @@ class Devices {
   // The first that must take what it is given: memory that is made is its.
   [[nodiscard]] std::size_t owner() const;
   Status add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region);
-  void give_up(std::size_t index, const Status& reason);
+  void warn(std::size_t index, const Status& reason);
 
   bool automatic_ = false;
   std::vector<Entry> entries_;
-  mutable std::mutex mutex_;
-  std::vector<Status> given_up_;  // of each: why it is used no more
+  std::mutex mutex_;
+  std::vector<bool> warned_;  // of each: that it did not take some memory
 };
 
 }  // namespace slime::agent

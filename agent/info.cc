@@ -204,6 +204,11 @@ std::string PeerAgentImpl::info(Nanos bound) {
               {"address", address_},           {"instance", instance_.to_string()},
               {"kind", options_.kind},         {"provider", options_.provider},
               {"reason", devices_->describe()}};
+  using std::chrono::duration_cast;
+  using std::chrono::milliseconds;
+  out["outage_tolerated_ms"] = duration_cast<milliseconds>(options_.outage_tolerated).count();
+  out["memory_bytes"] = options_.memory_bytes;
+  out["max_payload_bytes"] = options_.max_payload_bytes;
   const agent::Gate::Pass pass(gate_);
   out["state"] = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
@@ -227,6 +232,8 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["connections_made"] = view->board.made;
   out["strangers_evicted"] = view->strangers_evicted;
   out["receives_given_back"] = view->board.receives_given_back;
+  out["over_budget"] = view->board.over_budget;
+  out["answers_revoked"] = view->board.answers_revoked;
   out["regions_published"] = regions_.published();
   out["port"] = port_json(view->port);
   out["operations_in_flight"] = view->operations.count;

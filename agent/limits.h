@@ -35,8 +35,9 @@ inline constexpr Nanos kBackoffMax = std::chrono::seconds(2);
 // How long a provider that failed with a peer is not offered to it: long beside what trying it costs, and
 // short beside the life of a connection, for whoever mends the network.
 inline constexpr Nanos kAvoidFabric = std::chrono::seconds(60);
-// Asks a connection whether its other end still has it: long enough for a busy process, short enough that
-// who waits for the answer does not run into its own connect timeout.
+// Asks a connection whether its other end still has it, when the peer has made another one: long enough for a
+// busy process, short enough that who waits for the answer does not run into its own connect timeout. A peer
+// whose lease has expired has longer, if an outage is tolerated for longer.
 inline constexpr Nanos kProbeTimeout = std::chrono::seconds(3);
 // Finished handshakes of one peer that wait for such an answer. A peer has one per name it uses for us.
 inline constexpr std::size_t kHeldConnections = 4;

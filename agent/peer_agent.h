@@ -75,6 +75,10 @@ struct PeerAgentOptions {
   // wait with their callers; answers beyond it, and requests larger than a quarter, end with
   // kResourceExhausted.
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+  // How long a peer may be unreachable (its host, or the path to it) before its connections end: 1 s to 1 h.
+  // transport/outage.h derives from this what each provider needs. Zero: the seconds of
+  // $SLIME_OUTAGE_TOLERATED, else 5 s. Both ends of a connection should use the same value.
+  Nanos outage_tolerated = Nanos::zero();
   // Largest request, reply or message that this agent reads, attachments included. Told to peers.
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   [[nodiscard]] Status validate() const;

@@ -18,7 +18,7 @@ void Registrations::add(std::size_t device, transport::MemoryRegion region) {
 }
 
 Status Registrations::missing(std::size_t device) const {
-  if (regions_[device].valid()) return {};
+  if (regions_[device].valid()) return regions_[device].registered();
   if (!missing_[device].ok()) return missing_[device];
   return Status(Code::kUnimplemented, "this memory is not registered with that device");
 }

@@ -29,6 +29,8 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounter
   const rpc::ServerCounters& server = counters.server;
   out.counters = {{"connections_made", counters.board.made},
                   {"receives_given_back", counters.board.receives_given_back},
+                  {"over_budget", counters.board.over_budget},
+                  {"answers_revoked", counters.board.answers_revoked},
                   {"strangers_evicted", counters.strangers_evicted},
                   {"sent_bytes", wrapped(total.bytes_sent)},
                   {"received_bytes", wrapped(total.bytes_received)},

@@ -64,7 +64,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // Makes the channel: from here on the peer may use it.
   void open();
   // Asks the other end whether it is there; on_session_alive(), or the connection is reset.
-  void probe();
+  void probe(Nanos timeout);
   // Ends in good order: what is in flight has until `bound`. `abandoned`: for a reason that is not the
   // user's, so what is cut off is kUnavailable and not kCancelled.
   void drain(Nanos bound, bool abandoned);

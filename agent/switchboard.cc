@@ -7,6 +7,7 @@
 #include "agent/registrar.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "transport/outage.h"
 
 namespace slime::agent {
 namespace {
@@ -276,7 +277,7 @@ void Switchboard::apply(const Pairing::Changes& changes) {
       release(*held);
     }
   }
-  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe();
+  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe(limits::kProbeTimeout);
 }
 
 Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
@@ -288,7 +289,7 @@ Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
 void Switchboard::release(Session& session) {
   const auto it = sessions_.find(session.id());
   if (it == sessions_.end()) return;
-  given_back_ += session.channel_counters().receives_given_back;
+  totals_.add(session.channel_counters());
   loop_.post([held = std::move(it->second)] {});
   sessions_.erase(it);
   live_.fetch_sub(1, std::memory_order_acq_rel);
@@ -299,7 +300,7 @@ void Switchboard::release(Session& session) {
 void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
   if (self == nullptr) return;
-  ++made_;
+  ++totals_.made;
   if (passive(session)) return;
   const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
   attach_links(self);
@@ -417,8 +418,12 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (event.kind == ctrl::EventKind::kExpired) {
     const auto it = pairings_.find(event.instance);
     const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
-    // The lease says little about the connection: who answers on it is there.
-    if (session && session->ready()) session->probe();
+    // The lease says little about the connection: who answers on it is there, if not before the end of an
+    // outage that is tolerated.
+    if (session && session->ready()) {
+      const int silent_ms = transport::keepalive_for(options_.outage_tolerated).silent_ms();
+      session->probe(std::max(limits::kProbeTimeout, Nanos(std::chrono::milliseconds(silent_ms))));
+    }
     return;
   }
   if (event.kind != ctrl::EventKind::kRegistered) return;
@@ -498,10 +503,16 @@ std::vector<PeerView> Switchboard::view() const {
   return out;
 }
 
+void BoardCounters::add(const rpc::ChannelCounters& channel) {
+  receives_given_back += channel.receives_given_back;
+  over_budget += channel.over_budget;
+  answers_revoked += channel.answers_revoked;
+}
+
 BoardCounters Switchboard::counters() const {
-  BoardCounters out{sessions_.size(), made_, given_back_};
-  for (const auto& [id, session] : sessions_)
-    out.receives_given_back += session->channel_counters().receives_given_back;
+  BoardCounters out = totals_;
+  out.connections = sessions_.size();
+  for (const auto& [id, session] : sessions_) out.add(session->channel_counters());
   return out;
 }
 

@@ -55,9 +55,14 @@ struct OperationsView {
 };
 
 struct BoardCounters {
-  std::size_t connections = 0;            // open now
-  std::uint64_t made = 0;                 // usable ones since the start
-  std::uint64_t receives_given_back = 0;  // on all connections since the start
+  std::size_t connections = 0;  // open now
+  std::uint64_t made = 0;       // usable ones since the start
+  // Sums of rpc::ChannelCounters over all connections since the start.
+  std::uint64_t receives_given_back = 0;
+  std::uint64_t over_budget = 0;
+  std::uint64_t answers_revoked = 0;
+
+  void add(const rpc::ChannelCounters& channel);
 };
 
 // Everything between the peers that the user names and the connections that there are: links, sessions, and
@@ -75,6 +80,7 @@ class Switchboard final : public transport::Acceptor,
     rpc::StreamOptions streams{};
     std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
     std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
+    Nanos outage_tolerated = transport::limits::kOutageTolerated;
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
@@ -185,8 +191,7 @@ class Switchboard final : public transport::Acceptor,
   std::string own_address_;
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
-  std::uint64_t made_ = 0;
-  std::uint64_t given_back_ = 0;  // receives given back on closed connections
+  BoardCounters totals_;  // of closed connections; `made` of all
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   bool forgets_links_ = false;  // run_deferred() is due
   std::map<Pairing::Id, SessionPtr> sessions_;

@@ -1,6 +1,7 @@
 #include "base/reaper.h"
 
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -46,6 +47,31 @@ void reap(Task task) {
     std::thread([&shared] { shared.run(); }).detach();
   } catch (const std::system_error&) {
     // The thread of the next reap() runs this task too.
+  }
+}
+
+bool try_reap(Task& task) {
+  Reaper& shared = reaper.get();
+  const auto taken = std::make_shared<Task>(std::move(task));
+  {
+    const std::lock_guard lock(shared.mutex);
+    ++shared.under_way;
+  }
+  const auto over = [&shared] {
+    const std::lock_guard lock(shared.mutex);
+    --shared.under_way;
+  };
+  try {
+    std::thread([taken, over] {
+      (*taken)();
+      *taken = Task();
+      over();
+    }).detach();
+    return true;
+  } catch (const std::system_error&) {
+    task = std::move(*taken);
+    over();
+    return false;
   }
 }
 

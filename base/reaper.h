@@ -11,7 +11,11 @@ namespace slime {
 // started, the task waits for the next call of reap(). Thread: any.
 void reap(Task task);
 
-// Returns the number of tasks given to reap() that have not ended.
+// Runs `task` on a detached thread at once. Returns false if no thread can be started; then the task
+// is still the caller's. For a call that blocks, where the caller must not. Thread: any.
+bool try_reap(Task& task);
+
+// Returns the number of tasks given to reap() and try_reap() that have not ended.
 std::size_t reaping();
 
 }  // namespace slime

@@ -21,6 +21,7 @@
 #include "ctrl/token_file.h"
 #include "transport/huge_pages.h"
 #include "transport/loop.h"
+#include "transport/outage.h"
 #include "transport/provider.h"
 
 namespace slime::cli {
@@ -71,6 +72,19 @@ Finding socket_buffer(const char* name, const char* path, const char* key) {
   if (*limit >= kWantedSocketBytes) return {name, Verdict::kOk, bytes_text(*limit), ""};
   return {name, Verdict::kAdvice, bytes_text(*limit),
           str("as root: sysctl -w ", key, "='4096 131072 ", kWantedSocketBytes, "'")};
+}
+
+// How long a peer may be unreachable, for agents without an option for it.
+Finding outage_tolerated() {
+  const char* const name = "outage tolerated";
+  const auto outage = transport::outage_from_environment();
+  if (!outage)
+    return {name, Verdict::kBroken, outage.error().text(), "agents without that option do not start"};
+  return {name, Verdict::kOk,
+          str(std::chrono::duration<double>(*outage).count(),
+              " s; a peer that is silent while work waits is gone after ",
+              transport::keepalive_for(*outage).silent_ms() / 1000, " s"),
+          ""};
 }
 
 }  // namespace
@@ -230,7 +244,8 @@ std::vector<Finding> check_isolation() {
 
 std::vector<Finding> check_network() {
   return {socket_buffer("tcp receive buffer", "/proc/sys/net/ipv4/tcp_rmem", "net.ipv4.tcp_rmem"),
-          socket_buffer("tcp send buffer", "/proc/sys/net/ipv4/tcp_wmem", "net.ipv4.tcp_wmem")};
+          socket_buffer("tcp send buffer", "/proc/sys/net/ipv4/tcp_wmem", "net.ipv4.tcp_wmem"),
+          outage_tolerated()};
 }
 
 std::vector<Finding> check_runtime_dir() {

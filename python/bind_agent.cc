@@ -1,5 +1,7 @@
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 
 #include "agent/dump.h"
@@ -7,6 +9,7 @@
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
+#include "transport/outage.h"
 
 namespace slime::python {
 namespace {
@@ -51,6 +54,15 @@ nb::object next_imm(nb::handle self) {
   return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm);
 }
 
+// Zero for None: the agent's default.
+Nanos outage_from(std::optional<double> seconds) {
+  if (!seconds) return Nanos::zero();
+  // A NaN, and what no Nanos holds, become numbers that are out of range, too.
+  const Nanos out = std::isnan(*seconds) ? Nanos::zero() : to_nanos(std::clamp(*seconds, -1e9, 1e9));
+  check(transport::check_outage("outage_tolerated", out));
+  return out;
+}
+
 void bind_init(nb::class_<PyAgent>& agent) {
   agent.def(
       "__init__",
@@ -59,7 +71,7 @@ void bind_init(nb::class_<PyAgent>& agent) {
          std::string token, bool insecure, Progress progress, double deadline, std::string kind,
          std::optional<double> heartbeat, bool report_links, std::size_t max_connections,
          std::size_t stream_window, std::uint64_t stream_bytes, double stream_idle_timeout,
-         std::uint64_t memory_bytes, std::uint64_t max_payload_bytes) {
+         nb::handle memory_bytes, nb::handle max_payload_bytes, std::optional<double> outage_tolerated) {
         PeerAgentOptions options;
         options.name = std::move(name);
         options.scope = std::move(scope);
@@ -80,8 +92,9 @@ void bind_init(nb::class_<PyAgent>& agent) {
         options.streams = {.window = stream_window,
                            .window_bytes = stream_bytes,
                            .idle_timeout = deadline_from(stream_idle_timeout)};
-        options.memory_bytes = memory_bytes;
-        options.max_payload_bytes = max_payload_bytes;
+        options.memory_bytes = unsigned_from(memory_bytes, "memory_bytes");
+        options.max_payload_bytes = unsigned_from(max_payload_bytes, "max_payload_bytes");
+        options.outage_tolerated = outage_from(outage_tolerated);
         start(self, std::move(options));
       },
       nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
@@ -92,7 +105,7 @@ void bind_init(nb::class_<PyAgent>& agent) {
       nb::arg("max_connections") = 1024, nb::arg("stream_window") = rpc::StreamOptions().window,
       nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes, nb::arg("stream_idle_timeout") = 30.0,
       nb::arg("memory_bytes") = rpc::limits::kMemoryBytes,
-      nb::arg("max_payload_bytes") = rpc::limits::kMaxPayloadBytes);
+      nb::arg("max_payload_bytes") = rpc::limits::kMaxPayloadBytes, nb::arg("outage_tolerated") = nb::none());
 }
 
 void bind_regions(nb::class_<PyAgent>& agent) {

@@ -177,7 +177,18 @@ class ConnectAttempt final : public Connecting, private FdHandler {
       return handshake.refuse(std::move(prepared).error());
     }
     pending_ = std::move(*prepared);
-    handshake.set_up(*offer, pending_->parameters());
+    pending_->when_ready([this, offer = *offer](Status made) { on_ready(offer, std::move(made)); });
+  }
+
+  void on_ready(std::size_t offer, Status made) {
+    Handshake& handshake = io_->deciding();
+    if (made.ok()) {
+      handshake.set_up(offer, pending_->parameters());
+    } else {
+      unreached_ = Unreached{offers_[offer].provider, handshake.outcome().peer};
+      handshake.refuse(std::move(made));
+    }
+    io_->answered();  // may end, and destroy us
   }
 
   // A busy listener may have ended the connection to make room for another one, before it heard us.

@@ -89,6 +89,16 @@ struct PortCounters {
   std::uint64_t refused_endpoints = 0;  // for want of room in the completion queue
 };
 
+inline PortCounters& operator+=(PortCounters& sum, const PortCounters& more) {
+  sum.endpoints += more.endpoints;
+  sum.completions += more.completions;
+  sum.stale_completions += more.stale_completions;
+  sum.receives_posted += more.receives_posted;
+  sum.wakeups += more.wakeups;
+  sum.refused_endpoints += more.refused_endpoints;
+  return sum;
+}
+
 // What an adapter counts for everybody who uses its port, by its driver's name.
 struct DeviceCounter {
   std::string name;

@@ -73,7 +73,20 @@ UniqueFd HandshakeIo::take_socket() {
   return std::move(socket_);
 }
 
-void HandshakeIo::on_fd_events(std::uint32_t) noexcept { pump(); }
+// Nothing is read while the answer is awaited, and what the kernel says of the end all the same says it until
+// somebody stops listening.
+void HandshakeIo::on_fd_events(std::uint32_t events) noexcept {
+  if (asked_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
+    hung_up_ = true;
+    return end(Status(Code::kUnavailable, "it closed the connection during the handshake"));
+  }
+  pump();
+}
+
+void HandshakeIo::answered() {
+  if (asking_ || !std::exchange(asked_, false)) return;
+  pump();
+}
 
 void HandshakeIo::pump() {
   for (;;) {
@@ -83,8 +96,12 @@ void HandshakeIo::pump() {
         if (!read_some()) return;
         break;
       case Handshake::State::kDeciding:
+        if (asked_) return;
+        asked_ = asking_ = true;
         decide_(handshake_);
-        SLIME_CHECK(handshake_.state() != Handshake::State::kDeciding);
+        asking_ = false;
+        if (handshake_.state() == Handshake::State::kDeciding) return await(0);
+        asked_ = false;
         break;
       case Handshake::State::kDone:
       case Handshake::State::kProbed:

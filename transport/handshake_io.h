@@ -14,8 +14,8 @@ namespace slime::transport {
 // socket and ends everything without a call.
 class HandshakeIo final : private FdHandler {
  public:
-  // Called in kDeciding, from inside an event, when all before it has been handed to the kernel; calls
-  // accept() or refuse() on the handshake.
+  // Called in kDeciding, from inside an event, when all before it has been handed to the kernel; answers the
+  // handshake, or sees to it that that is done later, through answered().
   using Decide = UniqueFunction<void(Handshake&)>;
   // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be taken), else
   // why not. May destroy the HandshakeIo.
@@ -28,6 +28,10 @@ class HandshakeIo final : private FdHandler {
   Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
+  // The handshake in kDeciding, for its answer. answered() goes on after it; inside Decide it takes effect
+  // when Decide returns. It may finish, and so destroy this.
+  [[nodiscard]] Handshake& deciding() { return handshake_; }
+  void answered();
   // Returns whether the socket has unread bytes of the peer.
   [[nodiscard]] bool has_unread() const;
   // Whether the peer ended the connection without a word of why.
@@ -53,6 +57,8 @@ class HandshakeIo final : private FdHandler {
   std::uint32_t awaited_events_ = 0;
   bool watched_ = false;
   bool hung_up_ = false;
+  bool asked_ = false;  // Decide was called for the state that the handshake is in
+  bool asking_ = false;
 };
 
 // A non-blocking, close-on-exec TCP socket without Nagle's delay.

@@ -184,19 +184,23 @@ inline constexpr std::size_t kResolverThreads = 8;
 // Addresses of one name that are tried.
 inline constexpr std::size_t kResolvedAddresses = 8;
 
+// ---- outages
+// How long a peer may be unreachable before its connections end, where nobody says it (transport/outage.h).
+// A link that was down for five seconds is no death, and what waits for a dead host ends within ten.
+inline constexpr Nanos kOutageTolerated = std::chrono::seconds(5);
+// The kernel's keepalive counts in seconds. Nothing waits for an hour: operations have deadlines.
+inline constexpr Nanos kOutageMin = std::chrono::seconds(1);
+inline constexpr Nanos kOutageMax = std::chrono::hours(1);
+// Keepalive asks each second in an outage of up to so long, and less often in a longer one: the kernel takes
+// at most 127 questions.
+inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
+
 // ---- tcp
 // On loopback only, where the kernel's own tuning lets megabytes pile up: a message then waits behind all of
 // them, and they leave the caches before they are read (measured: transport/tcp/README.md). What is not yet
 // in flight, and what is in flight, of one direction:
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
-// While work waits: a silent peer is declared dead after 2 + 5 x 1 seconds. Many questions, so that a link
-// that was down for five seconds, or a wire that loses some of them, is no death. The kernel may ask once
-// more and a busy host is late: that is why it is no more than that, when everything shall end within ten
-// seconds.
-inline constexpr int kKeepaliveIdleSeconds = 2;
-inline constexpr int kKeepaliveIntervalSeconds = 1;
-inline constexpr int kKeepaliveCount = 5;
 // What was sent so shortly before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work, not at once: two system calls for each call would
@@ -266,6 +270,11 @@ inline constexpr int kPatientPolls = 16;
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);
 // Queue pairs whose work was not flushed by then are destroyed all the same.
 inline constexpr Nanos kFlushBound = std::chrono::seconds(2);
+// Some drivers never say that a queue pair has given back its last receive: the wait for it ends here.
+inline constexpr Nanos kLastReceiveBound = std::chrono::milliseconds(100);
+// A device that failed for good is opened again after this long, then after twice as long, up to the second.
+inline constexpr Nanos kReopenFirst = std::chrono::milliseconds(100);
+inline constexpr Nanos kReopenLongest = std::chrono::seconds(10);
 // A peer that said goodbye: how long messages that it sent before may take to come out of our completion
 // queue.
 inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);

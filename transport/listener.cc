@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,7 +50,9 @@ class TcpListener final : public Listener, private FdHandler {
   struct Inbound {
     Stranger stranger;
     std::string address;
-    std::string provider;
+    std::vector<Outlet> outlets;
+    std::vector<Holding> holdings;  // one for each outlet
+    std::optional<Choice> choice;
     std::unique_ptr<PendingEndpoint> pending;
     std::unique_ptr<HandshakeIo> io;
   };
@@ -117,27 +120,50 @@ class TcpListener final : public Listener, private FdHandler {
     strangers_.remove(in.stranger);
     if (Status taken = acceptor_.on_hello(handshake.outcome().peer); !taken.ok())
       return handshake.refuse(std::move(taken));
-    const std::vector<Outlet> outlets = outlets_();
-    std::vector<Holding> holdings;
-    holdings.reserve(outlets.size());
-    for (const Outlet& outlet : outlets)
-      holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
-                          outlet.available});
-    const Handshake::Outcome& hello = handshake.outcome();
+    in.outlets = outlets_();
+    in.holdings.reserve(in.outlets.size());
+    for (const Outlet& outlet : in.outlets)
+      in.holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
+                             outlet.available});
+    prepare_next(in);
+  }
+
+  // Prepares with the next choice that there is, and answers when that is ready.
+  void prepare_next(Inbound& in) {
+    const Handshake::Outcome& hello = in.io->deciding().outcome();
     for (;;) {
-      auto choice = choose(hello.peer.name, hello.offers, options_.self.name, holdings);
-      if (!choice) return handshake.refuse(std::move(choice).error());
-      const Outlet& chosen = outlets[choice->holding];
-      auto pending = chosen.port->prepare();
-      if (pending) {
-        in.provider = chosen.provider;
-        in.pending = std::move(*pending);
-        return handshake.accept(choice->offer, choice->reason, in.pending->parameters());
+      auto choice = choose(hello.peer.name, hello.offers, options_.self.name, in.holdings);
+      if (!choice) {
+        in.io->deciding().refuse(std::move(choice).error());
+        return in.io->answered();
       }
-      if (hello.offers.size() == 1) return handshake.refuse(std::move(pending).error());
-      // Without room for one more: as good as not there.
-      holdings[choice->holding].available = std::move(pending).error();
+      in.choice = std::move(*choice);
+      auto pending = in.outlets[in.choice->holding].port->prepare();
+      if (pending) {
+        in.pending = std::move(*pending);
+        return in.pending->when_ready([this, &in](Status made) { on_ready(in, std::move(made)); });
+      }
+      if (!pass_over(in, std::move(pending).error())) return in.io->answered();
     }
+  }
+
+  void on_ready(Inbound& in, Status made) {
+    if (made.ok()) {
+      in.io->deciding().accept(in.choice->offer, in.choice->reason, in.pending->parameters());
+    } else if (pass_over(in, std::move(made))) {
+      return prepare_next(in);
+    }
+    in.io->answered();  // may end, and destroy `in`
+  }
+
+  // Without room for one more, the chosen provider is as good as not there. False: the handshake is refused.
+  static bool pass_over(Inbound& in, Status why) {
+    if (in.io->handshake().outcome().offers.size() == 1) {
+      in.io->deciding().refuse(std::move(why));
+      return false;
+    }
+    in.holdings[in.choice->holding].available = std::move(why);
+    return true;
   }
 
   // The last thing that an Inbound does. `this` may be gone afterwards.
@@ -152,7 +178,8 @@ class TcpListener final : public Listener, private FdHandler {
     // Parameters that do not parse: the peer sees the connection end.
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
-                            std::move(entry->provider), outcome.reason, entry->io->handshake().id()});
+                            entry->outlets[entry->choice->holding].provider, outcome.reason,
+                            entry->io->handshake().id()});
   }
 
   using Inbounds = std::vector<std::unique_ptr<Inbound>>;

@@ -81,6 +81,8 @@ class MemoryRegion {
     // See MemoryRegion::close.
     virtual Status close(Nanos bound) = 0;
     virtual RegionDescriptor describe() const = 0;
+    // OK, or why no connection of the device can use it now.
+    virtual Status registered() const { return {}; }
     // The memfd behind memory that allocate() made, else -1. Borrowed.
     virtual int memory_fd() const { return -1; }
 
@@ -118,6 +120,7 @@ class MemoryRegion {
   [[nodiscard]] Rights rights() const { return impl_->rights; }
   [[nodiscard]] MemoryKind kind() const { return impl_->kind; }
   [[nodiscard]] RegionDescriptor describe() const { return impl_->describe(); }
+  [[nodiscard]] Status registered() const { return impl_->registered(); }
   [[nodiscard]] int memory_fd() const { return impl_->memory_fd(); }
   [[nodiscard]] Impl* impl() const { return impl_.get(); }  // for the provider that made it
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/str.h"
+#include "transport/outage.h"
 #include "transport/shm/shm_provider.h"
 #include "transport/sim/provider.h"
 #include "transport/tcp/tcp_provider.h"
@@ -41,7 +42,7 @@ Status PortOptions::validate() const {
     return out_of_range("base_credits", base_credits, 1, pool_slots);
   if (max_credits < base_credits || max_credits > pool_slots)
     return out_of_range("max_credits", max_credits, base_credits, pool_slots);
-  return {};
+  return check_outage("PortOptions::outage_tolerated", outage_tolerated);
 }
 
 Result<std::unique_ptr<Provider>> make_provider(std::string_view name) {

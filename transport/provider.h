@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/counters.h"
@@ -19,6 +20,8 @@ struct PortOptions {
   std::uint32_t pool_slots = limits::kPoolSlots;
   std::uint32_t base_credits = limits::kBaseCredits;
   std::uint32_t max_credits = limits::kMaxCredits;
+  // How long a peer may be unreachable before its connections end (transport/outage.h).
+  Nanos outage_tolerated = limits::kOutageTolerated;
   // kInvalidArgument with the field's name: base <= max <= pool, 256 B <= slot <= 1 MiB, ...
   [[nodiscard]] Status validate() const;
 };
@@ -38,6 +41,10 @@ class PendingEndpoint {
   PendingEndpoint(const PendingEndpoint&) = delete;
   PendingEndpoint& operator=(const PendingEndpoint&) = delete;
   virtual ~PendingEndpoint() = default;
+  // Calls `ready` once on the loop when parameters() are there, or with why there can be none: from inside
+  // the call, or later where making them takes an adapter a while. Dropping this takes the call back; `ready`
+  // may do it.
+  virtual void when_ready(UniqueFunction<void(Status)> ready) { ready(Status()); }
   // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
   // `socket` is the handshake's connection, non-blocking, with nothing more to read or write by the
@@ -85,6 +92,8 @@ class Device {
   virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                         Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
+  // OK, or why no connection can be made over it now. Devices come back.
+  [[nodiscard]] virtual Status usable() const { return {}; }
   // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
   // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
   [[nodiscard]] virtual ByteVector hint() const { return {}; }

@@ -69,6 +69,7 @@ class Wire {
 };
 
 // Over a connected TCP socket, non-blocking. For what is connected that way, whatever moves its bulk data.
-Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket);
+// While work waits, `outage` is how long the peer may be unreachable.
+Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket, Nanos outage);
 
 }  // namespace slime::transport

@@ -50,6 +50,8 @@ class PeerAgent(_slime.PeerAgent):
     memory_bytes: most bytes that the process holds for its peers: unanswered large requests, and large answers that
         callers have not read. One connection may hold a quarter.
     max_payload_bytes: the largest request, reply or message that this agent reads.
+    outage_tolerated: seconds that a peer may be unreachable before its connections end, 1 to 3600; None: the seconds of
+        $SLIME_OUTAGE_TOLERATED, else 5. Both ends of a connection should use the same value.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class PeerAgent(_slime.PeerAgent):
         stream_idle_timeout: float = 30.0,
         memory_bytes: int = 10 << 30,
         max_payload_bytes: int = 64 << 30,
+        outage_tolerated: Optional[float] = None,
     ) -> None:
         super().__init__(
             name,
@@ -99,6 +102,7 @@ class PeerAgent(_slime.PeerAgent):
             stream_idle_timeout=stream_idle_timeout,
             memory_bytes=memory_bytes,
             max_payload_bytes=max_payload_bytes,
+            outage_tolerated=outage_tolerated,
         )
         self._lock = threading.RLock()
         self._closed = False

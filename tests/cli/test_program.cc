@@ -194,6 +194,9 @@ TEST_CASE("doctor says what is broken, and fails") {
   // The environment gives the same default.
   CHECK(run({"doctor"}, {"SLIME_CTRL_URL=http://127.0.0.1:1"}).exit_code == 1);
   CHECK(run({"doctor"}, {"SLIME_RUNTIME_DIR=/proc/slime-no-such-place"}).exit_code == 1);
+  const Outcome outage = run({"doctor"}, {"SLIME_OUTAGE_TOLERATED=soon"});
+  CHECK(outage.exit_code == 1);
+  CHECK(contains(outage.text, "SLIME_OUTAGE_TOLERATED is 'soon', must be 1 to 3600 s"));
 }
 
 TEST_CASE("doctor: a machine without a usable libibverbs is told what to install, and is not broken") {

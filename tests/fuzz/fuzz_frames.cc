@@ -139,7 +139,7 @@ void run(Bytes input) {
   SLIME_CHECK(loop.has_value());
   FuzzWire* wire = nullptr;
   ByteVector stream(input.begin(), input.end());
-  soft::SoftDevice soft_device([&](Loop& its_loop) {
+  soft::SoftDevice soft_device([&](Loop& its_loop, const PortOptions&) {
     return soft::plain_wires(its_loop, [&](Loop&, UniqueFd, const Introduction&) {
       auto made = std::make_unique<FuzzWire>(stream);
       wire = made.get();

@@ -33,6 +33,15 @@ struct Work {
   void check_each_once() const {
     for (const auto& operation : operations) CHECK(operation.completions == 1);
   }
+  [[nodiscard]] bool succeeded() const {
+    return std::all_of(std::begin(operations), std::end(operations),
+                       [](const auto& o) { return o.last.ok(); });
+  }
+  // Whether all bytes of the read are here.
+  [[nodiscard]] bool has_read() {
+    return std::ranges::equal(local.bytes().subspan(8 * kMiB, 8 * kMiB),
+                              target.bytes().subspan(8 * kMiB, 8 * kMiB));
+  }
 
   GuardedRegion local;
   GuardedRegion target;
@@ -48,7 +57,7 @@ CONFORMANCE("close finishes what it can, tells the peer, and calls on_closed las
   Connection c(fixture);
   Work work(fixture, c);
   work.post(c);
-  c.a().close();
+  c.a().close(test::patient(limits::kCloseBound));
   TestOperation refused;
   CHECK_FALSE(send(c.a(), as_bytes("late"), refused).ok());
   CHECK_FALSE(refused.posted());
@@ -75,11 +84,16 @@ CONFORMANCE("close with a stopped peer ends at its bound, and cancels what is le
   const TimePoint begin = fixture.now();
   c.a().close(std::chrono::milliseconds(50));
   REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
-  CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
+  // What works alone may finish before the bound, and then there is nothing to wait for or to cancel.
+  if (!fixture.works_alone() || !work.succeeded())
+    CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
   CHECK(fixture.now() < begin + std::chrono::seconds(10));
   work.check_each_once();
   CHECK(c.receiver_a.close_reason.ok());
-  CHECK(work.operations[1].last.code() == Code::kCancelled);
+  if (fixture.works_alone() && work.operations[1].last.ok())
+    CHECK(work.has_read());
+  else
+    CHECK(work.operations[1].last.code() == Code::kCancelled);
   fixture.thaw_b(c.pair);
   REQUIRE(fixture.until([&] { return c.receiver_b.closed > 0; }));
   CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
@@ -111,9 +125,12 @@ CONFORMANCE("when everything is over, every receive slot is free again") {
     kept = std::move(c.receiver_b.held.front());
     c.receiver_b.held.pop_front();
   }
+  // A port gives slots back only once its device has given back what the queue pairs had taken.
+  CHECK(fixture.until([&] { return fixture.port(1).free_slots() == before - 1; }));
   fixture.settle();
   CHECK(fixture.port(1).free_slots() == before - 1);
   kept.release();
+  CHECK(fixture.until([&] { return fixture.port(1).free_slots() == before; }));
   fixture.settle();
   CHECK(fixture.port(1).free_slots() == before);
 }
@@ -176,7 +193,7 @@ CONFORMANCE("a connection that is cut ends every operation once, with unavailabl
   for (const auto& operation : work.operations) {
     CHECK((operation.last.ok() || operation.last.code() == Code::kUnavailable));
   }
-  if (!fixture.works_alone()) CHECK_FALSE(work.operations[1].last.ok());
+  if (fixture.cut_stops_work()) CHECK_FALSE(work.operations[1].last.ok());
   CHECK(c.receiver_a.close_reason.code() == Code::kUnavailable);
   CHECK(c.receiver_b.close_reason.code() == Code::kUnavailable);
 }

@@ -46,6 +46,9 @@ class Fixture {
   // Whether one-sided work goes on while nobody drives either side, as between real adapters: it may then
   // succeed, whole, where a peer that is cut or stopped would have ended it.
   [[nodiscard]] virtual bool works_alone() const { return false; }
+  // Whether one-sided work has stopped when cut() returns. An adapter goes on with what it has until another
+  // thread has failed its queue pair.
+  [[nodiscard]] virtual bool cut_stops_work() const { return !works_alone(); }
   // Whether the target compares the id of a descriptor, too. An adapter knows keys only.
   [[nodiscard]] virtual bool checks_region_ids() const { return true; }
 

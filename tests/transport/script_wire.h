@@ -64,7 +64,8 @@ class ScriptWire final : public Wire {
 struct Scripted {
   // `memory`: what is beside the wire; null: nothing.
   explicit Scripted(PeerMemory* memory = nullptr)
-      : loop(std::move(*Loop::create({.clock = &clock}))), device([this, memory](Loop& its_loop) {
+      : loop(std::move(*Loop::create({.clock = &clock}))),
+        device([this, memory](Loop& its_loop, const PortOptions&) {
           return soft::plain_wires(its_loop, [this, memory](Loop&, UniqueFd, const Introduction&) {
             auto made = std::make_unique<ScriptWire>();
             made->memory = memory;

@@ -18,7 +18,7 @@ using tcp::TcpWire;
 
 // A wire on one end of a loopback connection, a plain socket on the other, and the engine's place between.
 struct WireTest final : WireHandler {
-  explicit WireTest(const Clock& clock = steady_clock()) {
+  explicit WireTest(const Clock& clock = steady_clock(), Nanos outage = limits::kOutageTolerated) {
     auto made = Loop::create({.clock = &clock});
     REQUIRE(made.has_value());
     loop = *made;
@@ -33,7 +33,7 @@ struct WireTest final : WireHandler {
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     REQUIRE(socket.valid());
     twin = UniqueFd(::dup(socket.get()));
-    auto created = TcpWire::create(*loop, std::move(socket));
+    auto created = TcpWire::create(*loop, std::move(socket), outage);
     REQUIRE_MESSAGE(created.has_value(), created.status().to_string());
     wire = std::move(*created);
     wire->start(*this);
@@ -208,9 +208,9 @@ TEST_CASE("keepalive is on while work waits, and a little longer") {
   CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 0);
   t.wire->set_waiting(true);
   CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);
-  CHECK(t.option(IPPROTO_TCP, TCP_KEEPIDLE) == 2);
+  CHECK(t.option(IPPROTO_TCP, TCP_KEEPIDLE) == 1);
   CHECK(t.option(IPPROTO_TCP, TCP_KEEPINTVL) == 1);
-  CHECK(t.option(IPPROTO_TCP, TCP_KEEPCNT) == 5);
+  CHECK(t.option(IPPROTO_TCP, TCP_KEEPCNT) == 6);
   t.wire->set_waiting(false);
   CHECK(t.option(SOL_SOCKET, SO_KEEPALIVE) == 1);
   clock.advance(limits::kKeepaliveLinger / 2);
@@ -257,6 +257,32 @@ TEST_CASE("what was sent must be acknowledged in time while work waits, but a si
   CHECK(bound() == 0);
 }
 
+TEST_CASE("the outage tolerated sets keepalive, the user timeout and the pause of retransmissions") {
+  constexpr int kLongestPause = 44;  // TCP_RTO_MAX_MS, of Linux 6.15
+  for (const auto& [tolerated, interval, probes, silent] :
+       {std::array{1, 1, 2, 3'000}, std::array{30, 1, 31, 32'000}, std::array{600, 10, 61, 620'000}}) {
+    const int outage = tolerated;  // clang 14 captures no part of an array
+    CAPTURE(outage);
+    ManualClock clock;
+    WireTest t(clock, std::chrono::seconds(outage));
+    int before = 0;
+    socklen_t length = sizeof before;
+    const bool bounds_pause = ::getsockopt(t.twin.get(), IPPROTO_TCP, kLongestPause, &before, &length) == 0;
+    t.wire->set_waiting(true);
+    t.write(as_bytes("x"));
+    CHECK(t.option(IPPROTO_TCP, TCP_KEEPIDLE) == interval);
+    CHECK(t.option(IPPROTO_TCP, TCP_KEEPINTVL) == interval);
+    CHECK(t.option(IPPROTO_TCP, TCP_KEEPCNT) == probes);
+    CHECK(t.option(IPPROTO_TCP, TCP_USER_TIMEOUT) == silent);
+    if (bounds_pause) CHECK(t.option(IPPROTO_TCP, kLongestPause) == std::min(1000 * interval, before));
+    t.wire->set_waiting(false);
+    clock.advance(limits::kKeepaliveLinger);
+    t.loop->poll(Nanos::zero());
+    CHECK(t.option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 0);
+    if (bounds_pause) CHECK(t.option(IPPROTO_TCP, kLongestPause) == before);
+  }
+}
+
 TEST_CASE("a wire says which connection it is") {
   WireTest t;
   const auto ours = SocketAddress::of_socket(t.twin.get());
@@ -269,8 +295,8 @@ TEST_CASE("a wire says which connection it is") {
 TEST_CASE("a socket that is not connected makes no wire") {
   auto loop = Loop::create();
   REQUIRE(loop.has_value());
-  CHECK_FALSE(
-      TcpWire::create(**loop, UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))).has_value());
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK_FALSE(TcpWire::create(**loop, std::move(socket), limits::kOutageTolerated).has_value());
 }
 
 TEST_CASE("a connection that the peer has reset already makes a wire, which reads what came before that") {
@@ -280,7 +306,7 @@ TEST_CASE("a connection that the peer has reset already makes a wire, which read
   t.reset_other();
   REQUIRE(t.until([&] { return t.broken != nullptr; }));
   REQUIRE_FALSE(SocketAddress::of_peer(t.twin.get()).has_value());
-  auto late = TcpWire::create(*t.loop, UniqueFd(::dup(t.twin.get())));
+  auto late = TcpWire::create(*t.loop, UniqueFd(::dup(t.twin.get())), limits::kOutageTolerated);
   REQUIRE_MESSAGE(late.has_value(), late.status().to_string());
   t.broken.reset();
   t.reads = true;

@@ -46,7 +46,8 @@ class ShmProvider final : public Provider {
     const Result<Hint> hint = Hint::of_this_process();
     if (!hint) return hint.error();
     return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(
-        [options = options_](Loop& loop) { return make_wires(loop, options); }, hint->encode()));
+        [options = options_](Loop& loop, const PortOptions&) { return make_wires(loop, options); },
+        hint->encode()));
   }
 
  private:

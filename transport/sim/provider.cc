@@ -15,7 +15,7 @@ class SimProvider final : public Provider {
   [[nodiscard]] std::string_view name() const override { return "sim"; }
   [[nodiscard]] Status available() const override { return needs_fabric(); }
   Result<std::unique_ptr<Device>> open_device() override {
-    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>([](Loop& loop) {
+    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>([](Loop& loop, const PortOptions&) {
       return soft::plain_wires(loop,
                                [](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
                                  return needs_fabric();

@@ -151,7 +151,7 @@ Result<std::unique_ptr<Port>> SoftDevice::open_port(Loop& loop, PortOptions opti
   SLIME_TRY(options.validate());
   Result<WireFactory> factory = loop.run([&] {
     const std::lock_guard lock(mutex_);
-    return make_factory_(loop);
+    return make_factory_(loop, options);
   });
   if (!factory) return std::move(factory).error();
   auto state = std::make_shared<PortState>(loop.shared_from_this(), state_, options);

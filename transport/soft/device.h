@@ -30,7 +30,7 @@ class PendingWire {
 // Makes the wires of one port, and dies with it. Thread: the port's loop.
 using WireFactory = UniqueFunction<Result<std::unique_ptr<PendingWire>>()>;
 // Makes the factory of one new port. Thread: its loop.
-using WireFactoryMaker = UniqueFunction<Result<WireFactory>(Loop&)>;
+using WireFactoryMaker = UniqueFunction<Result<WireFactory>(Loop&, const PortOptions&)>;
 // Of a fabric that tells the peer nothing of its own.
 using MakeWire = UniqueFunction<Result<std::unique_ptr<Wire>>(Loop&, UniqueFd, const Introduction&)>;
 WireFactory plain_wires(Loop& loop, MakeWire make);

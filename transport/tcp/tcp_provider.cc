@@ -6,8 +6,11 @@
 namespace slime::transport::tcp {
 namespace {
 
-Result<std::unique_ptr<Wire>> make_wire(Loop& loop, UniqueFd socket, const Introduction&) {
-  return make_socket_wire(loop, std::move(socket));
+Result<soft::WireFactory> make_wires(Loop& loop, const PortOptions& options) {
+  return soft::plain_wires(
+      loop, [outage = options.outage_tolerated](Loop& its_loop, UniqueFd socket, const Introduction&) {
+        return make_socket_wire(its_loop, std::move(socket), outage);
+      });
 }
 
 class TcpProvider final : public Provider {
@@ -15,8 +18,7 @@ class TcpProvider final : public Provider {
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
   [[nodiscard]] Status available() const override { return {}; }
   Result<std::unique_ptr<Device>> open_device() override {
-    return std::unique_ptr<Device>(
-        std::make_unique<soft::SoftDevice>([](Loop& loop) { return soft::plain_wires(loop, &make_wire); }));
+    return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires));
   }
 };
 

@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::uint32_t kAlways = EPOLLIN | EPOLLRDHUP;
 constexpr std::uint32_t kGone = EPOLLERR | EPOLLHUP;
+// TCP_RTO_MAX_MS, of Linux 6.15, which the C library does not know: the longest pause between two
+// retransmissions.
+constexpr int kLongestPause = 44;
 
 // The connection is over, as opposed to a call that failed.
 bool is_end(int error) {
@@ -51,7 +54,7 @@ void set_number(int fd, int level, int option, int value) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
+Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Nanos outage) {
   const auto ours = SocketAddress::of_socket(socket.get());
   if (!ours) return ours.error();
   // A peer that has reset the connection has no address any more, but its last words can be read.
@@ -66,14 +69,17 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket) {
   }
   std::string text =
       str("tcp ", ours->to_string(), " -> ", theirs ? theirs->to_string() : "a peer that is gone");
-  return std::unique_ptr<TcpWire>(new TcpWire(loop, std::move(socket), std::move(text)));
+  return std::unique_ptr<TcpWire>(new TcpWire(loop, std::move(socket), outage, std::move(text)));
 }
 
-TcpWire::TcpWire(Loop& loop, UniqueFd socket, std::string text)
-    : loop_(loop), socket_(std::move(socket)), text_(std::move(text)) {
-  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, limits::kKeepaliveIdleSeconds);
-  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, limits::kKeepaliveIntervalSeconds);
-  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, limits::kKeepaliveCount);
+TcpWire::TcpWire(Loop& loop, UniqueFd socket, Nanos outage, std::string text)
+    : loop_(loop), socket_(std::move(socket)), keepalive_(keepalive_for(outage)), text_(std::move(text)) {
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, keepalive_.idle_seconds);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, keepalive_.interval_seconds);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, keepalive_.probes);
+  socklen_t length = sizeof longest_pause_ms_;
+  if (::getsockopt(socket_.get(), IPPROTO_TCP, kLongestPause, &longest_pause_ms_, &length) != 0)
+    longest_pause_ms_ = 0;
 }
 
 TcpWire::~TcpWire() {
@@ -227,20 +233,26 @@ void TcpWire::arm_keepalive(bool on) {
 // keepalive never sees. But it also changes what keepalive does: the kernel then counts no probes, but the
 // time since anything came, and one lost probe is the end of a connection over which nothing went for longer.
 // So it is set only once something was sent, whose acknowledgement starts that time anew.
+//
+// While sent data waits for its acknowledgement the kernel repeats it and sends no keepalive. It doubles the
+// pause each time: the last repetition before the user timeout may then fall into the outage. So the pause is
+// bounded, too.
 void TcpWire::bound_sends(bool on) {
-  constexpr int kSilentMillis =
-      1000 * (limits::kKeepaliveIdleSeconds + limits::kKeepaliveIntervalSeconds * limits::kKeepaliveCount);
   if (sends_bounded_ == on) return;
   sends_bounded_ = on;
-  set_number(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, on ? kSilentMillis : 0);
+  set_number(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, on ? keepalive_.silent_ms() : 0);
+  if (longest_pause_ms_ == 0) return;
+  const int pause = 1000 * keepalive_.interval_seconds;
+  set_number(socket_.get(), IPPROTO_TCP, kLongestPause,
+             on ? std::min(pause, longest_pause_ms_) : longest_pause_ms_);
 }
 
 }  // namespace slime::transport::tcp
 
 namespace slime::transport {
 
-Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket) {
-  auto wire = tcp::TcpWire::create(loop, std::move(socket));
+Result<std::unique_ptr<Wire>> make_socket_wire(Loop& loop, UniqueFd socket, Nanos outage) {
+  auto wire = tcp::TcpWire::create(loop, std::move(socket), outage);
   if (!wire) return std::move(wire).error();
   return std::unique_ptr<Wire>(std::move(*wire));
 }

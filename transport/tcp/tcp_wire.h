@@ -5,6 +5,7 @@
 
 #include "base/unique_fd.h"
 #include "transport/loop.h"
+#include "transport/outage.h"
 #include "transport/wire.h"
 
 namespace slime::transport::tcp {
@@ -14,8 +15,8 @@ namespace slime::transport::tcp {
 // nothing to read. Thread: the loop.
 class TcpWire final : public Wire, private FdHandler {
  public:
-  // `socket` is connected and non-blocking.
-  static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket);
+  // `socket` is connected and non-blocking. While work waits, a peer may be unreachable for `outage`.
+  static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket, Nanos outage);
   ~TcpWire() override;
 
   void start(WireHandler& handler) override;
@@ -26,7 +27,7 @@ class TcpWire final : public Wire, private FdHandler {
   [[nodiscard]] std::string describe() const override { return text_; }
 
  private:
-  TcpWire(Loop& loop, UniqueFd socket, std::string text);
+  TcpWire(Loop& loop, UniqueFd socket, Nanos outage, std::string text);
   void on_fd_events(std::uint32_t events) noexcept override;
   void fail_later(Status reason);
   void break_with(Status reason);
@@ -39,7 +40,9 @@ class TcpWire final : public Wire, private FdHandler {
 
   Loop& loop_;
   UniqueFd socket_;
+  const Keepalive keepalive_;
   const std::string text_;
+  int longest_pause_ms_ = 0;  // of retransmissions, as the kernel has it; 0: it cannot be changed
   WireHandler* handler_ = nullptr;
   std::uint32_t watched_events_ = 0;
   bool watched_ = false;

@@ -28,7 +28,7 @@ Result<std::unique_ptr<RegisteredPages>> RegisteredPages::create(std::shared_ptr
 
 RegisteredPages::~RegisteredPages() {
   // Memory that a device may still write into is not given back.
-  if (mr_ != nullptr && context_->functions.dereg_mr(mr_) != 0) return;
+  if (mr_ != nullptr && context_->ended(context_->functions.dereg_mr(mr_)) != 0) return;
   munmap(data_, bytes_);
 }
 

@@ -1,6 +1,7 @@
 #include "transport/verbs/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -68,6 +69,7 @@ struct Context::Changing {
   mutable std::mutex mutex;
   ibv_port_attr port;
   GidInfo gid;
+  std::atomic<bool> lost{false};
 };
 
 Context::Context(Parts parts)
@@ -90,10 +92,10 @@ Context::Context(Parts parts)
 Context::~Context() {
   // An error means that something of ours still uses the domain; the kernel cleans up at the end of the
   // process.
-  if (const int error = functions.dealloc_pd(pd)) {
+  if (const int error = ended(functions.dealloc_pd(pd))) {
     log(LogLevel::kError, "verbs", call_error("ibv_dealloc_pd", error).text());
   }
-  if (const int error = functions.close_device(handle)) {
+  if (const int error = functions.close_device(handle); error != 0 && error != EIO) {
     SLIME_LOG(LogLevel::kError, "verbs", "ibv_close_device failed with ", error);
   }
 }
@@ -127,6 +129,16 @@ Result<std::shared_ptr<Context>> Context::open(const Functions& functions, Optio
   std::shared_ptr<Context> context(new Context(std::move(parts)));
   SLIME_LOG(LogLevel::kInfo, "verbs", "using ", context->describe(), ": ", context->selection.reason);
   return context;
+}
+
+void Context::set_lost() { changing_->lost.store(true); }
+bool Context::lost() const { return changing_->lost.load(); }
+
+// The kernel takes everything from a device that is gone, and answers EIO to whoever gives it back
+// afterwards. Some drivers say EIO for other reasons, too: a device that still answers is not gone.
+bool Context::gone() const {
+  ibv_port_attr ignored{};
+  return lost() || functions.query_port(handle, static_cast<std::uint8_t>(selection.port), &ignored) == EIO;
 }
 
 ibv_port_attr Context::port_attributes() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -106,6 +107,14 @@ class Context {
   // keep their address; new ones get the new one. kUnavailable while the port is not active or has no GID:
   // gid() stays what it was.
   Status probe_again();
+  // The device failed for good: nothing that was made of this context works again.
+  void set_lost();
+  [[nodiscard]] bool lost() const;
+  // The same, where the event has not come yet.
+  [[nodiscard]] bool gone() const;
+  // What a call that ends an object returned, as an errno value; 0 also where the object ended with its
+  // device.
+  [[nodiscard]] int ended(int error) const { return error == EIO && gone() ? 0 : error; }
   // "rxe0 port 1, GID 1 ::ffff:10.9.0.1 (RoCE v2 on eth0)": for texts.
   [[nodiscard]] std::string describe() const;
 

@@ -27,16 +27,27 @@ bool changes_port(ibv_event_type type) {
 // ------------------------------------------------------------------------------------------------- state
 
 DeviceState::DeviceState(std::shared_ptr<Context> opened, const DmabufExporter& dmabuf_exporter)
-    : context(std::move(opened)),
-      exporter(dmabuf_exporter),
-      relaxed_ordering_((context->optional_access & IBV_ACCESS_RELAXED_ORDERING) != 0) {}
+    : exporter(dmabuf_exporter),
+      relaxed_ordering_((opened->optional_access & IBV_ACCESS_RELAXED_ORDERING) != 0),
+      context_(std::move(opened)) {}
 
 DeviceState::~DeviceState() = default;
+
+std::shared_ptr<Context> DeviceState::context() const {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
 
 void DeviceState::add_users(const std::shared_ptr<RegionUsers>& users) {
   const std::lock_guard lock(mutex_);
   std::erase_if(users_, [](const std::weak_ptr<RegionUsers>& other) { return other.expired(); });
   users_.push_back(users);
+  ++users_in_place_;
+}
+
+void DeviceState::remove_users() {
+  const std::lock_guard lock(mutex_);
+  --users_in_place_;
 }
 
 std::vector<std::shared_ptr<RegionUsers>> DeviceState::users() {
@@ -49,10 +60,13 @@ std::vector<std::shared_ptr<RegionUsers>> DeviceState::users() {
 }
 
 void DeviceState::tell_event(ibv_event_type type, std::uint32_t queue_pair) {
+  const std::shared_ptr<Context> now = context();
+  if (type == IBV_EVENT_DEVICE_FATAL)
+    lose(*now, Status(Code::kUnavailable, str(now->describe(), " reported: ", event_name(type))));
   if (changes_port(type)) {
-    const Status probed = context->probe_again();
+    const Status probed = now->probe_again();
     if (!probed.ok())
-      SLIME_LOG(LogLevel::kWarning, "verbs", context->selection.device, " reported ", event_name(type), ": ",
+      SLIME_LOG(LogLevel::kWarning, "verbs", now->selection.device, " reported ", event_name(type), ": ",
                 probed.text());
   }
   for (const std::shared_ptr<RegionUsers>& user : users()) user->on_device_event(type, queue_pair);
@@ -60,7 +74,7 @@ void DeviceState::tell_event(ibv_event_type type, std::uint32_t queue_pair) {
 
 Status DeviceState::usable() const {
   const std::lock_guard lock(mutex_);
-  return unusable_;
+  return unusable_.ok() ? lost_ : unusable_;
 }
 
 void DeviceState::set_unusable(const Status& reason) {
@@ -109,8 +123,8 @@ Result<std::uint32_t> DeviceState::useless_key() {
   if (useless_ == nullptr) {
     Result<OwnedMemory> memory = OwnedMemory::create(kUselessBytes);
     if (!memory) return std::move(memory).error();
-    auto registration =
-        Registration::create(*this, memory->data(), kUselessBytes, Rights::kLocal, MemoryKind::kHost);
+    auto registration = Registration::create(*this, context_, memory->data(), kUselessBytes, Rights::kLocal,
+                                             MemoryKind::kHost);
     if (!registration) return std::move(registration).error();
     useless_memory_ = std::move(*memory);
     useless_ = std::move(*registration);
@@ -120,8 +134,74 @@ Result<std::uint32_t> DeviceState::useless_key() {
 
 void DeviceState::no_relaxed_ordering() {
   if (relaxed_ordering_.exchange(false))
-    SLIME_LOG(LogLevel::kInfo, "verbs", context->selection.device,
+    SLIME_LOG(LogLevel::kInfo, "verbs", "an adapter",
               " refuses relaxed ordering; regions are registered without it");
+}
+
+// ------------------------------------------------------------------------------------------------ lost,
+// found
+
+void DeviceState::lose(const Context& failed, const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (&failed != context_.get() || !lost_.ok()) return;
+  context_->set_lost();
+  lost_ =
+      Status(Code::kUnavailable,
+             str(reason.text(), ". It makes no connections until it can be opened again, which is tried"));
+  log(LogLevel::kError, "verbs", lost_.text());
+}
+
+bool DeviceState::add_region(const std::shared_ptr<RegionRecord>& record, const Context& context) {
+  const std::lock_guard lock(mutex_);
+  if (context_.get() != &context) return false;
+  if (records_.size() >= 2 * records_checked_ + 64) {
+    std::erase_if(records_, [](const std::weak_ptr<RegionRecord>& other) { return other.expired(); });
+    records_checked_ = records_.size();
+  }
+  records_.push_back(record);
+  return true;
+}
+
+Status DeviceState::reopen() {
+  const std::lock_guard one_at_a_time(reopen_mutex_);
+  const std::shared_ptr<Context> old = context();
+  if (!old->lost()) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    if (users_in_place_ > 0) return Status(Code::kUnavailable, "connections over what was lost are ending");
+  }
+  auto opened = Context::open(old->functions, old->options);
+  if (!opened) return std::move(opened).error();
+  std::vector<std::shared_ptr<RegionRecord>> records;
+  std::shared_ptr<Registration> old_useless;  // ended after the lock
+  OwnedMemory old_useless_memory;
+  std::map<const std::byte*, Allocation> old_allocations;
+  {
+    const std::lock_guard lock(mutex_);
+    context_ = *opened;
+    old_useless_memory = std::move(useless_memory_);
+    old_useless = std::exchange(useless_, nullptr);
+    old_allocations = std::exchange(allocations_, {});
+    for (const std::weak_ptr<RegionRecord>& record : records_) {
+      if (auto alive = record.lock()) records.push_back(std::move(alive));
+    }
+  }
+  relaxed_ordering_ = ((*opened)->optional_access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+  old_useless.reset();
+  // Parts of allocations use the registration of the whole.
+  for (const bool shares : {false, true}) {
+    for (const std::shared_ptr<RegionRecord>& record : records) {
+      if (record->shares == shares) record->register_again(*this, *opened);
+    }
+  }
+  return {};
+}
+
+void DeviceState::found() {
+  const std::lock_guard lock(mutex_);
+  if (lost_.ok() || context_->lost()) return;
+  lost_ = Status();
+  SLIME_LOG(LogLevel::kWarning, "verbs", context_->selection.device, " was opened again");
 }
 
 // ------------------------------------------------------------------------------------------------ device
@@ -132,8 +212,8 @@ Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes,
   auto* const begin = static_cast<std::byte*>(data);
   if (kind == MemoryKind::kHost && rights == Rights::kLocal) {
     // A key for peers is never shared: it would reach the whole allocation, and outlive the region.
-    if (auto whole = state_->find_allocation(begin, bytes)) {
-      auto region = VerbsRegion::share(state_, begin, bytes, std::move(whole));
+    if (state_->find_allocation(begin, bytes) != nullptr) {
+      auto region = VerbsRegion::share(state_, begin, bytes);
       if (!region) return std::move(region).error();
       return MemoryRegion(std::move(*region));
     }
@@ -161,8 +241,9 @@ Result<std::unique_ptr<Port>> VerbsDevice::open_port(Loop& loop, PortOptions opt
 }
 
 ByteVector VerbsDevice::hint() const {
-  const ibv_port_attr port = state_->context->port_attributes();
-  const GidInfo gid = state_->context->gid();
+  const std::shared_ptr<Context> context = state_->context();
+  const ibv_port_attr port = context->port_attributes();
+  const GidInfo gid = context->gid();
   Hint out;
   out.active = port.state == IBV_PORT_ACTIVE && state_->usable().ok() ? 1 : 0;
   out.link_layer = port.link_layer;
@@ -172,7 +253,8 @@ ByteVector VerbsDevice::hint() const {
 }
 
 std::vector<DeviceCounter> VerbsDevice::counters() const {
-  const Selection& at = state_->context->selection;
+  const std::shared_ptr<Context> context = state_->context();
+  const Selection& at = context->selection;
   return read_device_counters(at.device, at.port);
 }
 

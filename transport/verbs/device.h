@@ -17,6 +17,7 @@
 namespace slime::transport::verbs {
 
 class Registration;
+struct RegionRecord;
 
 // What the ports of a device do for its regions, and hear from it. Thread: any.
 class RegionUsers {
@@ -41,20 +42,34 @@ class DeviceState {
   DeviceState& operator=(const DeviceState&) = delete;
   ~DeviceState();
 
-  const std::shared_ptr<Context> context;
   const DmabufExporter& exporter;
+  // What new objects are made of. Another one once the device was opened again.
+  [[nodiscard]] std::shared_ptr<Context> context() const;
 
   // ---- for ports
+  // From here until remove_users() the context that they were made of is in use.
   void add_users(const std::shared_ptr<RegionUsers>& users);
+  void remove_users();
+  // The device failed for good: no more connections, until found().
+  void lose(const Context& failed, const Status& reason);
+  // Opens the device again after it was lost, and registers its regions anew; nothing when another port has
+  // done it. kUnavailable while ports use what was lost. Blocks: not for the loop.
+  Status reopen();
+  // A port works on what reopen() made.
+  void found();
   // An event of the device, as some port read it: probes the port and its GIDs again if they may have
   // changed, then tells every port.
   void tell_event(ibv_event_type type, std::uint32_t queue_pair);
-  // OK, or why this device must make no more connections: memory that peers may still reach was given back.
+  // OK, or why this device makes no connections: it is lost, or memory that peers may still reach was given
+  // back.
   [[nodiscard]] Status usable() const;
 
   // ---- for regions
   [[nodiscard]] std::vector<std::shared_ptr<RegionUsers>> users();
   void set_unusable(const Status& reason);
+  // False when `context` is not the newest any more: register with that first. From here on reopen()
+  // registers the region, until its record is closed.
+  [[nodiscard]] bool add_region(const std::shared_ptr<RegionRecord>& record, const Context& context);
   // kResourceExhausted when the device has too many.
   Result<Handle> new_region_id();
   void drop_region_id(Handle id);
@@ -78,16 +93,22 @@ class DeviceState {
   };
 
   std::atomic<bool> relaxed_ordering_;
+  std::mutex reopen_mutex_;   // one at a time
   mutable std::mutex mutex_;  // guards what follows
+  std::shared_ptr<Context> context_;
+  int users_in_place_ = 0;
+  std::vector<std::weak_ptr<RegionRecord>> records_;
+  std::size_t records_checked_ = 0;  // so many were there when those that are gone were dropped
   std::vector<std::weak_ptr<RegionUsers>> users_;
   SlotMap<None> region_ids_{limits::kMaxRegions};
   std::map<const std::byte*, Allocation> allocations_;
   OwnedMemory useless_memory_;
   std::shared_ptr<Registration> useless_;  // ends before its memory
   Status unusable_;
+  Status lost_;
 };
 
-// A port of the device on a loop (verbs/port.cc).
+// A port of the device on a loop (verbs/lasting_port.cc).
 Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
                                               PortOptions options);
 
@@ -100,6 +121,7 @@ class VerbsDevice final : public Device {
                                        Use use) override;
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
+  [[nodiscard]] Status usable() const override { return state_->usable(); }
   [[nodiscard]] ByteVector hint() const override;
   [[nodiscard]] bool pins() const override { return true; }
   [[nodiscard]] std::vector<DeviceCounter> counters() const override;

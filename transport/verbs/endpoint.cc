@@ -28,28 +28,36 @@ VerbsEndpoint::VerbsEndpoint(Parts parts)
       announced_(granted_),
       target_(account_->promised - 1) {
   account_->owner = this;
+  port_->attach(place_, *this);
+  pairs_ = std::make_shared<PairGroup>(port_, place_, account_, parts.queue_pairs, *this);
+  for (std::size_t i = 0; i < parts.queue_pairs.size(); ++i)
+    port_->attach(*pairs_, *this, static_cast<std::uint32_t>(i), parts.queue_pairs[i]->address().number);
   messages_pair_ = std::move(parts.queue_pairs.front());
-  port_->attach(place_, *this, 0, messages_pair_->address().number);
-  for (std::size_t i = 1; i < parts.queue_pairs.size(); ++i) {
-    port_->attach(place_, *this, static_cast<std::uint32_t>(i), parts.queue_pairs[i]->address().number);
+  for (std::size_t i = 1; i < parts.queue_pairs.size(); ++i)
     lanes_.push_back({std::move(parts.queue_pairs[i]), {}});
-  }
   side_.reset(new SideChannel(std::move(parts.side), *this));  // a private base of ours
   side_text_ = side_->describe();
-  // The peer may send from here on, so what it was promised must be posted.
-  port_->post_receives();
-  side_->send(SideFrameType::kReady);
   side_->set_waiting(true);
   waiting_ = true;
   open_by_ = deadline_after(loop_->now(), limits::kHandshakeTimeout);
   arm(open_by_);
+  pairs_->connect(std::move(parts.routes));
 }
 
 VerbsEndpoint::~VerbsEndpoint() {
   SLIME_CHECK(loop_->in_loop());
+  loop_->cancel_timer(probe_timer_);
   receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
   if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
-  if (state_ == State::kBroken) end();
+  if (state_ == State::kBroken) {
+    bool at_device = false;  // memory of users is
+    operations_.for_each([&](Handle, const OneSided& operation) {
+      at_device = at_device || (operation.in_flight > 0 && !operation.left);
+    });
+    if (at_device) pairs_->leave_now();
+    if (state_ == State::kBroken) end();
+  }
+  pairs_->disown();
   port_->forget(*this);
 }
 
@@ -159,9 +167,10 @@ VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
 }
 
 Status VerbsEndpoint::check_local(const Copy& copy) const {
-  if (copy.local->impl()->device != port_->context().get())
+  if (copy.local->impl()->device != port_->device().get())
     return Status(Code::kInvalidArgument, "the local region is registered with another device");
   if (region_of(copy).uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  if (!region_of(copy).has_local_key()) return region_of(copy).registered();
   return {};
 }
 

@@ -31,7 +31,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     std::shared_ptr<PortState> port;
     Handle place;
     std::shared_ptr<CreditAccount> account;
-    std::vector<std::unique_ptr<QueuePair>> queue_pairs;  // connected
+    std::vector<std::shared_ptr<QueuePair>> queue_pairs;  // in INIT
+    std::vector<QueuePairRoute> routes;                   // of each
     Parameters ours;
     Parameters peer;
     ibv_mtu mtu{};
@@ -79,7 +80,19 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   // False for a completion that fits nothing that is in flight.
   bool on_sent(const WorkId& id, const ibv_wc& completion);
   void on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
-  void reset_if_using(const RegionUses* uses);  // null: any
+  // Null: any. `now`: their uses have ended when it returns.
+  void reset_if_using(const RegionUses* uses, bool now);
+
+  // Returns whether the peer's hello has come: both sides' queue pairs carry messages. Also for tests.
+  [[nodiscard]] bool reached() const { return got_hello_; }
+
+  // ---- for its queue pairs
+  void on_connected(Status outcome);
+  void on_pairs_failed();
+  [[nodiscard]] bool drained() const { return work_in_flight_ == 0; }
+  // Lets go of them, and says how many work requests and which send buffers they still have.
+  std::uint32_t leave_pairs(std::vector<std::uint32_t>& buffers);
+  void on_pairs_gone();
 
  private:
   // Connecting: what is posted waits for the peer's hello. Broken: what was posted is being flushed.
@@ -129,7 +142,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     }
   };
   struct Lane {  // a data queue pair and what waits for it
-    std::unique_ptr<QueuePair> pair;
+    std::shared_ptr<QueuePair> pair;
     Queue<Handle> backlog;
   };
   struct Arrived {
@@ -180,14 +193,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void break_now(Status reason);
   void break_fabric(Status reason);
   [[nodiscard]] bool carried() const;
-  void fail_pair(QueuePair& pair, std::uint32_t number);
-  void wait_for_flush();
-  void leave_device();
+  void mark_end(QueuePair& pair, std::uint32_t number);
   void end();
   void tell_closed();
   void finish_close(Status leftover);
   void advance_close();
-  [[nodiscard]] bool drained() const;
   [[nodiscard]] std::string path() const;
   [[nodiscard]] Status peer_gone(const Status& cause) const;
   [[nodiscard]] Status unavailable(const Status& cause) const;
@@ -212,6 +222,11 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void complete_sent();
   void settle();
   void tell_waiting();
+  [[nodiscard]] std::uint64_t heard() const {
+    return counters_.completions + counters_.messages_received + counters_.notifications_received;
+  }
+  void arm_probe();
+  void on_probe();
 
   // ---- one-sided work (endpoint_data.cc)
   void post_data();
@@ -258,7 +273,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   const std::uint32_t max_message_bytes_;
   std::unique_ptr<SideChannel> side_;
   std::string side_text_;
-  std::unique_ptr<QueuePair> messages_pair_;
+  std::shared_ptr<PairGroup> pairs_;
+  std::shared_ptr<QueuePair> messages_pair_;
   std::vector<Lane> lanes_;
   Receiver* receiver_ = nullptr;
   EndpointCounters counters_;
@@ -278,6 +294,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   // Free credits that a post was refused for; 0: none was.
   std::uint64_t want_credits_ = 0;
   bool want_room_ = false;
+  bool connected_ = false;  // our queue pairs are
   bool hello_due_ = false;
   bool got_ready_ = false;
   bool got_hello_ = false;
@@ -323,12 +340,13 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Queue<Arrived> arrived_;  // before there was a receiver
 
   // ---- time
+  TimerId probe_timer_;
+  std::uint64_t heard_before_ = 0;  // when the probe was armed
   TimerId timer_;
   TimePoint timer_due_ = kNever;
   TimePoint open_by_ = kNever;
   TimePoint close_by_ = kNever;
   TimePoint goodbye_by_ = kNever;
-  TimePoint flush_by_ = kNever;
 };
 
 }  // namespace slime::transport::verbs

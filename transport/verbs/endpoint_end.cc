@@ -10,10 +10,11 @@ namespace slime::transport::verbs {
 std::string VerbsEndpoint::path() const {
   const Options& options = port_->context()->options;
   const Selection& at = port_->context()->selection;
+  const RetryPolicy retries = port_->retries();
   return str(at.device, " port ", at.port, ", GID ", gid_text(ours_.gid), " -> ", gid_text(peer_.gid),
              ", QP ", ours_.queue_pairs[0].number, " -> ", peer_.queue_pairs[0].number, ", MTU ", 128 << mtu_,
              ", SL ", options.service_level, ", traffic class ", options.traffic_class, ", timeout ",
-             options.timeout, ", retries ", options.retry_count);
+             retries.timeout, ", retries ", retries.retry_count);
 }
 
 Status VerbsEndpoint::peer_gone(const Status& cause) const {
@@ -44,7 +45,7 @@ void VerbsEndpoint::reset(Status reason) {
 }
 
 // Also while it is broken: the device still has what was not flushed.
-void VerbsEndpoint::reset_if_using(const RegionUses* uses) {
+void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
   if (state_ == State::kEnded) return;
   bool found = uses == nullptr;
   operations_.for_each([&](Handle, const OneSided& operation) {
@@ -53,9 +54,11 @@ void VerbsEndpoint::reset_if_using(const RegionUses* uses) {
   if (!found) return;
   break_now(Status(Code::kUnavailable, str("the connection to ", who_.peer_name,
                                            " was reset: a local region was closed while it was in use")));
-  // Whoever closes the region counts on it when this returns.
-  leave_device();
-  schedule();  // with nothing to wait for any more, the operations complete
+  // The operations complete in a later turn.
+  if (now)
+    pairs_->leave_now();
+  else
+    pairs_->hurry();
 }
 
 // The device stops at once; the operations complete when it has given back what it was given.
@@ -68,13 +71,24 @@ void VerbsEndpoint::break_now(Status reason) {
                     : reason;
   }
   if (!close_called_) error_ = std::move(reason);
-  fail_pair(*messages_pair_, 0);
-  for (std::uint32_t i = 0; i < lanes_.size(); ++i) fail_pair(*lanes_[i].pair, i + 1);
-  flush_by_ = deadline_after(loop_->now(), limits::kFlushBound);
-  arm(flush_by_);
+  pairs_->leave(limits::kFlushBound);
   in_burst_ = false;
   schedule();
   loop_->leave_to_thread();
+}
+
+void VerbsEndpoint::on_connected(Status outcome) {
+  if (!working()) return;
+  if (!outcome.ok()) {
+    unreached_ = true;
+    side_->send(SideFrameType::kUnreached);
+    return break_now(peer_gone(outcome));
+  }
+  connected_ = true;
+  // The peer may send from here on, so what it was promised must be posted.
+  port_->post_receives();
+  side_->send(SideFrameType::kReady);
+  schedule();
 }
 
 // A message came, and one of ours was acknowledged.
@@ -96,8 +110,7 @@ void VerbsEndpoint::break_fabric(Status reason) {
 
 // What was posted without asking for a completion, and has succeeded, is not flushed: that it is over is told
 // by a request behind it, which is.
-void VerbsEndpoint::fail_pair(QueuePair& pair, std::uint32_t number) {
-  pair.fail();
+void VerbsEndpoint::mark_end(QueuePair& pair, std::uint32_t number) {
   if (pair.unsignaled() == 0 || pair.room() == 0 || port_->may_post(*this, work_in_flight_, 1) == 0) return;
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
@@ -108,38 +121,33 @@ void VerbsEndpoint::fail_pair(QueuePair& pair, std::uint32_t number) {
   account(pair, QueuePair::Owner{Handle{}, accepted, QueuePair::Owner::kNone});
 }
 
-bool VerbsEndpoint::drained() const { return work_in_flight_ == 0; }
-
-void VerbsEndpoint::wait_for_flush() {
-  side_.reset();  // the peer learns of it at once
-  if (!drained() && loop_->now() < flush_by_) return;
-  end();
-  schedule();  // on_closed comes in a turn of its own
+void VerbsEndpoint::on_pairs_failed() {
+  mark_end(*messages_pair_, 0);
+  for (std::uint32_t i = 0; i < lanes_.size(); ++i) mark_end(*lanes_[i].pair, i + 1);
 }
 
-// Ends what the device does for this endpoint: from here on it touches no buffer of ours.
-void VerbsEndpoint::leave_device() {
-  if (messages_pair_ == nullptr) return;
-  std::vector<std::uint32_t> buffers;
+std::uint32_t VerbsEndpoint::leave_pairs(std::vector<std::uint32_t>& buffers) {
+  if (messages_pair_ == nullptr) return 0;
   messages_pair_->abandon([&](const QueuePair::Owner& owner) {
     if (owner.buffer != QueuePair::Owner::kNone) buffers.push_back(owner.buffer);
   });
-  // What it completed is taken out before it is destroyed: some drivers drop it then, and the slots with it.
-  port_->stash_completions();
   messages_pair_.reset();
   lanes_.clear();
-  port_->detach(place_, account_, std::exchange(work_in_flight_, 0));
-  for (const std::uint32_t buffer : buffers) port_->give_buffer(buffer);
+  return std::exchange(work_in_flight_, 0);
+}
+
+// The device does nothing for this endpoint any more: it touches no memory of the operations.
+void VerbsEndpoint::on_pairs_gone() {
   // So that whoever closes a region of theirs may free it before they complete.
   operations_.for_each([](Handle, OneSided& operation) {
     drop_uses(operation.copies(), operation.copies().size());
     operation.batch = {};
     operation.left = true;
   });
+  schedule();  // with nothing to wait for any more, the operations complete
 }
 
 void VerbsEndpoint::end() {
-  leave_device();
   state_ = State::kEnded;
   side_.reset();
   loop_->cancel_timer(timer_);
@@ -189,7 +197,12 @@ void VerbsEndpoint::advance_close() {
 // Called by the port, never inside a callback.
 void VerbsEndpoint::run() {
   scheduled_ = false;
-  if (state_ == State::kBroken) return wait_for_flush();
+  if (state_ == State::kBroken) {
+    side_.reset();  // the peer learns of it at once
+    if (!pairs_->gone()) return pairs_->check();
+    end();
+    return schedule();  // on_closed comes in a turn of its own
+  }
   if (receiver_ != nullptr) deliver_arrived();
   if (state_ == State::kEnded) return tell_closed();
   if (!lost_.ok()) {
@@ -215,10 +228,6 @@ void VerbsEndpoint::on_timer() {
   timer_ = TimerId{};
   timer_due_ = kNever;
   const TimePoint now = loop_->now();
-  if (state_ == State::kBroken) {
-    if (now < flush_by_) return arm(flush_by_);
-    return schedule();
-  }
   if (!working()) return;
   TimePoint next = kNever;
   if (state_ == State::kClosing) {

@@ -174,7 +174,7 @@ void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot)
   const std::optional<MessageNote> note = (completion.wc_flags & IBV_WC_WITH_IMM) != 0
                                               ? MessageNote::decode(be32toh(completion.imm_data))
                                               : std::nullopt;
-  const bool right = note && completion.opcode == IBV_WC_RECV &&
+  const bool right = connected_ && note && completion.opcode == IBV_WC_RECV &&
                      completion.byte_len <= port_->pool().options().slot_bytes &&
                      (!note->control || completion.byte_len == 0);
   if (!right || (!note->control && received_ == announced_)) {

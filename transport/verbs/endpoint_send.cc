@@ -20,7 +20,7 @@ void VerbsEndpoint::flush() {
   }
   // What was freed is posted before it is promised.
   if (working() && port_->post_receives()) top_up();
-  if (working() && hello_due_) hello_due_ = !send_control();
+  if (working() && hello_due_ && connected_) hello_due_ = !send_control();
   if (working() && got_hello_) {
     send_messages();
     send_grant();
@@ -233,11 +233,31 @@ void VerbsEndpoint::set_awaiting(bool awaiting) {
 }
 
 // What the device retries for ever, and what it has delivered and only the peer's program can answer, ends
-// when the side channel finds the peer silent.
+// when the side channel finds the peer silent. Where the side channel takes another path, a probe finds the
+// device's path broken.
 void VerbsEndpoint::tell_waiting() {
   const bool waiting =
       in_flight() > 0 || want_credits_ > 0 || awaiting_ || !got_hello_ || work_in_flight_ > 0;
   if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
+  if (waiting_ && !probe_timer_) arm_probe();
+}
+
+void VerbsEndpoint::arm_probe() {
+  heard_before_ = heard();
+  const Nanos interval = keepalive_for(port_->pool().options().outage_tolerated).interval();
+  probe_timer_ = loop_->add_timer(deadline_after(loop_->now(), interval), [this] { on_probe(); });
+}
+
+// A call that the peer has got leaves nothing for the device to repeat. So while work waits and nothing came
+// for an interval, the device gets an empty write: the peer's device acknowledges it without its program, and
+// a path that is gone ends it, and the connection, by the device's retransmissions. A request that has a
+// completion to come is as good as that.
+void VerbsEndpoint::on_probe() {
+  probe_timer_ = TimerId{};
+  if (!working() || !waiting_) return;  // tell_waiting() arms it again
+  if (got_hello_ && heard() == heard_before_ && messages_pair_->in_flight() == messages_pair_->unsignaled())
+    send_nothing();
+  if (working()) arm_probe();
 }
 
 void VerbsEndpoint::settle() {

@@ -19,8 +19,8 @@ struct Options {
   int traffic_class = 0;        // SLIME_VERBS_TRAFFIC_CLASS: 0 to 255
   int pkey_index = 0;           // SLIME_VERBS_PKEY_INDEX
   int hop_limit = 64;           // SLIME_VERBS_HOP_LIMIT: 1 to 255
-  int timeout = 14;             // SLIME_VERBS_TIMEOUT: 4.096 us x 2^timeout for each try; 1 to 31
-  int retry_count = 7;          // SLIME_VERBS_RETRY_COUNT: 0 to 7
+  int timeout = -1;             // SLIME_VERBS_TIMEOUT: 4.096 us x 2^timeout for each try; 1 to 31
+  int retry_count = -1;         // SLIME_VERBS_RETRY_COUNT: 0 to 7; these two by transport/outage.h
   int rnr_retry = 6;            // SLIME_VERBS_RNR_RETRY: 0 to 6; 7 would be for ever, and is refused
   int min_rnr_timer = 12;       // SLIME_VERBS_MIN_RNR_TIMER: 1 to 31; 0 would be 655 ms, and is refused
   int rd_atomic = 16;           // SLIME_VERBS_RD_ATOMIC: reads in flight of one queue pair; clamped by both

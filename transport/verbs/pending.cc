@@ -24,7 +24,10 @@ class VerbsPending final : public PendingEndpoint {
   VerbsPending(std::shared_ptr<PortState> port, Handle place) : port_(std::move(port)), place_(place) {}
   ~VerbsPending() override {
     if (over_) return;
-    queue_pairs_.clear();
+    if (making_ != nullptr) making_->pending = nullptr;
+    // They were never connected: they have taken nothing, and nothing comes of them.
+    if (!queue_pairs_.empty())
+      port_->off_loop([pairs = std::move(queue_pairs_)]() mutable { pairs.clear(); }, {});
     if (account_ != nullptr) port_->pool().close(*account_);
     port_->unreserve(place_);
   }
@@ -39,14 +42,29 @@ class VerbsPending final : public PendingEndpoint {
                   "; raise pool_slots or close connections")};
     }
     account_ = std::move(account);
-    const auto count = 1 + static_cast<std::size_t>(port_->context()->options.data_queue_pairs);
-    for (std::size_t i = 0; i < count; ++i) {
-      auto pair = port_->make_queue_pair(i);
-      if (!pair) return std::move(pair).error();
-      queue_pairs_.push_back(std::move(*pair));
-    }
-    describe();
     return {};
+  }
+
+  void when_ready(UniqueFunction<void(Status)> ready) override {
+    ready_ = std::move(ready);
+    making_ = std::make_shared<Making>();
+    making_->pending = this;
+    const auto count = 1 + static_cast<std::size_t>(port_->context()->options.data_queue_pairs);
+    port_->off_loop(
+        [making = making_, port = port_, count] {
+          for (std::size_t i = 0; i < count; ++i) {
+            auto pair = port->make_queue_pair(i);
+            if (!pair) {
+              making->outcome = std::move(pair).error();
+              return making->queue_pairs.clear();
+            }
+            making->queue_pairs.push_back(std::move(*pair));
+          }
+        },
+        [making = making_, port = port_] {
+          if (making->pending != nullptr) return making->pending->made();
+          port->off_loop([making] { making->queue_pairs.clear(); }, {});
+        });
   }
 
   [[nodiscard]] ByteVector parameters() const override { return ours_.encode(); }
@@ -58,19 +76,28 @@ class VerbsPending final : public PendingEndpoint {
     if (!peer) return std::move(peer).error();
     const std::shared_ptr<Loop> loop = port_->users_loop();
     if (loop == nullptr) return Status(Code::kCancelled, "the port was closed");
-    if (Status connected = connect(*peer, who.peer_name); !connected.ok()) {
+    if (peer->link_layer != ours_.link_layer) {
       unreached_ = true;
       SideChannel::say_once(socket.get(), SideFrameType::kUnreached);
-      return connected;
+      return Status(Code::kUnavailable, str(who.peer_name,
+                                            " is on another kind of network: one of us on Ethernet (RoCE), "
+                                            "the other on InfiniBand"));
     }
-    auto wire = make_socket_wire(*loop, std::move(socket));
+    auto wire = make_socket_wire(*loop, std::move(socket), port_->pool().options().outage_tolerated);
     if (!wire) return std::move(wire).error();
     over_ = true;
     VerbsEndpoint::Parts parts;
     parts.port = port_;
     parts.place = place_;
     parts.account = std::move(account_);
+    std::vector<std::shared_ptr<QueuePair>> spare;
+    while (queue_pairs_.size() > peer->queue_pair_count) {
+      spare.push_back(std::move(queue_pairs_.back()));
+      queue_pairs_.pop_back();
+    }
+    if (!spare.empty()) port_->off_loop([spare = std::move(spare)]() mutable { spare.clear(); }, {});
     parts.queue_pairs = std::move(queue_pairs_);
+    parts.routes = routes(*peer);
     parts.ours = ours_;
     parts.peer = *peer;
     parts.mtu = mtu(*peer);
@@ -106,12 +133,7 @@ class VerbsPending final : public PendingEndpoint {
     return static_cast<ibv_mtu>(std::min(ours_.mtu, peer.mtu));
   }
 
-  Status connect(const Parameters& peer, const std::string& name) {
-    if (peer.link_layer != ours_.link_layer)
-      return {Code::kUnavailable, str(name,
-                                      " is on another kind of network: one of us on Ethernet (RoCE), the "
-                                      "other on InfiniBand")};
-    queue_pairs_.resize(std::min<std::size_t>(queue_pairs_.size(), peer.queue_pair_count));
+  [[nodiscard]] std::vector<QueuePairRoute> routes(const Parameters& peer) const {
     QueuePairRoute route;
     route.local_gid = ours_.gid;
     route.local_gid_index = gid_.index;
@@ -121,17 +143,37 @@ class VerbsPending final : public PendingEndpoint {
     route.remote_gid = peer.gid;
     route.remote_lid = peer.lid;
     route.ethernet = ours_.link_layer == IBV_LINK_LAYER_ETHERNET;
-    for (std::size_t i = 0; i < queue_pairs_.size(); ++i) {
+    route.retries = port_->retries();
+    std::vector<QueuePairRoute> out;
+    for (std::size_t i = 0; i < std::min<std::size_t>(ours_.queue_pair_count, peer.queue_pair_count); ++i) {
       route.remote = peer.queue_pairs[i];
-      SLIME_TRY(queue_pairs_[i]->connect(route).with_context(str("connecting to ", name)));
+      out.push_back(route);
     }
-    return {};
+    return out;
+  }
+
+  // Queue pairs in the making, on another thread.
+  struct Making {
+    VerbsPending* pending = nullptr;  // on the loop only; null: gone
+    Status outcome;
+    std::vector<std::shared_ptr<QueuePair>> queue_pairs;
+  };
+
+  // The last thing that happens here: whoever is called may destroy us.
+  void made() {
+    const std::shared_ptr<Making> making = std::exchange(making_, nullptr);
+    queue_pairs_ = std::move(making->queue_pairs);
+    if (making->outcome.ok()) describe();
+    UniqueFunction<void(Status)> ready = std::move(ready_);
+    ready(std::move(making->outcome));
   }
 
   const std::shared_ptr<PortState> port_;
   const Handle place_;
   std::shared_ptr<CreditAccount> account_;
-  std::vector<std::unique_ptr<QueuePair>> queue_pairs_;
+  std::shared_ptr<Making> making_;
+  UniqueFunction<void(Status)> ready_;
+  std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
   Parameters ours_;
   GidInfo gid_;
   bool over_ = false;

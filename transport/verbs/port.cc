@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/reaper.h"
 #include "base/str.h"
 #include "transport/verbs/endpoint.h"
 #include "transport/verbs/errors.h"
@@ -26,22 +27,18 @@ Status make_nonblocking(int fd) {
 
 // --------------------------------------------------------------------------------------- opening and the end
 
-Result<std::shared_ptr<PortState>> PortState::create(std::shared_ptr<DeviceState> device, Loop& loop,
-                                                     const PortOptions& options) {
+Result<std::shared_ptr<PortState>> PortState::make(std::shared_ptr<DeviceState> device,
+                                                   std::shared_ptr<Loop> loop, const PortOptions& options) {
   SLIME_TRY(options.validate());
-  std::shared_ptr<PortState> state(new PortState(std::move(device), loop.shared_from_this(), options));
-  Status opened = loop.run([&] { return state->open(); });
-  if (!opened.ok()) {
-    loop.run([&] { state->shut(); });
-    return opened;
-  }
+  std::shared_ptr<PortState> state(new PortState(std::move(device), std::move(loop), options));
+  SLIME_TRY(state->open());
   return state;
 }
 
 PortState::PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop,
                      const PortOptions& options)
     : device_(std::move(device)),
-      context_(device_->context),
+      context_(device_->context()),
       options_(options),
       loop_(std::move(loop)),
       places_(limits::kMaxPortEndpoints) {}
@@ -57,7 +54,19 @@ Status PortState::open() {
   staging_ = std::make_unique<StagingPool>(context_, std::max(options_.slot_bytes, limits::kSlotBytes),
                                            limits::kSendBuffers);
   SLIME_TRY(make_nonblocking(channel_->fd));
-  SLIME_TRY(make_nonblocking(context_->handle->async_fd));
+  return make_nonblocking(context_->handle->async_fd);
+}
+
+Status PortState::attach(Task lost) {
+  lost_ = std::move(lost);
+  device_->add_users(shared_from_this());
+  in_place_ = true;
+  Status watched = watch();
+  if (!watched.ok()) shut();
+  return watched;
+}
+
+Status PortState::watch() {
   SLIME_TRY(loop_->watch(channel_->fd, EPOLLIN, *this));
   watching_ = true;
   // Every port of the device watches; whoever reads an event tells all.
@@ -101,10 +110,15 @@ void PortState::shut() {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
   if (polling_) kept_ = shared_from_this();
+  if (std::exchange(in_place_, false)) device_->remove_users();
+  lost_ = Task();
   if (polled_) loop->remove_poller(*this);
   if (watching_) loop->unwatch(channel_->fd);
   if (watching_device_) loop->unwatch(context_->handle->async_fd);
   loop->cancel_timer(receive_retry_);
+  for (const std::shared_ptr<PairGroup>& group : std::exchange(leaving_, {})) group->drop();
+  by_number_.clear();
+  last_target_ = nullptr;
   for (const std::shared_ptr<CreditAccount>& account : retired_accounts_) account->owner = nullptr;
   if (pool_ != nullptr) pool_->shut();
   const std::lock_guard lock(mutex_);
@@ -126,7 +140,7 @@ std::shared_ptr<Loop> PortState::users_loop() const {
   return loop_;
 }
 
-Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number) {
+Result<std::shared_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number) {
   const bool for_data = number > 0;
   const std::uint32_t most = number == 0   ? limits::kMessageDepth
                              : number == 1 ? data_depth_
@@ -139,7 +153,21 @@ Result<std::unique_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number
   shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
   // As much as lies in an entry where the pieces would.
   if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_sge_ * sizeof(ibv_sge));
-  return QueuePair::create(context_, shape);
+  return QueuePair::create(context_, shared_from_this(), shape);
+}
+
+void PortState::off_loop(Task work, Task done) {
+  Task step = [self = shared_from_this(), work = std::move(work), done = std::move(done)]() mutable {
+    work();
+    work = Task();
+    const std::shared_ptr<Loop> loop = done ? self->users_loop() : nullptr;
+    if (loop == nullptr) return;
+    loop->post([self = std::move(self), done = std::move(done)]() mutable {
+      if (self->users_loop() != nullptr) done();
+    });
+  };
+  // Without a thread the loop waits, as long as the device takes.
+  if (!try_reap(step)) step();
 }
 
 // ------------------------------------------------------------------------------------------------- places
@@ -168,13 +196,14 @@ void PortState::unreserve(Handle place) {
   wake(room_waiters_);
 }
 
-void PortState::attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queue_pair,
+void PortState::attach(Handle place, VerbsEndpoint& endpoint) {
+  *places_.find(place) = &endpoint;
+  endpoints_.insert(&endpoint);
+}
+
+void PortState::attach(PairGroup& group, VerbsEndpoint& endpoint, std::uint32_t queue_pair,
                        std::uint32_t number) {
-  if (queue_pair == 0) {
-    *places_.find(place) = &endpoint;
-    endpoints_.insert(&endpoint);
-  }
-  by_number_[number] = {&endpoint, queue_pair};
+  by_number_[number] = {&endpoint, &group, queue_pair};
   last_target_ = nullptr;
 }
 
@@ -186,17 +215,28 @@ void PortState::stash_completions() {
   if (n < 0) die("ibv_poll_cq");
 }
 
-void PortState::detach(Handle place, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled) {
-  const std::optional<VerbsEndpoint*> endpoint = places_.take(place);
-  SLIME_CHECK(endpoint.has_value() && *endpoint != nullptr);
-  std::erase_if(by_number_, [&](const auto& entry) { return entry.second.endpoint == *endpoint; });
+void PortState::detach(const PairGroup& group, std::shared_ptr<CreditAccount> account,
+                       std::uint32_t unpolled) {
+  SLIME_CHECK(places_.take(group.place()).has_value());
+  // A number may be a new queue pair's by now.
+  std::erase_if(by_number_, [&](const auto& entry) { return entry.second.group == &group; });
   last_target_ = nullptr;
+  std::erase_if(leaving_, [&](const auto& leaving) { return leaving.get() == &group; });
   // What it took counts as taken until no completion of it can be in the queue.
   retired_ += unpolled;
   account->owner = &nobody_;  // its reserve stays until it is closed
   retired_accounts_.push_back(std::move(account));
   shared_free_ += limits::kReservedWorkRequests - std::min(unpolled, limits::kReservedWorkRequests);
   wake(room_waiters_);
+}
+
+void PortState::keep(std::shared_ptr<PairGroup> group, CreditAccount& account) {
+  *places_.find(group->place()) = nullptr;
+  for (auto& [number, target] : by_number_) {
+    if (target.group == group.get()) target.endpoint = nullptr;
+  }
+  account.owner = &nobody_;
+  leaving_.push_back(std::move(group));
 }
 
 void PortState::forget(VerbsEndpoint& endpoint) {
@@ -292,6 +332,8 @@ void PortState::take_stash() {
 void PortState::release_retired() {
   for (const std::shared_ptr<CreditAccount>& account : std::exchange(retired_accounts_, {}))
     pool_->close(*account);
+  // What the queue pairs that are gone have given back; their endpoints may be gone, too.
+  post_receives();
   if (retired_ == 0) return;
   // The reserve of these endpoints was given back without what they had taken of it.
   shared_free_ += std::exchange(retired_, 0);
@@ -348,6 +390,7 @@ void PortState::on_receive(const ibv_wc& completion) {
     last_number_ = completion.qp_num;
     last_target_ = &found->second;
   }
+  if (last_target_->endpoint == nullptr) return pool_->put_back(*slot);
   last_target_->endpoint->on_received(last_target_->queue_pair, completion, *slot);
 }
 
@@ -365,8 +408,9 @@ void PortState::die(std::string_view call) {
   if (std::exchange(dead_, true)) return;
   const Status reason(Code::kUnavailable,
                       str(call, " failed on ", context_->describe(), ": the device is gone"));
-  SLIME_LOG(LogLevel::kError, "verbs", reason.text());
+  device_->lose(*context_, reason);
   broken(reason);
+  if (lost_) lost_();
 }
 
 void PortState::broken(const Status& reason) {
@@ -378,9 +422,12 @@ void PortState::broken(const Status& reason) {
 void PortState::reset_users(const RegionUses* uses) {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
-  loop->dispatch([self = shared_from_this(), uses] {
+  // Whoever closes a region on the loop counts on it when this returns; others can wait for their uses to
+  // end.
+  const bool now = loop->in_loop();
+  loop->dispatch([self = shared_from_this(), uses, now] {
     self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
-      if (endpoint != nullptr) endpoint->reset_if_using(uses);
+      if (endpoint != nullptr) endpoint->reset_if_using(uses, now);
     });
   });
 }
@@ -396,14 +443,15 @@ void PortState::read_device_events() {
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
       case IBV_EVENT_PATH_MIG_ERR:
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
         number = event.element.qp->qp_num;
         break;
       default:
         break;
     }
-    const ibv_event_type type = event.event_type;
+    device_->tell_event(event.event_type, number);
+    // The queue pair is not destroyed before this, so nobody else has its number when the event is handled.
     context_->functions.ack_async_event(&event);
-    device_->tell_event(type, number);
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;
   // A descriptor that only fails stays readable for ever.
@@ -424,28 +472,25 @@ void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
     case IBV_EVENT_SRQ_ERR:
       SLIME_LOG(LogLevel::kError, "verbs", context_->describe(), ": ", event_name(type));
       broken(Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
+      if (type == IBV_EVENT_DEVICE_FATAL && lost_) lost_();
       return;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_PATH_MIG_ERR: {
       const auto target = by_number_.find(queue_pair);
-      if (target != by_number_.end())
+      if (target != by_number_.end() && target->second.endpoint != nullptr)
         target->second.endpoint->reset(
             Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
       return;
     }
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      if (const auto target = by_number_.find(queue_pair); target != by_number_.end())
+        target->second.group->on_last_receive(target->second.queue_pair);
+      return;
     default:
       return;  // the device's state probes ports and GIDs again
   }
-}
-
-Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
-                                              PortOptions options) {
-  auto state = PortState::create(device, loop, options);
-  if (!state) return std::move(state).error();
-  device->add_users(*state);
-  return std::unique_ptr<Port>(std::make_unique<VerbsPort>(std::move(*state)));
 }
 
 }  // namespace slime::transport::verbs

@@ -13,6 +13,7 @@
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/chain.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/pair_group.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/regions.h"
 
@@ -55,8 +56,11 @@ class PortState final : public RegionUsers,
                         private FdHandler,
                         public std::enable_shared_from_this<PortState> {
  public:
-  static Result<std::shared_ptr<PortState>> create(std::shared_ptr<DeviceState> device, Loop& loop,
-                                                   const PortOptions& options);
+  // Its queues and buffers, which drivers take a while to make. Any thread.
+  static Result<std::shared_ptr<PortState>> make(std::shared_ptr<DeviceState> device,
+                                                 std::shared_ptr<Loop> loop, const PortOptions& options);
+  // Has the loop poll it; `lost` is called once the device failed for good. What it could not attach is shut.
+  Status attach(Task lost);
   ~PortState() override;
 
   // ---- for endpoints
@@ -68,10 +72,18 @@ class PortState final : public RegionUsers,
   // Local pieces of one write, and of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return max_sge_; }
   [[nodiscard]] std::uint32_t max_scatter() const { return max_sge_read_; }
+  // How the adapter repeats what a peer does not acknowledge.
+  [[nodiscard]] RetryPolicy retries() const {
+    return retries_for(pool_->options().outage_tolerated, context_->options.timeout,
+                       context_->options.retry_count);
+  }
   // Polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
-  // Number 0 is for messages, the others for data.
-  [[nodiscard]] Result<std::unique_ptr<QueuePair>> make_queue_pair(std::size_t number);
+  // Number 0 is for messages, the others for data. Any thread.
+  [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
+  // Has `work` done on another thread, and then `done`, if there is one, on the loop in a later turn, unless
+  // the port is shut by then. Keeps the port's queues for so long. Any thread.
+  void off_loop(Task work, Task done);
   // Has endpoint.run() called, when the completions at hand are dealt with or in a later turn; until then the
   // loop does not block. What is not urgent waits until nothing comes, or for a few polls.
   void schedule(VerbsEndpoint& endpoint) { scheduled_.push_back(&endpoint); }
@@ -88,12 +100,17 @@ class PortState final : public RegionUsers,
   // One place, with its reserved work requests; kResourceExhausted says what is short.
   Result<Handle> reserve();
   void unreserve(Handle place);
-  void attach(Handle place, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
+  void attach(Handle place, VerbsEndpoint& endpoint);
+  void attach(PairGroup& group, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
   // Takes what the completion queue holds, to be dealt with in a later turn.
   void stash_completions();
   // Its queue pairs are destroyed. `unpolled` of its work requests, and slots of its account, may still have
   // completions in the queue: they are given back once it was seen empty.
-  void detach(Handle place, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled);
+  void detach(const PairGroup& group, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled);
+  // The endpoint is gone before its queue pairs are.
+  void keep(std::shared_ptr<PairGroup> group, CreditAccount& account);
+  // The device gives nothing back any more.
+  [[nodiscard]] bool lost() const { return dead_ || context_->lost(); }
   // The endpoint is being destroyed.
   void forget(VerbsEndpoint& endpoint);
   // Work requests that an endpoint may post beyond `in_flight`; those beyond its reserve come from what all
@@ -125,6 +142,8 @@ class PortState final : public RegionUsers,
   // ---- for the port
   Result<std::unique_ptr<PendingEndpoint>> prepare(std::shared_ptr<PortState> self);
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
+  // Without endpoints, and their queue pairs are gone.
+  [[nodiscard]] bool idle() const { return endpoints_.empty() && leaving_.empty(); }
   [[nodiscard]] PortCounters counters() const;
   void shut();
 
@@ -139,13 +158,15 @@ class PortState final : public RegionUsers,
     void on_slot_free() noexcept override {}
   };
   struct Target {
-    VerbsEndpoint* endpoint = nullptr;
+    VerbsEndpoint* endpoint = nullptr;  // null: gone, and what comes is nobody's
+    PairGroup* group = nullptr;
     std::uint32_t queue_pair = 0;
   };
 
   PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop, const PortOptions& options);
   Status open();
   Status open_queues();
+  Status watch();
   bool poll_once() noexcept override;
   bool poll();
   bool arm() noexcept override;
@@ -184,9 +205,10 @@ class PortState final : public RegionUsers,
   SlotMap<VerbsEndpoint*> places_;
   std::unordered_map<std::uint32_t, Target> by_number_;
   std::uint32_t last_number_ = 0;
-  const Target* last_target_ = nullptr;           // of last_number_, which mostly comes again
-  std::unordered_set<VerbsEndpoint*> endpoints_;  // those that have ended but are not destroyed included
-  std::uint32_t shared_free_ = 0;                 // work requests that nobody reserved or took
+  const Target* last_target_ = nullptr;              // of last_number_, which mostly comes again
+  std::unordered_set<VerbsEndpoint*> endpoints_;     // those that have ended but are not destroyed included
+  std::vector<std::shared_ptr<PairGroup>> leaving_;  // of endpoints that are gone
+  std::uint32_t shared_free_ = 0;                    // work requests that nobody reserved or took
   std::uint32_t retired_ = 0;  // of endpoints that are gone, until the queue was seen empty
   std::vector<VerbsEndpoint*> scheduled_;
   bool urgent_ = false;    // one of them has something to post
@@ -209,19 +231,8 @@ class PortState final : public RegionUsers,
   bool polled_ = false;    // it is a poller of the loop
   bool watching_ = false;  // the channel
   bool watching_device_ = false;
-};
-
-class VerbsPort final : public Port {
- public:
-  explicit VerbsPort(std::shared_ptr<PortState> state) : state_(std::move(state)) {}
-  ~VerbsPort() override { state_->shut(); }
-  Result<std::unique_ptr<PendingEndpoint>> prepare() override { return state_->prepare(state_); }
-  [[nodiscard]] std::size_t endpoints() const override { return state_->endpoints(); }
-  [[nodiscard]] std::uint32_t free_slots() const override { return state_->pool().unreserved(); }
-  [[nodiscard]] PortCounters counters() const override { return state_->counters(); }
-
- private:
-  const std::shared_ptr<PortState> state_;
+  bool in_place_ = false;  // the device counts us
+  Task lost_;
 };
 
 }  // namespace slime::transport::verbs

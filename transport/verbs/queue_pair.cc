@@ -29,7 +29,8 @@ ibv_qp_init_attr init_attributes(const QueuePairShape& shape, std::uint32_t max_
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> context,
+Result<std::shared_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> context,
+                                                     std::shared_ptr<const void> queues,
                                                      const QueuePairShape& shape) {
   const Functions& f = context->functions;
   std::uint32_t max_inline = shape.max_inline;
@@ -49,7 +50,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> co
     }
     max_inline /= 2;
   }
-  std::unique_ptr<QueuePair> out(new QueuePair(std::move(context), qp, shape, max_inline));
+  std::shared_ptr<QueuePair> out(new QueuePair(std::move(context), std::move(queues), qp, shape, max_inline));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = static_cast<std::uint8_t>(out->context_->selection.port);
@@ -63,16 +64,18 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> co
   return out;
 }
 
-QueuePair::QueuePair(std::shared_ptr<Context> context, ibv_qp* qp, const QueuePairShape& shape,
-                     std::uint32_t max_inline)
+QueuePair::QueuePair(std::shared_ptr<Context> context, std::shared_ptr<const void> queues, ibv_qp* qp,
+                     const QueuePairShape& shape, std::uint32_t max_inline)
     : context_(std::move(context)),
+      queues_(std::move(queues)),
       qp_(qp),
       depth_(shape.depth),
       max_inline_(max_inline),
       psn_(random_psn()) {}
 
 QueuePair::~QueuePair() {
-  // It fails only for a queue pair that is in use elsewhere, which none of ours is.
+  // It fails only for a queue pair that is in use elsewhere, which none of ours is, and on a device that is
+  // gone, and the queue pair with it.
   context_->functions.destroy_qp(qp_);
 }
 
@@ -100,6 +103,7 @@ Status QueuePair::connect(const QueuePairRoute& route) {
       context_->functions.modify_qp(qp_, &attributes,
                                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  receives_ = rc == 0;
   if (rc != 0) {
     return call_error(str("ibv_modify_qp to RTR from ", gid_text(route.local_gid), " to ",
                           gid_text(route.remote_gid), " on ", context_->describe()),
@@ -107,8 +111,8 @@ Status QueuePair::connect(const QueuePairRoute& route) {
   }
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = static_cast<std::uint8_t>(options.timeout);
-  attributes.retry_cnt = static_cast<std::uint8_t>(options.retry_count);
+  attributes.timeout = static_cast<std::uint8_t>(route.retries.timeout);
+  attributes.retry_cnt = static_cast<std::uint8_t>(route.retries.retry_count);
   attributes.rnr_retry = static_cast<std::uint8_t>(options.rnr_retry);
   attributes.sq_psn = psn_;
   attributes.max_rd_atomic = route.read_requests;

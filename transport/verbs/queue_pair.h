@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "transport/outage.h"
 #include "transport/queue.h"
 #include "transport/verbs/context.h"
 #include "transport/verbs/parameters.h"
@@ -30,17 +31,22 @@ struct QueuePairRoute {
   ibv_gid remote_gid{};
   std::uint16_t remote_lid = 0;
   bool ethernet = true;
+  RetryPolicy retries;
 };
 
 // As work requests have it.
 inline std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
 // One reliable connected queue pair, with an account of its send queue. A work request takes room from its
-// post until a completion at or behind its place is polled: what the device counts, too. Thread: the loop.
+// post until a completion at or behind its place is polled: what the device counts, too. Thread: the loop,
+// but for create(), connect(), fail() and the end, which drivers may take milliseconds for: one at a time, on
+// any thread.
 class QueuePair {
  public:
-  // In INIT, with a random PSN. The status of create_qp says what ran out.
-  static Result<std::unique_ptr<QueuePair>> create(std::shared_ptr<Context> context,
+  // In INIT, with a random PSN. The status of create_qp says what ran out. Keeps `queues`, which has those of
+  // the shape.
+  static Result<std::shared_ptr<QueuePair>> create(std::shared_ptr<Context> context,
+                                                   std::shared_ptr<const void> queues,
                                                    const QueuePairShape& shape);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -52,7 +58,8 @@ class QueuePair {
   Status connect(const QueuePairRoute& route);
   // -> ERR: everything that is posted is flushed, each with a completion.
   void fail();
-  [[nodiscard]] bool failed() const { return failed_; }
+  // It may have taken receives out of the shared receive queue.
+  [[nodiscard]] bool receives() const { return receives_; }
 
   [[nodiscard]] std::uint32_t room() const { return depth_ - in_flight(); }
   [[nodiscard]] std::uint32_t in_flight() const { return posted_ - reaped_; }
@@ -96,10 +103,11 @@ class QueuePair {
   }
 
  private:
-  QueuePair(std::shared_ptr<Context> context, ibv_qp* qp, const QueuePairShape& shape,
-            std::uint32_t max_inline);
+  QueuePair(std::shared_ptr<Context> context, std::shared_ptr<const void> queues, ibv_qp* qp,
+            const QueuePairShape& shape, std::uint32_t max_inline);
 
   const std::shared_ptr<Context> context_;
+  const std::shared_ptr<const void> queues_;
   ibv_qp* const qp_;
   const std::uint32_t depth_;
   const std::uint32_t max_inline_;
@@ -108,6 +116,7 @@ class QueuePair {
   std::uint32_t reaped_ = 0;
   std::uint32_t signaled_ = 0;  // the place behind the newest signaled one
   bool failed_ = false;
+  bool receives_ = false;
   Queue<Owner> owners_;
 };
 

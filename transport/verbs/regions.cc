@@ -36,62 +36,121 @@ struct VerbsRegion::Closing {
   }
 };
 
+// ------------------------------------------------------------------------------------------------ records
+
+Status RegionRecord::register_with(DeviceState& device, const std::shared_ptr<Context>& context) {
+  if (shares) {
+    registration = device.find_allocation(data, bytes);
+    if (registration == nullptr) return Status(Code::kUnavailable, "the allocation is not registered");
+    first = static_cast<std::uint64_t>(data - registration->data());
+    const Result<std::uint32_t> key = device.useless_key();
+    if (!key) return key.error();
+    useless_key = *key;
+    return {};
+  }
+  auto made = Registration::create(device, context, data, bytes, rights, kind);
+  if (!made) return std::move(made).error();
+  registration = std::move(*made);
+  if (allocates) device.add_allocation(data, bytes, registration);
+  return {};
+}
+
+void RegionRecord::register_again(DeviceState& device, const std::shared_ptr<Context>& context) {
+  const std::lock_guard lock(mutex);
+  if (closed) return;
+  registration.reset();
+  missing = register_with(device, context);
+  if (missing.ok()) return;
+  registration.reset();
+  SLIME_LOG(LogLevel::kWarning, "verbs", "a region of ", bytes, " bytes is not registered with ",
+            context->selection.device, ", which was opened again: ", missing.text());
+}
+
+// ------------------------------------------------------------------------------------------------- regions
+
 Result<std::unique_ptr<VerbsRegion>> VerbsRegion::create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                          std::uint64_t bytes, Rights rights, MemoryKind kind,
                                                          OwnedMemory owned) {
-  auto registration = Registration::create(*device, data, bytes, rights, kind);
-  if (!registration) return std::move(registration).error();
-  Result<Handle> id = device->new_region_id();
-  if (!id) return std::move(id).error();
-  if (owned) device->add_allocation(data, bytes, *registration);
-  std::unique_ptr<VerbsRegion> out(
-      new VerbsRegion(std::move(device), std::move(*registration), *id, std::move(owned)));
-  out->data = data;
-  out->length_bytes = bytes;
-  out->rights = rights;
-  out->kind = kind;
-  return out;
+  auto record = std::make_shared<RegionRecord>(data, bytes, rights, kind, false);
+  record->allocates = static_cast<bool>(owned);
+  return make(std::move(device), std::move(record), std::move(owned));
 }
 
 Result<std::unique_ptr<VerbsRegion>> VerbsRegion::share(std::shared_ptr<DeviceState> device, std::byte* data,
-                                                        std::uint64_t bytes,
-                                                        std::shared_ptr<Registration> registration) {
-  const Result<std::uint32_t> key = device->useless_key();
-  if (!key) return key.error();
+                                                        std::uint64_t bytes) {
+  auto record = std::make_shared<RegionRecord>(data, bytes, Rights::kLocal, MemoryKind::kHost, true);
+  return make(std::move(device), std::move(record), {});
+}
+
+Result<std::unique_ptr<VerbsRegion>> VerbsRegion::make(std::shared_ptr<DeviceState> device,
+                                                       std::shared_ptr<RegionRecord> record,
+                                                       OwnedMemory owned) {
+  std::shared_ptr<Context> context;
+  do {
+    context = device->context();
+    record->registration.reset();
+    record->missing = record->register_with(*device, context);
+    if (record->missing.ok()) continue;
+    if (!context->gone()) return record->missing;
+    record->registration.reset();
+    record->missing = std::move(record->missing)
+                          .with_context(str(context->selection.device,
+                                            " is lost, and this region is "
+                                            "registered when it is opened again"));
+  } while (!device->add_region(record, *context));
   Result<Handle> id = device->new_region_id();
-  if (!id) return std::move(id).error();
-  std::unique_ptr<VerbsRegion> out(new VerbsRegion(std::move(device), std::move(registration), *id, {}));
-  out->data = data;
-  out->length_bytes = bytes;
-  out->first_ = static_cast<std::uint64_t>(data - out->registration_->data());
-  out->useless_key_ = *key;
-  out->shares_ = true;
+  if (!id) {
+    if (record->allocates) device->remove_allocation(record->data);
+    return std::move(id).error();
+  }
+  std::unique_ptr<VerbsRegion> out(
+      new VerbsRegion(std::move(device), std::move(record), *id, std::move(owned)));
   return out;
 }
 
-VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Registration> registration,
-                         Handle id, OwnedMemory owned)
-    : device_(std::move(device)), id_(id), owned_(std::move(owned)), registration_(std::move(registration)) {
-  this->device = device_->context.get();
+VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> record, Handle id,
+                         OwnedMemory owned)
+    : device_(std::move(device)), id_(id), owned_(std::move(owned)), record_(std::move(record)) {
+  this->device = device_.get();
+  data = record_->data;
+  length_bytes = record_->bytes;
+  rights = record_->rights;
+  kind = record_->kind;
 }
 
 VerbsRegion::~VerbsRegion() { close(limits::kCloseBound).ignore(); }
 
+Status VerbsRegion::registered() const {
+  const std::lock_guard lock(record_->mutex);
+  return record_->missing;
+}
+
+// Of a region that is not registered the key is nobody's.
 RegionDescriptor VerbsRegion::describe() const {
+  const std::lock_guard lock(record_->mutex);
+  const Registration* const registration = record_->registration.get();
   RegionDescriptor out;
   out.id = id_;
   out.length_bytes = length_bytes;
   out.rights = rights;
   out.base = reinterpret_cast<std::uintptr_t>(data);
-  out.key_count = shares_ ? 1 : registration_->parts();
-  for (std::uint8_t i = 0; i < out.key_count; ++i)
-    out.keys[i] = shares_ ? useless_key_ : registration_->remote_key(i);
+  out.key_count = record_->shares || registration == nullptr ? 1 : registration->parts();
+  for (std::uint8_t i = 0; i < out.key_count; ++i) {
+    out.keys[i] = record_->shares           ? record_->useless_key
+                  : registration == nullptr ? 0
+                                            : registration->remote_key(i);
+  }
   return out;
 }
 
 Status VerbsRegion::close(Nanos bound) {
   if (closed_) return outcome_;
   closed_ = true;
+  {
+    const std::lock_guard lock(record_->mutex);
+    record_->closed = true;
+    ending_ = record_->registration;
+  }
   if (owned_) device_->remove_allocation(owned_.data());
   device_->drop_region_id(id_);
   uses_.revoke();
@@ -104,14 +163,15 @@ Status VerbsRegion::close(Nanos bound) {
   }
   bool all_reset = false;
   // A shared registration stays for the others, unless work of ours may still go through it.
-  const int error = shares_ && ended ? 0 : end_registration(closing, all_reset);
+  const bool none = ending_ == nullptr || (record_->shares && ended);
+  const int error = none ? 0 : end_registration(closing, all_reset);
   if (error != 0) {
     outcome_ = give_up(error);
   } else if (all_reset) {
     outcome_ = Status(Code::kDeadlineExceeded, str("a region of ", length_bytes,
                                                    " bytes was closed while a peer's operation held it; "
                                                    "all connections of ",
-                                                   device_->context->selection.device, " were reset"));
+                                                   device_->context()->selection.device, " were reset"));
   } else if (!clean) {
     outcome_ = Status(Code::kDeadlineExceeded,
                       str("a region of ", length_bytes,
@@ -123,9 +183,9 @@ Status VerbsRegion::close(Nanos bound) {
 // 0, or why the driver refused to the end. Some drivers refuse while a peer's write is in progress, as
 // SoftRoCE does: without its queue pair the write ends.
 int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
-  int error = registration_->deregister();
+  int error = ending_->deregister();
   if (error == 0) return 0;
-  SLIME_LOG(LogLevel::kWarning, "verbs", device_->context->selection.device,
+  SLIME_LOG(LogLevel::kWarning, "verbs", device_->context()->selection.device,
             " does not end the registration of ", length_bytes, " bytes (",
             from_errno("ibv_dereg_mr", error).text(), "): resetting all its connections");
   all_reset = true;
@@ -133,17 +193,17 @@ int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   const TimePoint deadline = deadline_after(steady_clock().now(), limits::kDeregisterBound);
   while (error != 0 && steady_clock().now() < deadline) {
     closing.turn();
-    error = registration_->deregister();
+    error = ending_->deregister();
   }
   return error;
 }
 
 // The adapter may still move bytes of peers: the memory must never serve anything else.
 Status VerbsRegion::give_up(int error) {
-  registration_->abandon();
+  ending_->abandon();
   const bool ours = static_cast<bool>(owned_);
   owned_.leak();
-  Status reason(Code::kInternal, str("the driver of ", device_->context->selection.device,
+  Status reason(Code::kInternal, str("the driver of ", device_->context()->selection.device,
                                      " does not end the registration of ", length_bytes, " bytes (",
                                      from_errno("ibv_dereg_mr", error).text(), "). ",
                                      ours ? "They are kept until the process ends"

@@ -24,8 +24,10 @@ class Registration {
  public:
   // kInvalidArgument for more than 8 parts, kUnimplemented for memory that this machine cannot register, else
   // by errno; ENOMEM comes with the advice on `ulimit -l`.
-  static Result<std::shared_ptr<Registration>> create(DeviceState& device, std::byte* data,
-                                                      std::uint64_t bytes, Rights rights, MemoryKind kind);
+  static Result<std::shared_ptr<Registration>> create(DeviceState& device,
+                                                      const std::shared_ptr<Context>& context,
+                                                      std::byte* data, std::uint64_t bytes, Rights rights,
+                                                      MemoryKind kind);
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
   ~Registration();
@@ -68,6 +70,30 @@ class Registration {
   std::vector<ibv_mr*> mrs_;  // those that are not deregistered
 };
 
+// A region as its device knows it, which registers it anew after it was opened again. Endpoints read the
+// registration without the lock: while it is changed the device has none.
+struct RegionRecord {
+  RegionRecord(std::byte* memory, std::uint64_t length, Rights given, MemoryKind of, bool in_allocation)
+      : data(memory), bytes(length), rights(given), kind(of), shares(in_allocation) {}
+  // Registers the region with `context`, or finds its allocation there. Not locked.
+  Status register_with(DeviceState& device, const std::shared_ptr<Context>& context);
+  void register_again(DeviceState& device, const std::shared_ptr<Context>& context);
+
+  std::byte* const data;
+  const std::uint64_t bytes;
+  const Rights rights;
+  const MemoryKind kind;
+  const bool shares;  // the registration is that of an allocation
+
+  std::mutex mutex;                            // guards what follows
+  std::shared_ptr<Registration> registration;  // null: `missing` says why there is none now
+  std::uint64_t first = 0;                     // of the region's bytes within the registration
+  std::uint32_t useless_key = 0;               // where it is shared
+  bool allocates = false;                      // parts of it may share the registration
+  bool closed = false;
+  Status missing;
+};
+
 // The provider's side of a MemoryRegion.
 class VerbsRegion final : public MemoryRegion::Impl {
  public:
@@ -76,40 +102,41 @@ class VerbsRegion final : public MemoryRegion::Impl {
   static Result<std::unique_ptr<VerbsRegion>> create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                      std::uint64_t bytes, Rights rights, MemoryKind kind,
                                                      OwnedMemory owned);
-  // A region of our own side only, inside the allocation that `registration` is of.
+  // A region of our own side only, inside of an allocation.
   static Result<std::unique_ptr<VerbsRegion>> share(std::shared_ptr<DeviceState> device, std::byte* data,
-                                                    std::uint64_t bytes,
-                                                    std::shared_ptr<Registration> registration);
+                                                    std::uint64_t bytes);
   ~VerbsRegion() override;
 
   Status close(Nanos bound) override;
   RegionDescriptor describe() const override;
+  Status registered() const override;
   int memory_fd() const override { return owned_.fd(); }
 
   [[nodiscard]] RegionUses& uses() const { return uses_; }
   // The local key for the byte at `offset`, and how many bytes from there it covers. Thread: the loop that
   // posts, while it holds a use.
   using LocalKey = Registration::LocalKey;
+  [[nodiscard]] bool has_local_key() const { return record_->registration != nullptr; }
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
-    LocalKey key = registration_->local_key(first_ + offset);
+    LocalKey key = record_->registration->local_key(record_->first + offset);
     if (key.bytes > length_bytes - offset) key.bytes = length_bytes - offset;
     return key;
   }
 
  private:
   struct Closing;
-  VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Registration> registration, Handle id,
+  VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> record, Handle id,
               OwnedMemory owned);
+  static Result<std::unique_ptr<VerbsRegion>> make(std::shared_ptr<DeviceState> device,
+                                                   std::shared_ptr<RegionRecord> record, OwnedMemory owned);
   int end_registration(const Closing& closing, bool& all_reset);
   Status give_up(int error);
 
   const std::shared_ptr<DeviceState> device_;
   const Handle id_;
   OwnedMemory owned_;
-  const std::shared_ptr<Registration> registration_;  // ends before owned_ does
-  std::uint64_t first_ = 0;                           // of the region's bytes within the registration
-  bool shares_ = false;                               // the registration is that of an allocation
-  std::uint32_t useless_key_ = 0;                     // where it is shared
+  const std::shared_ptr<RegionRecord> record_;
+  std::shared_ptr<Registration> ending_;  // what it was registered as when it was closed
   mutable RegionUses uses_;
   bool closed_ = false;
   Status outcome_;

@@ -41,8 +41,8 @@ ibv_mr* register_once(const Context& context, const Part& part, unsigned access,
   return mr;
 }
 
-ibv_mr* register_part(DeviceState& device, const Part& part, unsigned access, int& error) {
-  const Context& context = *device.context;
+ibv_mr* register_part(DeviceState& device, const Context& context, const Part& part, unsigned access,
+                      int& error) {
   const unsigned relaxed =
       device.relaxed_ordering() ? context.optional_access & IBV_ACCESS_RELAXED_ORDERING : 0;
   ibv_mr* mr = register_once(context, part, access | relaxed, error);
@@ -87,10 +87,10 @@ std::uint64_t part_bytes(std::uint64_t length_bytes, std::uint8_t key_count) {
   return std::max<std::uint64_t>(units, 1) * limits::kRegistrationPart;
 }
 
-Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device, std::byte* data,
-                                                           std::uint64_t bytes, Rights rights,
-                                                           MemoryKind kind) {
-  const std::shared_ptr<Context>& context = device.context;
+Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
+                                                           const std::shared_ptr<Context>& context,
+                                                           std::byte* data, std::uint64_t bytes,
+                                                           Rights rights, MemoryKind kind) {
   const std::uint8_t parts = parts_for(bytes, context->device.max_mr_size);
   if (parts == 0) return too_large(*context, bytes);
   Dmabuf dmabuf;
@@ -109,7 +109,7 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device, 
     const Part part{data + begin, std::min(out->part_bytes_, bytes - begin), dmabuf.fd.get(),
                     dmabuf.offset + begin};
     int error = 0;
-    ibv_mr* const mr = register_part(device, part, access, error);
+    ibv_mr* const mr = register_part(device, *context, part, access, error);
     if (mr == nullptr)
       return call_error(
           str("registering ", part.bytes, " bytes of ", kind == MemoryKind::kCuda ? "CUDA memory" : "memory",
@@ -128,7 +128,7 @@ Registration::~Registration() { deregister(); }
 int Registration::deregister() {
   const std::lock_guard lock(mutex_);
   while (!mrs_.empty()) {
-    if (const int error = context_->functions.dereg_mr(mrs_.back())) return error;
+    if (const int error = context_->ended(context_->functions.dereg_mr(mrs_.back()))) return error;
     mrs_.pop_back();
   }
   return 0;

@@ -70,7 +70,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* handle) {
   auto* context = fabric->use<Context>(handle, "create_comp_channel");
   if (context == nullptr) return failed(EINVAL);
   if (const int error = fabric->injected(Call::kCreateChannel)) return failed(error);
-  if (context->parent().dead) return failed(EIO);
+  if (context->dead) return failed(EIO);
   Channel& channel = *fabric->keep(fabric->channels);
   channel.context = context;
   channel.events_fd = make_signal_fd();
@@ -88,7 +88,7 @@ int destroy_comp_channel(ibv_comp_channel* handle) {
   channel->alive = false;
   channel->events_fd.reset();
   --static_cast<Context*>(channel->context)->users;
-  return 0;
+  return fabric->ended(channel->context);
 }
 
 ibv_cq* create_cq(ibv_context* handle, int entries, void* user, ibv_comp_channel* channel_handle,
@@ -100,7 +100,7 @@ ibv_cq* create_cq(ibv_context* handle, int entries, void* user, ibv_comp_channel
   auto* channel = channel_handle == nullptr ? nullptr : fabric->use<Channel>(channel_handle, "create_cq");
   if (channel_handle != nullptr && (channel == nullptr || channel->context != handle)) return failed(EINVAL);
   if (const int error = fabric->injected(Call::kCreateCq)) return failed(error);
-  if (context->parent().dead) return failed(EIO);
+  if (context->dead) return failed(EIO);
   if (entries < 1 || entries > context->parent().options.attributes.max_cqe) return failed(EINVAL);
   if (vector < 0 || vector >= context->num_comp_vectors) return failed(EINVAL);
   CompletionQueue& cq = *fabric->keep(fabric->completion_queues);
@@ -133,7 +133,7 @@ int destroy_cq(ibv_cq* handle) {
   cq->held.clear();
   cq->alive = false;
   --static_cast<Context*>(cq->context)->users;
-  return 0;
+  return fabric->ended(cq->context);
 }
 
 int get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** user) {
@@ -190,7 +190,7 @@ int poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   if (!fabric) return -1;
   auto* cq = fabric->use<CompletionQueue>(handle, "poll_cq");
   if (cq == nullptr) return -1;
-  if (fabric->options.step_on_calls && !fabric->active.empty()) fabric->step();
+  if (fabric->options.step_on_calls && fabric->busy()) fabric->step();
   int got = 0;
   while (got < count && !cq->entries.empty()) {
     const Entry entry = cq->entries.front();

@@ -116,7 +116,8 @@ void free_device_list(ibv_device** list) { delete[] list; }
 const char* get_device_name(ibv_device* device) { return static_cast<char*>(device->name); }
 
 ibv_context* open_device(ibv_device* handle) {
-  const Entered fabric;
+  Entered fabric;
+  fabric.pass(Call::kOpenDevice);
   if (!fabric) return failed(ENODEV);
   if (const int error = fabric->injected(Call::kOpenDevice)) return failed(error);
   if (static_cast<Device*>(handle)->dead) return failed(EIO);
@@ -137,7 +138,7 @@ int close_device(ibv_context* handle) {
   if (context->users != 0) return EBUSY;
   context->alive = false;
   context->events_fd.reset();
-  return 0;
+  return fabric->ended(context);
 }
 
 int query_device(ibv_context* handle, ibv_device_attr* out) {
@@ -146,7 +147,7 @@ int query_device(ibv_context* handle, ibv_device_attr* out) {
   auto* context = fabric->use<Context>(handle, "query_device");
   if (context == nullptr) return EINVAL;
   if (const int error = fabric->injected(Call::kQueryDevice)) return error;
-  if (context->parent().dead) return EIO;
+  if (context->dead) return EIO;
   *out = context->parent().options.attributes;
   return 0;
 }
@@ -157,7 +158,7 @@ int query_port(ibv_context* handle, std::uint8_t number, ibv_port_attr* out) {
   auto* context = fabric->use<Context>(handle, "query_port");
   if (context == nullptr) return EINVAL;
   if (const int error = fabric->injected(Call::kQueryPort)) return error;
-  if (context->parent().dead) return EIO;
+  if (context->dead) return EIO;
   const FakePortOptions* port = context->parent().port(number);
   if (port == nullptr) return EINVAL;
   *out = {};
@@ -181,7 +182,7 @@ int query_gid(ibv_context* handle, std::uint32_t number, std::uint32_t index, ib
   auto* context = fabric->use<Context>(handle, "query_gid");
   if (context == nullptr) return EINVAL;
   if (const int error = fabric->injected(Call::kQueryGid)) return error;
-  if (context->parent().dead) return EIO;
+  if (context->dead) return EIO;
   const FakePortOptions* port = context->parent().port(static_cast<int>(number));
   if (port == nullptr || index >= port->gids.size()) return EINVAL;
   const FakeGid& gid = port->gids[index];
@@ -220,6 +221,7 @@ void ack_async_event(ibv_async_event* event) {
     fabric->misuse("ack_async_event: nothing to acknowledge");
   } else {
     --*count;
+    fabric->acknowledged.notify_all();
   }
 }
 

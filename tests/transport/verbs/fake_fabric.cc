@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/reaper.h"
 #include "tests/transport/verbs/fake_objects.h"
 
 namespace slime::transport::testing {
@@ -16,10 +19,27 @@ namespace slime::transport::testing {
 namespace fake {
 namespace {
 std::atomic<Fabric*> current{nullptr};
-}
+// Only a test that never lets a call go reaches it, on a busy machine and with a sanitizer, too.
+constexpr std::chrono::minutes kHeldBound{1};
+}  // namespace
 
 Entered::Entered() : fabric_(current.load()) {
   if (fabric_ != nullptr) lock_ = std::unique_lock(fabric_->mutex);
+}
+
+void Entered::pass(Call call) {
+  if (fabric_ == nullptr || fabric_->held.count(call) == 0) return;
+  ++fabric_->held_calls;
+  const bool let_go =
+      fabric_->let_go.wait_for(lock_, kHeldBound, [&] { return fabric_->held.count(call) == 0; });
+  --fabric_->held_calls;
+  if (!let_go) fabric_->misuse("a call was held for a minute, and never let go");
+}
+
+void Entered::wait_acknowledged(const std::uint64_t& delivered, const char* call) {
+  const bool done =
+      fabric_->acknowledged.wait_for(lock_, std::chrono::seconds(2), [&] { return delivered == 0; });
+  if (!done) fabric_->misuse(str(call, " would wait for ever: events of it were not acknowledged"));
 }
 
 Fabric::Fabric(FakeOptions given) : options(std::move(given)), rng(options.seed) {
@@ -77,7 +97,7 @@ Device* Fabric::find(std::string_view name) {
 void Fabric::pump() {
   std::unique_lock lock(mutex);
   while (!stopping) {
-    if (active.empty()) {
+    if (!busy()) {
       work_arrived.wait(lock);
     } else if (!step()) {
       // Everything waits for a peer, a receive or a link: time passes, but not at full speed.
@@ -171,7 +191,13 @@ FakeOptions FakeOptions::infiniband(int count) {
 
 FakeFabric::FakeFabric(FakeOptions options) : fabric_(std::make_unique<fake::Fabric>(std::move(options))) {}
 
+void FakeFabric::await_ends() {
+  const TimePoint deadline = deadline_after(steady_clock().now(), std::chrono::seconds(20));
+  while (reaping() > 0 && steady_clock().now() < deadline) std::this_thread::yield();
+}
+
 FakeFabric::~FakeFabric() {
+  await_ends();
   const FakeObjects left = objects();
   if (left != FakeObjects{}) {
     FAIL_CHECK("not destroyed: ", left.contexts, " contexts, ", left.domains, " protection domains, ",
@@ -186,8 +212,8 @@ const verbs::Functions& FakeFabric::functions() const { return fabric_->table; }
 
 bool FakeFabric::progress(int steps) {
   const Lock lock(fabric_->mutex);
-  for (int i = 0; i < steps && !fabric_->active.empty(); ++i) fabric_->step();
-  return !fabric_->active.empty();
+  for (int i = 0; i < steps && fabric_->busy(); ++i) fabric_->step();
+  return fabric_->busy();
 }
 
 void FakeFabric::settle() {
@@ -247,6 +273,16 @@ std::vector<FakeQueuePair> FakeFabric::queue_pairs(std::string_view name) const 
   return out;
 }
 
+std::size_t FakeFabric::receives_waiting(std::string_view name) const {
+  const Lock lock(fabric_->mutex);
+  const fake::Device* const device = fabric_->find(name);
+  std::size_t out = 0;
+  for (const auto& srq : fabric_->receive_queues) {
+    if (srq->alive && srq->context->device == device) out += srq->receives.size();
+  }
+  return out;
+}
+
 std::vector<std::string> FakeFabric::take_misuses() {
   const Lock lock(fabric_->mutex);
   return std::exchange(fabric_->misuses, {});
@@ -255,6 +291,20 @@ std::vector<std::string> FakeFabric::take_misuses() {
 void FakeFabric::fail_call(Call call, int error, int nth) {
   const Lock lock(fabric_->mutex);
   fabric_->call_faults.push_back({call, error, nth});
+}
+
+void FakeFabric::hold_call(Call call, bool hold) {
+  const Lock lock(fabric_->mutex);
+  if (hold)
+    fabric_->held.insert(call);
+  else
+    fabric_->held.erase(call);
+  fabric_->let_go.notify_all();
+}
+
+int FakeFabric::held_calls() const {
+  const Lock lock(fabric_->mutex);
+  return fabric_->held_calls;
 }
 
 void FakeFabric::fail_work(ibv_wc_status status, int nth, WorkFilter filter) {
@@ -286,14 +336,27 @@ void FakeFabric::hold_completions(std::string_view name, bool hold) {
   if (!hold) fabric_->release_held(device);
 }
 
+bool FakeFabric::holds_completions() const {
+  const Lock lock(fabric_->mutex);
+  return std::ranges::any_of(fabric_->devices, [](const auto& device) { return device->holding; });
+}
+
 void FakeFabric::kill(std::string_view name) {
   const Lock lock(fabric_->mutex);
   Device& device = *fabric_->find(name);
   device.dead = true;
+  for (const auto& context : fabric_->contexts) {
+    if (&context->parent() == &device) context->dead = true;
+  }
   for (const auto& qp : fabric_->queue_pairs) {
     if (qp->alive && &qp->device() == &device) fabric_->to_error(*qp);
   }
   fabric_->raise_port(device, IBV_EVENT_DEVICE_FATAL, 0);
+}
+
+void FakeFabric::revive(std::string_view name) {
+  const Lock lock(fabric_->mutex);
+  fabric_->find(name)->dead = false;
 }
 
 void FakeFabric::raise(std::string_view device, ibv_event_type type, int port) {

@@ -55,6 +55,14 @@ struct FakeOptions {
   // Completions of a destroyed queue pair stay in the completion queue, as with rxe; else they go, as with
   // mlx5.
   bool keep_stale = false;
+  // Receives that a queue pair has taken out of the shared receive queue when it fails. They come back as
+  // flush errors so many steps later, and then the event says that they were the last. What has not come back
+  // when the queue pair is destroyed never does.
+  std::size_t taken_receives = 0;
+  int flush_steps = 0;
+  bool last_receive_event = true;  // IBV_EVENT_QP_LAST_WQE_REACHED; some drivers send none
+  // What calls that end an object of a dead context return; the object has ended all the same.
+  int dead_end_error = 0;
   // A new queue pair gets the number of the one that its device destroyed last, if that is free.
   bool reuse_numbers = false;
   int retry_steps = 8;  // without an answer, until the next try
@@ -120,6 +128,10 @@ enum class Call {
   kPostReceive,
   kCreateQp,
   kModifyQp,
+  // These can be held, and never fail.
+  kConnectQp,  // ibv_modify_qp to RTR
+  kFailQp,     // ... to the error state
+  kDestroyQp,
   kPostSend,
 };
 struct WorkFilter {
@@ -145,6 +157,8 @@ class FakeFabric {
   FakeFabric& operator=(const FakeFabric&) = delete;
 
   [[nodiscard]] const verbs::Functions& functions() const;
+  // Waits for what was closed and is still ending on a thread of its own.
+  static void await_ends();
 
   // ---- progress
   // Runs at most `steps`; false: there is nothing to do.
@@ -156,12 +170,18 @@ class FakeFabric {
   [[nodiscard]] FakeCounters counters(std::string_view device = {}) const;  // empty: sum over all
   [[nodiscard]] FakeObjects objects() const;
   [[nodiscard]] std::vector<FakeQueuePair> queue_pairs(std::string_view device = {}) const;
+  // Receives of the device that no queue pair has taken.
+  [[nodiscard]] std::size_t receives_waiting(std::string_view device) const;
   // What was wrong with the calls so far; from now on they are not held against the test.
   [[nodiscard]] std::vector<std::string> take_misuses();
 
   // ---- faults
   // The nth such call from now fails with `error`.
   void fail_call(Call call, int error, int nth = 1);
+  // Calls of this kind (kOpenDevice, or of a queue pair but to INIT and RTS) wait until they are let go: a
+  // bug if that takes 5 s.
+  void hold_call(Call call, bool hold = true);
+  [[nodiscard]] int held_calls() const;  // those that wait now
   // The nth matching work request posted from now completes with `status`, without any effect.
   void fail_work(ibv_wc_status status, int nth = 1, WorkFilter filter = {});
   [[nodiscard]] int faults_left() const;  // fail_call() and fail_work() that have not happened yet
@@ -170,9 +190,12 @@ class FakeFabric {
   void freeze(std::string_view device, bool frozen = true);
   // Completions of the device are written only once this ends.
   void hold_completions(std::string_view device, bool hold = true);
+  [[nodiscard]] bool holds_completions() const;  // of any device
   // As after a fatal error: its queue pairs flush what they hold, every later call but destruction fails with
   // EIO, nobody hears of them again. Raises IBV_EVENT_DEVICE_FATAL.
   void kill(std::string_view device);
+  // It can be opened again. What was made of it before stays dead.
+  void revive(std::string_view device);
 
   // ---- events
   void raise(std::string_view device, ibv_event_type type, int port = 1);

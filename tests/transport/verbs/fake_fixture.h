@@ -17,16 +17,16 @@ class FakeVerbsFixture final : public Fixture {
       : fabric_(std::move(fabric)), sockets_([this, options] { return make(options); }) {}
 
   FakeFabric& fabric() { return fabric_; }
+  SocketFixture& sockets() { return sockets_; }
 
   void open(PortOptions options) override { sockets_.open(options); }
+  void close() { sockets_.close(); }
   Device& device(int side) override { return sockets_.device(side); }
   Port& port(int side) override { return sockets_.port(side); }
   Loop& loop(int side) override { return sockets_.loop(side); }
-  // Both ends have heard of each other over their queue pairs when it returns.
+  // No hello comes while completions are held.
   Result<Pair> connect() override {
-    Result<Pair> pair = sockets_.connect();
-    for (int i = 0; i < 30; ++i) sockets_.step();
-    return pair;
+    return fabric_.holds_completions() ? sockets_.connect_without_hello() : sockets_.connect();
   }
   void step() override { sockets_.step(); }
   void pass(Nanos span) override { sockets_.pass(span); }
@@ -42,6 +42,7 @@ class FakeVerbsFixture final : public Fixture {
     sockets_.thaw_b(pair);
   }
   [[nodiscard]] bool checks_region_ids() const override { return false; }
+  [[nodiscard]] bool cut_stops_work() const override { return false; }
 
  private:
   Result<std::unique_ptr<Provider>> make(verbs::Options options) {

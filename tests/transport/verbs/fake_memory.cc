@@ -80,7 +80,7 @@ ibv_pd* alloc_pd(ibv_context* handle) {
   auto* context = fabric->use<Context>(handle, "alloc_pd");
   if (context == nullptr) return failed(EINVAL);
   if (const int error = fabric->injected(Call::kAllocPd)) return failed(error);
-  if (context->parent().dead) return failed(EIO);
+  if (context->dead) return failed(EIO);
   Domain& domain = *fabric->keep(fabric->domains);
   domain.context = context;
   ++context->users;
@@ -95,7 +95,7 @@ int dealloc_pd(ibv_pd* handle) {
   if (domain->users != 0) return EBUSY;
   domain->alive = false;
   --static_cast<Context*>(domain->context)->users;
-  return 0;
+  return fabric->ended(domain->context);
 }
 
 struct Range {
@@ -108,7 +108,7 @@ struct Range {
 ibv_mr* register_range(Fabric& fabric, Domain& domain, const Range& range, unsigned access) {
   Context& context = *static_cast<Context*>(domain.context);
   if (const int error = fabric.injected(Call::kRegister)) return failed(error);
-  if (context.parent().dead) return failed(EIO);
+  if (context.dead) return failed(EIO);
   const unsigned remote_changes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if ((access & ~kKnownAccess) != 0) return failed(EINVAL);
   if ((access & remote_changes) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return failed(EINVAL);
@@ -178,7 +178,7 @@ int dereg_mr(ibv_mr* handle) {
   memory->alive = false;
   fabric->pinned -= memory->length;
   --static_cast<Domain*>(memory->pd)->users;
-  return 0;
+  return fabric->ended(memory->context);
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ struct Device : ibv_device {
 struct Context : ibv_context {
   Context() : ibv_context{} {}
   bool alive = true;
+  bool dead = false;  // the device had a fatal error since it was opened
   UniqueFd events_fd;
   std::deque<ibv_async_event> events;
   int users = 0;
@@ -134,9 +135,12 @@ struct QueuePair : ibv_qp {
   std::uint64_t posted = 0;  // send slots ever taken
   std::uint64_t freed = 0;   // ... and given back
   std::optional<Receive> receiving;
+  std::deque<Receive> taken;   // to be flushed
+  std::uint64_t flush_at = 0;  // in this step
   std::uint64_t async_delivered = 0;
   const char* silence = "";
   [[nodiscard]] Device& device() const { return static_cast<Context*>(context)->parent(); }
+  [[nodiscard]] bool dead() const { return static_cast<Context*>(context)->dead; }
 };
 
 struct CallFault {
@@ -213,6 +217,11 @@ class Fabric {
   // ---- fake_queue_pairs.cc
   std::uint32_t new_number(Device& device);
   void to_error(QueuePair& qp);
+  void flush_receives(QueuePair& qp);
+  // What a call that has ended an object of this context returns.
+  [[nodiscard]] int ended(const ibv_context* context) const {
+    return static_cast<const Context*>(context)->dead ? options.dead_end_error : 0;
+  }
   void drop_work(QueuePair& qp);
 
   // ---- fake_transfer.cc
@@ -220,7 +229,8 @@ class Fabric {
   bool step();  // false: nothing moved
   void enqueue(QueuePair& qp);
   void complete_send(QueuePair& qp, const Work& work, ibv_wc_status status);
-  void complete_receive(QueuePair& qp, ibv_wc_status status, const Work* work);
+  void complete_receive(QueuePair& qp, const Receive& receive, ibv_wc_status status, const Work* work);
+  [[nodiscard]] bool busy() const { return !active.empty() || !flushing.empty(); }
 
   std::mutex mutex;
   const FakeOptions options;
@@ -246,6 +256,12 @@ class Fabric {
   std::uint64_t pinned = 0;
   std::uint64_t steps = 0;
   std::vector<QueuePair*> active;
+  std::vector<QueuePair*> flushing;
+
+  std::unordered_set<Call> held;
+  int held_calls = 0;
+  std::condition_variable let_go;
+  std::condition_variable acknowledged;  // an asynchronous event
 
   std::condition_variable work_arrived;
   bool stopping = false;
@@ -287,6 +303,10 @@ class Entered {
   explicit operator bool() const { return fabric_ != nullptr; }
   Fabric* operator->() const { return fabric_; }
   Fabric& operator*() const { return *fabric_; }
+  // Waits while calls of this kind are held.
+  void pass(Call call);
+  // Waits, as the library does, until the events of an object that is to be destroyed were acknowledged.
+  void wait_acknowledged(const std::uint64_t& delivered, const char* call);
 
  private:
   Fabric* const fabric_;

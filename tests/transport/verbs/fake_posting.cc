@@ -14,7 +14,7 @@ bool known(ibv_wr_opcode opcode, const Device& device) {
 // What drivers refuse at once; 0 when it is fine.
 int check(const QueuePair& qp, const ibv_send_wr& wr, std::uint64_t length) {
   const Device& device = qp.device();
-  if (device.dead) return EIO;
+  if (qp.dead()) return EIO;
   if (qp.now != IBV_QPS_RTS && qp.now != IBV_QPS_ERR) return EINVAL;
   if (!known(wr.opcode, device)) return EINVAL;
   if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > qp.capacity.max_send_sge) return EINVAL;
@@ -79,7 +79,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* first, ibv_send_wr** bad) {
     if (error != 0) *bad = wr;
   }
   if (qp->posted != before) ++qp->device().counters.doorbells;
-  if (fabric->options.step_on_calls && !fabric->active.empty()) fabric->step();
+  if (fabric->options.step_on_calls && fabric->busy()) fabric->step();
   fabric->work_arrived.notify_one();
   return error;
 }

@@ -12,8 +12,21 @@ void Fabric::to_error(QueuePair& qp) {
   qp.now = IBV_QPS_ERR;
   const std::deque<Work> left = std::exchange(qp.sends, {});
   for (const Work& work : left) complete_send(qp, work, IBV_WC_WR_FLUSH_ERR);
-  if (qp.receiving) complete_receive(qp, IBV_WC_WR_FLUSH_ERR, nullptr);
-  if (qp.srq != nullptr && !qp.last_event_raised) {
+  if (qp.receiving) qp.taken.push_back(*std::exchange(qp.receiving, std::nullopt));
+  auto* const srq = static_cast<ReceiveQueue*>(qp.srq);
+  while (srq != nullptr && qp.taken.size() < options.taken_receives && !srq->receives.empty()) {
+    qp.taken.push_back(std::move(srq->receives.front()));
+    srq->receives.pop_front();
+  }
+  if (options.flush_steps == 0) return flush_receives(qp);
+  qp.flush_at = steps + static_cast<std::uint64_t>(options.flush_steps);
+  flushing.push_back(&qp);
+}
+
+void Fabric::flush_receives(QueuePair& qp) {
+  for (const Receive& receive : std::exchange(qp.taken, {}))
+    complete_receive(qp, receive, IBV_WC_WR_FLUSH_ERR, nullptr);
+  if (options.last_receive_event && qp.srq != nullptr && !qp.last_event_raised) {
     qp.last_event_raised = true;
     ibv_async_event event{};
     event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
@@ -25,8 +38,11 @@ void Fabric::to_error(QueuePair& qp) {
 void Fabric::drop_work(QueuePair& qp) {
   qp.sends.clear();
   qp.freed = qp.posted;
-  if (qp.receiving) --static_cast<ReceiveQueue*>(qp.srq)->occupied;
-  qp.receiving.reset();
+  if (qp.receiving) qp.taken.push_back(*std::exchange(qp.receiving, std::nullopt));
+  if (qp.srq != nullptr)
+    static_cast<ReceiveQueue*>(qp.srq)->occupied -= static_cast<std::uint32_t>(qp.taken.size());
+  qp.taken.clear();
+  std::erase(flushing, &qp);
   if (options.keep_stale) return;
   forget_entries(*static_cast<CompletionQueue*>(qp.send_cq), qp);
   forget_entries(*static_cast<CompletionQueue*>(qp.recv_cq), qp);
@@ -51,7 +67,7 @@ ibv_srq* create_srq(ibv_pd* handle, ibv_srq_init_attr* wanted) {
   if (domain == nullptr) return failed(EINVAL);
   if (const int error = fabric->injected(Call::kCreateSrq)) return failed(error);
   const Device& device = static_cast<Context*>(domain->context)->parent();
-  if (device.dead) return failed(EIO);
+  if (static_cast<Context*>(domain->context)->dead) return failed(EIO);
   const ibv_device_attr& limits = device.options.attributes;
   if (wanted->attr.max_wr == 0 || wanted->attr.max_wr > static_cast<unsigned>(limits.max_srq_wr) ||
       wanted->attr.max_sge > static_cast<unsigned>(limits.max_srq_sge)) {
@@ -80,7 +96,7 @@ int destroy_srq(ibv_srq* handle) {
   srq->receives.clear();
   srq->alive = false;
   --static_cast<Domain*>(srq->pd)->users;
-  return 0;
+  return fabric->ended(srq->context);
 }
 
 int post_srq_recv(ibv_srq* handle, ibv_recv_wr* first, ibv_recv_wr** bad) {
@@ -92,7 +108,7 @@ int post_srq_recv(ibv_srq* handle, ibv_recv_wr* first, ibv_recv_wr** bad) {
   for (ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
     *bad = wr;
     if (const int error = fabric->injected(Call::kPostReceive)) return error;
-    if (device.dead) return EIO;
+    if (static_cast<Context*>(srq->context)->dead) return EIO;
     if (wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > srq->max_sge) return EINVAL;
     if (srq->occupied >= srq->max_wr) return ENOMEM;
     Receive receive;
@@ -119,7 +135,8 @@ bool fits(const ibv_qp_cap& cap, const FakeDeviceOptions& device) {
 }
 
 ibv_qp* create_qp(ibv_pd* handle, ibv_qp_init_attr* wanted) {
-  const Entered fabric;
+  Entered fabric;
+  fabric.pass(Call::kCreateQp);
   if (!fabric) return failed(EINVAL);
   auto* domain = fabric->use<Domain>(handle, "create_qp");
   auto* send_cq = fabric->use<CompletionQueue>(wanted->send_cq, "create_qp");
@@ -130,7 +147,7 @@ ibv_qp* create_qp(ibv_pd* handle, ibv_qp_init_attr* wanted) {
   if (send_cq->context != domain->context || recv_cq->context != domain->context) return failed(EINVAL);
   if (const int error = fabric->injected(Call::kCreateQp)) return failed(error);
   Device& device = static_cast<Context*>(domain->context)->parent();
-  if (device.dead) return failed(EIO);
+  if (static_cast<Context*>(domain->context)->dead) return failed(EIO);
   if (wanted->qp_type != IBV_QPT_RC || !fits(wanted->cap, device.options)) return failed(EINVAL);
   if (device.queue_pairs.size() >= static_cast<std::size_t>(device.options.attributes.max_qp)) {
     return failed(ENOMEM);
@@ -157,13 +174,12 @@ ibv_qp* create_qp(ibv_pd* handle, ibv_qp_init_attr* wanted) {
 }
 
 int destroy_qp(ibv_qp* handle) {
-  const Entered fabric;
+  Entered fabric;
+  fabric.pass(Call::kDestroyQp);
   if (!fabric) return EINVAL;
   auto* qp = fabric->use<QueuePair>(handle, "destroy_qp");
   if (qp == nullptr) return EINVAL;
-  if (qp->async_delivered != 0) {
-    fabric->misuse("destroy_qp would wait for ever: events of it were not acknowledged");
-  }
+  fabric.wait_acknowledged(qp->async_delivered, "destroy_qp");
   fabric->forget_events(*static_cast<Context*>(qp->context), qp);
   fabric->drop_work(*qp);
   qp->alive = false;
@@ -173,7 +189,7 @@ int destroy_qp(ibv_qp* handle) {
   --static_cast<CompletionQueue*>(qp->send_cq)->users;
   --static_cast<CompletionQueue*>(qp->recv_cq)->users;
   if (qp->srq != nullptr) --static_cast<ReceiveQueue*>(qp->srq)->users;
-  return 0;
+  return fabric->ended(qp->context);
 }
 
 struct Transition {
@@ -271,12 +287,14 @@ void apply(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
 }
 
 int modify_qp(ibv_qp* handle, ibv_qp_attr* wanted, int mask) {
-  const Entered fabric;
+  Entered fabric;
+  if ((mask & IBV_QP_STATE) != 0 && wanted->qp_state == IBV_QPS_RTR) fabric.pass(Call::kConnectQp);
+  if ((mask & IBV_QP_STATE) != 0 && wanted->qp_state == IBV_QPS_ERR) fabric.pass(Call::kFailQp);
   if (!fabric) return EINVAL;
   auto* qp = fabric->use<QueuePair>(handle, "modify_qp");
   if (qp == nullptr) return EINVAL;
   if (const int error = fabric->injected(Call::kModifyQp)) return error;
-  if (qp->device().dead) return EIO;
+  if (qp->dead()) return EIO;
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? wanted->qp_state : qp->now;
   if (!allowed(qp->now, to, mask) || !good_values(*qp, *wanted, mask)) return EINVAL;
   apply(qp->attributes, *wanted, mask);
@@ -300,7 +318,7 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* out, int, ibv_qp_init_attr* init) {
   if (!fabric) return EINVAL;
   auto* qp = fabric->use<QueuePair>(handle, "query_qp");
   if (qp == nullptr) return EINVAL;
-  if (qp->device().dead) return EIO;
+  if (qp->dead()) return EIO;
   *out = qp->attributes;
   out->qp_state = out->cur_qp_state = qp->state = qp->now;
   out->cap = qp->capacity;

@@ -98,9 +98,9 @@ void Fabric::complete_send(QueuePair& qp, const Work& work, ibv_wc_status status
   push(*static_cast<CompletionQueue*>(qp.send_cq), entry);
 }
 
-void Fabric::complete_receive(QueuePair& qp, ibv_wc_status status, const Work* work) {
+void Fabric::complete_receive(QueuePair& qp, const Receive& receive, ibv_wc_status status, const Work* work) {
   Entry entry;
-  entry.wc = completion(qp, qp.receiving->wr_id, status);
+  entry.wc = completion(qp, receive.wr_id, status);
   if (status == IBV_WC_SUCCESS) {
     entry.wc.opcode = is_send(work->wr.opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
     entry.wc.byte_len = static_cast<std::uint32_t>(work->length);
@@ -112,7 +112,6 @@ void Fabric::complete_receive(QueuePair& qp, ibv_wc_status status, const Work* w
   }
   entry.qp = &qp;
   entry.srq = static_cast<ReceiveQueue*>(qp.srq);
-  qp.receiving.reset();
   push(*static_cast<CompletionQueue*>(qp.recv_cq), entry);
 }
 
@@ -127,6 +126,13 @@ void Fabric::enqueue(QueuePair& qp) {
 bool Fabric::step() {
   ++steps;
   bool moved = false;
+  for (QueuePair* qp : std::exchange(flushing, {})) {
+    if (steps >= qp->flush_at)
+      flush_receives(*qp);
+    else
+      flushing.push_back(qp);
+    moved = true;
+  }
   for (QueuePair* qp : std::exchange(active, {})) {
     qp->queued = false;
     if (qp->alive && run(*qp)) moved = true;
@@ -232,7 +238,7 @@ bool reaches(const ibv_ah_attr& path, const Address& from, const Address& to) {
 
 QueuePair* Fabric::find_peer(QueuePair& qp, const char*& why) {
   const Address mine = own_address(qp);
-  if (qp.device().dead || mine.port->state != IBV_PORT_ACTIVE) {
+  if (qp.dead() || mine.port->state != IBV_PORT_ACTIVE) {
     why = "the local port is down";
     return nullptr;
   }
@@ -243,7 +249,7 @@ QueuePair* Fabric::find_peer(QueuePair& qp, const char*& why) {
     QueuePair& peer = *found->second;
     if (&peer == &qp) {
       why = "it is connected to itself";
-    } else if (device->dead) {
+    } else if (peer.dead()) {
       why = "the remote device is dead";
     } else if (peer.now != IBV_QPS_RTR && peer.now != IBV_QPS_RTS) {
       why = "the remote queue pair is not ready to receive";
@@ -352,7 +358,7 @@ Outcome Fabric::send(QueuePair& qp, QueuePair& peer, Work& work, std::size_t& bu
     const Outcome outcome = wait_for_receive(qp, peer, work);
     if (outcome.kind != Outcome::kDone) return outcome;
     if (work.length > peer.receiving->length) {
-      complete_receive(peer, IBV_WC_LOC_LEN_ERR, nullptr);
+      complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_LOC_LEN_ERR, nullptr);
       return refuse(peer, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
     }
   }
@@ -366,11 +372,11 @@ Outcome Fabric::send(QueuePair& qp, QueuePair& peer, Work& work, std::size_t& bu
   spend(budget, length);
   if (!good_source) return failed_with(IBV_WC_LOC_PROT_ERR);
   if (!good_target) {
-    complete_receive(peer, IBV_WC_LOC_PROT_ERR, nullptr);
+    complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_LOC_PROT_ERR, nullptr);
     return refuse(peer, IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);
   }
   if (work.done < work.length) return {Outcome::kMore};
-  complete_receive(peer, IBV_WC_SUCCESS, &work);
+  complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_SUCCESS, &work);
   return {Outcome::kDone};
 }
 
@@ -391,7 +397,8 @@ Outcome Fabric::write(QueuePair& qp, QueuePair& peer, Work& work, std::size_t& b
   }
   if (!carries_imm(work.wr.opcode)) return {Outcome::kDone};
   const Outcome outcome = wait_for_receive(qp, peer, work);
-  if (outcome.kind == Outcome::kDone) complete_receive(peer, IBV_WC_SUCCESS, &work);
+  if (outcome.kind == Outcome::kDone)
+    complete_receive(peer, *std::exchange(peer.receiving, std::nullopt), IBV_WC_SUCCESS, &work);
   return outcome;
 }
 

@@ -132,13 +132,6 @@ TEST_CASE("of three providers the first that both can have is taken, whatever wa
     for (const char* name : {"shm", "verbs", "tcp"}) a.lose(name, "gone");
     CHECK(connect_sides(loop, a, b).ours.find("gone") != std::string::npos);
   }
-  SUBCASE("the chosen one cannot be set up: the error is of the path, and says over which provider") {
-    for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
-    fabric.fail_call(Call::kModifyQp, ENETUNREACH, 7);  // behind three queue pairs of each side
-    const Outcome outcome = connect_sides(loop, a, b);
-    CHECK(outcome.ours.find("RTR") != std::string::npos);
-    CHECK(outcome.theirs == "unreached: verbs with b");
-  }
   SUBCASE("the acceptor's port has no room: the next one is taken") {
     for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
     fabric.fail_call(Call::kCreateQp, ENOMEM);

@@ -179,7 +179,7 @@ TEST_CASE("200 endpoints on one port work, and go") {
   CHECK(fixture.fabric().counters().rnr_events == 0);
   connections.clear();
   CHECK(fixture.port(0).endpoints() == 0);
-  CHECK(fixture.fabric().objects().queue_pairs == 0);
+  CHECK(fixture.until([&] { return fixture.fabric().objects().queue_pairs == 0; }));
 }
 
 }  // namespace

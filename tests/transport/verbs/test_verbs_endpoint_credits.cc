@@ -1,5 +1,6 @@
 // What is reserved is there: receives for those who have a credit, room in the completion queue for those who
 // connect.
+#include <array>
 #include <cstring>
 
 #include "tests/transport/verbs/endpoint_rig.h"
@@ -23,19 +24,27 @@ PortOptions small_pool() {
   return {.slot_bytes = 512, .pool_slots = kSmallPool, .base_credits = 2, .max_credits = 16};
 }
 
+// Returns the receive slots that no connection has, of each side. An endpoint's places in the completion
+// queue come back with its slots: once its queue pairs are destroyed and the completion queue was empty.
+std::array<std::uint32_t, 2> free_slots(FakeVerbsFixture& fixture) {
+  return {fixture.port(0).free_slots(), fixture.port(1).free_slots()};
+}
+
 TEST_CASE(
     "a connection is refused once the completion queue is reserved, and taken again after one has gone") {
   FakeVerbsFixture fixture({}, small_queues());
   fixture.open(small_pool());
   std::deque<Connection> connections;
-  for (int i = 0; i < kPlaces; ++i) connections.emplace_back(fixture);
+  for (int i = 1; i < kPlaces; ++i) connections.emplace_back(fixture);
+  const auto before_last = free_slots(fixture);
+  connections.emplace_back(fixture);
   const Result<Pair> refused = fixture.connect();
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.status().code() == Code::kResourceExhausted);
   CHECK(contains(refused.status().text(), "completion queue"));
   CHECK(port_counters(fixture, 0).refused_endpoints == 1);
   connections.pop_back();
-  fixture.settle();
+  REQUIRE(fixture.until([&] { return free_slots(fixture) == before_last; }));
   connections.emplace_back(fixture);
   CHECK(fixture.port(0).endpoints() == kPlaces);
 }
@@ -48,6 +57,7 @@ TEST_CASE("a completion queue that is reserved to the last entry takes all the w
   GuardedRegion here(fixture.device(0), 128 * 1024, Rights::kLocal, 1);
   GuardedRegion there(fixture.device(1), 128 * 1024, Rights::kReadWrite, 2);
   const int queue = fabric.devices[0].attributes.max_cqe;
+  const auto all_free = free_slots(fixture);
   for (int round = 0; round < 3; ++round) {
     std::deque<TestOperation> operations;
     std::deque<RemoteRegion> remotes;
@@ -72,6 +82,7 @@ TEST_CASE("a completion queue that is reserved to the last entry takes all the w
     }
     connections.clear();
     CHECK(std::ranges::all_of(operations, [](const TestOperation& one) { return one.completions == 1; }));
+    REQUIRE(fixture.until([&] { return free_slots(fixture) == all_free; }));
   }
   CHECK(fixture.fabric().counters("fake0").cq_high_water <= static_cast<std::size_t>(queue));
   CHECK(fixture.fabric().counters("fake1").cq_high_water <= static_cast<std::size_t>(queue));

@@ -210,6 +210,9 @@ TEST_CASE("a connection over which nothing ever came is unreached on both sides,
   SUBCASE("the side whose first message is not acknowledged") {
     fixture.fabric().fail_work(IBV_WC_RETRY_EXC_ERR, 1, {.device = "fake0", .opcode = {}});
   }
+  SUBCASE("the side whose queue pairs cannot be connected") {
+    fixture.fabric().fail_call(Call::kModifyQp, ENETUNREACH, 7);  // behind three queue pairs of each side
+  }
   SUBCASE("the side whose first post is refused") { fixture.fabric().fail_call(Call::kPostSend, ENOMEM); }
   Connection connection(fixture);
   CHECK(

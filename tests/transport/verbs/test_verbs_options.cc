@@ -59,8 +59,8 @@ const std::vector<Number> kNumbers{
     {"SLIME_VERBS_TRAFFIC_CLASS", "traffic_class", &Options::traffic_class, 0, 255, false},
     {"SLIME_VERBS_PKEY_INDEX", "pkey_index", &Options::pkey_index, 0, 65535, false},
     {"SLIME_VERBS_HOP_LIMIT", "hop_limit", &Options::hop_limit, 1, 255, false},
-    {"SLIME_VERBS_TIMEOUT", "timeout", &Options::timeout, 1, 31, false},
-    {"SLIME_VERBS_RETRY_COUNT", "retry_count", &Options::retry_count, 0, 7, false},
+    {"SLIME_VERBS_TIMEOUT", "timeout", &Options::timeout, 1, 31, true},
+    {"SLIME_VERBS_RETRY_COUNT", "retry_count", &Options::retry_count, 0, 7, true},
     {"SLIME_VERBS_RNR_RETRY", "rnr_retry", &Options::rnr_retry, 0, 6, false},
     {"SLIME_VERBS_MIN_RNR_TIMER", "min_rnr_timer", &Options::min_rnr_timer, 1, 31, false},
     {"SLIME_VERBS_RD_ATOMIC", "rd_atomic", &Options::rd_atomic, 1, 255, false},
@@ -76,7 +76,7 @@ TEST_CASE("the defaults are valid, and an empty environment gives them") {
   const auto options = Options::from_environment();
   REQUIRE_MESSAGE(options.has_value(), options.status().to_string());
   CHECK(options->device.empty());
-  CHECK(options->timeout == 14);
+  CHECK(options->timeout == -1);
   CHECK(options->relaxed_ordering);
   CHECK_FALSE(options->flush_read);
 }

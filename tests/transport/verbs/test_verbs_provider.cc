@@ -50,6 +50,7 @@ TEST_CASE("a device of the provider registers memory and opens ports, and gives 
     REQUIRE_MESSAGE(port.has_value(), port.status().text());
     CHECK(fabric.objects().completion_queues == 1);
   }
+  fabric.await_ends();
   CHECK(fabric.objects() == FakeObjects{});
 }
 

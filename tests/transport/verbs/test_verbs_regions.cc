@@ -326,7 +326,8 @@ TEST_CASE("ports hear what happens to the device, after its port was probed agai
     const verbs::Context& context_;
   };
   WatchedDevice watched;
-  const verbs::Context& context = *watched.state->context;
+  const std::shared_ptr<verbs::Context> held = watched.state->context();
+  const verbs::Context& context = *held;
   const auto listener = std::make_shared<Listener>(context);
   watched.state->add_users(listener);
   watched.state->add_users(std::make_shared<Listener>(context));  // gone at once

@@ -178,7 +178,7 @@ TEST_CASE(
   // For the fabric, which wants everything back.
   bench.watched.deregister_failures = 0;
   for (const Registered& made : bench.watched.registered)
-    CHECK(bench.watched.state->context->functions.dereg_mr(made.mr) == 0);
+    CHECK(bench.watched.state->context()->functions.dereg_mr(made.mr) == 0);
 }
 
 }  // namespace slime::transport::testing

@@ -41,6 +41,7 @@ class WatchedDevice {
   ~WatchedDevice() {
     device.reset();
     state.reset();
+    FakeFabric::await_ends();  // of ports, which may end on other threads, through the table below
     self_ = nullptr;
   }
   WatchedDevice(const WatchedDevice&) = delete;

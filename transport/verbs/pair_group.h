@@ -1,0 +1,87 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/function.h"
+#include "transport/loop.h"
+#include "transport/receive_pool.h"
+#include "transport/verbs/queue_pair.h"
+
+namespace slime::transport::verbs {
+
+class PortState;
+class VerbsEndpoint;
+
+// The queue pairs of one endpoint, from their connection to their destruction. Adapters take milliseconds for
+// each of these calls, so they are made on another thread, one after the other, and the loop hears of the end
+// of each.
+//
+//   connect() --> connected --- leave() ---> failing --> flushing --> destroying --> gone
+//
+// Flushing ends when the endpoint has all its work back, and the device has said of each queue pair that it
+// gave back the last receive: what a queue pair still has of the shared receive queue when it is destroyed is
+// lost to the port. Both waits are bounded. The endpoint may be gone before: then the port keeps the group.
+// Thread: the loop.
+class PairGroup final : public std::enable_shared_from_this<PairGroup> {
+ public:
+  // `queue_pairs` are in INIT, the message queue pair first. `account` is closed at the end.
+  PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_ptr<CreditAccount> account,
+            std::vector<std::shared_ptr<QueuePair>> queue_pairs, VerbsEndpoint& endpoint);
+
+  // One route for each queue pair; VerbsEndpoint::on_connected() says what came of it.
+  void connect(std::vector<QueuePairRoute> routes);
+  // Begins the end. Idempotent. `flush`: how long the endpoint's work may take to come back.
+  void leave(Nanos flush);
+  // Whoever waits for the end of the work does not wait for the device to give it back.
+  void hurry();
+  // All of it at once, in the caller, which waits for the device. Idempotent.
+  void leave_now();
+  // Something that the flush waits for may have come.
+  void check();
+  void on_last_receive(std::uint32_t queue_pair);
+  // The endpoint is being destroyed. It has no operations of users at the device any more.
+  void disown();
+  // The port is being shut: nothing is waited for any more.
+  void drop();
+
+  [[nodiscard]] Handle place() const { return place_; }
+  [[nodiscard]] bool gone() const { return step_ == Step::kGone; }
+
+ private:
+  enum class Step { kIdle, kConnecting, kFailing, kFlushing, kDestroying, kGone };
+
+  void start(Step step, Task work, UniqueFunction<void(PairGroup&)> done);
+  void wait_for_step();
+  void fail();
+  void on_failed();
+  void take_leave();
+  void destroy();
+  void on_gone();
+  void arm();
+  [[nodiscard]] bool flushed() const;
+
+  const std::shared_ptr<PortState> port_;
+  const Handle place_;
+  const std::shared_ptr<CreditAccount> account_;
+  std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
+  std::vector<bool> last_received_;  // of each
+  VerbsEndpoint* endpoint_;          // null: gone
+  Step step_ = Step::kIdle;
+  bool leaving_ = false;
+  TimePoint flush_by_ = kNever;
+  TimePoint last_receive_by_ = kNever;
+  TimerId timer_;
+  // What the endpoint had at the device.
+  std::vector<std::uint32_t> buffers_;
+  std::uint32_t unpolled_ = 0;
+
+  std::mutex mutex_;  // guards working_
+  std::condition_variable rested_;
+  bool working_ = false;  // another thread has the queue pairs
+};
+
+}  // namespace slime::transport::verbs
