@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
@@ -20,15 +21,16 @@ using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_att
 using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
                            std::size_t);
 
-// Held while the library is loaded or holds its lock of devices: a child of fork() that inherited that lock
-// would wait for ever. Registrations have a lock of their own there, which nothing guards yet.
+// Held while the library is loaded or has one of its locks: a child of fork() that inherited such a lock
+// would wait for ever. The library locks its list of devices, and the list of pages that it hides from
+// fork().
 ForkMutex& library_mutex = *new ForkMutex;
 
 // Written while the table is made, before anybody has it.
-using GetDeviceList = ibv_device** (*)(int*);
-GetDeviceList unguarded_get_device_list = nullptr;
+Functions unguarded;
 CompatQueryPort compat_query_port = nullptr;
 QueryGidEx query_gid_ex = nullptr;
+ibv_fork_status (*is_fork_initialized)() = nullptr;  // null before rdma-core 35
 
 // Drivers newer than the first ABI put a verbs_context around the ibv_context; how much of it there is, `sz`
 // tells.
@@ -38,9 +40,21 @@ verbs_context* extended(ibv_context* context) {
                                           offsetof(verbs_context, context));
 }
 
-ibv_device** get_device_list(int* count) {
-  const std::lock_guard lock(library_mutex);
-  return unguarded_get_device_list(count);
+// `call` calls a function of the library under library_mutex.
+template <auto Member>
+struct Guarded;
+template <class R, class... Arguments, R (*Functions::*Member)(Arguments...)>
+struct Guarded<Member> {
+  static R call(Arguments... arguments) {
+    const std::lock_guard lock(library_mutex);
+    return (unguarded.*Member)(arguments...);
+  }
+};
+template <auto Member>
+void guard(Functions& out) {
+  if (out.*Member == nullptr) return;
+  unguarded.*Member = out.*Member;
+  out.*Member = &Guarded<Member>::call;
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
@@ -102,7 +116,7 @@ class Loader {
 void find_functions(Loader& loader, Functions& out) {
   loader.required("ibv_fork_init", out.fork_init);
   loader.required("ibv_wc_status_str", out.wc_status_str);
-  loader.required("ibv_get_device_list", unguarded_get_device_list);
+  loader.required("ibv_get_device_list", out.get_device_list);
   loader.required("ibv_free_device_list", out.free_device_list);
   loader.required("ibv_get_device_name", out.get_device_name);
   loader.required("ibv_open_device", out.open_device);
@@ -110,6 +124,7 @@ void find_functions(Loader& loader, Functions& out) {
   loader.required("ibv_query_device", out.query_device);
   loader.required("ibv_query_port", compat_query_port);
   loader.required("_ibv_query_gid_ex", query_gid_ex);
+  loader.optional("ibv_is_fork_initialized", is_fork_initialized);
   loader.required("ibv_get_async_event", out.get_async_event);
   loader.required("ibv_ack_async_event", out.ack_async_event);
   loader.required("ibv_alloc_pd", out.alloc_pd);
@@ -130,7 +145,6 @@ void find_functions(Loader& loader, Functions& out) {
   loader.required("ibv_modify_qp", out.modify_qp);
   loader.required("ibv_query_qp", out.query_qp);
   loader.required("ibv_destroy_qp", out.destroy_qp);
-  out.get_device_list = &get_device_list;
   out.query_port = &query_port;
   out.query_gid = &query_gid;
   out.req_notify_cq = &req_notify_cq;
@@ -140,8 +154,7 @@ void find_functions(Loader& loader, Functions& out) {
 }
 
 // `error`: what ibv_fork_init() returned. Without it a child of fork() that touches a page of registered
-// memory could leave the parent with another page than the adapter writes to. Kernels from 5.12 on copy such
-// pages at once, and the call does nothing.
+// memory could leave the parent with another page than the adapter writes to.
 void warn_of_forks(int error) {
   if (error == 0) return;
   if (error == EINVAL) {
@@ -178,9 +191,32 @@ Result<Functions> find(const char* library_name) {
   return functions;
 }
 
+// Since Linux 5.12 fork() copies registered pages. On older kernels, and where the user asks for it, the
+// library hides them from fork(), and keeps a list of them under a lock.
+bool hides_pages_from_fork() {
+  for (const char* const name : {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return is_fork_initialized == nullptr || is_fork_initialized() != IBV_FORK_UNNEEDED;
+}
+
 const Loaded* load() {
   auto* const out = new Loaded{find(kLibrary)};
-  if (out->functions) out->fork_error = out->functions->fork_init();
+  if (!out->functions) return out;
+  Functions& functions = *out->functions;
+  guard<&Functions::get_device_list>(functions);
+  if (!hides_pages_from_fork()) return out;
+  out->fork_error = functions.fork_init();
+  // Registrations, and the buffers that drivers make for queues.
+  guard<&Functions::reg_mr>(functions);
+  guard<&Functions::reg_mr_iova2>(functions);
+  guard<&Functions::dereg_mr>(functions);
+  guard<&Functions::create_cq>(functions);
+  guard<&Functions::destroy_cq>(functions);
+  guard<&Functions::create_srq>(functions);
+  guard<&Functions::destroy_srq>(functions);
+  guard<&Functions::create_qp>(functions);
+  guard<&Functions::destroy_qp>(functions);
   return out;
 }
 

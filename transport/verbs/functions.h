@@ -60,7 +60,8 @@ struct Functions {
 };
 
 // The table of this machine's libibverbs.so.1, loaded once and kept. kUnimplemented with what to install when
-// the library is missing or too old; ibv_fork_init() has been called. Thread: any.
+// the library is missing or too old. Children of fork() are safe: ibv_fork_init() has been called where the
+// kernel needs it, and no child inherits a lock of the library. Thread: any.
 Result<const Functions*> load_functions();
 
 }  // namespace slime::transport::verbs

@@ -8,11 +8,12 @@ if [ ! -f .venv/.slime-installed ]; then
   echo "SKIPPED: Python tests on verbs: .venv has no package slime-rdma; scripts/test.sh makes it"
   exit 77
 fi
-# Of those that start Python again and again, which takes an emulated machine up to half a minute each, only two; none of
+# Of those that start Python again and again, which takes an emulated machine up to half a minute each, only three; none of
 # those that name another provider or use none, nor of those about what is encoded, shown or checked before anything is
 # sent, which is the same on each; nor of those that load torch, which alone takes minutes there.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
-  tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way)
+  tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
+  tests/python/test_fork.py::test_a_child_starts_an_agent_whatever_of_its_parents_was_starting)
 for file in tests/python/test_*.py; do
   case ${file##*/} in
     test_processes.py | test_examples.py | test_stub.py | test_stubs.py | test_golden.py | test_errors.py) ;;
