@@ -49,17 +49,16 @@ void Session::open() {
 }
 
 void Session::probe(Nanos timeout) {
-  channel_->ping(deadline_after(context_.loop.now(), timeout), [self = shared_from_this()](Status status) {
-    if (status.ok()) {
-      self->context_.owner.on_session_alive(*self);
-      return;
-    }
-    if (self->state_ != State::kReady) return;  // it ends anyway
-    self->reset(Status(Code::kUnavailable, str(self->peer_.name,
-                                               " no longer answers on this "
-                                               "connection: ",
-                                               status.text())));
-  });
+  channel_->ping(
+      deadline_after(context_.loop.now(), timeout), [self = shared_from_this()](const Status& status) {
+        if (status.ok()) {
+          self->context_.owner.on_session_alive(*self);
+          return;
+        }
+        if (self->state_ != State::kReady) return;  // it ends anyway
+        self->reset(Status(Code::kUnavailable,
+                           str(self->peer_.name, " no longer answers on this connection: ", status.text())));
+      });
 }
 
 void Session::drain(Nanos bound, bool abandoned) {

@@ -87,7 +87,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] bool reached() const { return got_hello_; }
 
   // ---- for its queue pairs
-  void on_connected(Status outcome);
+  void on_connected(const Status& outcome);
   void on_pairs_failed();
   [[nodiscard]] bool drained() const { return work_in_flight_ == 0; }
   // Lets go of them, and says how many work requests and which send buffers they still have.

@@ -77,7 +77,7 @@ void VerbsEndpoint::break_now(Status reason) {
   loop_->leave_to_thread();
 }
 
-void VerbsEndpoint::on_connected(Status outcome) {
+void VerbsEndpoint::on_connected(const Status& outcome) {
   if (!working()) return;
   if (!outcome.ok()) {
     unreached_ = true;

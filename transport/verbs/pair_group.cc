@@ -54,7 +54,7 @@ void PairGroup::connect(std::vector<QueuePairRoute> routes) {
       [outcome](PairGroup& group) {
         group.step_ = Step::kIdle;
         if (group.leaving_) return group.fail();
-        if (group.endpoint_ != nullptr) group.endpoint_->on_connected(std::move(*outcome));
+        if (group.endpoint_ != nullptr) group.endpoint_->on_connected(*outcome);
       });
 }
 
