@@ -54,10 +54,12 @@ remove_tree() {
   git worktree prune
 }
 # Builds in build/release of the worktree, with .venv beside it: the same relative paths as everywhere,
-# so the compiler cache has what runs of BASE compiled, and all that has not changed since.
+# so the compiler cache has what runs of BASE compiled. Nobody measures these programs.
 build_base() {
   git worktree add --detach "$tree" "$commit" && ln -s "$(dirname "$(dirname "$python")")" "$tree/.venv" && cd "$tree" &&
-    cmake --preset release -DSLIME_PYTHON=ON -DSLIME_CHECK_HEADERS=OFF -DPython_EXECUTABLE="$tree/.venv/bin/python" &&
+    cmake --preset release -DSLIME_PYTHON=ON -DSLIME_CHECK_HEADERS=OFF -DPython_EXECUTABLE="$tree/.venv/bin/python" \
+      -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 -DCMAKE_PROJECT_INCLUDE="$root/tests/mixed/unity.cmake" \
+      -DCMAKE_CXX_FLAGS=-Wno-subobject-linkage -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
     cmake --build build/release --parallel "$jobs" --target "${targets[@]}"
 }
 
@@ -65,7 +67,7 @@ make_base() {
   [ ! -e "$tree" ] || fail "$tree is there: another run makes it; if none does, git worktree remove --force it"
   trap 'end_running_groups; remove_tree' EXIT
   export -f build_base
-  export tree commit python jobs
+  export root tree commit python jobs
   step mixed-base bash -c "targets=(${targets[*]}); build_base" && keep "$tree" "$old" && touch "$old/complete" || exit 1
   remove_tree
 }
