@@ -185,7 +185,7 @@ inline constexpr std::size_t kResolverThreads = 8;
 inline constexpr std::size_t kResolvedAddresses = 8;
 
 // ---- outages
-// How long a peer may be unreachable before its connections end, where nobody says it (transport/outage.h).
+// The default of outage_tolerated: how long a peer may be unreachable before its connections end.
 // A link that was down for five seconds is no death, and what waits for a dead host ends within ten.
 inline constexpr Nanos kOutageTolerated = std::chrono::seconds(5);
 // The kernel's keepalive counts in seconds. Nothing waits for an hour: operations have deadlines.

@@ -105,7 +105,7 @@ TEST_CASE("an answer that is not read is revoked, counted and told to nanoctrl")
   REQUIRE(peer.connect().wait(kSoon).has_value());
   auto call = peer.call_raw("bytes", "make", rpc::encode_arguments(4 * kMiB), seconds(2));
   REQUIRE(eventually([&] { return client->poll(Nanos::zero()), running.load(); }));
-  // From here on nobody drives the caller: it reads nothing.
+  // Nothing drives the caller from here on, so it reads nothing.
   released = true;
   const auto revoked = [&] { return number_in(server->info(), "answers_revoked"); };
   CHECK(revoked() == 0);

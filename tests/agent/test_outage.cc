@@ -87,7 +87,7 @@ TEST_CASE("a call whose peer cannot be reached ends after the outage tolerated, 
               .add("forever",
                    [&] {
                      there = true;
-                     while (there) std::this_thread::sleep_for(milliseconds(1));
+                     there.wait(true);
                      return 1;
                    })
               .ok());
@@ -102,6 +102,7 @@ TEST_CASE("a call whose peer cannot be reached ends after the outage tolerated, 
   }();
   const Nanos took = steady_clock().now() - began;
   there = false;
+  there.notify_all();
   MESSAGE("ended after ", std::chrono::duration_cast<milliseconds>(took).count(), " ms");
   CHECK(code_of(ended) == Code::kUnavailable);
   CHECK(ended.status().maybe_executed());
@@ -138,7 +139,7 @@ TEST_CASE("a peer whose lease has expired may be silent for the outage tolerated
     REQUIRE(client->connected());
   }
   const auto control = registry.client();
-  // From here on nobody drives the owner.
+  // Nothing drives the owner from here on, so it answers no ping.
   REQUIRE(eventually([&] { return !control->get_peer("default", "owner").has_value(); }));
   const TimePoint began = steady_clock().now();
   REQUIRE(eventually([&] { return !brief.connected(); }));

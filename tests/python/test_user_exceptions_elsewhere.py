@@ -58,7 +58,7 @@ def peer(request, make_agent):
     peer = client.peer(server.address).with_deadline(20)
     peer.connect().wait()
     peer.server = server
-    # What the server tells later arrives while somebody makes progress.
+    # An agent of CALLER hears what the server says later only while it polls.
     peer.progress = (lambda: client.poll(0.01)) if request.param is slime.Progress.CALLER else (lambda: None)
     return peer
 

@@ -84,7 +84,7 @@ CONFORMANCE("close with a stopped peer ends at its bound, and cancels what is le
   const TimePoint begin = fixture.now();
   c.a().close(std::chrono::milliseconds(50));
   REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
-  // What works alone may finish before the bound, and then there is nothing to wait for or to cancel.
+  // An adapter may finish the work before the bound. Then nothing is waited for, and nothing cancelled.
   if (!fixture.works_alone() || !work.succeeded())
     CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
   CHECK(fixture.now() < begin + std::chrono::seconds(10));

@@ -82,7 +82,7 @@ class SocketFixture final : public Fixture, private Acceptor {
     Result<Pair> pair = connect_without_hello();
     if (!pair || !on_adapter()) return pair;
     CHECK(until([&] { return failed(*pair) || (settled(*pair->a) && settled(*pair->b)); }));
-    // What they have put off runs when nothing comes any more, and nothing does.
+    // Both ends run what they put off once nothing more arrives.
     for (int i = 0; i < 4; ++i) step();
     return pair;
   }

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What a busy machine may add to a timer of the kernel.
+// A busy machine may be so late with a timer of the kernel.
 const Nanos kLate = test::patient(seconds(2));
 // An outage that proves that the default one is tolerated: keepalive has an interval of 1 s more than that.
 constexpr Nanos kExactOutage = limits::kOutageTolerated + milliseconds(500);

@@ -61,7 +61,7 @@ struct FakeOptions {
   std::size_t taken_receives = 0;
   int flush_steps = 0;
   bool last_receive_event = true;  // IBV_EVENT_QP_LAST_WQE_REACHED; some drivers send none
-  // What calls that end an object of a dead context return; the object has ended all the same.
+  // The error of calls that end an object of a dead context. The object ends all the same.
   int dead_end_error = 0;
   // A new queue pair gets the number of the one that its device destroyed last, if that is free.
   bool reuse_numbers = false;

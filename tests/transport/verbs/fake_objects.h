@@ -218,7 +218,7 @@ class Fabric {
   std::uint32_t new_number(Device& device);
   void to_error(QueuePair& qp);
   void flush_receives(QueuePair& qp);
-  // What a call that has ended an object of this context returns.
+  // Returns the result of a call that ended an object of this context.
   [[nodiscard]] int ended(const ibv_context* context) const {
     return static_cast<const Context*>(context)->dead ? options.dead_end_error : 0;
   }

@@ -1,5 +1,5 @@
-// Calls of an adapter that take long are made off the loop: while one is held, the loop serves others, and
-// whoever it was made for may go.
+// Slow calls of an adapter are made off the loop. While one is held, the loop serves other connections, and
+// the connection that needs the call may end.
 #include <doctest/doctest.h>
 
 #include "tests/transport/verbs/fake_fixture.h"
@@ -129,7 +129,7 @@ TEST_CASE("a device that is lost while queue pairs are made, or connected, ends 
   SUBCASE("connected") { serve_while_made(Call::kConnectQp, Then::kTooLate); }
 }
 
-// What becomes of the endpoint whose queue pairs end.
+// How the endpoint is closed whose queue pairs end.
 enum class Closed { kWaits, kGone, kDestroyedOpen };
 
 void serve_while_ending(Call call, Closed how) {
