@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/str.h"
@@ -79,9 +78,9 @@ TEST_CASE("a call whose peer cannot be reached ends after the outage tolerated, 
   PeerAgentOptions options;
   options.provider = "tcp";
   options.outage_tolerated = seconds(1);
+  std::atomic<bool> there{false};  // outlives the handler
   auto caller = start(options);
   auto owner = start(options);
-  std::atomic<bool> there{false};
   rpc::Service service("slow");
   REQUIRE(service
               .add("forever",
