@@ -55,15 +55,19 @@ finish_lanes() {
 
 # start_step NAME COMMAND...: runs the command in the background; finish_step reports it. One at a
 # time per name, which is also the log's name. Appends to the file $SLIME_STEPS, if set: name, start
-# and end in seconds of the script, exit status.
+# and end in seconds of the script, exit status, seconds of processor.
 declare -A step_group step_start
+# with_processor_time FILE COMMAND...: runs the command; leaves in FILE the seconds of user and
+# system time that it and what it waited for took.
+with_processor_time='{ time "${@:2}" 2>&3 3>&-; } 3>&2 2>"$1"'
 start_step() {
   local name=$1
   shift
   mkdir -p "$logs"
   step_start[$name]=$SECONDS
   # A background job of a script leads no group, so setsid keeps its process id.
-  setsid "$@" >"$logs/$name.log" 2>&1 </dev/null &
+  TIMEFORMAT="%U %S" setsid bash -c "$with_processor_time" step "$logs/$name.time" "$@" \
+    >"$logs/$name.log" 2>&1 </dev/null &
   step_group[$name]=$!
   running_groups+=("$!")
 }
@@ -80,7 +84,8 @@ finish_step() {
   for other in "${running_groups[@]}"; do [ "$other" = "$group" ] || rest+=("$other"); done
   running_groups=("${rest[@]}")
   local seconds=$((SECONDS - step_start[$name]))
-  [ -z "${SLIME_STEPS:-}" ] || echo "$name ${step_start[$name]} $SECONDS $status" >>"$SLIME_STEPS"
+  [ -z "${SLIME_STEPS:-}" ] || echo "$name ${step_start[$name]} $SECONDS $status" \
+    "$(awk 'END { printf "%d", $1 + $2 }' "$logs/$name.time" 2>/dev/null || echo 0)" >>"$SLIME_STEPS"
   if [ "$status" -eq 0 ]; then
     printf '  ok    %4d s  %s\n' "$seconds" "$name"
   elif [ "$status" -eq 77 ]; then

@@ -102,8 +102,8 @@ finish() {
   finish_lanes
   echo
   echo "steps, in the order of their starts (compiler cache: $(cache_state)):"
-  sort -n -k 2 "$SLIME_STEPS" | awk '{ printf "  %-22s from %3d:%02d  took %3d:%02d%s\n", $1, $2 / 60, $2 % 60, ($3 - $2) / 60, ($3 - $2) % 60,
-    $4 == 0 ? "" : $4 == 77 ? "  skipped" : "  failed" }'
+  sort -n -k 2 "$SLIME_STEPS" | awk '{ printf "  %-22s from %3d:%02d  took %3d:%02d  processor %3d:%02d%s\n", $1,
+    $2 / 60, $2 % 60, ($3 - $2) / 60, ($3 - $2) % 60, $5 / 60, $5 % 60, $4 == 0 ? "" : $4 == 77 ? "  skipped" : "  failed" }'
   read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$results"/counts*)
   print_soaks
   print_failures
