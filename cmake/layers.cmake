@@ -16,7 +16,7 @@ if(SLIME_SANITIZE)
 endif()
 
 # slime_unity(TARGET): compiles ten files of the target at a time if SLIME_UNITY is on. Names in the anonymous namespaces of
-# a layer must therefore differ.
+# a layer must therefore differ. scripts/alone.sh checks that each file compiles alone, too.
 function(slime_unity target)
   if(SLIME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)

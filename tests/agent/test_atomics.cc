@@ -5,7 +5,7 @@
 
 #include "tests/agent/agents.h"
 
-namespace slime {
+namespace slime::atomics_test {
 namespace {
 
 using namespace test;
@@ -191,4 +191,4 @@ TEST_CASE("an agent that closes ends its atomics, each once") {
 }
 
 }  // namespace
-}  // namespace slime
+}  // namespace slime::atomics_test

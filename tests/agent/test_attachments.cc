@@ -4,7 +4,7 @@
 #include "agent/stub.h"
 #include "tests/agent/agents.h"
 
-namespace slime {
+namespace slime::attachments_test {
 namespace {
 
 using namespace test;
@@ -149,4 +149,4 @@ TEST_CASE("a stub's calls and streams carry attachments, also those that are ins
 }
 
 }  // namespace
-}  // namespace slime
+}  // namespace slime::attachments_test

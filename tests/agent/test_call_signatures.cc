@@ -5,7 +5,7 @@
 #include "tests/agent/agents.h"
 
 // Callers who say what they take a method for, through peers.
-namespace slime {
+namespace slime::call_signatures_test {
 namespace {
 
 using namespace test;
@@ -82,4 +82,4 @@ TEST_CASE("a stub says what its method is taken for, of calls and streams") {
 }
 
 }  // namespace
-}  // namespace slime
+}  // namespace slime::call_signatures_test

@@ -18,7 +18,7 @@
 #include "transport/verbs/options.h"
 #include "transport/verbs/verbs_provider.h"
 
-namespace slime {
+namespace slime::choice_test {
 namespace {
 
 using namespace slime::test;
@@ -358,4 +358,4 @@ TEST_CASE("memory of a kind that no device moves is refused with the reason") {
 }
 
 }  // namespace
-}  // namespace slime
+}  // namespace slime::choice_test

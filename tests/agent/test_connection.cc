@@ -2,7 +2,7 @@
 
 #include "agent/connection.h"
 
-namespace slime::agent {
+namespace slime::agent::connection_test {
 namespace {
 
 using Step = ConnectionMachine::Step;
@@ -131,4 +131,4 @@ TEST_CASE("a peer that came to us is ready without an attempt of ours") {
 }
 
 }  // namespace
-}  // namespace slime::agent
+}  // namespace slime::agent::connection_test

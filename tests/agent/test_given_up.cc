@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "tests/agent/agents.h"
 
-namespace slime {
+namespace slime::given_up_test {
 namespace {
 
 using namespace test;
@@ -122,4 +122,4 @@ TEST_CASE("reads of a stream that are given up at random lose no message") {
 }
 
 }  // namespace
-}  // namespace slime
+}  // namespace slime::given_up_test

@@ -8,7 +8,7 @@
 #include "tests/agent/agents.h"
 
 // Streams between agents, with handlers on threads that wait.
-namespace slime {
+namespace slime::peer_streams_test {
 namespace {
 
 using namespace test;
@@ -195,4 +195,4 @@ TEST_CASE("a stream to nobody ends with the reason") {
   CHECK(code_of(stream.finish().wait(kSoon)) == Code::kUnavailable);
 }
 
-}  // namespace slime
+}  // namespace slime::peer_streams_test

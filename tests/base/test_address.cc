@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "base/address.h"
+#include "base/str.h"
 
 namespace slime {
 namespace {
@@ -45,7 +46,7 @@ TEST_CASE("what is no address is refused with the reason and an example") {
     CAPTURE(text);
     CHECK(code_of(text) == Code::kInvalidArgument);
   }
-  CHECK(code_of(std::string(300, 'a') + ":1") == Code::kInvalidArgument);
+  CHECK(code_of(str(std::string(300, 'a'), ":1")) == Code::kInvalidArgument);
   CHECK(Address::parse("::1:7000").status().text() ==
         "'::1:7000' is not an address: an IPv6 address needs brackets around it; write host:port, such as "
         "127.0.0.1:7000 or [::1]:7000");

@@ -14,7 +14,7 @@
 #include "bench/present.h"
 #include "tests/support/folder.h"
 
-namespace slime::bench {
+namespace slime::bench::ctrl_test {
 namespace {
 
 using nlohmann::json;
@@ -284,4 +284,4 @@ TEST_CASE("its table goes between its own marks, and its plot has the server whe
 }
 
 }  // namespace
-}  // namespace slime::bench
+}  // namespace slime::bench::ctrl_test

@@ -15,7 +15,7 @@
 #include "bench/raw.h"
 #include "bench/raw_copy.h"
 
-namespace slime::bench {
+namespace slime::bench::limits_test {
 namespace {
 
 const Nanos kShort = std::chrono::milliseconds(2);
@@ -223,4 +223,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace slime::bench
+}  // namespace slime::bench::limits_test

@@ -5,7 +5,7 @@
 
 #include "tests/cache/cluster.h"
 
-namespace slime::cache {
+namespace slime::cache::client_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -247,4 +247,4 @@ TEST_CASE("an agent that makes progress only in its callers can use a cache") {
 }
 
 }  // namespace
-}  // namespace slime::cache
+}  // namespace slime::cache::client_test

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "cache/store.h"
 
-namespace slime::cache {
+namespace slime::cache::store_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -402,4 +402,4 @@ TEST_CASE("the check before a seal learns whose bytes they are") {
 }
 
 }  // namespace
-}  // namespace slime::cache
+}  // namespace slime::cache::store_test

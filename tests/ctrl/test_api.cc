@@ -8,7 +8,7 @@
 #include "ctrl/wire.h"
 #include "tests/ctrl/samples.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::api_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -582,4 +582,4 @@ TEST_CASE("of many instances that want one name at once exactly one gets it") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::api_test

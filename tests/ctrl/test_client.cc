@@ -13,7 +13,7 @@
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::client_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -296,4 +296,4 @@ TEST_CASE("many clients at once each keep their own name") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::client_test

@@ -8,7 +8,7 @@
 #include "tests/support/files.h"
 
 // Every route over a real socket: who may, and what is made of requests that are none.
-namespace slime::ctrl {
+namespace slime::ctrl::every_route_test {
 namespace {
 
 using test::Answer;
@@ -331,4 +331,4 @@ TEST_CASE("what is no route is 404 with a token, and 401 without") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::every_route_test

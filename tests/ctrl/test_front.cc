@@ -10,7 +10,7 @@
 #include "tests/ctrl/samples.h"
 
 // What idle, slow, greedy and too many clients can do to a server, and to the others.
-namespace slime::ctrl {
+namespace slime::ctrl::front_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -210,4 +210,4 @@ TEST_CASE("limits that make no sense are refused") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::front_test

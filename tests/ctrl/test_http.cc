@@ -11,7 +11,7 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::http_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -287,4 +287,4 @@ TEST_CASE("the probe tells same, gone and silent apart") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::http_test

@@ -8,7 +8,7 @@
 #include "tests/ctrl/raw_http.h"
 
 // The page for operators, as it is served. What it does in a browser is in tests/page.
-namespace slime::ctrl {
+namespace slime::ctrl::page_test {
 namespace {
 
 using test::has;
@@ -170,4 +170,4 @@ TEST_CASE("over HTTP: the headers arrive, HEAD has no body, and 304 is believed"
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::page_test

@@ -18,7 +18,7 @@
 #include "tests/support/settings.h"
 
 // Several engines that share one registry in a Redis that works; test_redis_faults.cc has one that does not.
-namespace slime::ctrl {
+namespace slime::ctrl::redis_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -382,4 +382,4 @@ TEST_CASE("the address of a store in Redis") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::redis_test

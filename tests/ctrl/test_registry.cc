@@ -3,7 +3,7 @@
 #include "ctrl/registry.h"
 #include "tests/ctrl/samples.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::registry_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -329,4 +329,4 @@ TEST_CASE("visit goes through the names in order and can go on where it stopped"
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::registry_test

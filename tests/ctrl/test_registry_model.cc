@@ -9,7 +9,7 @@
 #include "ctrl/store/records.h"
 #include "tests/ctrl/samples.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::registry_model_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -278,4 +278,4 @@ TEST_CASE("all short sequences on one name") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::registry_model_test

@@ -8,7 +8,7 @@
 #include "tests/e2e/pattern.h"
 #include "tests/e2e/world.h"
 
-namespace slime::test {
+namespace slime::test::e2e_death_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -157,4 +157,4 @@ TEST_CASE(
               " ms after the restart; two heartbeats are 1000 ms"));
 }
 
-}  // namespace slime::test
+}  // namespace slime::test::e2e_death_test

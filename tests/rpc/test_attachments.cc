@@ -11,6 +11,7 @@ using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::wire;
 
+namespace attachments_test {
 namespace {
 
 ByteVector unhex(std::string text) {
@@ -184,3 +185,5 @@ TEST_CASE("who wants bytes gets them of an attachment, and who wants an attachme
   REQUIRE(attachment.has_value());
   CHECK(to_hex(attachment->bytes()) == "0708");
 }
+
+}  // namespace attachments_test

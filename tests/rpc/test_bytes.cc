@@ -11,6 +11,7 @@ using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
+namespace bytes_test {
 namespace {
 
 ByteVector reversed(Bytes bytes) { return {bytes.rbegin(), bytes.rend()}; }
@@ -216,3 +217,5 @@ TEST_CASE("reflection says which methods take bytes") {
   CHECK(info.parameters[0].name == "message");
   CHECK(info.parameters[0].type == "raw");
 }
+
+}  // namespace bytes_test

@@ -12,6 +12,7 @@ using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
+namespace channel_attachments_test {
 namespace {
 
 // A region of a device, as an agent would give it.
@@ -463,3 +464,5 @@ TEST_CASE("memory that the peer may map is made for what was read before, one bl
   kept.clear();
   CHECK(in_blocks(link.must<Picture>("picture", Picture{"idle", ones}).layers) == 3);
 }
+
+}  // namespace channel_attachments_test

@@ -14,6 +14,7 @@ using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
+namespace interceptors_test {
 namespace {
 
 // Writes down what happens to it.
@@ -296,3 +297,5 @@ TEST_CASE("traceparents: what is one, and what is none") {
   }
   CHECK_FALSE(current_trace().has_value());
 }
+
+}  // namespace interceptors_test

@@ -25,6 +25,7 @@ using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
+namespace reflection_test {
 namespace {
 
 struct Point {
@@ -266,3 +267,5 @@ TEST_CASE("the answers of health and reflection come before handle() returns") {
     CHECK(caller.answers() == 1);
   }
 }
+
+}  // namespace reflection_test

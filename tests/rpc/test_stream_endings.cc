@@ -9,6 +9,7 @@ using namespace slime::rpc;
 using namespace slime::rpc::testing;
 using namespace std::chrono_literals;
 
+namespace stream_endings_test {
 namespace {
 
 // A stream of which both sides wait for everything that there is to wait for.
@@ -320,3 +321,5 @@ TEST_CASE("nothing is left of many streams that end anywhere") {
     link.check_clean();
   }
 }
+
+}  // namespace stream_endings_test

@@ -11,7 +11,7 @@
 #include "transport/bulk_copy.h"
 #include "transport/limits.h"
 
-namespace slime::transport {
+namespace slime::transport::bulk_copy_test {
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
@@ -111,4 +111,4 @@ TEST_CASE("the last level cache is the one that a core reaches, not the sum of a
 }
 
 }  // namespace
-}  // namespace slime::transport
+}  // namespace slime::transport::bulk_copy_test

@@ -6,7 +6,7 @@
 
 #include "tests/transport/script_wire.h"
 
-namespace slime::transport::testing {
+namespace slime::transport::testing::transport_acks_test {
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
@@ -108,4 +108,4 @@ TEST_CASE("only the last frame of a write can be patient") {
 }
 
 }  // namespace
-}  // namespace slime::transport::testing
+}  // namespace slime::transport::testing::transport_acks_test

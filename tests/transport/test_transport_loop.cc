@@ -12,7 +12,7 @@
 
 #include "transport/loop.h"
 
-namespace slime::transport {
+namespace slime::transport::transport_loop_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -428,4 +428,4 @@ TEST_CASE("beside a poller that has nothing descriptors are looked at often whil
 }
 
 }  // namespace
-}  // namespace slime::transport
+}  // namespace slime::transport::transport_loop_test

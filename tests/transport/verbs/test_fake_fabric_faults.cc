@@ -6,7 +6,7 @@
 #include "tests/transport/verbs/fake_node.h"
 
 // The fake fabric's notifications, queues, faults and threads.
-namespace slime::transport::testing {
+namespace slime::transport::testing::fake_fabric_faults_test {
 namespace {
 
 using Misuses = std::vector<std::string>;
@@ -361,4 +361,4 @@ TEST_CASE("two threads that sleep between messages wake each other, also through
 }
 
 }  // namespace
-}  // namespace slime::transport::testing
+}  // namespace slime::transport::testing::fake_fabric_faults_test

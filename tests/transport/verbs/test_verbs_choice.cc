@@ -9,7 +9,7 @@
 #include "transport/verbs/options.h"
 #include "transport/verbs/verbs_provider.h"
 
-namespace slime::transport::testing {
+namespace slime::transport::testing::verbs_choice_test {
 namespace {
 
 // One side, on a loop that it shares with the other one.
@@ -154,4 +154,4 @@ TEST_CASE("of three providers the first that both can have is taken, whatever wa
 }
 
 }  // namespace
-}  // namespace slime::transport::testing
+}  // namespace slime::transport::testing::verbs_choice_test

@@ -18,6 +18,7 @@ using namespace slime;
 using namespace slime::transport::verbs;
 namespace fs = std::filesystem;
 
+namespace discovery_test {
 namespace {
 
 bool contains(const std::string& text, std::string_view what) { return text.find(what) != std::string::npos; }
@@ -579,3 +580,5 @@ TEST_CASE("the machine's own libibverbs is loaded once, or says what to install"
   const auto devices = list_devices(**functions);
   if (!devices) CHECK_FALSE(devices.error().text().empty());
 }
+
+}  // namespace discovery_test

@@ -6,7 +6,7 @@
 
 #include "tests/transport/verbs/watched_device.h"
 
-namespace slime::transport::testing {
+namespace slime::transport::testing::verbs_dmabuf_test {
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
@@ -227,4 +227,4 @@ TEST_CASE("what CUDA cannot export is refused with the reason") {
   CHECK(cuda.retained == 0);
 }
 
-}  // namespace slime::transport::testing
+}  // namespace slime::transport::testing::verbs_dmabuf_test
