@@ -202,3 +202,13 @@ install_package() {
   build_wheel "$@" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --force-reinstall \
     "$wheels"/*.whl && printf '%s' "$want" >"$stamp"
 }
+
+# Configures build/alone, where each file is compiled by itself, without precompiled headers and
+# optimization: for clang-tidy and scripts/alone.sh. Nothing of it is run.
+configure_alone() {
+  local options=(-DSLIME_UNITY=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
+  if "$venv/bin/python" -c 'import nanobind' 2>/dev/null; then
+    options+=(-DSLIME_PYTHON=ON "-DPython_EXECUTABLE=$venv/bin/python")
+  fi
+  cmake --preset release -B build/alone "${options[@]}" >/dev/null
+}

@@ -5,7 +5,7 @@
 #                             has changed, the rings of shared memory on aarch64, the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
-#                             ten minutes for each fuzz target; and all headers, the page in a browser, the deployment, the
+#                             ten minutes for each fuzz target; and each file alone, the page in a browser, the deployment, the
 #                             soaks of scripts/soak.sh
 #   scripts/test.sh --soak=NAME[,NAME...]
 #                             the release build, and of the soaks only these, each for minutes: exit, messages,
@@ -16,7 +16,7 @@
 #                             a browser, a soak's other Python; and torch is installed for the tests that use it
 #                             (SLIME_TEST_TORCH=1 does that alone)
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells what took how long.
-# Checks of the page, the deployment and single headers run where a file of theirs differs from the base (as in tidy.sh).
+# Checks of the page and the deployment, and that files compile alone, run for what differs from the base (as in tidy.sh).
 # Read from the environment: SLIME_FUZZ_SECONDS for each target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
 # the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
 # factor for bounds that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
@@ -246,7 +246,7 @@ release_tests() {
   [ "$mode" = quick ] || one_test wheel scripts/wheel.sh --check
   if [ "$mode" != quick ] || [ "$require_all" = yes ]; then
     one_test tidy scripts/tidy.sh
-    one_test headers scripts/headers.sh $([ "$mode" = soak ] && echo --all)
+    one_test alone scripts/alone.sh $([ "$mode" = soak ] && echo --all)
     one_test aarch64 tests/aarch64/run
     mixed_versions
     instructions
@@ -292,7 +292,10 @@ echo "slime: tests ($mode) on $jobs cores"
 ccache --zero-stats >/dev/null 2>&1
 step dependencies scripts/install_deps.sh --test || { add 0 1 0; finish; }
 step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --test" || { add 0 1 0; finish; }
-build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" || finish
+# A tree that is there keeps its way: whoever edits in it compiles files one by one.
+together=()
+[ -e build/release/CMakeCache.txt ] || together=(-DSLIME_UNITY=ON)
+build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" "${together[@]}" || finish
 step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
 start_lane test_lane
 case "$mode" in

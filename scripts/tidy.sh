@@ -2,8 +2,8 @@
 # Runs clang-tidy (.clang-tidy) on the lines that were changed since a base, with what is not committed yet.
 #   scripts/tidy.sh [BASE]     BASE: a commit; else origin/main, main or the last tag, the first that differs from HEAD.
 #                              Where none does: the last commit.
-# Needs build/release (cmake --preset release) for how each file is compiled. Exit status: 1 with findings, 77 where there
-# is no git, or no clang-tidy and none can be installed (scripts/install_deps.sh --tidy).
+# Makes build/alone, which says how each file is compiled. Exit status: 1 with findings, 77 where there is no git, or no
+# clang-tidy and none can be installed (scripts/install_deps.sh --tidy).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -28,19 +28,17 @@ if ! version=$(find_tidy); then
   version=$(find_tidy) || skip "no clang-tidy and clang-tidy-diff of one version"
 fi
 git rev-parse --verify -q HEAD >/dev/null || skip "no git repository: what has changed is not known"
-[ -f build/release/compile_commands.json ] ||
-  { echo "tidy: no build/release/compile_commands.json; run cmake --preset release" >&2; exit 2; }
-
 base=$(change_base "$@") || { echo "tidy: what has changed is not known" >&2; exit 2; }
 
-# Only what the release tree compiles, and headers: clang-tidy guesses how from a neighbour.
+configure_alone
+# Only what is compiled there, and headers: clang-tidy guesses how from a neighbour.
 mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h')
 files=()
 for file in "${changed[@]}"; do
-  if [[ $file == *.h ]] || grep -qF "\"$root/$file\"" build/release/compile_commands.json; then
+  if [[ $file == *.h ]] || grep -qF "\"$root/$file\"" build/alone/compile_commands.json; then
     files+=("$file")
   else
-    echo "tidy: not compiled in build/release, left out: $file"
+    echo "tidy: not compiled in build/alone, left out: $file"
   fi
 done
 echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the working tree: ${#files[@]} files"
@@ -49,11 +47,9 @@ echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
-# Removes GCC's precompiled headers, which clang cannot read.
-sed -E 's/ -Winvalid-pch| -include [^ ]*cmake_pch\.hxx//g' build/release/compile_commands.json >"$folder/compile_commands.json"
 status=0
 git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |
-  "clang-tidy-diff$version.py" -p1 -path "$folder" -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
+  "clang-tidy-diff$version.py" -p1 -path build/alone -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
     -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-pragma-once-outside-header >"$log" 2>&1 || status=$?
 grep -vE '^[0-9]+ warnings? (generated|treated as errors?)|^Suppressed |^$|^Use -' "$log" || true
 # The script of clang-tidy 14 says 0 whatever was found; and whoever breaks down has found nothing.
