@@ -178,27 +178,19 @@ verbs_leg() {
   fi
 }
 
-# Each target on a corpus that grows from run to run in build/; inputs that break something stay in the log's folder.
+# One target after the other, beside the last tests: each on a corpus that grows from run to run in build/; inputs that
+# break something stay in the folder of the logs.
 fuzz() {
-  local targets=() running=() target name
+  local targets=() target name inputs
   mapfile -t targets < <(find build/asan/tests/fuzz -maxdepth 1 -type f -executable -name 'fuzz_*' | sort)
   [ "${#targets[@]}" -gt 0 ] || { echo "  FAIL  no fuzz target was built"; add 0 1 0; return; }
   for target in "${targets[@]}"; do
     name=$(basename "$target")
-    if [ "${#running[@]}" -ge "$jobs" ]; then
-      finish_step "${running[0]}"
-      count $?
-      running=("${running[@]:1}")
-    fi
     mkdir -p "build/corpus/$name" "$logs"
-    local inputs=("build/corpus/$name")
+    inputs=("build/corpus/$name")
     [ -d "tests/fuzz/corpus/${name#fuzz_}" ] && inputs+=("tests/fuzz/corpus/${name#fuzz_}")
-    start_step "$name" "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+    step "$name" "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
       -artifact_prefix="$logs/$name-" "${inputs[@]}"
-    running+=("$name")
-  done
-  for name in "${running[@]}"; do
-    finish_step "$name"
     count $?
   done
 }
@@ -260,10 +252,6 @@ when_built() {
   until [ -e "$results/$tree.built" ]; do sleep 1; done
   [ "$(cat "$results/$tree.built")" -ne 0 ] || "$@"
 }
-asan_tests() {
-  run_ctest asan
-  fuzz
-}
 tsan_tests() {
   # GCC 12's thread sanitizer cannot map its shadow where the kernel randomises addresses widely.
   if setarch -R true 2>/dev/null; then run_ctest tsan setarch -R; else run_ctest tsan; fi
@@ -283,7 +271,7 @@ test_lane() {
   fi
   release_tests
   if [ "$mode" != quick ]; then
-    when_built asan asan_tests
+    when_built asan run_ctest asan
     when_built tsan tsan_tests
   fi
 }
@@ -299,7 +287,7 @@ build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" "${togeth
 step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
 start_lane test_lane
 case "$mode" in
-  full | soak) start_lane sanitizer_builds; start_lane verbs_leg ;;
+  full | soak) start_lane sanitizer_builds; start_lane verbs_leg; start_lane when_built tsan when_built asan fuzz ;;
   quick) [ "$require_verbs" = no ] || start_lane verbs_leg ;;
 esac
 finish

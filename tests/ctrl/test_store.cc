@@ -16,7 +16,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/folder.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::store_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -355,4 +355,4 @@ TEST_CASE("changed records are written oldest first, counters with every batch")
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::store_test
