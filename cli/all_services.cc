@@ -12,7 +12,7 @@
 namespace slime::cli {
 namespace {
 
-constexpr std::string_view kCommand = "services";
+constexpr std::string_view kAllServices = "services";
 
 using ByName = std::map<std::string, std::vector<ctrl::ServiceEntry>>;
 
@@ -62,11 +62,11 @@ void print_text(const ByName& services) {
 
 int all_services(const ServicesOptions& options) {
   auto client_options = ctrl::client_options(options.at.ctrl_url);
-  if (!client_options) return fail(kCommand, client_options.error());
+  if (!client_options) return fail(kAllServices, client_options.error());
   auto client = ctrl::Client::create(std::move(*client_options));
-  if (!client) return fail(kCommand, client.error());
+  if (!client) return fail(kAllServices, client.error());
   const auto list = (*client)->list_services({.scope = options.at.scope});
-  if (!list) return fail(kCommand, list.error());
+  if (!list) return fail(kAllServices, list.error());
   ByName services;
   for (const ctrl::ServiceEntry& entry : list->services) services[entry.service.name].push_back(entry);
   if (options.json) {

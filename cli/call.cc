@@ -13,10 +13,10 @@
 namespace slime::cli {
 namespace {
 
-constexpr std::string_view kCommand = "call";
+constexpr std::string_view kCall = "call";
 
 int report(OnePeer& peer, const Status& status, std::string_view service, std::string_view method) {
-  const int exit_code = fail(kCommand, status);
+  const int exit_code = fail(kCall, status);
   if (status.maybe_executed()) {
     std::fprintf(stderr, "  the call may have been executed\n");
   } else if (status.code() == Code::kNotFound || status.code() == Code::kInvalidArgument ||
@@ -29,12 +29,12 @@ int report(OnePeer& peer, const Status& status, std::string_view service, std::s
 int print_bytes(Bytes bytes) {
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size();
   if (written && std::fflush(stdout) == 0) return kExitOk;
-  return fail(kCommand, {Code::kInternal, str("standard output: ", std::strerror(errno))});
+  return fail(kCall, {Code::kInternal, str("standard output: ", std::strerror(errno))});
 }
 
 int print_value(Payload& reply) {
   auto value = decode_to_json(reply.bytes());
-  if (!value) return fail(kCommand, value.error());
+  if (!value) return fail(kCall, value.error());
   std::printf("%s\n", print(*value, 2).c_str());
   reply.release();
   return kExitOk;
@@ -69,15 +69,15 @@ int call(const CallOptions& options) {
     // The last dot parts them: names of services have dots of their own.
     const std::size_t dot = options.method.rfind('.');
     if (dot == std::string::npos || dot == 0 || dot + 1 == options.method.size()) {
-      return fail(kCommand, {Code::kInvalidArgument, str("'", options.method, "' is not SERVICE.METHOD")});
+      return fail(kCall, {Code::kInvalidArgument, str("'", options.method, "' is not SERVICE.METHOD")});
     }
     service = options.method.substr(0, dot);
     method = options.method.substr(dot + 1);
   }
   auto body = body_of(options);
-  if (!body) return fail(kCommand, body.error());
+  if (!body) return fail(kCall, body.error());
   auto peer = OnePeer::open(options.at);
-  if (!peer) return fail(kCommand, peer.error());
+  if (!peer) return fail(kCall, peer.error());
   auto reply = (*peer)->call(service, method, *std::move(body), options.raw);
   int exit_code = kExitOk;
   if (!reply) {

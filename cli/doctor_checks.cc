@@ -25,6 +25,13 @@
 #include "transport/provider.h"
 
 namespace slime::cli {
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes >= std::uint64_t{1} << 30) return str(bytes >> 30, " GiB");
+  if (bytes >= 1 << 20) return str(bytes >> 20, " MiB");
+  return str(bytes >> 10, " KiB");
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -47,12 +54,6 @@ std::optional<std::uint64_t> last_number(const std::string& line) {
   std::optional<std::uint64_t> last;
   for (std::uint64_t number = 0; in >> number;) last = number;
   return last;
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  if (bytes >= std::uint64_t{1} << 30) return str(bytes >> 30, " GiB");
-  if (bytes >= 1 << 20) return str(bytes >> 20, " MiB");
-  return str(bytes >> 10, " KiB");
 }
 
 // "always [madvise] never" -> "madvise"

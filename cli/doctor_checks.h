@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct Finding {
   std::string value;
   std::string advice;  // what to change; empty when there is nothing
 };
+
+std::string bytes_text(std::uint64_t bytes);  // "16 MiB"
 
 // Each looks at one part of the machine. None changes anything.
 std::vector<Finding> check_providers();

@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
 // Registered memory of one agent: its receive slots, and regions for bulk data.
 constexpr std::uint64_t kWantedLockedBytes = std::uint64_t{1} << 30;
 
-std::string bytes_text(std::uint64_t bytes) {
-  if (bytes >= std::uint64_t{1} << 30) return str(bytes >> 30, " GiB");
-  if (bytes >= 1 << 20) return str(bytes >> 20, " MiB");
-  return str(bytes >> 10, " KiB");
-}
-
 std::string size_text(std::uint64_t most) {
   return most >= std::uint64_t{1} << 48 ? "any size" : "up to " + bytes_text(most);
 }

@@ -12,7 +12,7 @@
 namespace slime::cli {
 namespace {
 
-constexpr std::string_view kCommand = "peers";
+constexpr std::string_view kPeers = "peers";
 
 std::string joined(const std::vector<std::string>& names) {
   std::string out;
@@ -61,14 +61,14 @@ std::vector<std::string> to_row(const ctrl::PeerInfo& peer) {
 
 int peers(const PeersOptions& options) {
   auto client_options = ctrl::client_options(options.ctrl_url);
-  if (!client_options) return fail(kCommand, client_options.error());
+  if (!client_options) return fail(kPeers, client_options.error());
   auto client = ctrl::Client::create(std::move(*client_options));
-  if (!client) return fail(kCommand, client.error());
+  if (!client) return fail(kPeers, client.error());
   ctrl::PeerFilter filter;
   filter.scope = options.scope;
   filter.kind = options.kind;
   auto list = (*client)->list_peers(filter);
-  if (!list) return fail(kCommand, list.error());
+  if (!list) return fail(kPeers, list.error());
   if (options.json) {
     nlohmann::ordered_json out;
     out["scope"] = options.scope;

@@ -10,7 +10,7 @@
 namespace slime::cli {
 namespace {
 
-constexpr std::string_view kCommand = "services";
+constexpr std::string_view kServices = "services";
 
 nlohmann::ordered_json to_json(const rpc::MethodInfo& method) {
   nlohmann::ordered_json out;
@@ -62,10 +62,10 @@ void print_text(const std::vector<rpc::ServiceInfo>& services) {
 
 int services(const ServicesOptions& options) {
   auto peer = OnePeer::open(options.at);
-  if (!peer) return fail(kCommand, peer.error());
+  if (!peer) return fail(kServices, peer.error());
   const auto list = options.service.empty() ? (*peer)->services() : (*peer)->service(options.service);
   if (!list) {
-    const int exit_code = fail(kCommand, list.error());
+    const int exit_code = fail(kServices, list.error());
     if (list.error().code() == Code::kNotFound && !options.service.empty())
       (*peer)->suggest(options.service, "");
     return OnePeer::interrupted() ? kExitInterrupted : exit_code;

@@ -13,7 +13,7 @@
 namespace slime::cli {
 namespace {
 
-constexpr std::string_view kCommand = "stubs";
+constexpr std::string_view kStubs = "stubs";
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -43,12 +43,12 @@ bool is_namespace(std::string_view text) {
 
 int stubs(const StubsOptions& options) {
   if (!is_namespace(options.name_space))
-    return fail(kCommand, {Code::kInvalidArgument, str("--namespace: '", options.name_space, "' is none")});
+    return fail(kStubs, {Code::kInvalidArgument, str("--namespace: '", options.name_space, "' is none")});
   auto peer = OnePeer::open(options.at);
-  if (!peer) return fail(kCommand, peer.error());
+  if (!peer) return fail(kStubs, peer.error());
   auto list = options.at.service.empty() ? (*peer)->services() : (*peer)->service(options.at.service);
   if (!list) {
-    const int exit_code = fail(kCommand, list.error());
+    const int exit_code = fail(kStubs, list.error());
     if (list.error().code() == Code::kNotFound) (*peer)->suggest(options.at.service, "");
     return OnePeer::interrupted() ? kExitInterrupted : exit_code;
   }
@@ -56,7 +56,7 @@ int stubs(const StubsOptions& options) {
   if (options.at.service.empty())
     std::erase_if(*list, [](const auto& each) { return each.name.rfind(rpc::kReservedPrefix, 0) == 0; });
   if (list->empty())
-    return fail(kCommand, {Code::kNotFound, str(options.at.peer, " serves nothing of its own")});
+    return fail(kStubs, {Code::kNotFound, str(options.at.peer, " serves nothing of its own")});
   const std::string text = options.language == "cpp"
                                ? cpp_stubs(*list, StubOptions{.name_space = options.name_space})
                                : python_stubs(*list);
@@ -65,7 +65,7 @@ int stubs(const StubsOptions& options) {
     return kExitOk;
   }
   const Status written = write(options.out, text);
-  return written.ok() ? kExitOk : fail(kCommand, written);
+  return written.ok() ? kExitOk : fail(kStubs, written);
 }
 
 }  // namespace slime::cli

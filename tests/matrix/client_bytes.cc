@@ -142,7 +142,7 @@ void call_backs(Run& run) {
   expect_equal(counter(run.peer, "requests"), 50, "requests on the one connection");
 }
 
-constexpr std::array kFeatures{
+constexpr std::array kByteFeatures{
     Feature{"large_bodies", large_bodies},
     Feature{"raw", raw},
     Feature{"raw_refused", raw_refused},
@@ -157,6 +157,6 @@ constexpr std::array kFeatures{
 
 }  // namespace
 
-std::span<const Feature> byte_features() { return kFeatures; }
+std::span<const Feature> byte_features() { return kByteFeatures; }
 
 }  // namespace slime::matrix

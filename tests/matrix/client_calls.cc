@@ -215,7 +215,7 @@ void timing(Run& run) {
   expect(timing->queue.count() >= 0 && timing->network.count() >= 0, "no part is negative");
 }
 
-constexpr std::array kFeatures{
+constexpr std::array kCallFeatures{
     Feature{"call_ints", call_ints},
     Feature{"call_floats", call_floats},
     Feature{"call_texts", call_texts},
@@ -235,6 +235,6 @@ constexpr std::array kFeatures{
 
 }  // namespace
 
-std::span<const Feature> call_features() { return kFeatures; }
+std::span<const Feature> call_features() { return kCallFeatures; }
 
 }  // namespace slime::matrix

@@ -119,7 +119,7 @@ void one_way_failure(Run& run) {
          "both failures are counted");
 }
 
-constexpr std::array kFeatures{
+constexpr std::array kEndingFeatures{
     Feature{"error_codes", error_codes},
     Feature{"error_thrown", error_thrown},
     Feature{"error_unknown", error_unknown},
@@ -135,6 +135,6 @@ constexpr std::array kFeatures{
 
 }  // namespace
 
-std::span<const Feature> ending_features() { return kFeatures; }
+std::span<const Feature> ending_features() { return kEndingFeatures; }
 
 }  // namespace slime::matrix

@@ -145,7 +145,7 @@ void proxy_idempotent(Run& run) {
   expect_equal(run.ask<std::int64_t>("count", run.key + "-once"), 1, "executions of the other");
 }
 
-constexpr std::array kFeatures{
+constexpr std::array kServerFeatures{
     Feature{"limit_queue", limit_queue},
     Feature{"limit_running", limit_running},
     Feature{"priorities", priorities},
@@ -160,6 +160,6 @@ constexpr std::array kFeatures{
 
 }  // namespace
 
-std::span<const Feature> server_features() { return kFeatures; }
+std::span<const Feature> server_features() { return kServerFeatures; }
 
 }  // namespace slime::matrix

@@ -95,7 +95,7 @@ constexpr std::array kStreamFeatures{
 
 // ---- attachments
 
-ByteVector bytes_of(std::size_t size) {
+ByteVector pattern(std::size_t size) {
   ByteVector out(size);
   for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>((i * 13 + i / 253) & 0xff);
   return out;
@@ -104,7 +104,7 @@ bool same(Bytes a, Bytes b) { return std::equal(a.begin(), a.end(), b.begin(), b
 
 void attach_small(Run& run) {
   for (const std::size_t size : {0, 1, 500, 3000}) {
-    const ByteVector bytes = bytes_of(size);
+    const ByteVector bytes = pattern(size);
     const auto back = run.peer.call<Attachment>("Attached", "same", Attachment(bytes)).wait(kSoon);
     expect(same(take(back).bytes(), bytes), str(size, " bytes come back"));
   }
@@ -112,14 +112,14 @@ void attach_small(Run& run) {
 }
 
 void attach_large(Run& run) {
-  const ByteVector bytes = bytes_of((4 << 20) + 1);
+  const ByteVector bytes = pattern((4 << 20) + 1);
   const auto back = run.peer.call<Attachment>("Attached", "same", Attachment(bytes)).wait(kSoon);
   expect(same(take(back).bytes(), bytes), "the bytes come back");
   expect_equal(counter(run.peer, "copied_bytes"), 0, "bytes that were copied");
 }
 
 void attach_into(Run& run) {
-  const ByteVector bytes = bytes_of(1 << 20);
+  const ByteVector bytes = pattern(1 << 20);
   auto to = take(run.agent->allocate(2 << 20, Rights::kLocal), "memory");
   CallOptions options;
   options.into.push_back(take(into(to, 4096)));
@@ -136,7 +136,7 @@ void attach_into(Run& run) {
 }
 
 void attach_release(Run& run) {
-  const auto keeper = std::make_shared<const ByteVector>(bytes_of(1 << 20));
+  const auto keeper = std::make_shared<const ByteVector>(pattern(1 << 20));
   const auto size = run.peer.call<Number>("Attached", "size", Attachment(Bytes(*keeper), keeper)).wait(kSoon);
   expect_equal(take(size), 1 << 20, "its size");
   expect(test::eventually([&] { return keeper.use_count() == 1; }), "the memory is the caller's again");
