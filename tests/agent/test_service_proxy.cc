@@ -240,10 +240,11 @@ TEST_CASE("what may be executed twice is tried again with another provider, as o
   CHECK(a.calls == 2);
   CHECK(b.calls == 2);
   // One that does not answer in time is left to itself, too.
-  retry.attempt_timeout = milliseconds(50);
+  retry.attempt_timeout = patient(milliseconds(100));
   auto held = caller->proxy("who").idempotent(retry).call<std::string>("hold");
-  REQUIRE(eventually([&] { return a.calls == 3 && b.calls == 3; }));
   CHECK(code_of(held.wait(kSoon)) == Code::kDeadlineExceeded);
+  CHECK(a.calls > 2);
+  CHECK(b.calls > 2);
   CHECK(a.calls + b.calls == 8);
 }
 
