@@ -19,7 +19,8 @@ endif()
 # a layer must therefore differ. scripts/alone.sh checks that each file compiles alone, too.
 function(slime_unity target)
   if(SLIME_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10
+      UNITY_BUILD_RELOCATABLE ON)
     # GCC warns of types with members from an anonymous namespace of an included file, which a unity build includes.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
