@@ -97,6 +97,11 @@ count_results() {
   add "${numbers[@]}"
 }
 
+# What comes after a step without which there is nothing to test.
+give_up() {
+  end_running_groups
+  finish
+}
 finish() {
   local passed failed skipped
   finish_lanes
@@ -136,11 +141,13 @@ cache_state() {
 # sessions by their autogroups, whatever nice says; so this sets the autogroup's, too.
 in_background=(bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"' in_background)
 # build TREE ARGUMENTS...: configures and builds; counts only a failure, which the tests that follow would hide.
+# The tests begin with the release build, so the others wait for it.
 build() {
-  local tree=$1
+  local tree=$1 how=()
   shift
+  [ "$tree" = release ] || how=("${in_background[@]}")
   step "$tree-configure" cmake --preset "$tree" -DSLIME_TEST_TIMEOUT="$test_timeout" "$@" &&
-    step "$tree-build" "${in_background[@]}" cmake --build --preset "$tree" --parallel "$jobs" && return
+    step "$tree-build" "${how[@]}" cmake --build --preset "$tree" --parallel "$jobs" && return
   add 0 1 0
   return 1
 }
@@ -231,7 +238,7 @@ mixed_versions() {
   fi
 }
 
-# The lane of tests, behind the release build and its package. The sanitizers' trees are built beside it.
+# The lane of tests, behind the release build and its package.
 release_tests() {
   run_ctest release
   python_tests
@@ -279,15 +286,16 @@ test_lane() {
 echo "slime: tests ($mode) on $jobs cores"
 ccache --zero-stats >/dev/null 2>&1
 step dependencies scripts/install_deps.sh --test || { add 0 1 0; finish; }
-step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --test" || { add 0 1 0; finish; }
+case "$mode" in full | soak) start_lane sanitizer_builds ;; esac  # they need no Python
+step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --test" || { add 0 1 0; give_up; }
 # A tree that is there keeps its way: whoever edits in it compiles files one by one.
 together=()
 [ -e build/release/CMakeCache.txt ] || together=(-DSLIME_UNITY=ON)
-build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" "${together[@]}" || finish
-step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; finish; }
+build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" "${together[@]}" || give_up
+step package bash -c "source '$root/scripts/lib.sh' && install_package" || { add 0 1 0; give_up; }
 start_lane test_lane
 case "$mode" in
-  full | soak) start_lane sanitizer_builds; start_lane verbs_leg; start_lane when_built tsan when_built asan fuzz ;;
+  full | soak) start_lane verbs_leg; start_lane when_built tsan when_built asan fuzz ;;
   quick) [ "$require_verbs" = no ] || start_lane verbs_leg ;;
 esac
 finish
