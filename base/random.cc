@@ -53,12 +53,17 @@ std::uint64_t Rng::below(std::uint64_t bound) {
 }
 
 void Rng::fill(MutableBytes out) {
-  while (!out.empty()) {
-    const std::uint64_t word = next();
-    const std::size_t n = out.size() < sizeof word ? out.size() : sizeof word;
-    std::memcpy(out.data(), &word, n);
-    out = out.subspan(n);
+  Rng rng = *this;  // of this function alone, so in registers
+  const std::size_t words = out.size() / sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t word = rng.next();
+    std::memcpy(out.data() + i * sizeof word, &word, sizeof word);
   }
+  if (const std::size_t rest = out.size() % sizeof(std::uint64_t); rest > 0) {
+    const std::uint64_t word = rng.next();
+    std::memcpy(out.data() + words * sizeof word, &word, rest);
+  }
+  *this = rng;
 }
 
 }  // namespace slime

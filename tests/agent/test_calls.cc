@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "tests/agent/agents.h"
+#include "tests/support/bytes.h"
 #include "tests/support/sanitizers.h"
 
 // Very many calls: of all sizes, both ways at once; and such as end before their answer.
@@ -79,7 +80,7 @@ class Caller {
     const auto reply = call.reply.wait(patient(seconds(120)));
     if (!reply) {
       failure_ = reply.status().to_string();
-    } else if (!std::ranges::equal(*reply, call.sent)) {
+    } else if (!same(*reply, call.sent)) {
       failure_ = "other bytes came back";
     }
   }

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "rpc/received.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/support/bytes.h"
 
 using namespace slime;
 using namespace slime::rpc;
@@ -14,6 +15,9 @@ using namespace std::chrono_literals;
 
 namespace channel_attachments_test {
 namespace {
+
+using test::all_are;
+using test::same;
 
 // A region of a device, as an agent would give it.
 class Region final : public Registered {
@@ -86,8 +90,6 @@ struct Pictures : Link {
   }
 };
 
-bool same(Bytes x, Bytes y) { return std::equal(x.begin(), x.end(), y.begin(), y.end()); }
-
 AttachedBody make_into(std::size_t size, Destinations into) {
   AttachedBody request = encode_attached_arguments(size);
   request.into = std::move(into);
@@ -98,11 +100,10 @@ AttachedBody make_into(std::size_t size, Destinations into) {
 struct Guarded {
   explicit Guarded(std::size_t size) : all(size + 2 * kGuard, std::byte{0xa5}) {}
   MutableBytes inside() { return MutableBytes(all).subspan(kGuard, all.size() - 2 * kGuard); }
-  bool intact() const { return std::count(all.begin(), all.end(), std::byte{0xa5}) == std::ssize(all); }
+  bool intact() const { return all_are(all, std::byte{0xa5}); }
   bool guarded() const {
     const Bytes bytes = all;
-    return std::ranges::all_of(bytes.first(kGuard), [](auto b) { return b == std::byte{0xa5}; }) &&
-           std::ranges::all_of(bytes.last(kGuard), [](auto b) { return b == std::byte{0xa5}; });
+    return all_are(bytes.first(kGuard), std::byte{0xa5}) && all_are(bytes.last(kGuard), std::byte{0xa5});
   }
   static constexpr std::size_t kGuard = 64;
   ByteVector all;
@@ -239,9 +240,8 @@ TEST_CASE("the reply is read into memory that the call names, plain or registere
     REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
     CHECK(reply->attachments()[0].bytes().data() == region->bytes().data() + 1000);
     CHECK(same(region->bytes().subspan(1000, size), pattern(size)));
-    CHECK(std::ranges::all_of(region->bytes().first(1000), [](auto b) { return b == std::byte{0}; }));
-    CHECK(
-        std::ranges::all_of(region->bytes().subspan(1000 + size), [](auto b) { return b == std::byte{0}; }));
+    CHECK(all_are(region->bytes().first(1000), std::byte{0}));
+    CHECK(all_are(region->bytes().subspan(1000 + size), std::byte{0}));
   }
   link.check_quiet();
 }
@@ -280,7 +280,7 @@ TEST_CASE("a call that is cancelled while its reply is read into its memory ends
   std::fill(memory.begin(), memory.end(), std::byte{1});
   link.check_quiet();
   sim.pass(5s);
-  CHECK(std::ranges::all_of(memory, [](auto b) { return b == std::byte{1}; }));
+  CHECK(all_are(memory, std::byte{1}));
   CHECK(link.a().endpoint().counters().reads == 1);
   CHECK(reply.calls == 1);
 }
@@ -319,7 +319,7 @@ TEST_CASE("a lost connection, or the end of the channel, ends a call that is rea
     CHECK(reply.status().code() == Code::kUnavailable);
     std::fill(memory.begin(), memory.end(), std::byte{1});
     sim.pass(5s);
-    CHECK(std::ranges::all_of(memory, [](auto b) { return b == std::byte{1}; }));
+    CHECK(all_are(memory, std::byte{1}));
   }
 }
 

@@ -131,8 +131,8 @@ CONFORMANCE("fetch_add adds to exactly 8 bytes and tells what was there before")
   CHECK(outcome(fixture, [&](Operation& operation) {
           return c.a().fetch_add({&local.region, 13, &remote, 16}, 0x1'0000'0001, operation);
         }).to_string() == "ok");
-  CHECK(target.copy() == expected_target);
-  CHECK(local.copy() == expected_local);
+  CHECK(same(target.bytes(), expected_target));
+  CHECK(same(local.bytes(), expected_local));
   CHECK(c.a().counters().atomics == 1);
   CHECK(c.a().counters().reads == 0);
   CHECK(c.a().counters().writes == 0);
@@ -176,7 +176,7 @@ CONFORMANCE("compare_swap stores only over the expected value, and tells the old
   CHECK(number_at(target.bytes(), 8) == 0xfeed'face'cafe'beef);
   CHECK(swap(0xfeed'face'cafe'beef, 0) == 0xfeed'face'cafe'beef);
   set_number(expected_target, 8, 0);
-  CHECK(target.copy() == expected_target);
+  CHECK(same(target.bytes(), expected_target));
   CHECK(c.a().counters().atomics == 3);
 }
 
@@ -283,7 +283,7 @@ CONFORMANCE("the number's address is what must be aligned, not its offset") {
     const AtomicTarget at{&local.region, 0, &remote, offset};
     CHECK(outcome(fixture, [&](Operation& o) { return c.a().fetch_add(at, 1, o); }).code() ==
           Code::kInvalidArgument);
-    CHECK(local.copy() == local_before);
+    CHECK(same(local.bytes(), local_before));
   }
   for (std::uint64_t offset : {0, 4, 8}) {
     Connection c(fixture);
@@ -409,7 +409,7 @@ CONFORMANCE("closing the local region of atomics in flight ends them, and nothin
     return std::all_of(operations.begin(), operations.end(), [](const auto& o) { return o.done(); });
   }));
   fixture.settle();
-  CHECK(local.copy() == at_close);
+  CHECK(same(local.bytes(), at_close));
   for (const TestOperation& operation : operations) CHECK(operation.completions == 1);
 }
 

@@ -269,7 +269,7 @@ CONFORMANCE("a notification arrives once, after all bytes of its batch") {
                 expected.begin() + static_cast<std::ptrdiff_t>(copy.remote_offset));
   }
   bool all_there = false;
-  c.receiver_b.on_imm_hook = [&] { all_there = target.copy() == expected; };
+  c.receiver_b.on_imm_hook = [&] { all_there = same(target.bytes(), expected); };
   TestOperation operation;
   REQUIRE(c.a().write_with_imm(copies, 0xfeedbeef, operation).ok());
   REQUIRE(fixture.until([&] { return operation.done() && !c.receiver_b.imms.empty(); }));

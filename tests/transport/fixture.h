@@ -9,11 +9,15 @@
 
 #include "base/random.h"
 #include "base/result.h"
+#include "tests/support/bytes.h"
 #include "tests/support/settings.h"
 #include "transport/endpoint.h"
 #include "transport/provider.h"
 
 namespace slime::transport::testing {
+
+using test::all_are;
+using test::same;
 
 // Two connected endpoints; side 0 is `a`, side 1 is `b`.
 struct Pair {
