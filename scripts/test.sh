@@ -45,8 +45,9 @@ if [ "$mode" = soaks ]; then read_soaks "$soak_names" || exit 2; fi
 declare -A seeds=([release]=10000 [asan]=300 [tsan]=100) scale=([release]=100 [asan]=30 [tsan]=20)
 # The end-to-end tests kill real processes: how often, and with how much memory.
 declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [asan]=64 [tsan]=64)
-# How much the tests of large transfers move.
+# How much the tests of large transfers move, and of calls of all sizes the largest.
 declare -A stream_mib=([release]=256 [asan]=96 [tsan]=96) attachment_mib=([release]=64 [asan]=16 [tsan]=16)
+declare -A call_mib=([release]=64 [asan]=64 [tsan]=16)
 # Builds and guests run beside the tests, on the same cores. Emulated machines set a larger factor themselves.
 patience=${SLIME_TEST_PATIENCE:-3}
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
@@ -56,6 +57,7 @@ if [ "$mode" = soak ]; then
   scale=([release]=1000 [asan]=300 [tsan]=200)
   rounds=([release]=100 [asan]=20 [tsan]=20)
   stream_mib=([release]=10240 [asan]=512 [tsan]=512) attachment_mib=([release]=1024 [asan]=256 [tsan]=256)
+  call_mib=([release]=64 [asan]=64 [tsan]=64)
   fuzz_seconds=${SLIME_FUZZ_SECONDS:-600}
   test_timeout=7200
 fi
@@ -160,18 +162,20 @@ run_ctest() {
     SLIME_E2E_ROUNDS="${SLIME_E2E_ROUNDS:-${rounds[$tree]}}" SLIME_E2E_REGION_MIB="${region_mib[$tree]}" \
     SLIME_E2E_BOUND_MS="${SLIME_E2E_BOUND_MS:-5000}" SLIME_TEST_PATIENCE="$patience" \
     SLIME_TEST_STREAM_MIB="${stream_mib[$tree]}" SLIME_TEST_ATTACHMENT_MIB="${attachment_mib[$tree]}" \
+    SLIME_TEST_CALLS_MOST="$((call_mib[$tree] << 20))" \
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1 \
-    "$@" ctest --test-dir "$root/build/$tree" --output-on-failure --no-tests=error --parallel "$((jobs + 1))" \
-    --output-junit "$results/$tree.xml"
+    "$@" ctest --test-dir "$root/build/$tree" --label-exclude '^fuzz$' --output-on-failure --no-tests=error \
+    --parallel "$((jobs + 1))" --output-junit "$results/$tree.xml"
   finish_step "$tree-test"
   count_results "$results/$tree.xml"
 }
 
 # The tests on RDMA verbs, on the release build: their last line has the counts.
 verbs_leg() {
-  local status=0 numbers=()
-  step verbs-leg env -u SLIME_STEPS tests/rxe/run --timeout "$verbs_seconds" || status=$?
+  local status=0 numbers=() cores=1
+  [ "$mode" != soak ] || cores=2
+  step verbs-leg env -u SLIME_STEPS tests/rxe/run --smp "$cores" --timeout "$verbs_seconds" || status=$?
   read -r -a numbers < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$logs/verbs-leg.log")
   if [ "$status" -eq 77 ] && [ "$require_verbs" = no ]; then
     add 0 0 1

@@ -11,7 +11,7 @@ fi
 # Of those that start Python again and again, which takes an emulated machine up to half a minute each,
 # only five; none of those that name another provider or use none, nor of those about what is encoded,
 # shown or checked before anything is sent, which is the same on each (of arrays of each dtype only
-# float32); nor of those that load torch, which alone takes minutes there.
+# float32), nor of timers of streams; nor of those that load torch, which alone takes minutes there.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
   'tests/python/test_service_proxy.py::test_calls_go_on_when_a_provider_is_killed[THREAD]'
@@ -24,10 +24,12 @@ for file in tests/python/test_*.py; do
     test_exit.py | test_subinterpreters.py | test_user_exceptions.py | test_asyncio_loops.py | test_closing.py) ;;
     test_texts.py | test_async_calls.py | test_frozen_provider.py | test_exit_waits.py | test_fork.py) ;;
     test_user_exceptions_elsewhere.py | test_descriptors.py | test_other_versions.py | test_service_proxy.py) ;;
-    test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
+    test_stream_idle.py | test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
     *) tests+=("$file") ;;
   esac
 done
 export SLIME_TEST_MESSAGES=${SLIME_TEST_MESSAGES:-200}
-SLIME_BUILD_DIR=$build exec .venv/bin/python -m pytest -q -p no:cacheprovider --durations=10 \
+# Without plugins and rewritten assertions, which take half a minute there.
+export SLIME_BUILD_DIR=$build PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+exec .venv/bin/python -m pytest -q -p no:cacheprovider --assert=plain --durations=10 \
   -k "not tcp and not shm and not torch and not (dtype_shape and not f4)" "${tests[@]}" tests/matrix
