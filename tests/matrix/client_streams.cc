@@ -1,5 +1,4 @@
 // Streams, and attachments beside a body.
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -8,12 +7,14 @@
 
 #include "rpc/limits.h"
 #include "tests/matrix/client.h"
+#include "tests/support/bytes.h"
 #include "tests/support/eventually.h"
 
 namespace slime::matrix {
 namespace {
 
 using Number = std::int64_t;
+using test::same;
 
 void stream_server(Run& run) {
   auto range = run.peer.stream<None, Number>("Streams", "range", Number{1000});
@@ -100,7 +101,6 @@ ByteVector pattern(std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>((i * 13 + i / 253) & 0xff);
   return out;
 }
-bool same(Bytes a, Bytes b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
 void attach_small(Run& run) {
   for (const std::size_t size : {0, 1, 500, 3000}) {

@@ -16,7 +16,6 @@
 
 namespace slime::transport::testing {
 
-using test::all_are;
 using test::same;
 
 // Two connected endpoints; side 0 is `a`, side 1 is `b`.

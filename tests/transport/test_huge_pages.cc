@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <sstream>
 
 #include "base/str.h"
+#include "tests/support/bytes.h"
 #include "tests/transport/huge_pool.h"
 #include "transport/owned_memory.h"
 #include "transport/provider.h"
@@ -24,15 +24,13 @@ namespace slime::transport::testing {
 namespace {
 
 using shm::SharedMemory;
+using test::all_are;
 
 HugePages parsed(const std::string& text) {
   std::istringstream in(text);
   return parse_huge_pages(in);
 }
 
-bool all_are(Bytes bytes, std::byte value) {
-  return std::all_of(bytes.begin(), bytes.end(), [value](std::byte b) { return b == value; });
-}
 Bytes bytes_of(const OwnedMemory& memory) { return {memory.data(), memory.size()}; }
 
 OwnedMemory huge(std::size_t bytes) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tests/support/bytes.h"
 #include "tests/transport/huge_pool.h"
 #include "transport/owned_memory.h"
 #include "transport/shm/exports.h"
@@ -23,15 +24,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::all_are;
 
 constexpr std::size_t kMiB = 1 << 20;
 constexpr std::byte kOld{0x22};
 constexpr std::byte kPeers{0xee};
 constexpr std::byte kNew{0x11};
-
-bool all_are(Bytes bytes, std::byte value) {
-  return std::all_of(bytes.begin(), bytes.end(), [value](std::byte b) { return b == value; });
-}
 
 // A device with regions, and what one peer has been told about them.
 struct Owner {
