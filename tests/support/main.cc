@@ -6,11 +6,17 @@
 #define SLIME_TEST_SANITIZER
 #endif
 #endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLIME_TEST_SANITIZER
+#endif
 // doctest's handlers of signals would come before those of a sanitizer, which print the stack.
-#if defined(SLIME_TEST_SANITIZER) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLIME_TEST_SANITIZER
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #endif
 #include <doctest/doctest.h>
+#if defined(SLIME_TEST_SANITIZER) && defined(DOCTEST_CONFIG_POSIX_SIGNALS)
+#error "doctest.h was included before: compile this file without the precompiled headers"
+#endif
 
 #include <cstdio>
 #include <iostream>

@@ -1,0 +1,1 @@
+// Empty: precompiled.h is compiled with it, since main.cc does without.
