@@ -1,8 +1,6 @@
 #include "transport/handshake.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <cstring>
@@ -445,15 +443,7 @@ HandshakeMac Handshake::proof(const Secret& key, Role sender, Bytes frame) const
   writer.append(as_bytes(sender == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel));
   writer.append(transcript_);
   writer.append(frame);
-  HandshakeMac mac{};
-  unsigned int size = 0;
-  // Of an empty key there is no address, which HMAC() would take for the key before.
-  const void* secret = key.empty() ? static_cast<const void*>("") : key.bytes().data();
-  const unsigned char* done = ::HMAC(::EVP_sha256(), secret, static_cast<int>(key.size()),
-                                     reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                                     reinterpret_cast<unsigned char*>(mac.data()), &size);
-  SLIME_CHECK(done != nullptr && size == mac.size());  // a build of OpenSSL without SHA-256 is none of ours
-  return mac;
+  return hmac_sha256(key, text);
 }
 
 void Handshake::fail(Code code, std::string text) {

@@ -13,6 +13,7 @@
 #include "base/secret.h"
 #include "transport/choice.h"
 #include "transport/connect.h"
+#include "transport/mac.h"
 
 namespace slime::transport {
 
@@ -63,7 +64,6 @@ struct HandshakeHeader {
 static_assert(sizeof(HandshakeHeader) == 8);
 
 using HandshakeNonce = std::array<std::byte, 32>;
-using HandshakeMac = std::array<std::byte, 32>;
 
 // Bits that change what follows the handshake. None is in use yet.
 struct HandshakeFeatures {

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <csignal>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,7 +12,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "tests/support/eventually.h"
+#include "tests/support/forked.h"
 #include "tests/support/sanitizers.h"
 
 using namespace slime;
@@ -69,24 +67,6 @@ class Quiet {
   UniqueFd before_;
 };
 
-// Forks a child that logs a line. Returns whether the child ends in time.
-bool child_logs() {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    log(LogLevel::kDebug, "child", "a line");
-    _exit(0);
-  }
-  int status = -1;
-  const auto ended = [&] { return waitpid(child, &status, WNOHANG) == child; };
-  if (!test::eventually(ended, test::patient(std::chrono::seconds(10)))) {
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return false;
-  }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 }  // namespace
 
 // Not with a sanitizer, whose own locks may be held by a thread of the parent at the fork.
@@ -105,10 +85,14 @@ TEST_CASE("a child of fork() logs, whatever other threads of its parent were log
         while (!stop) log(LogLevel::kDebug, "parent", "a line that is long enough to take a while");
       });
     }
+    const auto log_a_line = [] {
+      log(LogLevel::kDebug, "child", "a line");
+      return true;
+    };
     const int children = test::scaled(100);
     int good = 0;
     int tried = 0;
-    for (; tried < children && good == tried; ++tried) good += child_logs() ? 1 : 0;
+    for (; tried < children && good == tried; ++tried) good += test::forked(log_a_line);
     stop = true;
     for (std::thread& logger : loggers) logger.join();
     CHECK(good == children);
