@@ -7,15 +7,12 @@
 
 #include "base/str.h"
 #include "tests/support/forked.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/settings.h"
 #include "tests/transport/handshake_sides.h"
 
 namespace slime::transport::testing {
 
-// Not with a sanitizer, whose own locks may be held by a thread of the parent at the fork.
-TEST_CASE("a child of fork() proves a token, whatever other threads of its parent were asking OpenSSL for" *
-          doctest::skip(test::kSanitized)) {
+TEST_CASE("a child of fork() proves a token, whatever other threads of its parent were asking OpenSSL for") {
   std::atomic<bool> stop{false};
   std::thread fetcher([&stop] {
     // What was not asked for before is looked up under a lock.
