@@ -11,8 +11,9 @@
 namespace slime::transport {
 namespace {
 
-// HMAC() of OpenSSL 3 looks its algorithms up each time, under locks that a child of fork() may inherit
-// locked. They are looked up here once, before there is another thread; a copy of this context needs no lock.
+// Looks up HMAC and SHA-256 once. HMAC() of OpenSSL 3 does that in each call and takes locks for it. A child
+// of fork() would inherit such a lock in locked state if another thread held it. A copy of this context takes
+// no lock.
 EVP_MAC_CTX* looked_up() {
   static EVP_MAC_CTX* const kContext = [] {
     EVP_MAC* const mac = ::EVP_MAC_fetch(nullptr, "HMAC", nullptr);
@@ -34,7 +35,7 @@ EVP_MAC_CTX* looked_up() {
 HandshakeMac hmac_sha256(const Secret& key, Bytes text) {
   const std::unique_ptr<EVP_MAC_CTX, decltype(&::EVP_MAC_CTX_free)> context(::EVP_MAC_CTX_dup(looked_up()),
                                                                             &::EVP_MAC_CTX_free);
-  // Of an empty key there is no address, which would mean the key before.
+  // An empty key has a null address. OpenSSL would take null for "use the earlier key".
   const auto* const secret =
       reinterpret_cast<const unsigned char*>(key.empty() ? "" : static_cast<const void*>(key.bytes().data()));
   HandshakeMac out{};

@@ -1,1 +1,1 @@
-// Empty: precompiled.h is compiled with it, since main.cc does without.
+// Empty: CMake needs a source file to precompile precompiled.h for. main.cc does not use that header.

@@ -15,7 +15,7 @@ namespace slime::transport::testing {
 TEST_CASE("a child of fork() proves a token, whatever other threads of its parent were asking OpenSSL for") {
   std::atomic<bool> stop{false};
   std::thread fetcher([&stop] {
-    // What was not asked for before is looked up under a lock.
+    // OpenSSL holds a lock while it looks up a query that is new to it. Each query here is new.
     for (unsigned i = 0; !stop; ++i)
       ::EVP_MAC_free(::EVP_MAC_fetch(nullptr, "HMAC", str("?number=", i).c_str()));
   });

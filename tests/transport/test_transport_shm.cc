@@ -114,9 +114,8 @@ TEST_CASE("copies of mapped memory follow each other while the peer is stopped a
   CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
 }
 
-// Whole pages: from here on the kernel reads and writes them for nobody, as if they were unmapped, which
-// their owner must not do while the region is open. A hole instead would be filled by the next mapping of
-// anyone, the sanitizer's too.
+// Makes whole pages inaccessible, for the kernel too. The owner of an open region must not do that. This does
+// not unmap them: the sanitizer could then map memory of its own at the same addresses.
 void take_away(MutableBytes pages) { REQUIRE(::mprotect(pages.data(), pages.size(), PROT_NONE) == 0); }
 
 TEST_CASE("several reads, or writes, are fetched together, and one of memory that is not there fails alone") {
