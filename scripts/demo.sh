@@ -17,9 +17,13 @@ done
 echo "Building (release)"
 step dependencies scripts/install_deps.sh || exit 1
 step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv" || exit 1
-# Builds in a tree of its own, whose options compile most files in a third of the time.
-step package bash -c "source '$root/scripts/lib.sh' && install_package --config-settings=build-dir=build/demo \
+# Builds in a tree of its own, whose options compile most files in a third of the time. After scripts/test.sh the
+# package is there already, of the tree build/release.
+tree=build/demo
+[ -e build/demo/CMakeCache.txt ] || [ ! -e build/release/CMakeCache.txt ] || tree=build/release
+[ -e "$tree/CMakeCache.txt" ] || rm -f "$venv/.slime-installed"
+step package bash -c "source '$root/scripts/lib.sh' && install_package --config-settings=build-dir=$tree \
   --config-settings=cmake.define.SLIME_UNITY=ON" || exit 1
-step examples cmake --build build/demo --parallel "$jobs" --target demo_worker demo_cache || exit 1
+step examples cmake --build "$tree" --parallel "$jobs" --target demo_worker demo_cache || exit 1
 echo
-exec "$venv/bin/python" scripts/demo.py
+exec "$venv/bin/python" scripts/demo.py "$tree/examples"
