@@ -18,7 +18,7 @@ import slime
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = pathlib.Path(sys.executable).parent
-EXAMPLES = pathlib.Path(sys.argv[1]).resolve()  # as scripts/demo.sh built them
+EXAMPLES = ROOT / "build" / "demo" / "examples"  # built by scripts/demo.sh
 CPP, PYTHON, CACHE = "worker:cpp", "worker:py", "cache:0"
 CALLS = 2000
 CACHE_MIB = 1024
