@@ -183,7 +183,7 @@ verbs_leg() {
     echo "        no results of the tests on RDMA verbs: counts as a failure"
     add 0 1 0
   else
-    [ "$status" -ne 0 ] || sed -nE '/^  (ok|SKIP) /s/^/      /p' "$logs/verbs-leg.log"
+    [ "$status" -ne 0 ] || sed -nE '/^  (ok|SKIP|AGAIN) /s/^/      /p' "$logs/verbs-leg.log"
     echo "        ${numbers[0]} passed, ${numbers[1]} failed, ${numbers[2]} skipped"
     add "${numbers[@]}"
   fi

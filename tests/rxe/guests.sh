@@ -3,6 +3,7 @@
 # shellcheck shell=bash disable=SC2154,SC2054
 
 guest_pid=() relay_pid=() timer_pid='' watcher_pid='' wire_sockets=() terminal='' failed_grace=20
+silent_looks=2400  # of the watcher, 20 in a second at most: how long a guest may be without a sign of life
 
 # QEMU takes the two ends of a wire as connected sockets: no port that could be taken, no order in which to start. A
 # shell cannot make them, so with two hosts the script runs once more with them open; the variable names them.
@@ -132,8 +133,10 @@ become_guest() {
   exec setpriv --pdeathsig KILL qemu-system-x86_64 -name "slime-rxe-host$id" -m "$mem" -smp "$smp" \
     -nodefaults -no-user-config -display none -no-reboot "${options[@]}" \
     -chardev "file,id=console,path=$(escaped "$out/console.$id")" -serial chardev:console \
+    -chardev "pipe,id=monitor,path=$(escaped "$work/monitor.$id")" -mon monitor \
     -kernel "$kernel" -initrd "$work/initrd" \
-    -append "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc no_timer_check mitigations=off audit=0 host_id=$id" \
+    -append "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc no_timer_check mitigations=off audit=0 \
+unknown_nmi_panic host_id=$id" \
     -virtfs local,path=/,mount_tag=slime_root,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$(escaped "$out"),mount_tag=slime_out,security_model=none,multidevs=remap" \
     -virtfs "local,path=$(escaped "$work/session"),mount_tag=slime_session,security_model=none,multidevs=remap"
@@ -141,6 +144,7 @@ become_guest() {
 
 start_guest() {
   local id=$1
+  mkfifo "$work/monitor.$id".{in,out}
   if [ "$interactive" = yes ]; then
     terminal=$(stty -g)
     become_guest "$id" <&0 2>"$work/qemu.$id" &
@@ -163,7 +167,7 @@ processor_seconds() {
 # Says why host ID ended without a status: the end of its console, and what QEMU printed.
 explain() {
   echo "tests/rxe/run: host $1 $2; the end of its kernel's messages:" >&2
-  tail -n 20 "$out/console.$1" 2>/dev/null | tr -d '\r' | sed 's/^/    | /' >&2
+  tail -n 40 "$out/console.$1" 2>/dev/null | tr -d '\r' | sed 's/^/    | /' >&2
   sed 's/^/    | /' "$work/qemu.$1" >&2
 }
 
@@ -174,6 +178,9 @@ judge_host() {
     status=$(<"$work/session/status.$id")
   elif [ -e "$out/unplugged.$id" ]; then
     status=0  # on purpose
+  elif [ -e "$work/silent.$id" ]; then
+    status=126
+    explain "$id" "stood still and was ended"
   else
     status=125
     explain "$id" "ended without a status"
@@ -186,16 +193,50 @@ start_timer() {
   timer_pid=$!
 }
 
-# Ends when a guest has asked for the death of one: with the file unplug.ID in $OUT.
+# Ends when a guest has asked for the death of one, with the file unplug.ID in $OUT, or when one stands still.
 start_watcher() {
   (
     close_wires
-    until asks_for_unplug 1 || asks_for_unplug 2; do
+    until asks_for_unplug 1 || asks_for_unplug 2 || stands_still; do
       kill -0 $$ 2>/dev/null || exit 0
       sleep 0.05
     done
   ) &
   watcher_pid=$!
+}
+
+# Succeeds, and makes the file silent.ID, if a guest's file alive.ID is the same for so many looks: its kernel no longer
+# gets anywhere. Looks are counted, not seconds, so that a machine that stood still itself does not take it for its guest.
+declare -A seen_sign=() same_looks=()
+stands_still() {
+  local id sign
+  for id in "${!guest_pid[@]}"; do
+    kill -0 "${guest_pid[id]}" 2>/dev/null || continue
+    sign=''
+    { read -r sign <"$work/session/alive.$id"; } 2>/dev/null
+    if [ "$sign" != "${seen_sign[$id]:-}" ]; then same_looks[$id]=0; fi
+    seen_sign[$id]=$sign
+    same_looks[$id]=$((${same_looks[$id]:-0} + 1))
+    if [ "${same_looks[$id]}" -ge "$silent_looks" ]; then
+      touch "$work/silent.$id"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# Has a guest that stands still say where, and ends it: an NMI, and its kernel prints its stack and stops.
+end_silent_guests() {
+  local id look
+  for id in "${!guest_pid[@]}"; do
+    [ -e "$work/silent.$id" ] || continue
+    echo nmi >"$work/monitor.$id.in"
+    for ((look = 0; look < 200; look++)); do
+      kill -0 "${guest_pid[id]}" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "${guest_pid[id]}" 2>/dev/null || true
+  done
 }
 
 # The file stays: the guest that makes it may still be at it.
@@ -227,6 +268,7 @@ run_guests() {
     wait -n -p ended "${guest_pid[@]}" "$timer_pid" "$watcher_pid" 2>/dev/null || true
     if [ "$ended" = "$watcher_pid" ]; then
       unplug_guests
+      end_silent_guests
       start_watcher
       continue
     fi
