@@ -8,6 +8,7 @@
 #include "bench/cache_bench.h"
 #include "bench/connect.h"
 #include "bench/ctrl_bench.h"
+#include "bench/ctrl_hostile.h"
 #include "bench/idle.h"
 #include "bench/present.h"
 #include "bench/roles.h"
@@ -234,6 +235,9 @@ void add_ctrl(Command& bench) {
   command.option("--connections", options->connections, "kept: one for each agent; new: one for each request")
       .one_of({"kept", "new"})
       .show_default();
+  command.flag("--hostile", options->hostile,
+               "one tenant fills its share, floods and reads lists over 200 connections; exit status 0 only "
+               "when the others' heartbeats take at most 3 times as long at p99 as without it, and 20 ms");
   add_ctrl_server_options(command, *options);
   add_measurement(command, options, measure_ctrl);
 }
@@ -289,6 +293,12 @@ void add_roles(Command& program) {
   Command cache_server = program.add_command("bench-cache-server", "").hide();
   add_cache_options(cache_server, *cache_options);
   cache_server.action([cache_options] { return run_cache_server(*cache_options); });
+  auto url = std::make_shared<std::string>();
+  auto scope = std::make_shared<std::string>();
+  Command hostile = program.add_command("bench-hostile", "").hide();
+  hostile.option("url", *url).required();
+  hostile.option("scope", *scope).required();
+  hostile.action([url, scope] { return run_hostile(*url, *scope); });
   auto idle = std::make_shared<IdleOptions>();
   Command peers = program.add_command("bench-peers", "").hide();
   peers.option("count", idle->peers).required();

@@ -25,6 +25,7 @@ struct CtrlOptions {
   std::string program;            // the nanoctrl to start; empty: the one beside this program
   std::string server_flags;       // for it, separated by spaces
   std::string token;
+  bool hostile = false;  // one tenant does what it can, and the others' heartbeats are measured
   [[nodiscard]] Status validate() const;
 };
 

@@ -87,6 +87,13 @@ void CtrlLoad::set_churn(double per_second) {
   next_churn_ = per_second > 0 ? clock_.now() + churn_gap_ : kNever;
 }
 
+void CtrlLoad::forget_latencies() {
+  for (Latency* each : {&figures_.heartbeat, &figures_.heartbeat_sent, &figures_.registration,
+                        &figures_.registration_sent, &figures_.lag})
+    *each = {};
+  figures_.answers = figures_.events = 0;
+}
+
 Status CtrlLoad::work_until(TimePoint end) {
   std::array<epoll_event, 256> events;
   while (clock_.now() < end) {

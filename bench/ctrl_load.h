@@ -89,6 +89,9 @@ class CtrlLoad {
     return {};
   }
 
+  // What is in the latencies so far, and counted in the time of count_between().
+  void forget_latencies();
+
   [[nodiscard]] std::uint32_t registered() const { return static_cast<std::uint32_t>(living_.size()); }
   [[nodiscard]] const Figures& figures() const { return figures_; }
   [[nodiscard]] Deaths& deaths() { return deaths_; }

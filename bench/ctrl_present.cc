@@ -47,7 +47,35 @@ std::string store_of(const json& run) {
   return store == run.end() || store->is_null() ? std::string() : store->get<std::string>();
 }
 
+std::string window_text(const char* name, const json& window) {
+  return latency_text(name, window.at("heartbeats")) +
+         print(
+             "\n    server: %.3f cores, %.1f MiB resident; generator: %.3f cores, lag p99 %.2f ms; errors: "
+             "%s",
+             number(window.at("server"), "cpu_cores"), number(window.at("server"), "resident_mib"),
+             number(window.at("generator"), "cpu_cores"), number(window.at("generator").at("lag_ms"), "p99"),
+             errors_text(window.at("errors")).c_str());
+}
+
+std::string hostile_text(const json& run) {
+  const json& attack = run.at("hostile").at("attack");
+  const double seconds = number(run.at("hostile"), "seconds");
+  return print("ctrl on %s, %.0f agents in %.0f scopes beside a hostile tenant", store_of(run).c_str(),
+               number(run, "agents"), number(run, "scopes")) +
+         window_text("idle", run.at("idle")) + window_text("hostile", run.at("hostile")) +
+         print(
+             "\n    the tenant: %.0f lists of %.0f MB, %.0f MB of requests, %.0f connections closed, until "
+             "the end of the %.0f s; %.0f records of a megabyte%s",
+             number(attack, "scans"), number(attack, "scan_bytes") / 1e6, number(attack, "flood_bytes") / 1e6,
+             number(attack, "closed"), seconds, number(attack.at("filled"), "records"),
+             attack.at("filled").at("share_is_full").get<bool>() ? ", its share" : "") +
+         print("\n  heartbeats at p99: %.2f times as long (at most %.0f, and %.0f ms): %s",
+               number(run, "p99_ratio"), number(run, "p99_ratio_most"), number(run, "p99_most_ms"),
+               run.at("verified").get<bool>() ? "ok" : "FAILED");
+}
+
 std::string run_text(const json& run) {
+  if (run.contains("p99_ratio")) return hostile_text(run);
   std::string out = print(
       "ctrl%s, %.0f agents in %.0f scopes, %s connections, heartbeat %.3g s, TTL %.3g s, %.0f s: %.0f "
       "requests/s, "

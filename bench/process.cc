@@ -100,6 +100,11 @@ Child::~Child() {
   waitpid(pid_, nullptr, 0);
 }
 
+bool Child::readable() const {
+  pollfd now{.fd = out_.get(), .events = POLLIN, .revents = 0};
+  return !buffer_.empty() || ::poll(&now, 1, 0) > 0;
+}
+
 bool Child::ended() const {
   pollfd now{.fd = out_.get(), .events = 0, .revents = 0};
   return ::poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) != 0;

@@ -36,6 +36,8 @@ class Child {
   // Writes a command and reads the answer, which begins with `word`.
   Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout);
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // Whether read_line() has something to do.
+  [[nodiscard]] bool readable() const;
   // Whether it has closed its stdout, as a process does that ends.
   [[nodiscard]] bool ended() const;
 

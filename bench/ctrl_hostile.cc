@@ -1,0 +1,154 @@
+#include "bench/ctrl_hostile.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "base/str.h"
+#include "bench/ctrl_load.h"
+#include "bench/ctrl_measure.h"
+#include "bench/ctrl_server.h"
+#include "bench/process.h"
+#include "ctrl/client.h"
+
+namespace slime::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr Nanos kReady = std::chrono::seconds(120);  // to fill a share
+constexpr Nanos kAnswer = std::chrono::seconds(60);  // it has only what others leave of the processors
+constexpr double kRatioMost = 3;
+constexpr double kP99MostMs = 20;
+
+// A file with a new token for --admin-token-file, in a folder that goes with this.
+class AdminToken {
+ public:
+  AdminToken() {
+    std::array<std::byte, 40> bits{};
+    random_bytes(bits);
+    const std::string hex = to_hex(bits);
+    text_ = str("slime-", hex.substr(0, 16), "-", hex.substr(16));
+    std::string name = (std::filesystem::temp_directory_path() / "slime-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) return;
+    folder_ = name;
+    std::ofstream(path()) << text_ << "\n";
+    ::chmod(path().c_str(), S_IRUSR | S_IWUSR);
+  }
+  ~AdminToken() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  AdminToken(const AdminToken&) = delete;
+  AdminToken& operator=(const AdminToken&) = delete;
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string path() const { return folder_ / "token"; }
+
+ private:
+  std::string text_;
+  std::filesystem::path folder_;
+};
+
+Result<std::string> make_token(const std::string& url, const std::string& admin, const std::string& scope) {
+  auto client = ctrl::Client::create({.url = url, .token = admin});
+  if (!client) return client.error();
+  auto made = (*client)->create_token({.role = ctrl::Role::kJoin, .scope = scope});
+  if (!made) return made.error();
+  return std::move(made->token);
+}
+
+// What a window of the measurement says about the heartbeats.
+json window_of(const CtrlLoad::Figures& figures, const Used& used, const CtrlServer& server) {
+  const auto answers = static_cast<double>(figures.answers);
+  return {{"seconds", used.seconds},
+          {"heartbeats",
+           {{"count", figures.heartbeat.values.count()},
+            {"from_due_ms", latency_of(figures.heartbeat)},
+            {"from_sent_ms", latency_of(figures.heartbeat_sent)}}},
+          {"errors", figures.errors},
+          {"lost", figures.lost},
+          {"timeouts", figures.timeouts},
+          {"server", processes_of(used.server, server.processes().size(), used.seconds, answers)},
+          {"generator", generator_of(used, figures)}};
+}
+
+}  // namespace
+
+Result<json> measure_hostile(const CtrlOptions& options, const std::string& store, std::uint32_t agents) {
+  SLIME_TRY(allow_descriptors(agents));
+  const AdminToken admin;
+  CtrlOptions with_tokens = options;
+  with_tokens.server_flags += " --admin-token-file " + admin.path();
+  auto server = CtrlServer::start(with_tokens, store);
+  if (!server) return server.error();
+  const std::string url = server->urls()[0];
+  const auto good = make_token(url, admin.text(), "*");
+  if (!good) return good.error();
+  const std::string scope = "hostile";
+  const auto bad = make_token(url, admin.text(), scope);
+  if (!bad) return bad.error();
+
+  // This thread's part must not be what is late. Without the right to that it says so as its lag.
+  const sched_param first{.sched_priority = 1};
+  (void)::sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
+  Run run = run_of(options, agents);
+  run.rate = 0;  // nobody dies
+  run.load.urls = server->urls();
+  run.load.token = *good;
+  auto load = CtrlLoad::create(run.load);
+  if (!load) return load.error();
+  Measurement measurement(run, *server, **load);
+  SLIME_TRY(measurement.ramp());
+  SLIME_TRY(measurement.pass(run.warmup));
+  const auto idle = measurement.window(options.seconds, "without the hostile tenant");
+  if (!idle) return idle.error();
+  const json before = window_of((*load)->figures(), *idle, *server);
+  (*load)->forget_latencies();
+
+  auto child = Child::start({"bench-hostile", url, scope});
+  if (!child) return child.error();
+  SLIME_TRY(child->write_line(*bad));
+  std::optional<Result<std::string>> filled;
+  measurement.say("the hostile tenant fills its share");
+  SLIME_TRY((*load)->run(steady_clock().now() + kReady, [&] {
+    if (child->readable()) filled = child->expect("READY", kAnswer);
+    return filled.has_value();
+  }));
+  if (!filled) return Status(Code::kDeadlineExceeded, "the hostile tenant could not fill its share in time");
+  if (!*filled) return filled->error();
+  SLIME_TRY(measurement.pass(run.warmup));
+  const auto hostile = measurement.window(options.seconds, "beside the hostile tenant");
+  if (!hostile) return hostile.error();
+  json after = window_of((*load)->figures(), *hostile, *server);
+  const auto count = child->ask("COUNT", "COUNT", kAnswer);
+  if (!count) return count.error();
+  after["attack"] = json::parse(*count);
+  after["attack"]["filled"] = json::parse(**filled);
+
+  const auto p99 = [](const json& window) {
+    return window.at("heartbeats").at("from_due_ms").at("p99").get<double>();
+  };
+  const double ratio = p99(after) / p99(before);
+  const bool verified = ratio <= kRatioMost && p99(after) <= kP99MostMs && (*load)->figures().lost == 0;
+  return json{{"agents", agents},
+              {"scopes", run.load.scopes},
+              {"store", store},
+              {"idle", before},
+              {"hostile", after},
+              {"p99_ratio", ratio},
+              {"p99_ratio_most", kRatioMost},
+              {"p99_most_ms", kP99MostMs},
+              {"verified", verified}};
+}
+
+}  // namespace slime::bench
