@@ -17,6 +17,7 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       clock_(clock),
       prober_(std::move(prober)),
       started_at_(clock.now()),
+      rates_(options_.requests_per_second_of_token, limits::kTokens),
       engine_(std::move(engine)) {
   if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
   engine_->on_event([this](const ScopedEvent& event) {
@@ -80,6 +81,9 @@ ApiReply Api::answer(const ApiRequest& request, const std::optional<Target>& tar
   if (request.target.size() > limits::kTargetBytes)
     return error(414, Code::kInvalidArgument, str("the URL has more than ", limits::kTargetBytes, " bytes"),
                  "");
+  if (request.target.substr(0, request.target.find('?')).size() > limits::kPathBytes)
+    return error(414, Code::kInvalidArgument, str("the path has more than ", limits::kPathBytes, " bytes"),
+                 "");
   if (!target) return error(400, Code::kInvalidArgument, "the URL has a bad % escape, or is not UTF-8", "");
   ApiReply reply = respond(request, *target, match);
   if (reply.status >= 400 && match.compat) compat::translate_error(reply);
@@ -95,16 +99,73 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
     if (stopped_) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
   }
   // Before anything of the body is looked at.
-  const Result<Principal> principal = match.open ? Principal{} : identify(request);
+  Result<Principal> principal = match.open ? Principal{} : identify(request);
+  if (Status status = check_names(request); !status.ok()) principal = std::move(status);
+  std::string token_id = principal ? principal->token_id : std::string();
+  if (principal) {
+    if (Status status = take_turn(*principal); !status.ok()) principal = std::move(status);
+  }
   const Principal nobody;
   Query query(target.query, principal ? *principal : nobody);
   const Call call{request, target.path, query};
   ApiReply reply = principal ? route(call, match) : reply_error(principal.error());
   if (reply.status == 401 || reply.status == 403 || reply.status == 409 || reply.status == 429)
     note_refusal(call, reply);
+  reply.token_id = std::move(token_id);
   return reply;
 } catch (const std::exception& e) {
   return error(500, Code::kInternal, str("unexpected: ", e.what()), "report this as a bug");
+}
+
+namespace {
+
+// The host of a Host header, or of what follows the scheme in an Origin: without its port.
+std::string host_of(std::string_view text) {
+  const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string_view::npos;
+  const std::size_t end = bracket == std::string_view::npos ? text.find(':') : bracket + 1;
+  std::string_view host = text.substr(0, end);
+  if (bracket != std::string_view::npos) host = host.substr(1, bracket - 1);
+  std::string out(host);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
+bool is_loopback_origin(std::string_view origin) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (origin.starts_with(scheme)) return is_loopback(host_of(origin.substr(scheme.size())));
+  }
+  return false;
+}
+
+}  // namespace
+
+Status Api::check_names(const ApiRequest& request) const {
+  // Without a client it comes from this process.
+  if (!options_.only_loopback_names || request.client.empty()) return {};
+  const bool host = is_loopback(host_of(request.host));
+  if (host && (request.origin.empty() || is_loopback_origin(request.origin))) return {};
+  if (engine_->look([&](const Registry& registry) { return requires_token(registry); })) return {};
+  if (request.host.empty()) return {Code::kInvalidArgument, "there is no Host header"};
+  constexpr std::size_t kShown = 100;
+  return {Code::kPermissionDenied,
+          host ? str("a web page of ", request.origin.substr(0, kShown),
+                     " asks, and this nanoctrl, which has no tokens, answers only pages of this machine")
+               : str("'", request.host.substr(0, kShown),
+                     "' is not a name of this machine, and this nanoctrl, which has no tokens, answers only "
+                     "to localhost, 127.0.0.1 and [::1]")};
+}
+
+bool Api::requires_token(const Registry& registry) const {
+  return options_.require_token || !admin_.empty() || !registry.tokens().empty();
+}
+
+// Beside what each address may: one token may be at many.
+Status Api::take_turn(const Principal& principal) {
+  if (principal.token_id.empty()) return {};
+  const std::lock_guard lock(rates_mutex_);
+  if (rates_.take(principal.token_id, steady_clock().now())) return {};
+  return {Code::kResourceExhausted, str("the token ", principal.token_id, " is used for too many requests")};
 }
 
 Result<Principal> Api::identify(const ApiRequest& request) const {
@@ -113,8 +174,8 @@ Result<Principal> Api::identify(const ApiRequest& request) const {
     if (Result<Principal> admin = authenticate(admin_, request.authorization, now)) return admin;
   }
   return engine_->look([&](const Registry& registry) -> Result<Principal> {
-    const bool required = options_.require_token || !admin_.empty() || !registry.tokens().empty();
-    return required ? authenticate(registry.tokens(), request.authorization, now) : Principal{};
+    return requires_token(registry) ? authenticate(registry.tokens(), request.authorization, now)
+                                    : Principal{};
   });
 }
 

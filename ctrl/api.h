@@ -20,6 +20,7 @@
 #include "ctrl/limits.h"
 #include "ctrl/metrics.h"
 #include "ctrl/prober.h"
+#include "ctrl/rates.h"
 #include "ctrl/registry.h"
 #include "ctrl/reports.h"
 #include "ctrl/store/engine.h"
@@ -39,6 +40,10 @@ struct ApiOptions {
   // who beat as often as it wants have heard of each before it is used; zero: never.
   Nanos key_rotation = limits::kKeyRotation;
   std::size_t probes_max = limits::kProbes;
+  double requests_per_second_of_token = limits::kTokenRequestsPerSecond;  // 0: any number
+  // As long as nobody needs a token, only under names of this machine: else a web page that somebody here
+  // looks at could ask by a name of its own that leads here, and be answered.
+  bool only_loopback_names = false;
   Nanos watch_wait_max = limits::kWatchWaitMax;
   // For logs, and to wake the watches of the event's scope; called under the engine's lock, may be empty.
   std::function<void(const ScopedEvent&)> on_event = {};
@@ -65,6 +70,8 @@ class Api {
   };
   // All that there are. What has GET has HEAD too.
   static std::vector<RouteName> routes();
+  // Whether it reads much: a list, a backup. Such a request may take milliseconds of a processor.
+  static bool is_scan(std::string_view method, std::string_view target);
   // The answer for what goes wrong before a request reaches handle().
   static ApiReply error(int status, Code code, std::string message, std::string hint);
 
@@ -83,7 +90,10 @@ class Api {
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
 
+  [[nodiscard]] Status check_names(const ApiRequest& request) const;
+  [[nodiscard]] bool requires_token(const Registry& registry) const;
   Result<Principal> identify(const ApiRequest& request) const;
+  Status take_turn(const Principal& principal);
   void note_refusal(const Call& call, const ApiReply& reply);
   static const std::vector<Route>& table();
   static std::vector<Route> compat_routes();  // those of DLSlime's NanoCtrl
@@ -158,6 +168,8 @@ class Api {
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
   std::mutex ahead_mutex_;                      // taken with the engine's
   KeysAhead ahead_;
+  std::mutex rates_mutex_;
+  Rates rates_;  // of the tokens
   std::mutex mutex_;
   std::size_t probes_ = 0;
   std::atomic<std::size_t> submitted_{0};  // and without an outcome

@@ -186,12 +186,12 @@ struct Api::Call {
 };
 
 struct Api::Route {
-  enum Traits : unsigned { kNone = 0, kOpen = 1, kCompat = 2, kRest = 4 };
+  enum Traits : unsigned { kNone = 0, kOpen = 1, kCompat = 2, kRest = 4, kScan = 8 };
 
   std::string_view method;
   std::string_view path;  // as in RouteName
   // kOpen: without a token. kCompat: errors look like NanoCtrl's. kRest: the last part of the path may have
-  // slashes.
+  // slashes. kScan: Api::is_scan().
   unsigned traits = kNone;
   ApiReply (*handle)(Api& api, const Call& call) = nullptr;
 };
@@ -201,6 +201,7 @@ struct Api::Match {
   std::string_view path = "other";  // of few: what metrics have
   bool open = false;
   bool compat = false;
+  bool scan = false;
   std::string allowed;  // the methods of the path; empty: there is no such path
 };
 

@@ -38,13 +38,14 @@ bool is_of(std::string_view pattern, bool rest, const std::vector<std::string>& 
 const std::vector<Api::Route>& Api::table() {
   static const std::vector<Route> kTable = [] {
     constexpr unsigned kNone = Route::kNone;
+    constexpr unsigned kScan = Route::kScan;
     std::vector<Route> out = {
         {"GET", "/healthz", Route::kOpen, [](Api& api, const Call& c) { return api.health(c.query); }},
         {"GET", "/v1/openapi.json", Route::kOpen, [](Api&, const Call& c) { return openapi(c.query); }},
         {"GET", "/ui", Route::kOpen, [](Api&, const Call& c) { return page(c); }},
         {"GET", "/ui/{file}", Route::kOpen, [](Api&, const Call& c) { return page(c); }},
-        {"GET", "/metrics", kNone, [](Api& api, const Call& c) { return api.metrics(c.query); }},
-        {"GET", "/v1/peers", kNone, [](Api& api, const Call& c) { return api.list_peers(c.query); }},
+        {"GET", "/metrics", kScan, [](Api& api, const Call& c) { return api.metrics(c.query); }},
+        {"GET", "/v1/peers", kScan, [](Api& api, const Call& c) { return api.list_peers(c.query); }},
         {"POST", "/v1/peers", kNone,
          [](Api& api, const Call& c) { return api.register_peer(c.query, c.request.body); }},
         {"GET", "/v1/peers/{name}", kNone,
@@ -75,18 +76,18 @@ const std::vector<Api::Route>& Api::table() {
          }},
         {"POST", "/v1/heartbeats", kNone,
          [](Api& api, const Call& c) { return api.heartbeats(c.query, c.request.body); }},
-        {"GET", "/v1/services", kNone, [](Api& api, const Call& c) { return api.list_services(c.query); }},
-        {"GET", "/v1/regions", kNone, [](Api& api, const Call& c) { return api.list_regions(c.query); }},
-        {"GET", "/v1/links", kNone, [](Api& api, const Call& c) { return api.list_links(c.query); }},
+        {"GET", "/v1/services", kScan, [](Api& api, const Call& c) { return api.list_services(c.query); }},
+        {"GET", "/v1/regions", kScan, [](Api& api, const Call& c) { return api.list_regions(c.query); }},
+        {"GET", "/v1/links", kScan, [](Api& api, const Call& c) { return api.list_links(c.query); }},
         {"GET", "/v1/watch", kNone,
          [](Api& api, const Call& c) { return api.watch(c.query, c.request.answer_now); }},
-        {"GET", "/v1/tokens", kNone, [](Api& api, const Call& c) { return api.list_tokens(c.query); }},
+        {"GET", "/v1/tokens", kScan, [](Api& api, const Call& c) { return api.list_tokens(c.query); }},
         {"POST", "/v1/tokens", kNone,
          [](Api& api, const Call& c) { return api.create_token(c.query, c.request.body); }},
         {"DELETE", "/v1/tokens/{id}", kNone,
          [](Api& api, const Call& c) { return api.revoke_token(c.query, c.path[2]); }},
-        {"GET", "/v1/scopes", kNone, [](Api& api, const Call& c) { return api.list_scopes(c.query); }},
-        {"GET", "/v1/backup", kNone, [](Api& api, const Call& c) { return api.backup(c.query); }},
+        {"GET", "/v1/scopes", kScan, [](Api& api, const Call& c) { return api.list_scopes(c.query); }},
+        {"GET", "/v1/backup", kScan, [](Api& api, const Call& c) { return api.backup(c.query); }},
         {"GET", "/v1/status", kNone, [](Api& api, const Call& c) { return api.server_status(c.query); }},
     };
     const std::vector<Route> compat = compat_routes();
@@ -111,9 +112,17 @@ Api::Match Api::match(std::string_view method, const std::vector<std::string>& p
     out.open = (route.traits & Route::kOpen) != 0;
     out.compat = (route.traits & Route::kCompat) != 0;
     out.allowed += str(out.allowed.empty() ? "" : ", ", route.method);
-    if (route.method == method) out.route = &route;
+    if (route.method != method) continue;
+    out.route = &route;
+    out.scan = (route.traits & Route::kScan) != 0;
   }
   return out;
+}
+
+bool Api::is_scan(std::string_view method, std::string_view target) {
+  const std::string_view path = target.substr(0, std::min(target.find('?'), limits::kPathBytes));
+  const std::optional<Target> parsed = parse_target(path);
+  return parsed && match(method, parsed->path).scan;
 }
 
 ApiReply Api::route(const Call& call, const Match& match) {

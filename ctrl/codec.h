@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,26 +15,18 @@ using ApiHandler = std::function<ApiReply(const ApiRequest&)>;
 // What became of one request.
 struct Handled {
   std::string reply;  // ready to send
+  int status = 0;
   bool close = false;
+  std::string token_id = {};          // of who has proved to be its bearer; empty: of nobody
   std::optional<Parked> parked = {};  // then there is no reply yet
 };
 
-// Turns one whole request into its reply, by the HTTP library and a handler. Thread: one at a time.
-class Codec {
- public:
-  explicit Codec(ApiHandler handler);
-  ~Codec();
-  Codec(const Codec&) = delete;
-  Codec& operator=(const Codec&) = delete;
+// What a handler makes of one whole request.
+Handled answer(const ApiHandler& handler, const RawRequest& request, std::string_view client,
+               bool answer_now);
 
-  Handled handle(const RawRequest& request, std::string_view client, bool answer_now);
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
-// A reply without the library, for what is refused before or after it. `head`: without the body.
-std::string render(const ApiReply& reply, bool head, bool close);
+// A reply ready to send. `head`: without the body.
+enum class After { kOpen, kOldOpen, kClose };  // kOldOpen: to HTTP/1.0, which wants to be told
+std::string render(const ApiReply& reply, bool head, After after);
 
 }  // namespace slime::ctrl

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "ctrl/limits.h"
@@ -35,6 +36,29 @@ std::string_view trimmed(std::string_view text) {
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
+
+struct HeaderName {
+  std::string_view name;  // in small letters
+  Header header;
+  bool list = false;  // may be there several times; the first one counts
+};
+constexpr HeaderName kNames[] = {
+    {"host", Header::kHost},
+    {"origin", Header::kOrigin},
+    {"content-type", Header::kContentType},
+    {"authorization", Header::kAuthorization},
+    {"slime-session", Header::kSession},
+    {"accept", Header::kAccept, true},
+    {"if-none-match", Header::kIfNoneMatch, true},
+};
+static_assert(std::size(kNames) == kHeaders);
+
+// For each header of kNames, in its order.
+constexpr std::string_view kTwice[] = {
+    "there are two Host headers",          "there are two Origin headers",
+    "there are two Content-Types",         "there are two Authorization headers",
+    "there are two Slime-Session headers",
+};
 
 // Returns whether `start` may begin a request line, or an empty line before one. Other protocols
 // are refused at once, because their clients may wait for an answer to their first bytes.
@@ -85,12 +109,12 @@ Framing::State Framing::take_line(std::string_view line, std::size_t begin) {
     return refuse(400, "the header has a control character");
   const std::size_t next = begin + line.size() + 2;
   if (at_ == At::kHeaders) return line.empty() ? end_header(next) : take_header(line, begin);
-  if (!line.empty()) return take_request_line(line);
+  if (!line.empty()) return take_request_line(line, begin);
   request_begin_ = next;  // an empty line after a body is an old habit
   return request_begin_ > 4 ? refuse(400, "the request begins with empty lines") : state_;
 }
 
-Framing::State Framing::take_request_line(std::string_view line) {
+Framing::State Framing::take_request_line(std::string_view line, std::size_t begin) {
   const std::size_t first = line.find(' ');
   const std::size_t last = line.rfind(' ');
   if (first == std::string_view::npos || first == last || !is_token(line.substr(0, first)))
@@ -103,6 +127,9 @@ Framing::State Framing::take_request_line(std::string_view line) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0")
     return refuse(400, "nanoctrl speaks HTTP/1.1 and HTTP/1.0");
   head_ = line.substr(0, first) == "HEAD";
+  old_ = version == "HTTP/1.0";
+  method_ = {begin, first};
+  target_ = {begin + first + 1, target.size()};
   at_ = At::kHeaders;
   return state_;
 }
@@ -113,20 +140,33 @@ Framing::State Framing::take_header(std::string_view line, std::size_t begin) {
     return refuse(400, "a line of the header has no name");
   const std::string_view name = line.substr(0, colon);
   const std::string_view value = trimmed(line.substr(colon + 1));
-  const auto part = [&] {
-    const auto offset = value.empty() ? 0 : static_cast<std::size_t>(value.data() - line.data());
-    return RawRequest::Part{begin + offset, value.size()};
-  };
   if (same(name, "content-length")) return take_length(value);
   if (same(name, "transfer-encoding")) has_encoding_ = true;
   if (same(name, "expect") && same(value, "100-continue")) expects_ = true;
-  if (same(name, "content-type")) content_type_ = part();
-  if (same(name, "authorization")) {
-    if (has_authorization_) return refuse(400, "there are two Authorization headers");
-    has_authorization_ = true;
-    authorization_ = part();
+  if (same(name, "connection")) take_connection(value);
+  for (const HeaderName& known : kNames) {
+    if (!same(name, known.name)) continue;
+    const auto offset = value.empty() ? 0 : static_cast<std::size_t>(value.data() - line.data());
+    const auto index = static_cast<std::size_t>(known.header);
+    if (!std::exchange(has_[index], true)) {
+      headers_[index] = {begin + offset, value.size()};
+    } else if (!known.list) {
+      return refuse(400, kTwice[index]);
+    }
+    break;
   }
   return state_;
+}
+
+// A list of words; of others than these two nothing follows.
+void Framing::take_connection(std::string_view value) {
+  while (!value.empty()) {
+    const std::size_t comma = std::min(value.find(','), value.size());
+    const std::string_view word = trimmed(value.substr(0, comma));
+    if (same(word, "close")) says_close_ = true;
+    if (same(word, "keep-alive")) says_keep_alive_ = true;
+    value.remove_prefix(std::min(comma + 1, value.size()));
+  }
 }
 
 Framing::State Framing::take_length(std::string_view digits) {
@@ -149,6 +189,7 @@ Framing::State Framing::end_header(std::size_t header_end) {
     return refuse(400, "the request has both Content-Length and Transfer-Encoding");
   if (has_encoding_) return refuse(411, "the body must come with a Content-Length, not in chunks");
   if (body_bytes_ > limits::kBodyBytes) return refuse(413, "the body is too large");
+  if (!old_ && !has_[static_cast<std::size_t>(Header::kHost)]) return refuse(400, "there is no Host header");
   header_end_ = header_end;
   at_ = At::kBody;
   return state_;
@@ -166,11 +207,15 @@ RawRequest Framing::take(std::string& input) {
   out.bytes.resize(end);
   out.bytes.erase(0, request_begin_);
   out.header_bytes = header_end_ - request_begin_;
-  out.content_type = {content_type_.begin - (content_type_.size > 0 ? request_begin_ : 0),
-                      content_type_.size};
-  out.authorization = {authorization_.begin - (authorization_.size > 0 ? request_begin_ : 0),
-                       authorization_.size};
+  const auto moved = [this](RawRequest::Part at) {
+    return RawRequest::Part{at.size > 0 ? at.begin - request_begin_ : 0, at.size};
+  };
+  out.method = moved(method_);
+  out.target = moved(target_);
+  std::transform(headers_.begin(), headers_.end(), out.headers.begin(), moved);
   out.head = head_;
+  out.old = old_;
+  out.keeps_open = !says_close_ && (!old_ || says_keep_alive_);
   input = std::move(rest);
   *this = Framing();
   return out;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -7,7 +8,19 @@
 
 namespace slime::ctrl {
 
-// The bytes of one whole HTTP request, and where in them is what is read before anything parses the rest.
+// The headers that something reads; of the others the framing keeps nothing.
+enum class Header : std::uint8_t {
+  kHost,
+  kOrigin,
+  kContentType,
+  kAuthorization,
+  kSession,
+  kAccept,
+  kIfNoneMatch,
+};
+inline constexpr std::size_t kHeaders = 7;
+
+// One whole HTTP request: its bytes, and where in them is what is read of it. Nothing parses it again.
 struct RawRequest {
   struct Part {
     std::size_t begin = 0;
@@ -16,21 +29,28 @@ struct RawRequest {
 
   std::string bytes;
   std::size_t header_bytes = 0;
-  Part content_type;
-  Part authorization;
-  bool head = false;  // its answer has no body
+  Part method;
+  Part target;
+  std::array<Part, kHeaders> headers = {};
+  bool head = false;        // its answer has no body
+  bool old = false;         // HTTP/1.0
+  bool keeps_open = false;  // the sender wants to send another one on this connection
 
   [[nodiscard]] std::string_view part(Part at) const {
     return std::string_view(bytes).substr(at.begin, at.size);
+  }
+  // Empty: there is none.
+  [[nodiscard]] std::string_view value(Header of) const {
+    return part(headers[static_cast<std::size_t>(of)]);
   }
   [[nodiscard]] std::string_view header() const { return std::string_view(bytes).substr(0, header_bytes); }
   [[nodiscard]] std::string_view body() const { return std::string_view(bytes).substr(header_bytes); }
 };
 
-// Finds where the requests of one connection end: a header by its empty line, a body by Content-Length.
-// Strict, so that what parses the request after it cannot see another one: lines end in CR LF, are not
-// folded and have no control characters. What it finds depends on the bytes alone, not on the pieces in which
-// they came. Thread: one.
+// Parses the requests of one connection: a header ends with its empty line, a body by Content-Length. Strict,
+// so that no proxy in front of it sees other requests than it does: lines end in CR LF, are not folded and
+// have no control characters, and what decides something is there once. What it finds depends on the bytes
+// alone, not on the pieces in which they came. Thread: one.
 class Framing {
  public:
   enum class State { kIncomplete, kComplete, kRefused };
@@ -53,8 +73,9 @@ class Framing {
 
   State refuse(int status, std::string_view message);
   State take_line(std::string_view line, std::size_t begin);
-  State take_request_line(std::string_view line);
+  State take_request_line(std::string_view line, std::size_t begin);
   State take_header(std::string_view line, std::size_t begin);
+  void take_connection(std::string_view value);
   State take_length(std::string_view digits);
   State end_header(std::size_t header_end);
 
@@ -65,13 +86,17 @@ class Framing {
   std::size_t scanned_ = 0;  // no end of line before it
   std::size_t header_end_ = 0;
   std::uint64_t body_bytes_ = 0;
-  RawRequest::Part content_type_;
-  RawRequest::Part authorization_;
+  RawRequest::Part method_;
+  RawRequest::Part target_;
+  std::array<RawRequest::Part, kHeaders> headers_ = {};
+  std::array<bool, kHeaders> has_ = {};
   bool has_length_ = false;
   bool has_encoding_ = false;
-  bool has_authorization_ = false;
   bool expects_ = false;
   bool head_ = false;
+  bool old_ = false;
+  bool says_close_ = false;
+  bool says_keep_alive_ = false;
   int status_ = 0;
   std::string_view message_;
 };

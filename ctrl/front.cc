@@ -101,19 +101,21 @@ struct Descriptors {
 
 class Front::Impl {
  public:
-  Impl(FrontOptions options, Descriptors descriptors, std::unique_ptr<TlsServer> tls, ApiHandler handler)
+  Impl(FrontOptions options, Descriptors descriptors, std::unique_ptr<TlsServer> tls, ApiHandler handler,
+       IsScan is_scan)
       : options_(std::move(options)),
         listener_(std::move(descriptors.listener)),
         epoll_(std::move(descriptors.epoll)),
         tls_(std::move(tls)),
         mailbox_(std::move(descriptors.mail)),
+        is_scan_(is_scan),
         workers_(options_.threads, std::move(handler), mailbox_) {}
   ~Impl() { stop(); }
 
   void start() {
     workers_.start();
     loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(epoll_), std::move(listener_), tls_.get(),
-                                        mailbox_, workers_, gauges_);
+                                        is_scan_, mailbox_, workers_, gauges_);
     thread_ = std::thread([this] { loop_->run(); });
   }
 
@@ -137,12 +139,13 @@ class Front::Impl {
   const std::unique_ptr<TlsServer> tls_;
   FrontGauges gauges_;
   FrontMailbox mailbox_;
+  const IsScan is_scan_;
   FrontWorkers workers_;
   std::unique_ptr<FrontLoop> loop_;
   std::thread thread_;
 };
 
-Result<std::unique_ptr<Front>> Front::bind(FrontOptions options, ApiHandler handler) {
+Result<std::unique_ptr<Front>> Front::bind(FrontOptions options, ApiHandler handler, IsScan is_scan) {
   SLIME_TRY(options.validate());
   std::unique_ptr<TlsServer> tls;
   if (options.tls.enabled()) {
@@ -160,8 +163,8 @@ Result<std::unique_ptr<Front>> Front::bind(FrontOptions options, ApiHandler hand
   if (!at) return at.error();
   options.port = at->to_address().port;
   options.limits.connections = fit_connections(options.limits.connections);
-  return std::unique_ptr<Front>(new Front(std::make_unique<Impl>(std::move(options), std::move(descriptors),
-                                                                 std::move(tls), std::move(handler))));
+  return std::unique_ptr<Front>(new Front(std::make_unique<Impl>(
+      std::move(options), std::move(descriptors), std::move(tls), std::move(handler), is_scan)));
 }
 
 Front::Front(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

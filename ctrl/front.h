@@ -36,6 +36,9 @@ struct FrontOptions {
   [[nodiscard]] Status validate() const;
 };
 
+// Whether a request takes long, and much of a processor.
+using IsScan = bool (*)(std::string_view method, std::string_view target);
+
 // HTTP/1.1 before a handler. One thread with an event loop holds all connections; whole requests only go to
 // the threads that run the handler, so neither idle nor slow clients hold one. A request that the handler
 // parks waits without a thread either. Thread: start() and stop() from one; wake() and parked() from any.
@@ -43,7 +46,8 @@ class Front {
  public:
   // Listens, but does not answer yet and has no thread yet, so that a program may still fork.
   // kInvalidArgument, or kUnavailable when the address is in use. `handler` runs on several threads at once.
-  static Result<std::unique_ptr<Front>> bind(FrontOptions options, ApiHandler handler);
+  static Result<std::unique_ptr<Front>> bind(FrontOptions options, ApiHandler handler,
+                                             IsScan is_scan = nullptr);
   ~Front();  // stop()
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;

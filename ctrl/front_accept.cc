@@ -62,6 +62,7 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   Connection& c = connections_.try_emplace(id, id, FrontSocket(std::move(fd), tls_)).first->second;
   gauges_.connections = connections_.size();
   c.client = std::move(client);
+  c.tenant = c.client;
   c.idle_at = idle_.insert(idle_.end(), id);
   set_deadline(c, deadline_after(now_, limits_.idle_time));
   if (tls_ != nullptr) enter(c, State::kHandshaking);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <span>
 
 #include "base/check.h"
 #include "base/str.h"
@@ -22,8 +23,20 @@ constexpr std::size_t kEventsPerRound = 256;
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
 // A reader has the time of a reply for each of these.
 constexpr std::size_t kTimedBytes = std::size_t{64} << 10;
-// Of a sender that goes on after the last reply: enough for a body of the largest size that is too large.
+// What one connection may have in its first turn and in one that follows, and how many of those there are
+// between two looks at all connections.
+constexpr std::size_t kFirstTurnBytes = std::size_t{16} << 10;
+constexpr std::size_t kTurnBytes = std::size_t{64} << 10;
+constexpr std::size_t kTurnsPerRound = 4;
+// Steps of a TLS handshake, each up to a millisecond, in the same time.
+constexpr std::size_t kHandshakesPerRound = 2;
+// Whoever asks too often is read again after a while, and is closed after so many refusals.
+constexpr unsigned kTooOftenMost = 8;
+constexpr Nanos kHoldTime = std::chrono::milliseconds(100);
+// Of a sender that goes on after the last reply: enough for a body of the largest size that is too large;
+// less of one that asks too often.
 constexpr std::size_t kDrainBytes = 2 * limits::kBodyBytes;
+constexpr std::size_t kDrainBytesTooOften = std::size_t{64} << 10;
 constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -50,9 +63,10 @@ ApiReply refusal_of(int status, std::string_view message) {
 }  // namespace
 
 FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
-                     FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges)
+                     IsScan is_scan, FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges)
     : limits_(limits),
       tls_(tls),
+      is_scan_(is_scan),
       mailbox_(mailbox),
       workers_(workers),
       gauges_(gauges),
@@ -60,6 +74,7 @@ FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listene
       epoll_(std::move(epoll)),
       now_(steady_clock().now()),
       next_id_(kFirstConnectionId),
+      parking_(limits.parked, limits.parked_per_client),
       rates_(limits.requests_per_second, limits::kClientAddresses),
       scratch_(kScratchBytes) {
   for (const auto& [fd, id] : {std::pair{listener_.get(), kListenerId}, std::pair{mailbox_.fd(), kMailId}}) {
@@ -83,11 +98,13 @@ void FrontLoop::run() {
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms());
     SLIME_CHECK(count >= 0 || errno == EINTR);
     now_ = steady_clock().now();
+    handshakes_ = 0;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       handle_event(event.data.u64, event.events);
     }
     expire();
+    drive_queued();
   }
 }
 
@@ -96,6 +113,7 @@ bool FrontLoop::finished() const {
 }
 
 int FrontLoop::wait_ms() const {
+  if (!queue_.empty()) return 0;
   TimePoint next = std::min(accept_again_, stopping_ && jobs_ == 0 ? stop_by_ : kNever);
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
   if (next == kNever) return -1;
@@ -120,9 +138,7 @@ void FrontLoop::handle_mail() {
   FrontMailbox::Mail mail = mailbox_.take();
   for (std::unique_ptr<FrontJob>& job : mail.done) take_done(std::move(job));
   if (mail.all_woken) {
-    std::vector<std::string> keys;
-    for (const auto& [key, connections] : parked_by_key_) keys.push_back(key);
-    for (const std::string& key : keys) wake(key);
+    for (const std::string& key : parking_.keys()) wake(key);
   }
   for (const std::string& key : mail.woken) wake(key);
   if (mail.stop && !stopping_) begin_stop();
@@ -135,6 +151,9 @@ void FrontLoop::expire() {
       unpark(c, true);
     } else if (c.state == State::kReading) {
       refuse(c, 408, "the request did not come whole in time");
+      drive(c);
+    } else if (c.state == State::kHeld) {
+      enter(c, c.input.empty() ? State::kIdle : State::kReading);
       drive(c);
     } else {
       close(c);
@@ -156,7 +175,8 @@ void FrontLoop::begin_stop() {
     if (c.state == State::kParked) {
       refuse(c, 503, "nanoctrl is shutting down");
       drive(c);
-    } else if (c.state == State::kHandshaking || c.state == State::kIdle || c.state == State::kReading) {
+    } else if (c.state == State::kHandshaking || c.state == State::kIdle || c.state == State::kReading ||
+               c.state == State::kHeld) {
       close(c);
     }
   }
@@ -164,9 +184,29 @@ void FrontLoop::begin_stop() {
 
 // ------------------------------------------------------------------------------------------- one connection
 
-void FrontLoop::drive(Connection& c) {
+void FrontLoop::drive(Connection& c, bool queued) {
+  turn_ = {.queued = queued};
   while (advance(c)) {
+    if (!turn_.over) continue;
+    if (!std::exchange(c.queued, true)) queue_.push_back(c.id);
+    return;
   }
+}
+
+void FrontLoop::drive_queued() {
+  const std::size_t turns = std::min(queue_.size(), kTurnsPerRound);
+  for (std::size_t i = 0; i < turns; ++i) {
+    const auto found = connections_.find(queue_.front());
+    queue_.pop_front();
+    if (found == connections_.end()) continue;  // closed meanwhile
+    found->second.queued = false;
+    drive(found->second, true);
+  }
+}
+
+bool FrontLoop::over(bool enough) {
+  turn_.over |= enough;
+  return turn_.over;
 }
 
 bool FrontLoop::advance(Connection& c) {
@@ -177,6 +217,7 @@ bool FrontLoop::advance(Connection& c) {
     case State::kReading:
       return read_request(c);
     case State::kWorking:
+    case State::kHeld:
       return false;
     case State::kParked:
       if (c.gone) close(c);
@@ -190,6 +231,8 @@ bool FrontLoop::advance(Connection& c) {
 }
 
 bool FrontLoop::handshake(Connection& c) {
+  if (over(handshakes_ >= kHandshakesPerRound)) return true;
+  ++handshakes_;
   switch (c.socket.handshake()) {
     case Io::kDone:
       enter(c, State::kIdle);
@@ -229,8 +272,10 @@ bool FrontLoop::read_request(Connection& c) {
 }
 
 bool FrontLoop::read_more(Connection& c) {
+  if (over(turn_.bytes >= (turn_.queued ? kTurnBytes : kFirstTurnBytes))) return true;
+  const std::span<char> room = std::span(scratch_).first(turn_.queued ? kTurnBytes : kFirstTurnBytes);
   std::size_t size = 0;
-  switch (c.socket.read(scratch_, size)) {
+  switch (c.socket.read(room, size)) {
     case Io::kAgain:
       c.readable = false;
       return true;
@@ -243,7 +288,8 @@ bool FrontLoop::read_more(Connection& c) {
   }
   // Less than there was room for: what comes next is an event of its own. Not so with TLS, whose records end
   // anywhere, and not when the end is there already.
-  if (tls_ == nullptr && size < scratch_.size() && !c.gone) c.readable = false;
+  if (tls_ == nullptr && size < room.size() && !c.gone) c.readable = false;
+  turn_.bytes += size;
   c.input.append(scratch_.data(), size);
   count_bytes(c);
   if (buffered_ <= limits_.buffered_bytes || c.counted == 0) return true;
@@ -252,10 +298,14 @@ bool FrontLoop::read_more(Connection& c) {
 }
 
 bool FrontLoop::write_reply(Connection& c) {
+  // What is long waits for the turns that follow from its first byte on.
+  const bool first = !turn_.queued && c.output.size() > kTurnBytes;
   while (c.writable && c.written < c.output.size()) {
+    if (over(first || turn_.bytes >= kTurnBytes)) break;
     std::size_t size = 0;
-    const Io io = c.socket.write(std::string_view(c.output).substr(c.written), size);
+    const Io io = c.socket.write(std::string_view(c.output).substr(c.written, kTurnBytes), size);
     if (io == Io::kDone) c.written += size;
+    turn_.bytes += size;
     if (io == Io::kAgain) c.writable = false;
     if (io == Io::kClosed) {
       close(c);
@@ -267,10 +317,14 @@ bool FrontLoop::write_reply(Connection& c) {
       c.timed = c.written;
       set_deadline(c, deadline_after(now_, limits_.reply_time));
     }
-    return false;
+    return turn_.over;
   }
   c.output = {};
   count_bytes(c);
+  if (!c.closes && !stopping_ && c.holds) {
+    enter(c, State::kHeld);
+    return false;
+  }
   if (!c.closes && !stopping_) {
     enter(c, c.input.empty() ? State::kIdle : State::kReading);
     return true;
@@ -287,10 +341,12 @@ bool FrontLoop::write_reply(Connection& c) {
 
 bool FrontLoop::drain(Connection& c) {
   std::size_t size = 0;
+  if (over(turn_.bytes >= kTurnBytes)) return true;
   const Io io = c.socket.discard(scratch_, size);
   if (io == Io::kAgain) return false;
+  turn_.bytes += size;
   c.drained += size;
-  if (io == Io::kDone && c.drained < kDrainBytes) return true;
+  if (io == Io::kDone && c.drained < (c.too_often > 0 ? kDrainBytesTooOften : kDrainBytes)) return true;
   close(c);
   return false;
 }
@@ -308,13 +364,14 @@ void FrontLoop::close(Connection& c) {
 void FrontLoop::enter(Connection& c, State state) {
   c.state = state;
   // Those that have said nothing yet make room for others too.
-  const bool idle = state == State::kIdle || state == State::kHandshaking;
+  const bool idle = state == State::kIdle || state == State::kHandshaking || state == State::kHeld;
   if (c.idle_at != idle_.end()) c.idle_at = (idle_.erase(c.idle_at), idle_.end());
   if (idle) c.idle_at = idle_.insert(idle_.end(), c.id);
   Nanos time{};
   if (state == State::kIdle) time = limits_.idle_time;
   if (state == State::kReading || state == State::kHandshaking) time = limits_.request_time;
   if (state == State::kDraining) time = kDrainTime;
+  if (state == State::kHeld) time = kHoldTime;
   set_deadline(c, time > Nanos::zero() ? deadline_after(now_, time) : kNever);
 }
 
@@ -337,15 +394,16 @@ void FrontLoop::count_bytes(Connection& c) {
 
 bool FrontLoop::dispatch(Connection& c) {
   if (!rates_.take(c.client, now_)) {
-    refusals_("refused", {{"status", "429"}, {"client", c.client}, {"reason", "it asks too often"}});
-    const bool head = c.framing.take(c.input).head;
-    begin_reply(c, render(refusal(429, str(c.client, " asks too often")), head, false), false);
-    return true;
+    const RawRequest request = c.framing.take(c.input);
+    return refuse_too_often(c, str(c.client, " asks too often"), request.head, !request.keeps_open);
   }
   auto job = std::make_unique<FrontJob>();
   job->connection = c.id;
   job->client = c.client;
+  job->tenant = c.tenant;
   job->request = c.framing.take(c.input);
+  job->scan = is_scan_ != nullptr &&
+              is_scan_(job->request.part(job->request.method), job->request.part(job->request.target));
   c.job_bytes = job->request.bytes.size();
   count_bytes(c);
   submit(c, std::move(job));
@@ -363,8 +421,10 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   --jobs_;
   if (stopping_) stop_by_ = deadline_after(now_, limits::kFlushTime);
   Connection& c = connections_.at(job->connection);  // none is closed in kWorking
+  if (!job->handled.token_id.empty()) c.tenant = str("token ", job->handled.token_id);
   if (!job->handled.parked) {
-    begin_reply(c, std::move(job->handled.reply), job->handled.close);
+    note_answer(c, job->handled.status);
+    begin_reply(c, std::move(job->handled.reply), job->handled.close || c.too_often >= kTooOftenMost);
     drive(c);
   } else if (park(c, job)) {
     drive(c);
@@ -374,24 +434,17 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
 // False when the request was handed out again, and true when there is something to do for its connection.
 bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   const bool head = job->request.head;
+  const bool closes = !job->request.keeps_open;
   const auto answer = [&](int status, std::string_view message) {
-    if (status == 429)
-      refusals_("refused", {{"status", "429"}, {"client", c.client}, {"reason", std::string(message)}});
-    begin_reply(c, render(refusal(status, message), head, false), false);
+    begin_reply(c, render(refusal(status, message), head, closes ? After::kClose : After::kOpen), closes);
     return true;
   };
   if (stopping_) return answer(503, "nanoctrl is shutting down");
   if (job->answer_now) return answer(500, "a request waits although it must not");
   if (!c.waits) {
-    const auto of_client = waiting_by_client_.find(c.client);
-    if (gauges_.parked >= limits_.parked)
-      return answer(429, str(limits_.parked, " requests wait already, the most there may be"));
-    if (of_client != waiting_by_client_.end() && of_client->second >= limits_.parked_per_client)
-      return answer(429, str(of_client->second, " requests of ", c.client,
-                             " wait already, the most there may be of one address"));
+    if (const auto problem = parking_.enter(c.client)) return refuse_too_often(c, *problem, head, closes);
     c.waits = true;
-    ++waiting_by_client_[c.client];
-    ++gauges_.parked;
+    gauges_.parked = parking_.waiting();
     job->parked_until = deadline_after(now_, job->handled.parked->wait);
   }
   const std::string key = std::exchange(job->handled.parked, std::nullopt)->key;
@@ -402,7 +455,7 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   }
   c.parked = std::move(job);
   c.parked_key = key;
-  parked_by_key_[key].insert(c.id);
+  parking_.add(key, c.id);
   enter(c, State::kParked);
   set_deadline(c, *c.parked->parked_until);
   return true;
@@ -410,40 +463,47 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
 
 // Out of kParked; the request is handled again.
 void FrontLoop::unpark(Connection& c, bool answer_now) {
-  const auto by_key = parked_by_key_.find(c.parked_key);
-  by_key->second.erase(c.id);
-  if (by_key->second.empty()) parked_by_key_.erase(by_key);
+  parking_.remove(c.parked_key, c.id);
   std::unique_ptr<FrontJob> job = std::move(c.parked);
   job->answer_now = answer_now;
   submit(c, std::move(job));
 }
 
 void FrontLoop::wake(const std::string& key) {
-  const auto found = parked_by_key_.find(key);
-  if (found == parked_by_key_.end()) return;
-  const std::vector<std::uint64_t> ids(found->second.begin(), found->second.end());
-  for (const std::uint64_t id : ids) unpark(connections_.at(id), false);
+  for (const std::uint64_t id : parking_.connections(key)) unpark(connections_.at(id), false);
 }
 
 // It is answered or gone, so it waits no more.
 void FrontLoop::stop_waiting(Connection& c) {
   if (c.parked) {
-    const auto by_key = parked_by_key_.find(c.parked_key);
-    by_key->second.erase(c.id);
-    if (by_key->second.empty()) parked_by_key_.erase(by_key);
+    parking_.remove(c.parked_key, c.id);
     c.parked.reset();
   }
   if (!std::exchange(c.waits, false)) return;
-  --gauges_.parked;
-  const auto of_client = waiting_by_client_.find(c.client);
-  if (--of_client->second == 0) waiting_by_client_.erase(of_client);
+  parking_.leave(c.client);
+  gauges_.parked = parking_.waiting();
+}
+
+// A connection that goes on asking after its refusals costs its answers, and those are less than it asks for.
+void FrontLoop::note_answer(Connection& c, int status) {
+  c.holds = status == 429;
+  if (c.holds) ++c.too_often;
+}
+
+bool FrontLoop::refuse_too_often(Connection& c, std::string_view message, bool head, bool closes) {
+  refusals_("refused", {{"status", "429"}, {"client", c.client}, {"reason", std::string(message)}});
+  note_answer(c, 429);
+  closes |= c.too_often >= kTooOftenMost;
+  begin_reply(c, render(refusal(429, message), head, closes ? After::kClose : After::kOpen), closes);
+  return true;
 }
 
 void FrontLoop::begin_reply(Connection& c, std::string reply, bool closes) {
   stop_waiting(c);
   // Who asks for much and does not read would have us keep it.
   if (reply.size() > limits::kBufferedFree && buffered_ + reply.size() > limits_.buffered_bytes)
-    reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, closes = true);
+    reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, After::kClose),
+    closes = true;
   c.output = std::move(reply);
   c.written = 0;
   c.timed = 0;
@@ -461,7 +521,7 @@ ApiReply FrontLoop::refusal(int status, std::string_view message) {
 // The last reply of a connection, to a request that did not reach a handler.
 void FrontLoop::refuse(Connection& c, int status, std::string_view message) {
   const bool head = c.parked ? c.parked->request.head : c.framing.head();
-  const std::string reply = render(refusal(status, message), head, true);
+  const std::string reply = render(refusal(status, message), head, After::kClose);
   c.input = {};
   c.drains = true;
   begin_reply(c, reply, true);

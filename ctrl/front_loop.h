@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +17,7 @@
 #include "ctrl/framing.h"
 #include "ctrl/front.h"
 #include "ctrl/front_mailbox.h"
+#include "ctrl/parking.h"
 #include "ctrl/rates.h"
 #include "ctrl/tls.h"
 
@@ -35,7 +36,7 @@ class FrontLoop {
  public:
   // All outlive this. `parked` is kept up to date for others to read.
   FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
-            FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges);
+            IsScan is_scan, FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges);
   // Until the mailbox says stop and everything under way is answered.
   void run();
 
@@ -47,6 +48,7 @@ class FrontLoop {
     kWorking,      // a thread has the request; not closed before it is done, so that what it holds is counted
     kParked,
     kWriting,
+    kHeld,      // it asked too often, and is read again a little later
     kDraining,  // the last reply is sent; what still comes is thrown away, so that it is not lost
   };
   struct Connection {
@@ -54,6 +56,7 @@ class FrontLoop {
     const std::uint64_t id;
     FrontSocket socket;
     std::string client;
+    std::string tenant;  // the token of who has proved to be its bearer, else the client's address
     State state = State::kIdle;
     Framing framing;
     std::string input;  // from the first byte that no request has taken
@@ -65,6 +68,7 @@ class FrontLoop {
     std::size_t job_bytes = 0;  // of a request that was taken and is not answered
     std::size_t counted = 0;    // in buffered_
     std::size_t drained = 0;
+    unsigned too_often = 0;  // how many of its requests were refused with 429
     TimePoint deadline = kNever;
     std::list<std::uint64_t>::iterator idle_at;
     // What the events said that was not used up yet.
@@ -73,8 +77,18 @@ class FrontLoop {
     bool gone = false;  // the other end has said that it sends nothing more
     bool closes = false;
     bool drains = false;
-    bool waits = false;  // counts as parked until it is answered
-    bool extra = false;  // beyond the limit of connections: only told so
+    bool holds = false;   // the reply is a 429
+    bool waits = false;   // counts as parked until it is answered
+    bool extra = false;   // beyond the limit of connections: only told so
+    bool queued = false;  // in queue_
+  };
+  // What a connection may have before others are looked at. Whoever wants more has it in one of the turns
+  // that follow, of which there are few between two looks at everybody: a heartbeat waits for these, not for
+  // a hundred replies of a megabyte.
+  struct Turn {
+    std::size_t bytes = 0;
+    bool queued = false;  // one that follows
+    bool over = false;
   };
 
   // Accepting (front_accept.cc).
@@ -84,9 +98,12 @@ class FrontLoop {
   void pause_accepting(bool pause);
   bool evict_idle();
 
-  // One connection. drive() does what can be done now; those that return bool say whether to go on, and
-  // false may mean that the connection is no more.
-  void drive(Connection& c);
+  // One connection. drive() does what can be done now, or what is of one turn; those that return bool say
+  // whether to go on, and false may mean that the connection is no more.
+  void drive(Connection& c, bool queued = false);
+  void drive_queued();
+  // Whether the turn is over; then it says so.
+  bool over(bool enough);
   bool advance(Connection& c);
   bool handshake(Connection& c);
   bool read_request(Connection& c);
@@ -101,6 +118,8 @@ class FrontLoop {
   bool park(Connection& c, std::unique_ptr<FrontJob>& job);
   void unpark(Connection& c, bool answer_now);
   void wake(const std::string& key);
+  static void note_answer(Connection& c, int status);
+  bool refuse_too_often(Connection& c, std::string_view message, bool head, bool closes);
   void begin_reply(Connection& c, std::string reply, bool closes);
   void refuse(Connection& c, int status, std::string_view message);
   ApiReply refusal(int status, std::string_view message);  // which is counted
@@ -119,6 +138,7 @@ class FrontLoop {
 
   const FrontLimits limits_;
   const TlsServer* const tls_;
+  const IsScan is_scan_;
   FrontMailbox& mailbox_;
   FrontWorkers& workers_;
   FrontGauges& gauges_;
@@ -132,8 +152,10 @@ class FrontLoop {
   std::size_t buffered_ = 0;
   std::list<std::uint64_t> idle_;  // the longest idle first
   std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
-  std::unordered_map<std::string, std::unordered_set<std::uint64_t>> parked_by_key_;
-  std::unordered_map<std::string, std::size_t> waiting_by_client_;
+  std::deque<std::uint64_t> queue_;  // those whose turn was over
+  Turn turn_;                        // of the connection that is driven
+  std::size_t handshakes_ = 0;       // steps in this round
+  Parking parking_;
   Rates rates_;
   Audit refusals_{Audit::kRefusals};
   TimePoint accept_again_ = kNever;  // not kNever: no file descriptor was left

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/scheduling.h"
+#include "ctrl/limits.h"
 
 namespace slime::ctrl {
 
@@ -65,32 +68,20 @@ bool FrontMailbox::woken_since(std::string_view key, std::uint64_t wakes) {
   return last_wake_[slot(key)] > wakes;
 }
 
-FrontWorkers::FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox)
-    : count_(threads), handler_(std::move(handler)), mailbox_(mailbox) {}
-
-// Once before there are threads: the HTTP library builds its tables with the first request, guarded in a way
-// that the thread sanitizer, which it comes without, does not see.
-static void build_tables() {
-  RawRequest request;
-  request.bytes = "GET / HTTP/1.1\r\n\r\n";
-  request.header_bytes = request.bytes.size();
-  Codec([](const ApiRequest&) { return ApiReply(); }).handle(request, "", true);
+void FrontThreads::start() {
+  for (std::size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
-void FrontWorkers::start() {
-  build_tables();
-  for (std::size_t i = 0; i < count_; ++i) threads_.emplace_back([this] { run(); });
-}
-
-void FrontWorkers::submit(std::unique_ptr<FrontJob> job) {
+void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    jobs_.push(std::move(job));
+    if (!jobs_.ready()) return;  // the tenant's own, when they are done, make room for it
   }
   work_.notify_one();
 }
 
-void FrontWorkers::stop() {
+void FrontThreads::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -100,20 +91,51 @@ void FrontWorkers::stop() {
   threads_.clear();
 }
 
-void FrontWorkers::run() {
-  Codec codec(handler_);
+void FrontThreads::run() {
+  if (options_.background) run_in_background();
+  std::unique_lock lock(mutex_);
   while (true) {
-    std::unique_ptr<FrontJob> job;
-    {
-      std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job->handled = codec.handle(job->request, job->client, job->answer_now);
+    work_.wait(lock, [this] { return jobs_.ready() || (stopped_ && jobs_.empty()); });
+    std::unique_ptr<FrontJob> job = jobs_.pop();
+    if (job == nullptr) return;
+    lock.unlock();
+    const std::string tenant = job->tenant;
+    job->handled = answer(handler_, job->request, job->client, job->answer_now);
     mailbox_.done(std::move(job));
+    lock.lock();
+    jobs_.done(tenant);
+    if (stopped_) work_.notify_all();  // there may be nothing left to wait for
   }
+}
+
+namespace {
+
+std::size_t scan_threads() {
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), limits::kScanThreadsMin,
+                                 limits::kScanThreadsMax);
+}
+
+}  // namespace
+
+FrontWorkers::FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox)
+    : handler_(std::move(handler)),
+      short_({.threads = threads, .of_tenant = threads - threads / 4}, handler_, mailbox),
+      scans_({.threads = scan_threads(), .of_tenant = scan_threads() / 2, .background = true}, handler_,
+             mailbox) {}
+
+void FrontWorkers::start() {
+  short_.start();
+  scans_.start();
+}
+
+void FrontWorkers::submit(std::unique_ptr<FrontJob> job) {
+  FrontThreads& threads = job->scan ? scans_ : short_;
+  threads.submit(std::move(job));
+}
+
+void FrontWorkers::stop() {
+  short_.stop();
+  scans_.stop();
 }
 
 }  // namespace slime::ctrl

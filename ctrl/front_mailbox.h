@@ -3,7 +3,6 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "ctrl/codec.h"
+#include "ctrl/fair_queue.h"
 #include "ctrl/framing.h"
 
 namespace slime::ctrl {
@@ -25,6 +25,8 @@ struct FrontJob {
   std::uint64_t connection = 0;
   RawRequest request;
   std::string client;
+  std::string tenant;  // who takes turns with others
+  bool scan = false;   // takes long, and much of a processor
   bool answer_now = false;
   std::uint64_t wakes = 0;                     // how many there had been before the handler looked
   std::optional<TimePoint> parked_until = {};  // set once it was parked
@@ -67,13 +69,43 @@ class FrontMailbox {
   UniqueFd event_;
 };
 
-// The threads that run the handler. Thread: start(), submit() and stop() from one.
+// Threads that run the handler, and what waits for them. Thread: start(), submit() and stop() from one.
+class FrontThreads {
+ public:
+  struct Options {
+    std::size_t threads = 0;
+    std::size_t of_tenant = 0;  // at most so many have one tenant's requests
+    bool background = false;    // they leave the processors to others
+  };
+  FrontThreads(Options options, const ApiHandler& handler, FrontMailbox& mailbox)
+      : options_(options), handler_(handler), mailbox_(mailbox), jobs_(options.of_tenant) {}
+  ~FrontThreads() { stop(); }
+  FrontThreads(const FrontThreads&) = delete;
+  FrontThreads& operator=(const FrontThreads&) = delete;
+
+  void start();
+  void submit(std::unique_ptr<FrontJob> job);
+  // Returns when what was submitted is done.
+  void stop();
+
+ private:
+  void run();
+
+  const Options options_;
+  const ApiHandler& handler_;
+  FrontMailbox& mailbox_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  FairQueue jobs_;
+  bool stopped_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+// All of a front's threads: a few of their own for scans, so that neither their number nor their length is in
+// the way of what is short. Thread: start(), submit() and stop() from one.
 class FrontWorkers {
  public:
   FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox);
-  ~FrontWorkers() { stop(); }
-  FrontWorkers(const FrontWorkers&) = delete;
-  FrontWorkers& operator=(const FrontWorkers&) = delete;
 
   void start();
   // Bounded by the loop: one for each connection.
@@ -82,16 +114,9 @@ class FrontWorkers {
   void stop();
 
  private:
-  void run();
-
-  const std::size_t count_;
   const ApiHandler handler_;
-  FrontMailbox& mailbox_;
-  std::mutex mutex_;
-  std::condition_variable work_;
-  std::deque<std::unique_ptr<FrontJob>> jobs_;
-  bool stopped_ = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  FrontThreads short_;
+  FrontThreads scans_;
 };
 
 }  // namespace slime::ctrl

@@ -23,6 +23,9 @@ struct ApiRequest {
   bool answer_now = true;
   std::string_view accept = {};         // that header's value
   std::string_view if_none_match = {};  // that header's value
+  std::string_view host = {};           // that header's value
+  std::string_view origin = {};         // that header's value; empty: no web page sends this
+  std::string_view session = {};        // that of the header Slime-Session
 };
 
 // The request is not answered yet: it is to be handled again, from the start, as soon as `key` is woken, and
@@ -39,7 +42,8 @@ struct ApiReply {
   Nanos retry_after{};     // when not zero: when it makes sense to try again
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers = {};  // others, ready to send
-  std::optional<Parked> parked = {};                              // then the rest is void
+  std::string token_id = {};          // of who has proved to be its bearer; empty: of nobody
+  std::optional<Parked> parked = {};  // then the rest is void
 };
 
 }  // namespace slime::ctrl

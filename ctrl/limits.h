@@ -73,6 +73,9 @@ inline constexpr int kHeartbeatsPerTtl = 3;
 // whole. Probes hold fewer than all of them.
 inline constexpr std::size_t kThreads = 16;
 inline constexpr std::size_t kProbes = 8;
+// For lists: they are of one processor each, and one more would only share it.
+inline constexpr std::size_t kScanThreadsMin = 2;
+inline constexpr std::size_t kScanThreadsMax = 8;
 inline constexpr int kListenBacklog = 4096;
 // Ten thousand agents with one each, and as many of others. A connection with nothing under way is closed
 // after its time; agents come back within it.
@@ -88,6 +91,8 @@ inline constexpr std::size_t kBufferedFree = 4096;
 // Of one client's address. Ten thousand agents on one machine beat 2,000 times a second.
 inline constexpr double kRequestsPerSecond = 10000;
 inline constexpr std::size_t kClientAddresses = 16384;
+// And of one token, from wherever.
+inline constexpr double kTokenRequestsPerSecond = 10000;
 // Requests that wait for a change.
 inline constexpr std::size_t kParked = 4096;
 inline constexpr std::size_t kParkedPerClient = 1024;
@@ -96,7 +101,7 @@ inline constexpr Nanos kProbeTimeout = std::chrono::milliseconds(200);
 inline constexpr std::size_t kHeaderBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kHeaderLineBytes = 8000;  // what the HTTP library takes
 inline constexpr std::size_t kTargetBytes = 4096;      // path and query, as sent
-inline constexpr std::size_t kPathBytes = 1024;        // path, decoded
+inline constexpr std::size_t kPathBytes = 1024;        // path, as sent
 // A full list of regions with the longest names, and room for the rest.
 inline constexpr std::size_t kBodyBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepth = 8;

@@ -1,7 +1,5 @@
 #include "ctrl/server.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -35,14 +33,6 @@ FrontOptions front_options(const ServerOptions& options) {
 
 }  // namespace
 
-bool is_loopback(const std::string& host) {
-  in_addr v4{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return host == "localhost";
-}
-
 std::uint64_t wall_clock_epoch() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
@@ -62,7 +52,8 @@ class Server::Impl {
 
   Status bind() {
     Result<std::unique_ptr<Front>> bound = Front::bind(
-        front_options(options_), [this](const ApiRequest& request) { return api_->handle(request); });
+        front_options(options_), [this](const ApiRequest& request) { return api_->handle(request); },
+        &Api::is_scan);
     if (!bound) return std::move(bound).error();
     front_ = std::move(*bound);
     options_.port = front_->port();
@@ -118,6 +109,7 @@ class Server::Impl {
   }
 
   ApiOptions api_options(ApiOptions options) {
+    options.only_loopback_names = is_loopback(options_.host);
     options.on_event = [this](const ScopedEvent& event) {
       log_event(changes_, event);
       if (front_) front_->wake(event.scope);

@@ -53,9 +53,6 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-// "127.0.0.1" and its net, "::1", "localhost".
-bool is_loopback(const std::string& host);
-
 // Microseconds since 1970: a RegistryOptions::epoch that a later start exceeds.
 std::uint64_t wall_clock_epoch();
 

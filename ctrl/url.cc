@@ -1,5 +1,7 @@
 #include "ctrl/url.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -85,6 +87,14 @@ std::optional<Target> parse_target(std::string_view target) {
   });
   if (!query_ok) return std::nullopt;
   return out;
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
 }
 
 }  // namespace slime::ctrl

@@ -21,4 +21,7 @@ struct Target {
 // Nothing for a target that does not begin with '/', has a bad escape, or is not UTF-8.
 std::optional<Target> parse_target(std::string_view target);
 
+// "127.0.0.1" and its net, "::1", "localhost".
+bool is_loopback(const std::string& host);
+
 }  // namespace slime::ctrl

@@ -57,7 +57,7 @@ inline std::string bearer(std::string_view token) {
 // The whole request. `headers` come with their line ends.
 inline std::string request(std::string_view method, std::string_view target, std::string_view token,
                            const std::string* body, std::string_view headers = {}) {
-  std::string out = str(method, " ", target, " HTTP/1.1\r\nHost: x\r\n", bearer(token), headers);
+  std::string out = str(method, " ", target, " HTTP/1.1\r\nHost: localhost\r\n", bearer(token), headers);
   if (body == nullptr) return out + "\r\n";
   return out + str("Content-Type: application/json\r\nContent-Length: ", body->size(), "\r\n\r\n", *body);
 }

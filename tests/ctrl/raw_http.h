@@ -37,11 +37,16 @@ inline bool has(const std::string& text, std::string_view part) {
 // A connection that speaks no HTTP of its own.
 class RawConnection {
  public:
-  explicit RawConnection(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // From 127.0.0.`own`.
+  explicit RawConnection(std::uint16_t port, std::uint32_t own = 1)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const timeval limit{30, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     const int on = 1;
     ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    sockaddr_in from = loopback(0);
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + own);
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0);
     const sockaddr_in to = loopback(port);
     REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
   }
@@ -130,12 +135,12 @@ struct HttpServer {
 };
 
 inline std::string get(std::string_view target, std::string_view headers = {}) {
-  return str("GET ", target, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
+  return str("GET ", target, " HTTP/1.1\r\nHost: localhost\r\n", headers, "\r\n");
 }
 inline std::string post(std::string_view target, std::string_view body, std::string_view headers = {}) {
   return str("POST ", target,
-             " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
-             "\r\n", headers, "\r\n", body);
+             " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ",
+             body.size(), "\r\n", headers, "\r\n", body);
 }
 // Registers a peer of that name.
 inline std::string enroll(std::string_view name) {

@@ -87,7 +87,8 @@ TEST_CASE("bodies of 10 MB on every route, one after another, leave no memory be
 TEST_CASE("unfinished bodies on many connections take what the limit says, and others are served") {
   Nanoctrl server("memory");
   const std::string half =
-      "POST /v1/peers HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n" +
+      "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "4000000\r\n\r\n" +
       std::string(3'900'000, ' ');
   CHECK(healthy(server.port()));
   const std::size_t before = resident(server);
@@ -108,9 +109,9 @@ TEST_CASE("clients that trickle their bytes are closed with the time of a reques
   options.threads = 1;
   options.limits.request_time = 200ms;
   HttpServer server(options);
-  const std::string_view requests[] = {
-      "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Filler: ",
-      "POST /v1/peers HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"};
+  const std::string_view requests[] = {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Filler: ",
+                                       "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                                       "application/json\r\nContent-Length: 1000000\r\n\r\n"};
   Connections slow;
   for (int i = 0; i < 50; ++i) {
     slow.push_back(std::make_unique<RawConnection>(server.server->port()));

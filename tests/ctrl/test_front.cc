@@ -45,7 +45,8 @@ TEST_CASE("half a request gets 408 and holds up nobody meanwhile") {
   HttpServer f(options);
   Connections slow;
   for (const std::string_view part :
-       {"GET /healthz HTTP/1.1\r\nHost:", "POST /v1/peers HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"}) {
+       {"GET /healthz HTTP/1.1\r\nHost:",
+        "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"}) {
     slow.push_back(std::make_unique<RawConnection>(f.server->port()));
     slow.back()->send(part);
   }
@@ -146,7 +147,8 @@ TEST_CASE("bytes of unfinished requests are bounded, and small requests go on") 
   options.limits.buffered_bytes = 100'000;
   HttpServer f(options);
   const std::string half =
-      "POST /v1/peers HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n" +
+      "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "100000\r\n\r\n" +
       std::string(90'000, ' ');
   RawConnection first(f.server->port());
   RawConnection second(f.server->port());

@@ -38,7 +38,7 @@ TEST_CASE("replies are sent as they are, whatever compression their reader knows
 
 TEST_CASE("every refusal has the one shape of an error") {
   Fixture f;
-  const std::string tail = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+  const std::string tail = " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
   struct Case {
     std::string request;
     std::string_view status;
@@ -66,13 +66,16 @@ TEST_CASE("every refusal has the one shape of an error") {
       {"GET /healthz" + tail + str("A: ", std::string(9000, 'x'), "\r\n\r\n"), "431"},
       {"GET /healthz" + tail + many_headers + "\r\n", "431"},
       {"GET /healthz HTTP/2.0\r\n\r\n", "400"},
-      {"GET /healthz HTTP/1.1\nHost: x\n\n", "400"},
+      {"GET /healthz HTTP/1.1\nHost: localhost\n\n", "400"},
       {"GET /healthz" + tail + "A: b\r\n folded\r\n\r\n", "400"},
       {"GET /healthz" + tail + "Content-Length : 1\r\n\r\n", "400"},
       {"POST /v1/peers" + tail + "Content-Length: +1\r\n\r\n", "400"},
       {"POST /v1/peers" + tail + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", "400"},
       {"POST /v1/peers" + tail + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"},
       {"POST /v1/peers" + tail + "Transfer-Encoding: chunked\r\n\r\n", "411"},
+      {"GET /healthz" + tail + "Authorization: a\r\nAuthorization: b\r\n\r\n", "400"},
+      {"GET /healthz" + tail + "Content-Type: a\r\nContent-Type: b\r\n\r\n", "400"},
+      {"GET /healthz" + tail + "Slime-Session: a\r\nSlime-Session: b\r\n\r\n", "400"},
       {"\x16\x03\x01", "400"},
       // The HELLO of an agent begins like a method. The agent waits for an answer, so refuse at
       // once.
@@ -92,7 +95,7 @@ TEST_CASE("a body that goes on after its refusal is cut off") {
   Fixture f;
   RawConnection connection(f.server->port());
   connection.send(
-      "POST /v1/peers HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = str("10000\r\n", std::string(0x10000, ' '), "\r\n");
   // Far more than what the sockets' buffers swallow before the news of the close is here.
@@ -131,7 +134,7 @@ TEST_CASE("a request may come in single bytes") {
 TEST_CASE("HEAD is answered like GET without the body, refusals too") {
   Fixture f;
   RawConnection connection(f.server->port());
-  connection.send("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + get("/healthz") +
+  connection.send("HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/healthz") +
                   "HEAD /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
   const std::string head = connection.read_reply(true);
   CHECK(head.starts_with("HTTP/1.1 200"));
@@ -166,10 +169,31 @@ TEST_CASE("a sender that says that it is done still gets its answers") {
   CHECK(has(answers, "\"watchers\""));
 }
 
+TEST_CASE("HTTP/1.0 is closed after its answer, if it does not ask to stay") {
+  Fixture f;
+  const std::string closed = f.exchange("GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n");
+  CHECK(closed.starts_with("HTTP/1.1 200"));
+  CHECK(has(closed, "Connection: close"));
+  RawConnection connection(f.server->port());
+  for (int i = 0; i < 2; ++i) {
+    connection.send("GET /healthz HTTP/1.0\r\nHost: localhost\r\nConnection: Keep-Alive\r\n\r\n");
+    const std::string kept = connection.read_reply();
+    CHECK(kept.starts_with("HTTP/1.1 200"));
+    CHECK(has(kept, "Connection: keep-alive"));
+  }
+}
+
+TEST_CASE("Connection is a list, in which a word may end the connection") {
+  Fixture f;
+  const std::string answer = f.exchange(get("/healthz", "Connection: x, CLOSE\r\n"));
+  CHECK(answer.starts_with("HTTP/1.1 200"));
+  CHECK(has(answer, "Connection: close"));
+}
+
 TEST_CASE("a DELETE without a body does not wait for one") {
   Fixture f;
   const std::string answer =
-      f.exchange("DELETE /v1/peers/a?incarnation=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+      f.exchange("DELETE /v1/peers/a?incarnation=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   CHECK(answer.starts_with("HTTP/1.1 404"));
 }
 
@@ -177,7 +201,7 @@ TEST_CASE("a name with slashes is one part of the path") {
   Fixture f;
   const std::string body =
       R"({"name":"ns/w","instance":"00000000000000000000000000000001","address":"127.0.0.1:1"})";
-  const std::string tail = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+  const std::string tail = " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
   CHECK(f.exchange(str("POST /v1/peers", tail,
                        "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body))
             .starts_with("HTTP/1.1 200"));

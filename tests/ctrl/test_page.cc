@@ -150,22 +150,23 @@ TEST_CASE("browsers that ask for the root are sent to the page, programs are not
 TEST_CASE("over HTTP: the headers arrive, HEAD has no body, and 304 is believed") {
   test::HttpServer f;
   RawConnection connection(f.server->port());
-  REQUIRE(connection.send("HEAD /ui/page.css HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(connection.send("HEAD /ui/page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   const std::string head = connection.read_reply(true);
   CHECK(head.starts_with("HTTP/1.1 200 "));
   CHECK(has(head, "X-Content-Type-Options: nosniff\r\n"));
   const std::size_t begin = head.find("ETag: ") + 6;
   const std::string etag = head.substr(begin, head.find("\r\n", begin) - begin);
-  REQUIRE(connection.send(str("GET /ui/page.css HTTP/1.1\r\nHost: x\r\nIf-None-Match: ", etag, "\r\n\r\n")));
+  REQUIRE(connection.send(
+      str("GET /ui/page.css HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: ", etag, "\r\n\r\n")));
   const std::string known = connection.read_reply();
   CHECK(known.starts_with("HTTP/1.1 304 "));
   CHECK(has(known, str("ETag: ", etag)));
   // And the connection goes on.
-  REQUIRE(connection.send("GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n"));
+  REQUIRE(connection.send("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"));
   const std::string moved = connection.read_reply();
   CHECK(moved.starts_with("HTTP/1.1 302 "));
   CHECK(has(moved, "Location: /ui\r\n"));
-  REQUIRE(connection.send("GET /ui HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(connection.send("GET /ui HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   CHECK(has(connection.read_reply(), "</html>\n"));
 }
 

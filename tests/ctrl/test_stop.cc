@@ -84,7 +84,7 @@ TEST_CASE("SIGTERM answers what is under way and what waits, closes idle connect
 TEST_CASE("SIGTERM waits neither for a request that does not come whole nor for a reply that nobody takes") {
   Nanoctrl nanoctrl("memory");
   RawConnection half(nanoctrl.port());
-  half.send("POST /v1/peers HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  half.send("POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
   RawConnection deaf(nanoctrl.port());
   std::string requests;
   for (int i = 0; i < 2000; ++i) requests += get("/metrics");

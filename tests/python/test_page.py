@@ -375,7 +375,7 @@ def test_a_nanoctrl_with_too_many_watches_is_asked_later(lab, open_page):
     try:
         with contextlib.ExitStack() as watches:
             since = lab.ask("GET", "/v1/peers?scope=lab")["revision"]
-            request = f"GET /v1/watch?scope=lab&since={since}&wait_ms=30000 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {lab.token}\r\n\r\n"
+            request = f"GET /v1/watch?scope=lab&since={since}&wait_ms=30000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {lab.token}\r\n\r\n"
             for _ in range(1024):
                 watches.enter_context(socket.create_connection(("127.0.0.1", lab.port))).sendall(request.encode())
             page.open("/ui#scope=lab")

@@ -1,0 +1,13 @@
+#include "base/scheduling.h"
+
+#include <sys/resource.h>
+
+namespace slime {
+
+void run_in_background() {
+  constexpr int kNice = 10;
+  // Linux has a nice value for each thread; 0 is the calling one. Whoever may not keeps the usual one.
+  (void)::setpriority(PRIO_PROCESS, 0, kNice);
+}
+
+}  // namespace slime
