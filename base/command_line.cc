@@ -114,6 +114,14 @@ Option Command::version_flag(const std::string& name, const std::string& text) {
   return Option(*app_->set_version_flag(name, text));
 }
 
+void Command::refused_option(const std::string& name, const std::string& text) {
+  // Any number of words, also none: an error about the number would show them.
+  app_->add_option(name,
+                   [name, text](const CLI::results_t&) -> bool { throw CLI::ValidationError(name, text); })
+      ->expected(0, 1)
+      ->group("");
+}
+
 bool Command::given(const std::string& option) const { return app_->count(option) != 0; }
 
 void Command::action(std::function<Result<int>()> action) {

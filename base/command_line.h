@@ -80,6 +80,9 @@ class Command {
   Option flag(const std::string& name, bool& target, const std::string& help);
   // Adds a flag that prints `text` and ends the program with status 0.
   Option version_flag(const std::string& name, const std::string& text);
+  // Declares an option that is always wrong usage, for one that users may expect: prints `text`, never the
+  // value, which may be a secret. --help does not show it.
+  void refused_option(const std::string& name, const std::string& text);
   // Returns whether the command line or the environment has this option. Call it in an action.
   [[nodiscard]] bool given(const std::string& option) const;
 

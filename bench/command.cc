@@ -209,7 +209,11 @@ void add_ctrl_server_options(Command& command, CtrlOptions& options) {
       .one_of({"memory", "sqlite", "redis"});
   command.option("--nanoctrl", options.program, "the program to start; else the one beside this");
   command.option("--server-flags", options.server_flags, "flags for it, such as \"--log-level info\"");
-  command.option("--token", options.token, "sent as Authorization: Bearer");
+  command.option("--token-file", options.token_file,
+                 "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+  command.refused_option("--token",
+                         "others would see it in the list of processes: give --token-file, or set "
+                         "SLIME_CTRL_TOKEN_FILE or SLIME_CTRL_TOKEN");
 }
 
 void add_ctrl(Command& bench) {

@@ -12,6 +12,7 @@
 #include "bench/ctrl_server.h"
 #include "bench/figures.h"
 #include "bench/process.h"
+#include "ctrl/token_file.h"
 
 namespace slime::bench {
 namespace {
@@ -75,6 +76,9 @@ Result<json> measure_one(const CtrlOptions& options, const std::string& store, s
   auto server = CtrlServer::start(options, store);
   if (!server) return server.error();
   Run run = run_of(options, agents);
+  Result<std::string> token = ctrl::find_token(options.token_file);
+  if (!token) return std::move(token).error();
+  run.load.token = std::move(*token);
   run.load.urls = server->urls();
   auto load = CtrlLoad::create(run.load);
   if (!load) return load.error();

@@ -42,7 +42,6 @@ Run run_of(const CtrlOptions& options, std::uint32_t agents) {
   out.load.ttl = to_nanos(options.ttl_s);
   out.load.slack = kSlack;
   out.load.kept = options.connections == "kept";
-  out.load.token = options.token;
   out.rate = options.rate.value_or(kRatePart * agents);
   out.warmup = to_nanos(options.warmup_s.value_or(options.ttl_s + options.heartbeat_s + 1));
   return out;

@@ -274,6 +274,8 @@ void add_instance_flags(Command command, Flags& flags) {
 void add_token_flag(Command command, Flags& flags) {
   command.option("--token-file", flags.token_file,
                  "A file with the token that all agents of the scope share");
+  command.refused_option(
+      "--token", "others would see it in the list of processes: give --token-file, or set SLIME_TOKEN");
 }
 
 void add_provider_flag(Command command, Flags& flags) {

@@ -41,7 +41,7 @@ struct PeerOptions {
   std::string service;  // instead of a peer, or the only one of the peer's that matters
   std::string ctrl_url;
   std::string scope = "default";
-  std::string token;
+  std::string token_file;  // of the peers' shared token; empty: $SLIME_TOKEN
   std::string provider = "auto";
   double deadline_seconds = 30;
 };

@@ -51,8 +51,10 @@ void add_peer(Command& command, PeerOptions& options, const char* service_help) 
   command.option("--service", options.service, service_help);
   command.option("--ctrl", options.ctrl_url, kCtrlHelp).env("SLIME_CTRL_URL");
   command.option("--scope", options.scope, "whose names").env("SLIME_SCOPE").show_default();
-  command.option("--token", options.token, "the secret that the peers share; better in SLIME_TOKEN")
-      .env("SLIME_TOKEN");
+  command.option("--token-file", options.token_file,
+                 "a file with the secret that the peers share; else $SLIME_TOKEN");
+  command.refused_option(
+      "--token", "others would see it in the list of processes: give --token-file, or set SLIME_TOKEN");
   command.option("--provider", options.provider, "which fabric: one that both ends get, or auto")
       .env("SLIME_PROVIDER")
       .one_of(PeerAgent::provider_names())

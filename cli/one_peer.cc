@@ -7,9 +7,11 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/str.h"
 #include "cli/signatures.h"
+#include "ctrl/token_file.h"
 
 namespace slime::cli {
 namespace {
@@ -40,6 +42,13 @@ Result<std::vector<rpc::ServiceInfo>> decode_list(const Result<Payload>& reply) 
   return list;
 }
 
+// What the peers share, or nothing where they have keys of nanoctrl.
+Result<std::string> shared_token(const std::string& file) {
+  if (!file.empty()) return ctrl::read_token_file(file);
+  const char* token = std::getenv("SLIME_TOKEN");
+  return std::string(token == nullptr ? "" : token);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
@@ -55,7 +64,9 @@ Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
   out.kind = "cli";
   out.scope = options.scope;
   out.ctrl_url = options.ctrl_url;
-  out.token = options.token;
+  Result<std::string> token = shared_token(options.token_file);
+  if (!token) return token.error();
+  out.token = std::move(*token);
   out.provider = options.provider;
   auto agent = PeerAgent::start(std::move(out));
   if (!agent) return agent.error();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "ctrl/api_query.h"
 #include "ctrl/url.h"
 #include "ctrl/wire_compat.h"
@@ -19,7 +20,9 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
       started_at_(clock.now()),
       rates_(options_.requests_per_second_of_token, limits::kTokens),
       engine_(std::move(engine)) {
-  if (options_.admin_token) admin_.emplace(options_.admin_token->id, *options_.admin_token);
+  Tokens admin;
+  if (options_.admin_token) admin.emplace(options_.admin_token->id, *options_.admin_token);
+  admin_ = std::make_shared<const Tokens>(std::move(admin));
   engine_->on_event([this](const ScopedEvent& event) {
     const EventKind kind = event.event.kind;
     metrics_.count_event(event_kind_name(kind));
@@ -35,6 +38,16 @@ Api::Api(ApiOptions options, std::unique_ptr<Engine> engine, const Clock& clock,
 
 ApiReply Api::error(int status, Code code, std::string message, std::string hint) {
   return {.status = status, .body = wire::encode(wire::Error{code, std::move(message), std::move(hint)})};
+}
+
+void Api::set_admin_token(TokenRecord token) {
+  SLIME_CHECK(options_.admin_token.has_value());
+  Tokens tokens;
+  std::string id = token.id;
+  tokens.emplace(std::move(id), std::move(token));
+  auto made = std::make_shared<const Tokens>(std::move(tokens));
+  const std::lock_guard lock(admin_mutex_);
+  admin_.swap(made);
 }
 
 void Api::stop() {
@@ -53,6 +66,7 @@ Outcome Api::submit(const Command& command) {
 
 Nanos Api::tick() {
   const Nanos next = engine_->tick();
+  backups_.expire(clock_.now());
   rotate_keys();
   return next;
 }
@@ -157,7 +171,7 @@ Status Api::check_names(const ApiRequest& request) const {
 }
 
 bool Api::requires_token(const Registry& registry) const {
-  return options_.require_token || !admin_.empty() || !registry.tokens().empty();
+  return options_.require_token || !admin()->empty() || !registry.tokens().empty();
 }
 
 // Beside what each address may: one token may be at many.
@@ -170,8 +184,9 @@ Status Api::take_turn(const Principal& principal) {
 
 Result<Principal> Api::identify(const ApiRequest& request) const {
   const std::uint64_t now = options_.unix_time_s();
-  if (!admin_.empty()) {
-    if (Result<Principal> admin = authenticate(admin_, request.authorization, now)) return admin;
+  const std::shared_ptr<const Tokens> root = admin();
+  if (!root->empty()) {
+    if (Result<Principal> found = authenticate(*root, request.authorization, now)) return found;
   }
   return engine_->look([&](const Registry& registry) -> Result<Principal> {
     return requires_token(registry) ? authenticate(registry.tokens(), request.authorization, now)
@@ -201,6 +216,15 @@ ApiReply Api::health(Query& query) {
   query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   return reply_ok(wire::encode_member("status", "ok"));
+}
+
+// For everybody, so what is wrong with which store is told in the log alone.
+ApiReply Api::readiness(Query& query) {
+  query.permit_all();
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  if (engine_->ready().ok()) return reply_ok(wire::encode_member("status", "ready"));
+  return reply_error(Status(Code::kUnavailable, "the store cannot be written: changes are refused"),
+                     "nanoctrl's log says why; heartbeats and queries go on");
 }
 
 ApiReply Api::server_status(Query& query) {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "ctrl/audit.h"
 #include "ctrl/auth.h"
+#include "ctrl/backup_pages.h"
 #include "ctrl/http.h"
 #include "ctrl/limits.h"
 #include "ctrl/metrics.h"
@@ -75,6 +76,9 @@ class Api {
   // The answer for what goes wrong before a request reaches handle().
   static ApiReply error(int status, Code code, std::string message, std::string hint);
 
+  // The token of ApiOptions::admin_token is this one from now on. Only where there was one.
+  void set_admin_token(TokenRecord token);
+
   // Expires what is due, and rotates the keys that are. Returns how long until something may be due again.
   Nanos tick();
   [[nodiscard]] std::uint64_t epoch() const { return engine_->epoch(); }
@@ -92,6 +96,10 @@ class Api {
 
   [[nodiscard]] Status check_names(const ApiRequest& request) const;
   [[nodiscard]] bool requires_token(const Registry& registry) const;
+  [[nodiscard]] std::shared_ptr<const Tokens> admin() const {
+    const std::lock_guard lock(admin_mutex_);
+    return admin_;
+  }
   Result<Principal> identify(const ApiRequest& request) const;
   Status take_turn(const Principal& principal);
   void note_refusal(const Call& call, const ApiReply& reply);
@@ -103,6 +111,7 @@ class Api {
   ApiReply route(const Call& call, const Match& match);
 
   ApiReply health(Query& query);
+  ApiReply readiness(Query& query);
   static ApiReply openapi(Query& query);
   static ApiReply page(const Call& call);
   ApiReply server_status(Query& query);
@@ -159,12 +168,14 @@ class Api {
   const Clock& clock_;
   const Prober prober_;
   const TimePoint started_at_;
-  Tokens admin_;                               // one, or none
+  mutable std::mutex admin_mutex_;
+  std::shared_ptr<const Tokens> admin_;        // of the command line: one, or none
   std::array<std::mutex, 16> compat_mutexes_;  // by name; each record's changes one after another
   Metrics metrics_;
   Audit refusals_{Audit::kRefusals};
   Audit token_changes_{Audit::kChanges};
   Reports reports_{limits::kReportBytesTotal};
+  BackupPages backups_;
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
   std::mutex ahead_mutex_;                      // taken with the engine's
   KeysAhead ahead_;

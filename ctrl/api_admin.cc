@@ -3,7 +3,6 @@
 
 #include "ctrl/api_query.h"
 #include "ctrl/page.h"
-#include "ctrl/store/backup.h"
 
 namespace slime::embedded {
 std::string_view documents(std::string_view file);  // cmake/embed.cmake
@@ -76,6 +75,7 @@ ApiReply Api::metrics(Query& query) {
   gauges.refused = options_.refused ? options_.refused() : 0;
   gauges.store_waiting = submitted_;
   gauges.store_writable = engine_->writable().ok();
+  gauges.ready = engine_->ready().ok();
   gauges.uptime = clock_.now() - started_at_;
   ApiReply reply = reply_ok(metrics_.text(gauges));
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -159,16 +159,20 @@ ApiReply Api::list_scopes(Query& query) {
 }
 
 ApiReply Api::backup(Query& query) {
+  const std::string after = query.text("after");
   query.permit(Role::kAdmin, "*");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  // A copy, so that heartbeats do not wait while it becomes text.
-  const Registry copy = engine_->read([](const Registry& registry) { return registry; });
-  std::string text = encode_backup(copy);
-  if (text.size() > limits::kBackupBytes)
-    return reply_error(
-        Status(Code::kUnavailable, str("the backup has ", text.size(), " bytes, too many for one reply")),
-        "stop nanoctrl and copy its store instead");
-  return reply_ok(std::move(text));
+  if (query.has("after")) {
+    Result<std::string> page = backups_.next(after, clock_.now());
+    return page ? reply_ok(std::move(*page)) : reply_error(page.error(), "begin again, without 'after'");
+  }
+  Result<std::string> page = backups_.first(
+      [this] { return engine_->read([](const Registry& registry) { return registry.state(); }); },
+      clock_.now());
+  if (page) return reply_ok(std::move(*page));
+  ApiReply reply = reply_error(page.error(), "try again when that one is done");
+  reply.retry_after = limits::kBackupIdle;
+  return reply;
 }
 
 }  // namespace slime::ctrl

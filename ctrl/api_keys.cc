@@ -47,7 +47,7 @@ Result<ScopeKeys> Api::keys_for(const Principal& who, const std::string& scope, 
   const auto look = [&] {
     return engine_->look([&](const Registry& registry) -> Result<ScopeKeys> {
       const ScopeKeys& keys = registry.keys(scope);
-      if (!admin_.contains(who.token_id)) SLIME_TRY(still_holds(registry, who.token_id, keys));
+      if (!admin()->contains(who.token_id)) SLIME_TRY(still_holds(registry, who.token_id, keys));
       none = keys.empty();
       return newest_id(keys) == have ? ScopeKeys() : keys;
     });

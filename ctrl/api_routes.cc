@@ -41,6 +41,7 @@ const std::vector<Api::Route>& Api::table() {
     constexpr unsigned kScan = Route::kScan;
     std::vector<Route> out = {
         {"GET", "/healthz", Route::kOpen, [](Api& api, const Call& c) { return api.health(c.query); }},
+        {"GET", "/readyz", Route::kOpen, [](Api& api, const Call& c) { return api.readiness(c.query); }},
         {"GET", "/v1/openapi.json", Route::kOpen, [](Api&, const Call& c) { return openapi(c.query); }},
         {"GET", "/ui", Route::kOpen, [](Api&, const Call& c) { return page(c); }},
         {"GET", "/ui/{file}", Route::kOpen, [](Api&, const Call& c) { return page(c); }},

@@ -23,9 +23,16 @@ ApiReply Api::create_token(Query& query, std::string_view body) {
   if (!request) return reply_error(request.error());
   query.permit(Role::kAdmin, request->scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  // Where nobody has to say who they are, whoever came first would lock all others out.
+  if (query.principal().token_id.empty())
+    return reply_error(
+        Status(Code::kPermissionDenied, "the first token is not made over HTTP"),
+        "make it on the server's disk, while nothing has the store open: nanoctrl token create "
+        "--store STORE --role admin --scope '*'; or start it with --admin-token-file FILE "
+        "(nanoctrl token new prints a token for it)");
   const NewToken token = make_token(request->role, request->scope, std::move(request->note),
                                     options_.unix_time_s(), request->expires_in_s);
-  Outcome out = submit(PutTokenCommand{token.record, !admin_.empty()});
+  Outcome out = submit(PutTokenCommand{token.record, !admin()->empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   token_changes_("a token was made", {{"token_id", token.record.id},
                                       {"role", std::string(role_name(token.record.role))},
@@ -62,7 +69,7 @@ ApiReply Api::revoke_token(Query& query, const std::string& id) {
     return reply_error(
         Status(Code::kNotFound, str("there is no token '", id.substr(0, limits::kNameBytes), "'")),
         "nanoctrl token list shows them");
-  Outcome out = submit(RevokeTokenCommand{id, !admin_.empty()});
+  Outcome out = submit(RevokeTokenCommand{id, !admin()->empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   token_changes_("a token was revoked", {{"token_id", id}, {"by_token_id", who.token_id}});
   return reply_ok("{}");

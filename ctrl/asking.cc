@@ -19,6 +19,9 @@ void Asking::add_options(command_line::Command& command) {
       .env("SLIME_CTRL_URL");
   command.option("--token-file", token_file,
                  "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+  command.refused_option("--token",
+                         "others would see it in the list of processes: give --token-file, or set "
+                         "SLIME_CTRL_TOKEN_FILE or SLIME_CTRL_TOKEN");
   command.flag("--json", json, "print JSON");
 }
 

@@ -197,7 +197,9 @@ Result<std::vector<ScopeInfo>> Client::list_scopes() {
   return wire::decode_scopes(*reply);
 }
 
-Result<std::string> Client::backup() { return impl_->call("GET", "/v1/backup"); }
+Result<std::string> Client::backup_page(std::string_view after) {
+  return impl_->call("GET", after.empty() ? "/v1/backup" : str("/v1/backup?after=", percent_encode(after)));
+}
 
 Result<TokenInfo> Client::create_token(const TokenRequest& request) {
   const Result<std::string> reply = impl_->call_once("POST", "/v1/tokens", wire::encode(request));

@@ -187,9 +187,10 @@ class Client {
   Result<ServerStatus> server_status();
   // Those that the token may see, in the order of their names.
   Result<std::vector<ScopeInfo>> list_scopes();
-  // All that nanoctrl keeps, as a text for `nanoctrl restore`. For administrators of all scopes; kUnavailable
-  // when it is too large for one reply.
-  Result<std::string> backup();
+  // One page of all that nanoctrl keeps, in JSON (store/backup.h): the first, or the one that an earlier page
+  // names as its next. All are of one moment. For administrators of all scopes. kUnavailable while another
+  // backup is under way; kNotFound when the pages were not asked for in time.
+  Result<std::string> backup_page(std::string_view after = {});
 
   // For administrators of the token's scope. The text of the new token is told here and never again.
   Result<TokenInfo> create_token(const TokenRequest& request);

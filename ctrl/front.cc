@@ -127,6 +127,11 @@ class Front::Impl {
     workers_.stop();
   }
 
+  Status reload_tls() {
+    if (tls_ == nullptr) return {Code::kInvalidArgument, "there is no TLS"};
+    return tls_->reload();
+  }
+
   void wake(std::string_view key) { mailbox_.wake(key); }
   void wake_all() { mailbox_.wake_all(); }
   const FrontGauges& gauges() const { return gauges_; }
@@ -171,6 +176,7 @@ Front::Front(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Front::~Front() { stop(); }
 void Front::start() { impl_->start(); }
 void Front::stop() { impl_->stop(); }
+Status Front::reload_tls() { return impl_->reload_tls(); }
 void Front::wake(std::string_view key) { impl_->wake(key); }
 void Front::wake_all() { impl_->wake_all(); }
 std::size_t Front::parked() const { return impl_->gauges().parked; }

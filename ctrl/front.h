@@ -57,6 +57,9 @@ class Front {
   // closes. Idempotent.
   void stop();
 
+  // Reads the files of its certificate again, for new connections (TlsServer::reload()). Only with TLS.
+  Status reload_tls();
+
   // Has the parked requests with this key handled again, and those that are about to be parked with it.
   // Never waits.
   void wake(std::string_view key);

@@ -108,8 +108,10 @@ inline constexpr std::size_t kJsonDepth = 8;
 
 inline constexpr std::size_t kTokenBytes = 4096;
 
-// Client. Of the usual replies the largest is one page and one more record; a backup is everything.
-inline constexpr std::size_t kBackupBytes = std::size_t{48} << 20;
+// How long the server keeps the snapshot that a backup's pages are of after somebody asked for one of them.
+inline constexpr Nanos kBackupIdle = std::chrono::seconds(30);
+
+// Client. Of the usual replies the largest is one page and one more record.
 inline constexpr std::size_t kReplyBytes = std::size_t{64} << 20;
 
 }  // namespace slime::ctrl::limits

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "base/command_line.h"
 #include "base/daemon.h"
@@ -33,6 +35,7 @@ struct Flags {
   double key_rotation_s = std::chrono::duration<double>(limits::kKeyRotation).count();
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   bool insecure = false;
+  bool insecure_plaintext = false;
   std::string admin_token_file;
   std::string tls_certificate;
   std::string tls_key;
@@ -67,11 +70,29 @@ Result<std::string> store_of(const Flags& flags) {
   return str("sqlite:", instance_path(*dir, flags.port, ".db"));
 }
 
+Result<TokenRecord> admin_token_of(const Flags& flags) {
+  const Result<std::string> text = read_token_file(flags.admin_token_file);
+  if (!text) return text.error();
+  Result<TokenRecord> token = record_of(*text, Role::kAdmin, "*");
+  if (!token) return Status(token.error()).with_context(flags.admin_token_file);
+  return token;
+}
+
+// SIGHUP reads these again, when a background process may have another current folder.
+void make_absolute(Flags& flags) {
+  for (std::string* path : {&flags.admin_token_file, &flags.tls_certificate, &flags.tls_key}) {
+    std::error_code error;  // then it stays as it is
+    const std::filesystem::path whole = std::filesystem::absolute(*path, error);
+    if (!path->empty() && !error) *path = whole.string();
+  }
+}
+
 Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   ServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
   options.insecure = flags.insecure;
+  options.insecure_plaintext = flags.insecure_plaintext;
   options.registry.ttl = to_nanos(flags.ttl_s);
   options.registry.epoch = wall_clock_epoch();
   options.api.key_rotation = to_nanos(flags.key_rotation_s);
@@ -80,22 +101,26 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   options.store = std::move(*store);
   options.tls = {flags.tls_certificate, flags.tls_key};
   if (!flags.admin_token_file.empty()) {
-    const Result<std::string> text = read_token_file(flags.admin_token_file);
-    if (!text) return text.error();
-    Result<TokenRecord> token = record_of(*text, Role::kAdmin, "*");
-    if (!token) return Status(token.error()).with_context(flags.admin_token_file);
+    Result<TokenRecord> token = admin_token_of(flags);
+    if (!token) return token.error();
     options.api.admin_token = std::move(*token);
   }
   return Server::bind(std::move(options));
 }
 
-// What SIGUSR1 asks; none while nothing is served.
+// What signals are about; none while nothing is served.
 std::mutex g_mutex;
 Server* g_server = nullptr;
+const Flags* g_flags = nullptr;  // of that server
+bool g_reload_missed = false;
 
-void set_served(Server* server) {
+void reload_locked();
+
+void set_served(Server* server, const Flags* flags) {
   const std::lock_guard lock(g_mutex);
   g_server = server;
+  g_flags = flags;
+  if (server != nullptr && std::exchange(g_reload_missed, false)) reload_locked();
 }
 
 // What GET /v1/status answers, for who has the process but no way to its port.
@@ -108,10 +133,44 @@ void dump_status() {
                g_server->url().c_str(), reply.body.c_str());
 }
 
+// Reads the certificate and the administrator's token again. Each that is bad stays as it was.
+void reload_locked() {
+  std::string read;
+  const auto note = [&](const Status& status, const std::string& what) {
+    if (status.ok()) {
+      read += str(read.empty() ? "" : " and ", what);
+    } else {
+      SLIME_LOG(LogLevel::kError, "nanoctrl", "not reloaded, the earlier one stays: ", status.text());
+    }
+  };
+  if (!g_flags->tls_certificate.empty())
+    note(g_server->reload_tls(), str("the certificate ", g_flags->tls_certificate));
+  if (!g_flags->admin_token_file.empty()) {
+    Result<TokenRecord> token = admin_token_of(*g_flags);
+    if (token) g_server->set_admin_token(std::move(*token));
+    note(token.status(), str("the administrator's token ", g_flags->admin_token_file));
+  }
+  if (!read.empty()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", "reloaded ", read);
+  if (g_flags->tls_certificate.empty() && g_flags->admin_token_file.empty())
+    SLIME_LOG(LogLevel::kInfo, "nanoctrl", "nothing to reload: no --tls-cert and no --admin-token-file");
+}
+
+void reload() {
+  const std::lock_guard lock(g_mutex);
+  if (g_server == nullptr) {
+    g_reload_missed = true;
+  } else {
+    reload_locked();
+  }
+}
+
 // Runs a bound server until SIGTERM or SIGINT.
-int serve(Server& server, const std::string& dir, const std::function<void(const Status&)>& started) {
+int serve(Server& server, const Flags& flags, const std::string& dir,
+          const std::function<void(const Status&)>& started) {
   daemon::block_stop_signals();
   on_signal(SIGUSR1, &dump_status).ignore();  // without it the signal ends us, and that is all
+  std::signal(SIGHUP, SIG_DFL);               // also under nohup it means this
+  on_signal(SIGHUP, &reload).ignore();
   const Result<daemon::PidFile> pid_file =
       daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
   if (!pid_file) {
@@ -122,13 +181,13 @@ int serve(Server& server, const std::string& dir, const std::function<void(const
     started(status);
     return daemon::kExitFailed;
   }
-  set_served(&server);
+  set_served(&server, &flags);
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "listening on ", server.url(), ", store ", server.store(), ", pid ",
             ::getpid());
   started(Status());
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "nanoctrl", "stopping on signal ", number);
-  set_served(nullptr);
+  set_served(nullptr, nullptr);
   server.stop();
   return daemon::kExitOk;
 }
@@ -138,7 +197,7 @@ int run_server(const Flags& flags) {
   if (!dir) return fail(flags, dir.error());
   const Result<std::unique_ptr<Server>> server = bind_server(flags);
   if (!server) return fail(flags, server.error());
-  return serve(**server, *dir, [&](const Status& status) {
+  return serve(**server, flags, *dir, [&](const Status& status) {
     if (!status.ok()) {
       fail(flags, status);
       return;
@@ -181,7 +240,7 @@ int run_start(const Flags& flags) {
   const std::string log_path = instance_path(*dir, port, ".log");
   const Result<std::string> started = daemon::start_in_background(
       {.log_path = log_path, .wait = to_nanos(flags.wait_s)}, [&](daemon::ReadyPipe& ready) {
-        return serve(**server, *dir, [&](const Status& status) {
+        return serve(**server, flags, *dir, [&](const Status& status) {
           status.ok() ? ready.ready((*server)->url()) : ready.failed(status);
         });
       });
@@ -296,6 +355,8 @@ void add_server_flags(command_line::Command& command, Flags& flags) {
   certificate.needs(key);
   key.needs(certificate);
   command.flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
+  command.flag("--insecure-plaintext", flags.insecure_plaintext,
+               "take tokens at a --host off loopback without TLS, where everybody on the way reads them");
   command.option("--log-level", flags.log_level, "debug, info, warning, error or off").show_default();
   command.option("--log-format", flags.log_format, "text, or json: one object a line").show_default();
 }
@@ -327,8 +388,14 @@ int run(int argc, char** argv) {
     command.flag("--json", flags.json, "print one JSON object");
     command.footer(daemon::kFooter);
   }
-  server.action([&] { return run_logging(flags, run_server); });
-  start.action([&] { return run_logging(flags, run_start); });
+  server.action([&] {
+    make_absolute(flags);
+    return run_logging(flags, run_server);
+  });
+  start.action([&] {
+    make_absolute(flags);
+    return run_logging(flags, run_start);
+  });
   status.action([&] { return run_status(flags); });
   stop.action([&] { return run_stop(flags); });
   version.action([&] { return run_version(flags); });

@@ -94,6 +94,7 @@ class Metrics::Impl {
     refused_.Increment(static_cast<double>(g.refused) - refused_.Value());
     store_waiting_.Set(static_cast<double>(g.store_waiting));
     writable_.Set(g.store_writable ? 1 : 0);
+    ready_.Set(g.ready ? 1 : 0);
     uptime_.Set(seconds(g.uptime));
     cpu_.Set(cpu_seconds());
     resident_.Set(resident_bytes());
@@ -193,6 +194,7 @@ class Metrics::Impl {
   prometheus::Gauge& watchers_ = gauge("nanoctrl_watchers", "Requests that wait for a change");
   prometheus::Gauge& connections_ = gauge("nanoctrl_connections", "Open HTTP connections");
   prometheus::Gauge& writable_ = gauge("nanoctrl_store_writable", "1: changes are kept; 0: they are refused");
+  prometheus::Gauge& ready_ = gauge("nanoctrl_ready", "What GET /readyz answers: 1 is 200, 0 is 503");
   prometheus::Gauge& uptime_ = gauge("nanoctrl_uptime_seconds", "Since this process began to serve");
   // Under the names that every client library of Prometheus has for them.
   prometheus::Gauge& cpu_ = gauge("process_cpu_seconds_total", "User and system time");

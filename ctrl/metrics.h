@@ -46,6 +46,7 @@ class Metrics {
     std::size_t refused = 0;        // since the start
     std::size_t store_waiting = 0;  // commands that have no outcome yet
     bool store_writable = true;
+    bool ready = true;  // what GET /readyz answers
     Nanos uptime{};
   };
   [[nodiscard]] std::string text(const Gauges& gauges);

@@ -87,14 +87,28 @@ class Server::Impl {
 
   const ServerOptions& options() const { return options_; }
   Api& api() { return *api_; }
+  Status reload_tls() { return front_->reload_tls(); }
 
  private:
-  // Whoever reaches this address must have a token, or somebody must have said that it is fine without.
+  // Whoever reaches this address must have a token, or somebody must have said that it is fine without. And
+  // tokens are not told to whoever listens on the way, or somebody must have said that this is fine, too.
   Status check_exposure(const Engine& engine) {
-    if (is_loopback(options_.host) || options_.insecure) return {};
-    options_.api.require_token = true;
-    const bool tokens = engine.look([](const Registry& registry) { return !registry.tokens().empty(); });
-    if (tokens || options_.api.admin_token) return {};
+    if (is_loopback(options_.host)) return {};
+    const bool tokens = options_.api.admin_token ||
+                        engine.look([](const Registry& registry) { return !registry.tokens().empty(); });
+    if (!options_.insecure) options_.api.require_token = true;
+    if (!tokens && !options_.insecure) return no_token(engine);
+    if (!options_.api.require_token && !tokens) return {};
+    if (options_.tls.enabled() || options_.insecure_plaintext) return {};
+    return {
+        Code::kPermissionDenied,
+        str("host ", options_.host,
+            " is not a loopback address, and without TLS everybody on the way reads the tokens, and the "
+            "keys of agents. Give --tls-cert and --tls-key; or say --insecure-plaintext on a network that "
+            "you trust")};
+  }
+
+  Status no_token(const Engine& engine) const {
     const std::string store = engine.describe();  // without the password of a Redis
     const std::string in_store = store == "memory"
                                      ? std::string()
@@ -157,6 +171,8 @@ Status Server::start() { return impl_->start(); }
 void Server::stop() { impl_->stop(); }
 std::uint16_t Server::port() const { return impl_->options().port; }
 const std::string& Server::store() const { return impl_->options().store; }
+Status Server::reload_tls() { return impl_->reload_tls(); }
+void Server::set_admin_token(TokenRecord token) { impl_->api().set_admin_token(std::move(token)); }
 Api& Server::api() { return impl_->api(); }
 std::string Server::url() const {
   return str(impl_->options().tls.enabled() ? "https://" : "http://", bracketed(impl_->options().host), ":",

@@ -16,6 +16,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;  // 0: any free one
   bool insecure = false;                      // listen where others can reach it, without tokens
+  bool insecure_plaintext = false;            // the same with tokens, but without TLS
   RegistryOptions registry = {};              // epoch: the time of this start
   std::string store = "memory";               // or "sqlite:PATH": see open_engine()
   ApiOptions api = {};
@@ -25,7 +26,8 @@ struct ServerOptions {
   [[nodiscard]] Status validate() const;
 };
 
-// nanoctrl: the API behind HTTP. Thread: start() and stop() from one.
+// nanoctrl: the API behind HTTP. Thread: start() and stop() from one; the rest from any, but after start()
+// and before stop().
 class Server {
  public:
   // Listens, but does not answer yet and has no thread yet, so that a program may still fork. `clock`
@@ -40,6 +42,12 @@ class Server {
   // Ends the watches, finishes the requests under way, closes. Takes up to a second when somebody does not
   // take a reply. Idempotent.
   void stop();
+
+  // Reads the files of its certificate again: new connections are shown what is in them, and no connection is
+  // closed. With an error, which names the file, everything stays as it is. Of a started server with TLS.
+  Status reload_tls();
+  // Takes the place of the administrator's token that the options had. Of a started server that has one.
+  void set_admin_token(TokenRecord token);
 
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] const std::string& store() const;

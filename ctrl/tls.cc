@@ -40,12 +40,14 @@ Status TlsFiles::validate() const {
   return {};
 }
 
-Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
+namespace {
+
+Result<std::shared_ptr<SSL_CTX>> make_context(const TlsFiles& files) {
   SLIME_TRY(files.validate());
   ::ERR_clear_error();
-  SSL_CTX* const context = ::SSL_CTX_new(::TLS_server_method());
+  std::shared_ptr<SSL_CTX> out(::SSL_CTX_new(::TLS_server_method()), ::SSL_CTX_free);
+  SSL_CTX* const context = out.get();
   if (context == nullptr) return Status(Code::kInternal, str("TLS: ", take_tls_error()));
-  std::unique_ptr<TlsServer> out(new TlsServer(context));
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   ask_no_passphrase(context);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -64,13 +66,27 @@ Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
   return out;
 }
 
-TlsServer::~TlsServer() { ::SSL_CTX_free(context_); }
+}  // namespace
+
+Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
+  Result<std::shared_ptr<SSL_CTX>> context = make_context(files);
+  if (!context) return context.error();
+  return std::unique_ptr<TlsServer>(new TlsServer(files, std::move(*context)));
+}
+
+Status TlsServer::reload() {
+  Result<std::shared_ptr<SSL_CTX>> context = make_context(files_);
+  if (!context) return context.error();
+  const std::lock_guard lock(mutex_);
+  context_.swap(*context);
+  return {};
+}
 
 void FrontSocket::Free::operator()(ssl_st* ssl) const { ::SSL_free(ssl); }
 
 FrontSocket::FrontSocket(UniqueFd fd, const TlsServer* tls) : fd_(std::move(fd)) {
   if (tls == nullptr) return;
-  ssl_.reset(::SSL_new(tls->get()));
+  ssl_.reset(::SSL_new(tls->get().get()));
   if (ssl_ == nullptr || ::SSL_set_fd(ssl_.get(), fd_.get()) != 1) {
     ssl_.reset();
     fd_.reset();  // never without TLS instead

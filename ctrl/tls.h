@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -34,14 +36,25 @@ class TlsServer {
  public:
   // kInvalidArgument, with the file and what is wrong with it.
   static Result<std::unique_ptr<TlsServer>> create(const TlsFiles& files);
-  ~TlsServer();
   TlsServer(const TlsServer&) = delete;
   TlsServer& operator=(const TlsServer&) = delete;
-  [[nodiscard]] ssl_ctx_st* get() const { return context_; }
+
+  // Reads the files again: connections from now on are shown what is in them, earlier ones keep what they
+  // have. With an error, as of create(), nothing changes.
+  Status reload();
+  // What a new connection is made of, and keeps alive.
+  [[nodiscard]] std::shared_ptr<ssl_ctx_st> get() const {
+    const std::lock_guard lock(mutex_);
+    return context_;
+  }
 
  private:
-  explicit TlsServer(ssl_ctx_st* context) : context_(context) {}
-  ssl_ctx_st* context_;
+  TlsServer(TlsFiles files, std::shared_ptr<ssl_ctx_st> context)
+      : files_(std::move(files)), context_(std::move(context)) {}
+
+  const TlsFiles files_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<ssl_ctx_st> context_;
 };
 
 enum class Io {

@@ -1,5 +1,8 @@
 #include "ctrl/store/backup.h"
 
+#include <array>
+#include <istream>
+#include <sstream>
 #include <utility>
 
 #include "base/str.h"
@@ -12,57 +15,213 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::string_view kFormat = "nanoctrl backup";
+// Another name, so that no part of a backup is taken for all of it.
+constexpr std::string_view kPageFormat = "nanoctrl backup page";
 constexpr std::uint64_t kVersion = 1;
 
 Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
 
-Result<Record> read_record(const Json& item) {
-  const std::string* texts[4] = {};
-  for (std::size_t i = 0; i < 4 && item.is_array() && item.size() == 4; ++i)
-    texts[i] = item[i].get_ptr<const std::string*>();
-  if (texts[0] == nullptr || texts[1] == nullptr || texts[2] == nullptr || texts[3] == nullptr)
-    return Status(Code::kCorrupt, "a record of the backup is not four texts");
-  const std::optional<Table> table = parse_table(*texts[0]);
-  if (!table)
-    return Status(Code::kCorrupt, str("records of kind '", texts[0]->substr(0, 64), "' are unknown"));
-  return Record{{*table, *texts[1], *texts[2]}, *texts[3]};
+Status check_version(std::uint64_t version) {
+  if (version == kVersion) return {};
+  return invalid(str("the backup is of version ", version, "; this nanoctrl knows ", kVersion));
 }
+
+Status not_four_texts() { return {Code::kCorrupt, "a record of the backup is not four texts"}; }
+
+// A record's four texts.
+using Texts = std::array<std::string, 4>;
+
+Result<Record> to_record(Texts texts) {
+  const std::optional<Table> table = parse_table(texts[0]);
+  if (!table)
+    return Status(Code::kCorrupt, str("records of kind '", texts[0].substr(0, 64), "' are unknown"));
+  return Record{{*table, std::move(texts[1]), std::move(texts[2])}, std::move(texts[3])};
+}
+
+Result<Record> read_record(const Json& item) {
+  Texts texts;
+  if (!item.is_array() || item.size() != texts.size()) return not_four_texts();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto* text = item[i].get_ptr<const std::string*>();
+    if (text == nullptr) return not_four_texts();
+    texts[i] = *text;
+  }
+  return to_record(std::move(texts));
+}
+
+std::string join(const std::vector<Record>& records) {
+  std::string out;
+  for (const Record& record : records)
+    out.append(out.empty() ? "" : kBackupSeparator).append(encode_backup_record(record));
+  return out;
+}
+
+// Reads a backup's text as it comes: nothing of it is kept but one record.
+class BackupReader final : public nlohmann::json_sax<Json> {
+ public:
+  explicit BackupReader(const std::function<Status(const Record&)>& take) : take_(take) {}
+
+  // What is wrong with the text that was parsed.
+  Status finish() const {
+    SLIME_TRY(status_);
+    SLIME_TRY(check_head());
+    if (!records_) return invalid("field 'records' is missing");
+    return {};
+  }
+
+  bool null() override { return other(); }
+  bool boolean(bool) override { return other(); }
+  bool number_integer(number_integer_t) override { return other(); }
+  bool number_float(number_float_t, const string_t&) override { return other(); }
+  bool binary(binary_t&) override { return other(); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (depth_ == 1 && key_ == "version") version_ = value;
+    return other();
+  }
+  bool string(string_t& value) override {
+    if (depth_ == 1 && key_ == "format") format_ = value;
+    if (!inside_) return true;
+    if (depth_ != kRecordDepth || count_ == texts_.size()) return fail(not_four_texts());
+    texts_[count_++] = std::move(value);
+    return true;
+  }
+  bool start_object(std::size_t) override { return open(); }
+  bool key(string_t& key) override {
+    if (depth_ == 1) key_ = std::move(key);
+    return true;
+  }
+  bool end_object() override {
+    --depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (depth_ == 1 && key_ == "records") {
+      // A later version's records may be others.
+      if (Status status = check_head(); !status.ok()) return fail(std::move(status));
+      inside_ = records_ = true;
+      ++depth_;
+      return true;
+    }
+    if (!inside_) return open();
+    if (++depth_ != kRecordDepth) return fail(not_four_texts());
+    count_ = 0;
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    if (!inside_) return true;
+    if (depth_ + 1 != kRecordDepth) {
+      inside_ = false;
+      return true;
+    }
+    if (count_ != texts_.size()) return fail(not_four_texts());
+    const Result<Record> record = to_record(std::exchange(texts_, {}));
+    if (!record) return fail(record.error());
+    Status status = take_(*record);
+    return status.ok() || fail(std::move(status));
+  }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    return fail(invalid(str("the backup is not JSON at byte ", at)));
+  }
+
+ private:
+  static constexpr std::size_t kRecordDepth = 3;  // of what is in a record: object, list, record
+
+  // The head comes before the records.
+  Status check_head() const {
+    if (format_ != kFormat) return invalid("this is no backup of nanoctrl");
+    if (!version_) return invalid("field 'version' is missing");
+    return check_version(*version_);
+  }
+  bool other() { return inside_ ? fail(not_four_texts()) : true; }
+  // Of what is not read.
+  bool open() {
+    if (inside_) return fail(not_four_texts());
+    if (++depth_ > limits::kJsonDepth) return fail(invalid("the backup is nested too deep"));
+    return true;
+  }
+  bool fail(Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+
+  const std::function<Status(const Record&)>& take_;
+  std::size_t depth_ = 0;  // of open objects and lists
+  std::string key_;        // of the outermost object
+  std::string format_;
+  std::optional<std::uint64_t> version_;
+  bool records_ = false;  // there were some
+  bool inside_ = false;   // of their list
+  Texts texts_;
+  std::size_t count_ = 0;
+  Status status_;
+};
 
 }  // namespace
 
+std::string_view backup_head() { return "{\"format\":\"nanoctrl backup\",\"version\":1,\"records\":[\n"; }
+std::string_view backup_tail() { return "\n]}\n"; }
+
+std::string encode_backup_record(const Record& record) {
+  return dump(Json::array({table_name(record.key.table), record.key.scope, record.key.name, record.value}));
+}
+
+std::string encode_backup(const std::vector<Record>& records) {
+  return str(backup_head(), join(records), backup_tail());
+}
+
 std::string encode_backup(const Registry& registry) {
-  // By hand around the records, of which there may be very many.
-  std::string out = str("{\"format\":\"", kFormat, "\",\"version\":", kVersion, ",\"records\":[");
-  bool first = true;
-  for (const Record& record : encode_records(registry)) {
-    // A restore makes new ones, and a file that lies about is to let nobody in.
-    if (record.key.table == Table::kKeys) continue;
-    out.append(first ? "\n" : ",\n");
-    out.append(
-        dump(Json::array({table_name(record.key.table), record.key.scope, record.key.name, record.value})));
-    first = false;
-  }
-  return out.append("\n]}\n");
+  RegistryState state = registry.state();
+  // A restore makes new ones, and a file that lies about is to let nobody in.
+  state.keys.clear();
+  return encode_backup(encode_records(state));
+}
+
+Status read_backup(std::istream& in, const std::function<Status(const Record&)>& take) {
+  BackupReader reader(take);
+  Json::sax_parse(in, &reader);
+  if (in.bad()) return {Code::kUnavailable, "the backup cannot be read to its end"};
+  return reader.finish();
+}
+
+Result<RegistryState> decode_backup(std::istream& in) {
+  RegistryState state;
+  SLIME_TRY(read_backup(in, [&](const Record& record) { return decode_record(record, state); }));
+  SLIME_TRY(check_whole(state));
+  return state;
 }
 
 Result<RegistryState> decode_backup(std::string_view text) {
-  const Result<Json> json = parse_json(text, Code::kInvalidArgument, "the backup");
+  std::istringstream in{std::string(text)};
+  return decode_backup(in);
+}
+
+std::string encode_backup_page(const std::vector<Record>& records, const std::optional<std::string>& next) {
+  Json head = {{"format", kPageFormat}, {"version", kVersion}};
+  if (next) head["next"] = *next;
+  std::string out = dump(head);
+  out.pop_back();
+  return out.append(",\"records\":[\n").append(join(records)).append(backup_tail());
+}
+
+Result<BackupPage> decode_backup_page(std::string_view text) {
+  const Result<Json> json = parse_json(text, Code::kInvalidArgument, "the page of the backup");
   if (!json) return json.error();
   Fields in(*json, Fields::Mode::kLenient);
-  if (in.text("format", false) != kFormat) return invalid("this is no backup of nanoctrl");
-  const std::uint64_t version = in.integer("version", true);
-  if (version != kVersion)
-    return invalid(str("the backup is of version ", version, "; this nanoctrl knows ", kVersion));
+  const std::string format = in.text("format", false);
+  if (format != kFormat && format != kPageFormat) return invalid("this is no backup of nanoctrl");
+  SLIME_TRY(check_version(in.integer("version", true)));
+  BackupPage out;
+  if (in.has("next")) out.next = in.text("next", true);
   const Json* list = in.array("records", true);
   SLIME_TRY(in.finish());
-  std::vector<Record> records;
-  records.reserve(list->size());
+  out.records.reserve(list->size());
   for (const Json& item : *list) {
     Result<Record> record = read_record(item);
     if (!record) return record.error();
-    records.push_back(std::move(*record));
+    out.records.push_back(std::move(*record));
   }
-  return decode_records(records);
+  return out;
 }
 
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,

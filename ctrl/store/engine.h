@@ -13,6 +13,10 @@
 
 namespace slime::ctrl {
 
+inline constexpr Nanos kReadyFor = std::chrono::seconds(1);
+inline constexpr Nanos kReadyRetry = std::chrono::milliseconds(500);
+inline constexpr Nanos kReadyWait = std::chrono::seconds(1);
+
 // The registry with a place where its changes are kept. A command that was answered with success is kept:
 // whatever dies after that, it is there again. Heartbeats are not kept, since a lease starts anew when the
 // server does. Thread: any.
@@ -47,6 +51,9 @@ class Engine {
   [[nodiscard]] virtual std::string describe() const = 0;
   // OK, or why changes are refused now.
   [[nodiscard]] virtual Status writable() const { return {}; }
+  // OK, or why a change would not be kept now, also when nobody makes one: asks the store, unless that was
+  // done within kReadyFor (kReadyRetry while it is bad), and waits for its answer for kReadyWait at most.
+  [[nodiscard]] virtual Status ready() { return writable(); }
 
   // Before anything else is called.
   void on_event(EventHandler handler) {

@@ -1,8 +1,10 @@
 #include "ctrl/store/records.h"
 
 #include <array>
+#include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "base/str.h"
 #include "ctrl/json_fields.h"
 #include "ctrl/wire.h"
@@ -32,7 +34,7 @@ Status decode_counters(const Json& json, RegistryState& state) {
   return in.finish();
 }
 
-Status decode_record(const Record& record, RegistryState& state) {
+Status decode_value(const Record& record, RegistryState& state) {
   if (record.key.table == Table::kPeer) {
     Result<PeerInfo> peer = wire::decode_peer(record.value);
     if (!peer) return peer.error();
@@ -122,13 +124,53 @@ std::vector<Record> encode_records(const RegistryState& state) {
   return out;
 }
 
+std::size_t record_count(const RegistryState& state) {
+  return 1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size() +
+         state.keys.size();
+}
+
+Record encode_record_at(const RegistryState& state, std::size_t index) {
+  if (index-- == 0) return {{Table::kRegistry, {}, {}}, encode_counters(state)};
+  if (index < state.revisions.size()) {
+    const auto it = std::next(state.revisions.begin(), static_cast<std::ptrdiff_t>(index));
+    return {{Table::kScope, it->first, {}}, encode_scope(it->second)};
+  }
+  index -= state.revisions.size();
+  if (index < state.peers.size()) {
+    const PeerInfo& peer = state.peers[index];
+    return {{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)};
+  }
+  index -= state.peers.size();
+  if (index < state.tokens.size()) {
+    const auto it = std::next(state.tokens.begin(), static_cast<std::ptrdiff_t>(index));
+    return {{Table::kToken, {}, it->first}, wire::encode_record(it->second)};
+  }
+  index -= state.tokens.size();
+  if (index < state.links.size()) {
+    const RegistryState::Links& links = state.links[index];
+    return {{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)};
+  }
+  index -= state.links.size();
+  SLIME_CHECK(index < state.keys.size());
+  const auto it = std::next(state.keys.begin(), static_cast<std::ptrdiff_t>(index));
+  return {{Table::kKeys, it->first, {}}, wire::encode_keys(it->second)};
+}
+
+Status decode_record(const Record& record, RegistryState& state) {
+  if (Status status = decode_value(record, state); !status.ok())
+    return {Code::kCorrupt, str(describe(record.key), ": ", status.text())};
+  return {};
+}
+
+Status check_whole(const RegistryState& state) {
+  if (state.epoch == 0) return {Code::kCorrupt, "the registry's counters are not there"};
+  return {};
+}
+
 Result<RegistryState> decode_records(const std::vector<Record>& records) {
   RegistryState state;
-  for (const Record& record : records) {
-    if (Status status = decode_record(record, state); !status.ok())
-      return Status(Code::kCorrupt, str(describe(record.key), ": ", status.text()));
-  }
-  if (state.epoch == 0) return Status(Code::kCorrupt, "the registry's counters are not there");
+  for (const Record& record : records) SLIME_TRY(decode_record(record, state));
+  SLIME_TRY(check_whole(state));
   return state;
 }
 

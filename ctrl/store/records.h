@@ -21,8 +21,14 @@ struct Record {
 std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key);
 std::vector<Record> encode_records(const Registry& registry);
 std::vector<Record> encode_records(const RegistryState& state);
+// One by one: how many records there are, and each of them, in an order that stays.
+std::size_t record_count(const RegistryState& state);
+Record encode_record_at(const RegistryState& state, std::size_t index);
 // kCorrupt with the record at fault.
 Result<RegistryState> decode_records(const std::vector<Record>& records);
+// The same one by one: adds what the record says, and at the end, whether what must be there is.
+Status decode_record(const Record& record, RegistryState& state);
+Status check_whole(const RegistryState& state);
 
 std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links", "keys"
 std::optional<Table> parse_table(std::string_view name);

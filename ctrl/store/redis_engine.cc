@@ -25,7 +25,7 @@ constexpr std::size_t kQueueBytes = std::size_t{64} << 20;
 constexpr std::size_t kAppendCount = 512;
 constexpr std::size_t kAppendBytes = std::size_t{4} << 20;
 constexpr Nanos kBackoffMin = milliseconds(20);
-constexpr Nanos kFencedRetry = seconds(5);
+constexpr Nanos kFencedRetry = seconds(1);
 
 TimePoint now() { return steady_clock().now(); }
 // Renewals are gathered for as long, and ticks for ends of leases are as far apart.
@@ -96,6 +96,22 @@ RedisEngine::~RedisEngine() {
 Status RedisEngine::writable() const {
   const std::lock_guard lock(mutex_);
   return refusal();
+}
+
+Status RedisEngine::ready() {
+  Lock lock(mutex_);
+  if (!failure_.ok()) return refusal();
+  const TimePoint time = now();
+  if (!tick_asked_) {
+    if (time - appended_at_ < kReadyFor) return {};
+    tick_asked_ = true;
+    tick_asked_at_ = time;
+    writer_wakes_.notify_one();
+  }
+  const bool told = settled_.wait_for(lock, tick_asked_at_ + kReadyWait - time,
+                                      [this] { return !tick_asked_ || !failure_.ok(); });
+  if (!failure_.ok()) return refusal();
+  return told ? Status() : Status(Code::kUnavailable, str("the store ", describe(), " does not answer"));
 }
 
 std::pair<EntryId, std::uint64_t> RedisEngine::position() const {
@@ -234,6 +250,8 @@ void RedisEngine::run_writer() {
     if (stopping_) return;
     if (session != session_) continue;  // the reader has told all that there is to tell
     appended_at_ = now();
+    tick_asked_ = false;
+    settled_.notify_all();
     if (!status.ok()) {
       disconnect(status);
     } else if (!failure_.ok()) {
@@ -263,7 +281,7 @@ void RedisEngine::wait_for_work(Lock& lock) {
 
 TimePoint RedisEngine::work_due() const {
   // The first entry after a pause shows that appending works.
-  if (!queue_.empty() || !failure_.ok()) return TimePoint{};
+  if (!queue_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
   const Nanos ttl = registry_.options().ttl;
   TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);
   if (registry_.peer_count() == 0) return due;

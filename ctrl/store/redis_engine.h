@@ -47,6 +47,8 @@ class RedisEngine final : public Engine {
   Nanos tick() override { return Nanos::max(); }  // its threads do that
   [[nodiscard]] std::string describe() const override { return redis::to_string(address_); }
   [[nodiscard]] Status writable() const override;
+  // Where nothing was appended of late a tick is.
+  [[nodiscard]] Status ready() override;
 
   // Where it is in the log.
   [[nodiscard]] std::pair<EntryId, std::uint64_t> position() const;
@@ -130,6 +132,8 @@ class RedisEngine final : public Engine {
   Leases renewals_;  // of heartbeats that were answered
   TimePoint renewals_since_;
   TimePoint appended_at_;
+  bool tick_asked_ = false;  // by ready()
+  TimePoint tick_asked_at_;
   std::uint64_t tick_jitter_ = 0;  // percent; so that mostly one engine ticks, and the others see it
 
   std::condition_variable reader_wakes_;

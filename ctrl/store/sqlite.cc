@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/str.h"
+#include "base/unique_fd.h"
 
 namespace slime::ctrl::sqlite {
 namespace {
@@ -32,6 +35,29 @@ Code code_for(int result) {
 
 Status error_of(sqlite3* connection, int result) {
   return {code_for(result), connection == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(connection)};
+}
+
+// Takes the file away from all but its owner. What cannot be taken away is refused.
+Status keep_file_private(const std::string& file) {
+  const auto refused = [&](const char* why) {
+    return Status(Code::kPermissionDenied, str(file, " may be used by others than its owner, and ", why,
+                                               " (try, as its owner: chmod 600 ", file, ")"));
+  };
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) return errno == ENOENT ? Status() : from_errno(file, errno);
+  if (!S_ISREG(info.st_mode) || (info.st_mode & 077) == 0) return {};
+  if (info.st_uid != ::geteuid()) return refused("it is another user's");
+  if (::chmod(file.c_str(), info.st_mode & 0700) != 0) return refused(std::strerror(errno));
+  SLIME_LOG(LogLevel::kWarning, "nanoctrl", file,
+            " could be used by others than its owner, and has keys of agents: its mode is 0600 now. Who has "
+            "read it has the keys: nanoctrl token revoke makes new ones");
+  return {};
+}
+
+// Earlier versions, and who copied the file, may have left a mode that lets others read it.
+Status keep_private(const std::string& path) {
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) SLIME_TRY(keep_file_private(path + suffix));
+  return {};
 }
 
 }  // namespace
@@ -65,9 +91,9 @@ std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(
 
 Result<Connection> Connection::open(const std::string& path) {
   // SQLite gives its other files the mode of this one.
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return from_errno(path, errno);
-  ::close(fd);
+  if (!UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid())
+    return from_errno(path, errno);
+  SLIME_TRY(keep_private(path));
   sqlite3* raw = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE, nullptr);
   Connection out(raw);

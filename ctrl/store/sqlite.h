@@ -36,8 +36,9 @@ class Statement {
 
 class Connection {
  public:
-  // Makes the file when it is missing, readable by its owner only. Waits for nobody's lock. kUnavailable,
-  // kPermissionDenied, kCorrupt (not a database).
+  // Makes the file when it is missing, readable by its owner only. One that others may read is made so, with
+  // a warning in the log; kPermissionDenied where that fails, or when it is another user's. Waits for
+  // nobody's lock. kUnavailable, kPermissionDenied, kCorrupt (not a database).
   static Result<Connection> open(const std::string& path);
   Connection(Connection&&) noexcept = default;
   Connection& operator=(Connection&&) noexcept = default;

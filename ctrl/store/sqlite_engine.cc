@@ -1,11 +1,16 @@
 #include "ctrl/store/sqlite_engine.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "base/str.h"
+#include "base/unique_fd.h"
 
 namespace slime::ctrl {
 namespace {
@@ -22,6 +27,9 @@ constexpr std::size_t kPeersPerTransaction = 256;
 constexpr Nanos kWriteTimeMin = std::chrono::seconds(2);
 constexpr Nanos kWriteTimeMax = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
+
+// What must be free on the disk: what SQLite's log grows by before it begins anew is of this order.
+constexpr off_t kRoom = off_t{1} << 20;
 
 constexpr const char* kSchema =
     "CREATE TABLE records (kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
@@ -94,6 +102,15 @@ Result<Registry> read_registry(sqlite::Connection& connection, RegistryOptions o
   Result<RegistryState> state = decode_records(*records);
   if (!state) return state.error();
   return Registry::restore(options, std::move(*state), now);
+}
+
+// Makes a file of kRoom bytes, and takes it away again.
+Status check_room(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd.valid()) return from_errno(path, errno);
+  const int error = ::posix_fallocate(fd.get(), 0, kRoom);
+  ::unlink(path.c_str());
+  return error == 0 ? Status() : from_errno(str("no room for ", kRoom, " bytes"), error);
 }
 
 Status with_advice(Status status, const std::string& path) {
@@ -201,36 +218,82 @@ Outcome SqliteEngine::submit(const Command& command) {
   return out;
 }
 
+Status SqliteEngine::ready() {
+  std::unique_lock lock(mutex_);
+  if (!failure_.ok()) return failure_;  // its thread tries again by itself
+  const TimePoint now = steady_clock().now();
+  if (!probe_asked_) {
+    if (probes_ > 0 && now - probed_at_ < (probed_.ok() ? kReadyFor : kReadyRetry)) return probed_;
+    probe_asked_ = true;
+    probe_asked_at_ = now;
+    changed_.notify_one();
+  }
+  const std::uint64_t before = probes_;
+  // Measured from when it was asked: one that hangs holds up whoever asks for it first, and no others.
+  const bool told = written_.wait_for(lock, probe_asked_at_ + kReadyWait - now,
+                                      [&] { return probes_ != before || !failure_.ok(); });
+  if (!failure_.ok()) return failure_;
+  return told ? probed_ : Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
+}
+
 void SqliteEngine::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     if (failure_.ok()) {
-      changed_.wait(lock, [this] { return stopping_ || !dirty_.empty(); });
+      changed_.wait(lock, [this] { return stopping_ || !dirty_.empty() || probe_asked_; });
     } else {
       changed_.wait_for(lock, kRetry, [this] { return stopping_; });
     }
-    if (dirty_.empty() || (stopping_ && !failure_.ok())) return;
-    const std::vector<DirtyRecords::Entry> entries = dirty_.take(kPeersPerTransaction);
-    std::vector<std::optional<std::string>> values;
-    values.reserve(entries.size());
-    for (const DirtyRecords::Entry& entry : entries) values.push_back(encode_record(registry_, entry.key));
-    const std::uint64_t taken = dirty_.taken();
-    lock.unlock();
-    Status status = write(entries, values);
-    lock.lock();
-    if (status.ok()) {
-      if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
-      kept_ = taken;
-    } else {
-      if (failure_.ok())
-        SLIME_LOG(LogLevel::kError, "nanoctrl", describe(), " cannot be written: ", status.to_string(),
-                  "; changes are refused until it can");
-      dirty_.give_back(entries);
-      failed_ = taken;
-    }
-    failure_ = std::move(status);
-    written_.notify_all();
+    if (stopping_ && (dirty_.empty() || !failure_.ok())) return;
+    if (!dirty_.empty()) write_dirty(lock);
+    if (probe_asked_ && failure_.ok()) answer_probe(lock);
   }
+}
+
+void SqliteEngine::write_dirty(std::unique_lock<std::mutex>& lock) {
+  const std::vector<DirtyRecords::Entry> entries = dirty_.take(kPeersPerTransaction);
+  std::vector<std::optional<std::string>> values;
+  values.reserve(entries.size());
+  for (const DirtyRecords::Entry& entry : entries) values.push_back(encode_record(registry_, entry.key));
+  const std::uint64_t taken = dirty_.taken();
+  lock.unlock();
+  Status status = write(entries, values);
+  lock.lock();
+  if (status.ok()) {
+    if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
+    kept_ = taken;
+  } else {
+    if (failure_.ok())
+      SLIME_LOG(LogLevel::kError, "nanoctrl", describe(), " cannot be written: ", status.to_string(),
+                "; changes are refused until it can");
+    dirty_.give_back(entries);
+    failed_ = taken;
+  }
+  failure_ = std::move(status);
+  written_.notify_all();
+}
+
+void SqliteEngine::answer_probe(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  Status status = probe();
+  lock.lock();
+  if (!status.ok() && probed_.ok())
+    SLIME_LOG(LogLevel::kError, "nanoctrl", describe(), " is not ready: ", status.to_string());
+  if (status.ok() && !probed_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " is ready again");
+  probed_ = std::move(status);
+  probed_at_ = steady_clock().now();
+  probe_asked_ = false;
+  ++probes_;
+  written_.notify_all();
+}
+
+// On a full disk a small transaction may still find its place in the log file, where an earlier one was.
+Status SqliteEngine::probe() {
+  // Written also where it changes nothing.
+  Status status = connection_.run(str("PRAGMA user_version=", kSchemaVersion).c_str());
+  if (status.ok()) status = check_room(str(path_, "-room"));
+  if (status.ok()) return {};
+  return {Code::kUnavailable, str("the store ", path_, ": ", status.text())};
 }
 
 Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,

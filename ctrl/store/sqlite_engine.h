@@ -32,6 +32,8 @@ class SqliteEngine final : public Engine {
   Outcome submit(const Command& command) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] Status writable() const override;
+  // Besides a small transaction there must be room for the file to grow.
+  [[nodiscard]] Status ready() override;
 
  private:
   SqliteEngine(Registry registry, const Clock& clock, std::string path, sqlite::Connection connection);
@@ -39,6 +41,9 @@ class SqliteEngine final : public Engine {
   void note(const Outcome& out);
   Status start(std::uint64_t epoch);
   void run();
+  void write_dirty(std::unique_lock<std::mutex>& lock);
+  void answer_probe(std::unique_lock<std::mutex>& lock);
+  Status probe();  // without the lock
   // One transaction, without the lock. An empty value: the record is gone.
   Status write(const std::vector<DirtyRecords::Entry>& entries,
                const std::vector<std::optional<std::string>>& values);
@@ -51,6 +56,12 @@ class SqliteEngine final : public Engine {
   std::uint64_t kept_ = 0;    // changes up to here are in the file
   std::uint64_t failed_ = 0;  // and up to here they were tried
   Status failure_;            // of the last transaction
+  // Of ready(). Asked for when it had last none under way; the answer to the last one that has ended.
+  bool probe_asked_ = false;
+  TimePoint probe_asked_at_;
+  std::uint64_t probes_ = 0;
+  TimePoint probed_at_;
+  Status probed_;
   bool stopping_ = false;
   std::condition_variable changed_;
   std::condition_variable written_;

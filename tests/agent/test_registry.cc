@@ -114,8 +114,11 @@ TEST_CASE("an agent that is not to report tells nothing of its connections") {
 }
 
 TEST_CASE("an agent gets in with its token, and says what is wrong with another") {
-  Registry registry;
-  const auto control = registry.client();
+  const ctrl::NewToken root = ctrl::make_token(ctrl::Role::kAdmin, "*", "", 0, 0);
+  ctrl::ApiOptions api;
+  api.admin_token = root.record;
+  Registry registry(seconds(15), api);
+  const auto control = registry.client(root.text);
   const ctrl::TokenInfo admin = take(control->create_token({ctrl::Role::kAdmin, "*"}));
   const auto nobody = PeerAgent::start(options_for(registry, "worker:0"));
   CHECK(code_of(nobody) == Code::kUnauthenticated);

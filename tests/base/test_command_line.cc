@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,31 @@ TEST_CASE("an action's error is wrong usage") {
   Program program("program", "a program");
   program.action([]() -> Result<int> { return Status(Code::kInvalidArgument, "PEER is required"); });
   CHECK(run(program, {}) == 2);
+}
+
+TEST_CASE("a refused option is wrong usage with its text, and no word of it is told") {
+  Program program("program", "a program");
+  program.require_command();
+  Command command = program.add_command("command", "a command");
+  command.refused_option("--token", "give --token-file");
+  bool ran = false;
+  command.action([&] {
+    ran = true;
+    return 0;
+  });
+  for (const auto& words : {std::vector<const char*>{"command", "--token", "a-secret"},
+                            {"command", "--token=a-secret"},
+                            {"command", "--token"}}) {
+    std::ostringstream said;
+    std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
+    const int status = run(program, words);
+    std::cerr.rdbuf(before);
+    CHECK(status == 2);
+    CHECK(said.str().find("give --token-file") != std::string::npos);
+    CHECK(said.str().find("a-secret") == std::string::npos);
+  }
+  CHECK_FALSE(ran);
+  CHECK(run(program, {"command"}) == 0);
 }
 
 TEST_CASE("no action runs where an option is wrong") {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ctrl/auth.h"
 #include "tests/ctrl/raw_http.h"
 
 // A request of each route that nanoctrl has, and what it takes to be allowed it. Whoever adds a route adds a
@@ -79,11 +80,20 @@ class Asker {
   RawConnection connection_;
 };
 
+// The administrator's token of the server's command line, with which World makes the others.
+inline constexpr const char* kRoot =
+    "slime-00000000000000ad-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+inline ServerOptions with_root() {
+  ServerOptions options = small_server();
+  options.api.admin_token = *record_of(kRoot, Role::kAdmin, "*");
+  return options;
+}
+
 // Tokens of every kind, and something for each route to be about: peer "w", agent "old" and service "s" of
-// NanoCtrl's routes, all in scope "a".
+// NanoCtrl's routes, all in scope "a". The server has kRoot.
 struct World {
   explicit World(std::uint16_t at) : port(at), ask(at) {
-    admin = make_token("", "admin", "*");
+    admin = make_token(kRoot, "admin", "*");
     reader = make_token(admin, "read", "a");
     member = make_token(admin, "join", "a");
     owner = make_token(admin, "admin", "a");

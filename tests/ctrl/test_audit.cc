@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -42,7 +44,11 @@ std::string run(std::vector<std::string> arguments, const Folder& folder) {
 class Background {
  public:
   explicit Background(const std::string& format) {
-    const Json said = Json::parse(run({"start", "--port", "0", "--json", "--log-format", format}, folder_));
+    const std::string root = folder_.file("root");
+    std::ofstream(root) << test::kRoot << "\n";
+    REQUIRE(::chmod(root.c_str(), 0600) == 0);
+    const Json said = Json::parse(
+        run({"start", "--port", "0", "--json", "--log-format", format, "--admin-token-file", root}, folder_));
     url_ = said.at("url");
     log_ = said.at("log");
   }

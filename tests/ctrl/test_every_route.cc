@@ -26,7 +26,7 @@ constexpr std::size_t kLevels = 100'000;
 constexpr std::size_t kLargeBody = 10'000'000;
 
 struct Fixture {
-  HttpServer http;
+  HttpServer http{test::with_root()};
   World world{http.server->port()};
   const std::vector<RouteCase> routes = every_route(world);
 };

@@ -51,7 +51,7 @@ TEST_CASE("every route is in the document, and nothing else is") {
 }
 
 TEST_CASE("who needs a token, what has a body, and what a path has in braces, is in the document") {
-  const HttpServer server;
+  const HttpServer server(test::with_root());
   const test::World world(server.server->port());
   const Json all = document();
   for (const test::RouteCase& route : test::every_route(world)) {

@@ -21,10 +21,23 @@ TEST_CASE("without tokens everybody may do everything; with the first one nobody
   CHECK(f.send("GET", "/healthz", "", "").status == 200);
 }
 
+TEST_CASE("the first token is not made over HTTP, and the refusal says how it is made") {
+  Fixture f;
+  const std::string admin = wire::encode(TokenRequest{Role::kAdmin, "*", "", 0});
+  const ApiReply refused = f.send("POST", "/v1/tokens", admin, "");
+  CHECK(refused.status == 403);
+  CHECK(refused.body.find("nanoctrl token create --store") != std::string::npos);
+  CHECK(refused.body.find("--admin-token-file") != std::string::npos);
+  // Also with a token, which nothing here can check.
+  CHECK(f.send("POST", "/v1/tokens", admin, make_token(Role::kAdmin, "*", "", 0, 0).text).status == 403);
+  CHECK(f.engine->look([](const Registry& registry) { return registry.tokens().empty(); }));
+  CHECK(f.enroll("a", "default", "").status == 200);
+}
+
 TEST_CASE("the first token must be one that can make others, and the last such one stays") {
   Fixture f;
-  const std::string join = wire::encode(TokenRequest{Role::kJoin, "default", "", 0});
-  CHECK(f.send("POST", "/v1/tokens", join, "").status == 400);
+  const NewToken join = make_token(Role::kJoin, "default", "", 0, 0);
+  CHECK(f.engine->submit(PutTokenCommand{join.record}).status.code() == Code::kInvalidArgument);
   const TokenInfo admin = f.make(Role::kAdmin, "*", "");
   CHECK(f.send("DELETE", str("/v1/tokens/", admin.id), "", admin.token).status == 400);
   const TokenInfo second = f.make(Role::kAdmin, "*", admin.token);

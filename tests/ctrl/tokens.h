@@ -20,7 +20,8 @@ inline constexpr const char* kJson = "application/json";
 class Fixture {
  public:
   explicit Fixture(ApiOptions options = {})
-      : api(with_time(std::move(options)), std::make_unique<MemoryEngine>(RegistryOptions{}, clock), clock,
+      : engine(new MemoryEngine(RegistryOptions{}, clock)),
+        api(with_time(std::move(options)), std::unique_ptr<Engine>(engine), clock,
             [](const std::string&, const InstanceId&) { return ProbeResult::kSilent; }) {}
 
   ApiReply send(std::string_view method, std::string_view target, std::string_view body,
@@ -32,8 +33,13 @@ class Fixture {
                        .body = body,
                        .authorization = header});
   }
-  // The new token as its maker gets it.
+  // The new token as its maker gets it. Without `by` it is the first one, made in the store.
   TokenInfo make(Role role, const std::string& scope, std::string_view by, std::uint64_t expires_in_s = 0) {
+    if (by.empty()) {
+      const NewToken first = make_token(role, scope, "a note", now_s, expires_in_s);
+      REQUIRE(engine->submit(PutTokenCommand{first.record}).status.ok());
+      return {first.record.id, role, scope, "a note", now_s, first.record.expires_unix_s, first.text};
+    }
     const ApiReply reply =
         send("POST", "/v1/tokens", wire::encode(TokenRequest{role, scope, "a note", expires_in_s}), by);
     REQUIRE_MESSAGE(reply.status == 200, reply.body);
@@ -52,6 +58,7 @@ class Fixture {
 
   ManualClock clock;
   std::uint64_t now_s = 1'000'000;
+  MemoryEngine* const engine;  // the API's
   Api api;
 
  private:
