@@ -155,6 +155,22 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
   }
 }
 
+TEST_CASE("a token on the command line is refused, and not told") {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"call", "127.0.0.1:1", "a.b"},
+                                             {"services", "127.0.0.1:1"},
+                                             {"stubs", "127.0.0.1:1"},
+                                             {"bench", "ctrl"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--token", "a-secret"});
+    const Outcome outcome = run(arguments);
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 2);
+    CHECK(contains(outcome.text, "--token-file"));
+    CHECK_FALSE(contains(outcome.text, "a-secret"));
+  }
+}
+
 TEST_CASE("version prints one line") {
   const Outcome outcome = run({"version"});
   CHECK(outcome.exit_code == 0);

@@ -139,6 +139,7 @@ inline std::vector<RouteCase> native_routes(const World& world) {
                      {"received_bytes", 2}, {"direct_bytes", 3}, {"calls", 4}};
   return {
       {"GET", "/healthz", "/healthz", Needs::kNothing},
+      {"GET", "/readyz", "/readyz", Needs::kNothing},
       {"GET", "/v1/openapi.json", "/v1/openapi.json", Needs::kNothing},
       {"GET", "/ui", "/ui", Needs::kNothing},
       {"GET", "/ui/{file}", "/ui/page.js", Needs::kNothing},

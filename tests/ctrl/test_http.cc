@@ -234,6 +234,14 @@ TEST_CASE("others can reach it only when that was said") {
   CHECK(start().ok());
   options.insecure = false;
   options.api.admin_token = make_token(Role::kAdmin, "*", "", 0, 0).record;
+  for (const bool insecure : {false, true}) {
+    // Where there are tokens, --insecure does not have them told to everybody on the way.
+    options.insecure = insecure;
+    CHECK(start().code() == Code::kPermissionDenied);
+    for (const char* way : {"--tls-cert", "--tls-key", "--insecure-plaintext"})
+      CHECK(has(start().text(), way));
+  }
+  options.insecure_plaintext = true;
   CHECK(start().ok());
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) CHECK(is_loopback(host));
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", "128.0.0.1"})

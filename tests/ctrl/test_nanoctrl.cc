@@ -162,6 +162,18 @@ TEST_CASE("wrong usage is 2, a host that others reach is 1, help is 0") {
   CHECK(open.json.at("code") == "permission_denied");
 }
 
+TEST_CASE("a server without tokens makes none over HTTP, and token create says where it is made") {
+  Fixture f;
+  const auto server = f.serve();
+  const Output refused = f.run({"token", "create", "--role", "admin", "--scope", "*", "--json", "--ctrl",
+                                "http://127.0.0.1:" + server.port});
+  CHECK(refused.exit_status == 1);
+  CHECK(refused.json.at("code") == "permission_denied");
+  const std::string why = refused.json.at("message");
+  CHECK(why.find("nanoctrl token create --store") != std::string::npos);
+  CHECK(why.find("--admin-token-file") != std::string::npos);
+}
+
 TEST_CASE("the first token is made in the store, further ones by asking, and a revoked one is refused") {
   Fixture f;
   const std::string store = "sqlite:" + f.folder.file("tokens.db");

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -298,6 +299,41 @@ TEST_CASE("a file that strangers must not read is made so") {
   struct stat info {};
   REQUIRE(::stat(kept.path.c_str(), &info) == 0);
   CHECK((info.st_mode & 077) == 0);
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  return info.st_mode & 0777;
+}
+
+TEST_CASE("a file of ours that strangers may read is taken away from them, and so are those beside it") {
+  Kept kept;
+  const Lease lease = kept.enroll("a", 1);
+  kept.engine.reset();
+  const std::string log = kept.path + "-wal";
+  std::ofstream(log).flush();
+  for (const std::string& file : {kept.path, log}) REQUIRE(::chmod(file.c_str(), 0644) == 0);
+  kept.open(1000);
+  for (const std::string& file : {kept.path, log}) CHECK(mode_of(file) == 0600);
+  REQUIRE(kept.find("a"));
+  CHECK(kept.find("a")->incarnation == lease.incarnation);
+}
+
+TEST_CASE("a file of another user that strangers may read is refused, and stays as it is") {
+  Kept kept;
+  kept.engine.reset();
+  if (::chown(kept.path.c_str(), ::geteuid() + 1, static_cast<gid_t>(-1)) != 0) {
+    MESSAGE("skipped: this process may not give a file away");
+    return;
+  }
+  REQUIRE(::chmod(kept.path.c_str(), 0640) == 0);
+  const std::string why = refusal(kept);
+  CHECK(why.find("another user's") != std::string::npos);
+  CHECK(why.find("chmod 600 " + kept.path) != std::string::npos);
+  CHECK(mode_of(kept.path) == 0640);
+  REQUIRE(::chmod(kept.path.c_str(), 0600) == 0);
+  CHECK(refusal(kept).empty());
 }
 
 TEST_CASE("a full disk refuses changes, goes on with heartbeats, and mends itself") {

@@ -101,6 +101,15 @@ TEST_CASE("http to a port of https, and https to one of http, say so") {
   CHECK(has(refused.text(), "http there, not https"));
 }
 
+TEST_CASE("off loopback tokens are taken over TLS without another word") {
+  Secure s;
+  s.options.host = "0.0.0.0";
+  s.options.api.require_token = true;
+  s.options.api.admin_token = make_token(Role::kAdmin, "*", "", 0, 0).record;
+  const HttpServer f(s.options);
+  CHECK(f.server->url().starts_with("https://"));
+}
+
 TEST_CASE("half a handshake is closed after its time") {
   Secure s;
   s.options.limits.request_time = 100ms;
