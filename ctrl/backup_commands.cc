@@ -154,7 +154,7 @@ Status download(Client& client, NewFile& file, Checker& checker) {
   SLIME_TRY(file.append(backup_head()));
   std::optional<std::string> next = std::string();
   while (next) {
-    if (g_interrupted) return {Code::kCancelled, "interrupted"};
+    if (g_interrupted) break;
     const Result<std::string> text = client.backup_page(*next);
     if (!text) return text.error();
     const Result<BackupPage> page = decode_backup_page(*text);
@@ -167,6 +167,7 @@ Status download(Client& client, NewFile& file, Checker& checker) {
     progress.at(file.bytes(), checker.records());
     next = page->next;
   }
+  if (g_interrupted) return {Code::kCancelled, "interrupted"};
   SLIME_TRY(file.append(backup_tail()));
   SLIME_TRY(checker.finish());
   return file.finish();
@@ -216,7 +217,13 @@ int BackupCommands::backup() {
   };
   const Result<std::unique_ptr<Client>> client = asking_.client();
   if (!client) return fail(client.error());
-  for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { g_interrupted = true; });
+  // Asked once, it ends after the page under way and leaves nothing; asked again, at once.
+  for (const int number : {SIGINT, SIGTERM}) {
+    std::signal(number, [](int same) {
+      g_interrupted = true;
+      std::signal(same, SIG_DFL);
+    });
+  }
   Result<NewFile> file = NewFile::create(file_);
   if (!file) return fail(file.error());
   Checker checker;

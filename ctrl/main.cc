@@ -255,6 +255,15 @@ int say_not_running(const Flags& flags) {
              {{"state", "not_running"}, {"port", flags.port}});
 }
 
+// Where a server that listens everywhere is asked: its certificate has no such address.
+std::string local_url(std::string url) {
+  for (const std::string_view everywhere : {"://0.0.0.0:", "://[::]:"}) {
+    const std::size_t at = url.find(everywhere);
+    if (at != std::string::npos) url.replace(at, everywhere.size(), "://localhost:");
+  }
+  return url;
+}
+
 int run_status(const Flags& flags) {
   const Result<std::string> dir = daemon::runtime_dir();
   if (!dir) return fail(flags, dir.error());
@@ -262,7 +271,7 @@ int run_status(const Flags& flags) {
   if (!running) return fail(flags, running.error());
   if (!*running) return say_not_running(flags);
   const std::string& url = (*running)->info;
-  Result<ClientOptions> options = client_options(url);
+  Result<ClientOptions> options = client_options(local_url(url));
   if (!options) return fail(flags, options.error());
   options->timeout = to_nanos(flags.timeout_s);
   const Result<std::unique_ptr<Client>> client = Client::create(std::move(*options));

@@ -14,6 +14,7 @@
 #include "tests/ctrl/nanoctrl.h"
 #include "tests/ctrl/samples.h"
 #include "tests/ctrl/tokens.h"
+#include "tests/support/eventually.h"
 #include "tests/support/files.h"
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
@@ -180,6 +181,24 @@ TEST_CASE("a backup that fails leaves the file that was there, and nothing half 
   std::getline(std::ifstream(file), text);
   CHECK(text == "an earlier one");
   CHECK_FALSE(std::filesystem::exists(file + ".part"));
+}
+
+TEST_CASE("a backup that is interrupted leaves nothing") {
+  const Folder folder;
+  const std::string file = folder.file("backup.json");
+  Nanoctrl server("memory");
+  REQUIRE(server.process().stop().ok());
+  Result<Process> backup = Process::spawn({slime::test::built_file("ctrl/nanoctrl"), "backup", file, "--ctrl",
+                                           str("http://127.0.0.1:", server.port())});
+  REQUIRE(backup);
+  REQUIRE(slime::test::eventually([&] { return std::filesystem::exists(file + ".part"); }));
+  REQUIRE(backup->interrupt().ok());
+  REQUIRE(server.process().resume().ok());
+  const Result<slime::test::ExitState> exit = backup->wait(slime::test::patient(60s));
+  REQUIRE(exit);
+  CHECK_FALSE(exit->signaled);
+  CHECK(exit->value == 1);
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("a backup onto a full disk fails, and takes its part away") {

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
+#include "tests/ctrl/certificates.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/files.h"
 #include "tests/support/folder.h"
@@ -109,6 +110,21 @@ TEST_CASE("start, start again, status, stop, stop again") {
   CHECK(stopped.json.at("state") == "not_running");
   CHECK(f.run({"status", "--port", f.port(), "--json"}).exit_status == 3);
   CHECK(::access(str(f.dir, "/nanoctrl-", f.port(), ".pid").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("status asks a server that listens everywhere at localhost, which its certificate has") {
+  Fixture f;
+  const test::Identity authority = test::make_identity("test authority", nullptr, nullptr);
+  const test::Identity identity = test::make_identity("nanoctrl", "DNS:localhost", &authority);
+  const std::string ca = write_certificate(f.folder, "ca.pem", authority);
+  const auto server = f.serve({"--host", "0.0.0.0", "--insecure", "--tls-cert",
+                               write_certificate(f.folder, "server.pem", identity), "--tls-key",
+                               write_key(f.folder, "key.pem", identity)});
+  REQUIRE(::setenv("SLIME_CTRL_CA_FILE", ca.c_str(), 1) == 0);
+  const Output status = f.run({"status", "--port", server.port, "--json"});
+  REQUIRE(::unsetenv("SLIME_CTRL_CA_FILE") == 0);
+  CHECK(status.exit_status == 0);
+  CHECK(status.json.at("peers") == 0);
 }
 
 TEST_CASE("two on different ports live side by side") {

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
+#include "ctrl/store/backup.h"
 #include "ctrl/wire.h"
 
 // What a client makes of a server's answers, whoever the server is.
@@ -21,5 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)wire::decode_service_page(body, services);
   std::vector<RegionEntry> regions;
   (void)wire::decode_region_page(body, regions);
+  // What is read of a backup page by page, or from a file as it comes, is written the same again.
+  if (const auto page = decode_backup_page(body)) {
+    const auto again = decode_backup_page(encode_backup_page(page->records, page->next));
+    SLIME_CHECK(again && again->records.size() == page->records.size() && again->next == page->next);
+  }
+  if (const auto state = decode_backup(body)) {
+    const auto again = decode_backup(encode_backup(encode_records(*state)));
+    SLIME_CHECK(again && record_count(*again) == record_count(*state));
+  }
   return 0;
 }

@@ -182,6 +182,21 @@ def test_the_unit_starts_nanoctrl(unit, site):
     assert (site.folder / "nanoctrl.db").exists()
 
 
+def test_a_reload_of_the_unit_is_a_signal_that_nanoctrl_goes_on_after(unit, site):
+    (command,) = settings(unit, "ExecReload")
+    binary, option, process = command.split()
+    assert process == "$MAINPID"
+    admin = site.own("/etc/nanoctrl/admin.token")
+    served = site.serve(["server", "--host", "0.0.0.0", "--admin-token-file", admin], {"SLIME_CTRL_STORE": "memory"})
+    old = pathlib.Path(admin).read_text().strip()
+    new = run(site.nanoctrl, "token", "new").stdout
+    site.write("admin.token", new)
+    assert run(binary, option, served.process.process.pid).returncode == 0
+    wait_until(lambda: served.get("/v1/status", new.strip())[0] == 200)
+    assert served.get("/v1/status", old)[0] == 401
+    served.stop()
+
+
 def test_the_credential_of_the_unit_is_the_one_that_it_uses(unit):
     (credential,) = settings(unit, "LoadCredential")
     (command,) = settings(unit, "ExecStart")
@@ -233,6 +248,7 @@ def test_the_image_starts_nanoctrl_and_its_health_check_tells_how_it_is(image, s
     binary, *arguments = json.loads(image["ENTRYPOINT"]) + json.loads(image["CMD"])
     assert binary == "nanoctrl"
     assert image["STOPSIGNAL"] == "SIGTERM"
+    site.make_certificate()
     served = site.serve(arguments, environment)
     served.check()
     binary, *check = json.loads(image["HEALTHCHECK"].partition("CMD ")[2])
@@ -317,6 +333,9 @@ def test_the_manifests_start_nanoctrl_and_their_probes_need_no_token(name, site,
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert served.url.startswith(container[probe]["httpGet"]["scheme"].lower() + "://")
             assert served.get(container[probe]["httpGet"]["path"])[0] == 200
+        # A store that is away takes the Pod out of its Service, and does not have it restarted.
+        paths = [container[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe", "startupProbe")]
+        assert paths == ["/readyz", "/healthz", "/healthz"]
     # Whoever made a token at one of them may use it at all.
     made = replicas[0].ask("token", "create", "--role", "read", "--scope", "*", "--ctrl", replicas[0].url)
     token = json.loads(made.stdout)["token"]
