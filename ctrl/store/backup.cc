@@ -49,7 +49,7 @@ Result<Record> read_record(const Json& item) {
   return to_record(std::move(texts));
 }
 
-std::string join(const std::vector<Record>& records) {
+std::string join_records(const std::vector<Record>& records) {
   std::string out;
   for (const Record& record : records)
     out.append(out.empty() ? "" : kBackupSeparator).append(encode_backup_record(record));
@@ -167,7 +167,7 @@ std::string encode_backup_record(const Record& record) {
 }
 
 std::string encode_backup(const std::vector<Record>& records) {
-  return str(backup_head(), join(records), backup_tail());
+  return str(backup_head(), join_records(records), backup_tail());
 }
 
 std::string encode_backup(const Registry& registry) {
@@ -201,7 +201,7 @@ std::string encode_backup_page(const std::vector<Record>& records, const std::op
   if (next) head["next"] = *next;
   std::string out = dump(head);
   out.pop_back();
-  return out.append(",\"records\":[\n").append(join(records)).append(backup_tail());
+  return out.append(",\"records\":[\n").append(join_records(records)).append(backup_tail());
 }
 
 Result<BackupPage> decode_backup_page(std::string_view text) {

@@ -147,7 +147,10 @@ Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
   SLIME_TRY(connection->run("BEGIN IMMEDIATE"));
   Result<sqlite::Statement> put = connection->prepare("INSERT INTO records VALUES (?1, ?2, ?3, ?4)");
   if (!put) return put.error();
-  for (const Record& record : encode_records(registry)) {
+  // One by one: all records at once are as large as the registry.
+  const RegistryState state = registry.state();
+  for (std::size_t i = 0; i < record_count(state); ++i) {
+    const Record record = encode_record_at(state, i);
     put->bind(1, table_name(record.key.table));
     put->bind(2, record.key.scope);
     put->bind(3, record.key.name);

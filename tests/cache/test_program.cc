@@ -142,6 +142,7 @@ TEST_CASE("slime-cache says what is wrong with what it was asked") {
   CHECK(open.status == 1);
   CHECK(open.json["state"] == "failed");
   CHECK(runtime.run({"server", "--memory-size", "many"}).status == 2);
+  CHECK(runtime.run({"server", "--token", "a-secret"}).status == 2);
   CHECK(runtime.run({"fly"}).status == 2);
   CHECK(runtime.run({}).status == 2);
   CHECK(runtime.run({"version"}).line.find("slime-cache ") == 0);

@@ -20,7 +20,7 @@
 #include "tests/support/process.h"
 
 // Backups that are larger than one reply.
-namespace slime::ctrl {
+namespace slime::ctrl::backup_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -219,4 +219,4 @@ TEST_CASE("a backup onto a full disk fails, and takes its part away") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::backup_test

@@ -16,7 +16,7 @@
 #include "tests/support/folder.h"
 
 // GET /readyz: whether changes would be kept, also when nobody makes one.
-namespace slime::ctrl {
+namespace slime::ctrl::ready_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -180,4 +180,4 @@ TEST_CASE("a change that a full disk refused leaves it not ready until it is kep
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::ready_test

@@ -23,7 +23,7 @@
 #include "tests/support/settings.h"
 
 // SIGHUP: nanoctrl reads its certificate and its administrator's token again.
-namespace slime::ctrl {
+namespace slime::ctrl::reload_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -183,4 +183,4 @@ TEST_CASE("a bad file leaves what was there, and the log says which file and why
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::reload_test

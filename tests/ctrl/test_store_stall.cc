@@ -66,5 +66,25 @@ TEST_CASE("while the disk does not answer changes are refused in bounded time, a
   });
 }
 
+TEST_CASE("a disk that does not answer is not ready, and holds up who asks for a second at most") {
+  const slime::test::Folder folder;
+  const Result<std::unique_ptr<Engine>> opened =
+      open_engine("sqlite:" + folder.file("registry.db"), {.ttl = 60s, .epoch = 1}, steady_clock());
+  REQUIRE_MESSAGE(opened, opened.status().to_string());
+  Engine& engine = **opened;
+  CHECK(engine.ready().ok());
+
+  g_stalled = true;
+  CHECK(eventually([&] { return !engine.ready().ok(); }));  // the last answer may count for a second
+  const TimePoint start = steady_clock().now();
+  for (int i = 0; i < 100; ++i) CHECK(engine.ready().code() == Code::kUnavailable);
+  const Nanos took = steady_clock().now() - start;
+  CHECK(engine.writable().ok());  // nobody has tried
+  g_stalled = false;
+  g_stalled.notify_all();
+  CHECK(took < kReadyWait);  // of the second that one of them has waited nothing was left
+  CHECK(eventually([&] { return engine.ready().ok(); }));
+}
+
 }  // namespace
 }  // namespace slime::ctrl
