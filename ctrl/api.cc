@@ -304,28 +304,22 @@ ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode
   std::vector<std::string> items;
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
-  const auto head = engine_->read([&](const Registry& registry) {
-    wire::PageHead out{registry.options().epoch, registry.revision(scope), std::nullopt};
-    out.next = registry.visit(scope, after, [&](const PeerInfo& peer, Nanos expires_in) {
-      const std::size_t before = items.size();
-      encode(peer, expires_in, items);
-      if (items.size() == before) return true;
-      for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
-      return ++peers < limit && bytes < limits::kPageBytes;
-    });
-    return out;
+  ScanHead seen = scans_.visit(scope, after, {}, [&](const PeerView& peer) {
+    const std::size_t before = items.size();
+    encode(peer, items);
+    if (items.size() == before) return true;
+    for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
+    return ++peers < limit && bytes < limits::kPageBytes;
   });
-  return reply_ok(wire::encode_page(list, items, head));
+  return reply_ok(wire::encode_page(list, items, {seen.server_epoch, seen.revision, std::move(seen.next)}));
 }
 
 ApiReply Api::list_peers(Query& query) {
   const std::string kind = query.text("kind");
   const Labels labels = query.labels("labels");
-  return page(query, "peers", [&](const PeerInfo& peer, Nanos expires_in, std::vector<std::string>& out) {
-    if ((!kind.empty() && peer.kind != kind) || !has_labels(peer.metadata, labels)) return;
-    PeerInfo copy = peer;
-    copy.expires_in = expires_in;
-    out.push_back(wire::encode(copy));
+  return page(query, "peers", [&](const PeerView& peer, std::vector<std::string>& out) {
+    if ((!kind.empty() && peer.info->kind != kind) || !has_labels(peer.info->metadata, labels)) return;
+    out.push_back(wire::encode(*peer.info, peer.expires_in));
   });
 }
 
@@ -337,7 +331,8 @@ ApiReply Api::list_services(Query& query) {
   const std::optional<Health> health = parse_health(health_text);
   if (!health && query.has("health"))
     query.problem("query parameter 'health' is not serving, draining or not_serving");
-  return page(query, "services", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
+  return page(query, "services", [&](const PeerView& view, std::vector<std::string>& out) {
+    const PeerInfo& peer = *view.info;
     for (const ServiceInfo& service : peer.services) {
       if ((!kind.empty() && service.kind != kind) || (!name.empty() && service.name != name)) continue;
       if ((health && service.health != *health) || !has_labels(service.labels, labels)) continue;
@@ -350,7 +345,8 @@ ApiReply Api::list_services(Query& query) {
 ApiReply Api::list_regions(Query& query) {
   const std::string owner = query.text("peer");
   const std::string name = query.text("name");
-  return page(query, "regions", [&](const PeerInfo& peer, Nanos, std::vector<std::string>& out) {
+  return page(query, "regions", [&](const PeerView& view, std::vector<std::string>& out) {
+    const PeerInfo& peer = *view.info;
     if (!owner.empty() && peer.name != owner) return;
     for (const RegionInfo& region : peer.regions) {
       if (!name.empty() && region.name != name) continue;
@@ -380,8 +376,8 @@ ApiReply Api::watch(Query& query, bool answer_now) {
 ApiReply Api::get_peer(Query& query, const std::string& name) {
   const std::string scope = query.scope(Role::kRead);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const auto peer = engine_->read([&](const Registry& registry) { return registry.find(scope, name); });
-  if (peer) return reply_ok(wire::encode(*peer));
+  const auto peer = engine_->read([&](const Registry& registry) { return registry.view(scope, name); });
+  if (peer) return reply_ok(wire::encode(*peer->info, peer->expires_in));
   return reply_error(Status(Code::kNotFound, str("'", name, "' is not registered in scope '", scope, "'")),
                      "look at the list of peers, and at the scope");
 }
@@ -458,10 +454,9 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
 ApiReply Api::get_links(Query& query, const std::string& name) {
   const std::string scope = query.scope(Role::kRead);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  return reply_ok(engine_->look([&](const Registry& registry) {
-    const Registry::Targets* targets = registry.links(scope, name);
-    return wire::encode_targets(targets == nullptr ? Registry::Targets{} : *targets);
-  }));
+  const std::shared_ptr<const Registry::Targets> targets =
+      engine_->look([&](const Registry& registry) { return registry.links(scope, name); });
+  return reply_ok(wire::encode_targets(targets == nullptr ? Registry::Targets{} : *targets));
 }
 
 ApiReply Api::set_links(Query& query, const std::string& name, std::string_view body) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@
 #include "ctrl/rates.h"
 #include "ctrl/registry.h"
 #include "ctrl/reports.h"
+#include "ctrl/scan.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/url.h"
 
@@ -92,7 +94,7 @@ class Api {
   struct Match;  // api_query.h
   class Compat;  // api_compat.cc
   using Lock = std::unique_lock<std::mutex>;
-  using EncodePeer = std::function<void(const PeerInfo&, Nanos expires_in, std::vector<std::string>& out)>;
+  using EncodePeer = std::function<void(const PeerView& peer, std::vector<std::string>& out)>;
 
   [[nodiscard]] Status check_names(const ApiRequest& request) const;
   [[nodiscard]] bool requires_token(const Registry& registry) const;
@@ -117,6 +119,13 @@ class Api {
   ApiReply server_status(Query& query);
   ApiReply metrics(Query& query);
   ApiReply list_links(Query& query);
+  class LinkList;  // api_links.cc
+  // What the agents of a scope report that are there, after that name, without a lock, until the visitor
+  // returns false. Returns the name to go on after when the budget is used up before the end.
+  using ReportVisitor = std::function<bool(const Reports::View& agent)>;
+  std::optional<std::string> visit_reports(
+      const std::string& scope, std::string after, const ReportVisitor& visitor,
+      std::size_t budget = std::numeric_limits<std::size_t>::max());
   ApiReply list_scopes(Query& query);
   ApiReply backup(Query& query);
   ApiReply heartbeats(Query& query, std::string_view body);
@@ -160,7 +169,8 @@ class Api {
   ApiReply apply_update(const Command& command);
   // What the engine makes of a command that changes something, counted.
   Outcome submit(const Command& command);
-  // One page of the peers in the query's scope; `encode` appends what each contributes.
+  // One page of the peers in the query's scope; `encode` appends what each contributes, without a lock. It
+  // may be empty and have a `next`, where many peers contribute nothing.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);
   ProbeResult probe(const Holder& holder);
 
@@ -174,7 +184,7 @@ class Api {
   Metrics metrics_;
   Audit refusals_{Audit::kRefusals};
   Audit token_changes_{Audit::kChanges};
-  Reports reports_{limits::kReportBytesTotal};
+  Reports reports_{limits::kReportBytesTotal, limits::kReportBytesPerScope};
   BackupPages backups_;
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for
   std::mutex ahead_mutex_;                      // taken with the engine's
@@ -185,7 +195,8 @@ class Api {
   std::size_t probes_ = 0;
   std::atomic<std::size_t> submitted_{0};  // and without an outcome
   bool stopped_ = false;
-  const std::unique_ptr<Engine> engine_;  // last: its threads tell of changes
+  const std::unique_ptr<Engine> engine_;  // behind what its threads tell of changes
+  Scans scans_{*engine_};
 };
 
 }  // namespace slime::ctrl

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -202,7 +203,12 @@ class Api::Compat {
   }
   std::optional<PeerInfo> find(const std::string& scope, const std::string& id) {
     query_.about(id);
-    return api_.engine_->read([&](const Registry& registry) { return registry.find(scope, id); });
+    const std::optional<PeerView> peer =
+        api_.engine_->read([&](const Registry& registry) { return registry.view(scope, id); });
+    if (!peer) return std::nullopt;
+    PeerInfo out = *peer->info;
+    out.expires_in = peer->expires_in;
+    return out;
   }
 
   ApiReply start(const Entity& agent) {
@@ -258,35 +264,23 @@ class Api::Compat {
     if (agents) *filter = {filter->scope, std::string(type), {}};
     std::vector<std::string> items;
     std::size_t bytes = 0;
-    std::optional<std::string> after = "";
-    while (after) {
-      for (const PeerInfo& peer : page(filter->scope, filter->kind, *after, after)) {
-        const Entity entity = compat::to_entity(peer);
-        if (!filter->type.empty() && entity.type != filter->type) continue;
-        items.push_back(encode_one(entity));
-        bytes += items.back().size();
-      }
-      if (bytes > limits::kCompatListBytes)
-        return Api::error(413, Code::kInvalidArgument,
-                          str("the list has more than ", limits::kCompatListBytes, " bytes"),
-                          agents ? "use GET /v1/peers, which has pages"
-                                 : "ask for one kind, or use GET /v1/peers, which has pages");
-    }
-    return reply_ok(encode_all(items));
-  }
-
-  // Under the engine's lock for the time of a copy only.
-  std::vector<PeerInfo> page(const std::string& scope, const std::string& kind, const std::string& from,
-                             std::optional<std::string>& next) {
-    std::vector<PeerInfo> out;
-    std::size_t seen = 0;
-    next = api_.engine_->read([&](const Registry& registry) {
-      return registry.visit(scope, from, [&](const PeerInfo& peer, Nanos) {
-        if (kind.empty() || peer.kind == kind) out.push_back(peer);
-        return ++seen < limits::kPeersPerPage;
-      });
+    // All of the scope, however large, in slices: the lock is free in between, and a peer that comes or goes
+    // meanwhile may be in the list or not.
+    const ScanBudget all{std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
+    api_.scans_.visit(filter->scope, {}, all, [&](const PeerView& peer) {
+      if (!filter->kind.empty() && peer.info->kind != filter->kind) return true;
+      const Entity entity = compat::to_entity(*peer.info);
+      if (!filter->type.empty() && entity.type != filter->type) return true;
+      items.push_back(encode_one(entity));
+      bytes += items.back().size();
+      return bytes <= limits::kCompatListBytes;
     });
-    return out;
+    if (bytes > limits::kCompatListBytes)
+      return Api::error(413, Code::kInvalidArgument,
+                        str("the list has more than ", limits::kCompatListBytes, " bytes"),
+                        agents ? "use GET /v1/peers, which has pages"
+                               : "ask for one kind, or use GET /v1/peers, which has pages");
+    return reply_ok(encode_all(items));
   }
 
   Api& api_;

@@ -203,10 +203,7 @@ BackupCommands::BackupCommands(command_line::Command& program) {
       program.add_command("restore", "put a backup into an empty store that no nanoctrl has open");
   restore.option("file", file_, "what backup wrote").required();
   restore.option("--store", store_, "sqlite:PATH or redis://host:port").required().env("SLIME_CTRL_STORE");
-  ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
-  restore.option("--ttl", ttl_s_, "of the nanoctrl that will use it: in Redis all must have the same")
-      .show_default()
-      .in_range(0.1, 86400.0);
+  rules_.add_options(restore, ", as of the nanoctrl that will use it: in Redis all must have the same");
   restore.flag("--json", asking_.json, "print JSON");
   restore.action([this] { return this->restore(); });
 }
@@ -246,7 +243,7 @@ int BackupCommands::restore() {
   json["store"] = redis ? redis::to_string(*redis) : store_;  // without the password
   RegistryOptions options;
   options.epoch = wall_clock_epoch();
-  options.ttl = std::chrono::round<std::chrono::milliseconds>(to_nanos(ttl_s_));
+  rules_.apply(options);
   if (Status status = restore_backup(store_, options, std::move(*state), steady_clock()); !status.ok())
     return fail(status);
   return daemon::say(asking_.json, daemon::kExitOk, str("restored ", text_of(counts)), json);

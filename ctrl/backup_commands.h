@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ctrl/asking.h"
+#include "ctrl/rule_flags.h"
 
 namespace slime::ctrl {
 
@@ -18,7 +19,7 @@ class BackupCommands {
 
   std::string file_;
   std::string store_;
-  double ttl_s_ = 0;
+  RuleFlags rules_;  // of the nanoctrl that will use the store
   Asking asking_;
 };
 

@@ -27,6 +27,7 @@ inline constexpr std::size_t kLinksPerPeer = 1024;
 inline constexpr std::size_t kReportLinks = 1024;
 inline constexpr std::size_t kReportCounters = 32;
 inline constexpr std::size_t kReportBytesTotal = std::size_t{64} << 20;  // of all agents; then none is taken
+inline constexpr std::size_t kReportBytesPerScope = kReportBytesTotal / 4;
 inline constexpr std::size_t kRegionsPerPeer = 4096;
 // Integers in JSON must survive readers that hold every number in a double.
 inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;
@@ -35,6 +36,10 @@ inline constexpr std::uint64_t kIntegerMax = (std::uint64_t{1} << 53) - 1;
 inline constexpr std::size_t kScopes = 256;
 inline constexpr std::size_t kPeersPerScope = 16384;
 inline constexpr std::size_t kRecordBytesTotal = std::size_t{512} << 20;
+// What one scope may have of it, so that three others still find room.
+inline constexpr std::size_t kRecordBytesPerScope = kRecordBytesTotal / 4;
+inline constexpr std::size_t kRecordBytesPerScopeMin = std::size_t{1} << 20;
+inline constexpr std::size_t kPeersPerScopeMax = 1'000'000;
 // Ten thousand agents that all restart make 20,000 events; a watcher that polls at all stays within this.
 inline constexpr std::size_t kEventsPerScope = 4096;
 // Events in one reply. A reader that is behind asks again at once.
@@ -45,11 +50,18 @@ inline constexpr std::size_t kHeartbeats = 1000;
 inline constexpr std::size_t kLinksPerPage = 4096;  // and the rest of the last peer's
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
+// What a page may look at for what it answers with, matching or not: then it ends, with `next`. About 10 ms of
+// one thread at most.
+inline constexpr std::size_t kVisitsPerPage = 4096;
+inline constexpr std::size_t kVisitedBytesPerPage = std::size_t{32} << 20;
+// Records that are taken under the registry's lock at a time: 0.1 ms, for they are shared, not copied.
+inline constexpr std::size_t kRecordsPerSlice = 256;
 // A list of the routes that have no pages.
 inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;
 
 // Tokens. As many as an operator can look after.
 inline constexpr std::size_t kTokens = 4096;
+inline constexpr std::size_t kTokensPerScope = 256;  // of one scope; those of all scopes have no such limit
 inline constexpr std::size_t kTokenIdDigits = 16;
 inline constexpr std::size_t kTokenNoteBytes = 256;
 inline constexpr std::uint64_t kTokenSecondsMax =

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "ctrl/backup_commands.h"
 #include "ctrl/client.h"
+#include "ctrl/rule_flags.h"
 #include "ctrl/server.h"
 #include "ctrl/token_commands.h"
 #include "ctrl/token_file.h"
@@ -33,7 +34,7 @@ struct Flags {
   std::string host = "127.0.0.1";
   std::uint16_t port = limits::kDefaultPort;
   double key_rotation_s = std::chrono::duration<double>(limits::kKeyRotation).count();
-  double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
+  RuleFlags rules;
   bool insecure = false;
   bool insecure_plaintext = false;
   std::string admin_token_file;
@@ -93,7 +94,7 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   options.port = flags.port;
   options.insecure = flags.insecure;
   options.insecure_plaintext = flags.insecure_plaintext;
-  options.registry.ttl = to_nanos(flags.ttl_s);
+  flags.rules.apply(options.registry);
   options.registry.epoch = wall_clock_epoch();
   options.api.key_rotation = to_nanos(flags.key_rotation_s);
   Result<std::string> store = store_of(flags);
@@ -336,9 +337,7 @@ int run_logging(const Flags& flags, int (*command)(const Flags&)) {
 void add_server_flags(command_line::Command& command, Flags& flags) {
   command.option("--host", flags.host, "address to listen on").show_default();
   command.option("--port", flags.port, "port; 0 takes a free one and prints it").show_default();
-  command.option("--ttl", flags.ttl_s, "seconds that a peer lives without a heartbeat")
-      .show_default()
-      .in_range(0.1, 86400.0);
+  flags.rules.add_options(command, "");
   // Not only as an argument: others see those in the list of processes, and one may have a password.
   command
       .option("--store", flags.store,

@@ -80,15 +80,23 @@ class Metrics::Impl {
     const std::lock_guard lock(mutex_);
     for (prometheus::Gauge* gauge : scope_peers_) peers_.Remove(gauge);
     for (prometheus::Gauge* gauge : scope_services_) services_.Remove(gauge);
+    for (prometheus::Gauge* gauge : scope_bytes_) scope_record_bytes_.Remove(gauge);
     scope_peers_.clear();
     scope_services_.clear();
+    scope_bytes_.clear();
     for (const ScopeGauges& scope : g.scopes) {
       scope_peers_.push_back(&peers_.Add({{"scope", scope.scope}}));
       scope_peers_.back()->Set(static_cast<double>(scope.peers));
       scope_services_.push_back(&services_.Add({{"scope", scope.scope}}));
       scope_services_.back()->Set(static_cast<double>(scope.services));
+      scope_bytes_.push_back(&scope_record_bytes_.Add({{"scope", scope.scope}}));
+      scope_bytes_.back()->Set(static_cast<double>(scope.record_bytes));
     }
     record_bytes_.Set(static_cast<double>(g.record_bytes));
+    scope_peers_max_.Set(static_cast<double>(g.scope_peers_max));
+    scope_record_bytes_max_.Set(static_cast<double>(g.scope_record_bytes_max));
+    visited_.Increment(static_cast<double>(g.records_visited) - visited_.Value());
+    slices_.Increment(static_cast<double>(g.record_slices) - slices_.Value());
     watchers_.Set(static_cast<double>(g.watchers));
     connections_.Set(static_cast<double>(g.connections));
     refused_.Increment(static_cast<double>(g.refused) - refused_.Value());
@@ -114,7 +122,7 @@ class Metrics::Impl {
     add_links(agents, registry);
     std::map<std::string, prometheus::Family<prometheus::Counter>*> families;
     for (const AgentReport& agent : agents) {
-      for (const auto& [name, value] : agent.report.counters) {
+      for (const auto& [name, value] : agent.report->counters) {
         if (families.size() == kCounterNames && !families.contains(name)) continue;
         auto*& family = families[name];
         if (family == nullptr)
@@ -140,7 +148,7 @@ class Metrics::Impl {
     auto& direct = family("slime_agent_link_direct_bytes", "What was copied in memory that both ends have");
     auto& calls = family("slime_agent_link_calls", "Calls that these agents made over these connections");
     for (const AgentReport& agent : agents) {
-      for (const LinkReport& link : agent.report.links) {
+      for (const LinkReport& link : agent.report->links) {
         const prometheus::Labels of{
             {"scope", agent.scope}, {"peer", agent.peer}, {"provider", one_of(kProviders, link.provider)}};
         prometheus::Labels with_state = of;
@@ -156,6 +164,10 @@ class Metrics::Impl {
 
   prometheus::Gauge& gauge(const char* name, const char* help) {
     return BuildGauge().Name(name).Help(help).Register(registry_).Add({});
+  }
+
+  prometheus::Counter& counter(const char* name, const char* help) {
+    return BuildCounter().Name(name).Help(help).Register(registry_).Add({});
   }
 
   prometheus::Registry registry_;
@@ -191,6 +203,19 @@ class Metrics::Impl {
       BuildGauge().Name("nanoctrl_services").Help("Services of registered peers").Register(registry_);
   prometheus::Gauge& record_bytes_ =
       gauge("nanoctrl_record_bytes", "What the records take, of the most that they may");
+  prometheus::Family<prometheus::Gauge>& scope_record_bytes_ =
+      BuildGauge()
+          .Name("nanoctrl_scope_record_bytes")
+          .Help("What the records of a scope take, of nanoctrl_scope_record_bytes_max")
+          .Register(registry_);
+  prometheus::Gauge& scope_peers_max_ =
+      gauge("nanoctrl_scope_peers_max", "Peers that one scope may have (--scope-peers)");
+  prometheus::Gauge& scope_record_bytes_max_ =
+      gauge("nanoctrl_scope_record_bytes_max", "What the records of one scope may take (--scope-bytes)");
+  prometheus::Counter& visited_ =
+      counter("nanoctrl_records_visited_total", "Records that lists looked at, matching or not");
+  prometheus::Counter& slices_ =
+      counter("nanoctrl_record_slices_total", "Times that the registry was held for such records");
   prometheus::Gauge& watchers_ = gauge("nanoctrl_watchers", "Requests that wait for a change");
   prometheus::Gauge& connections_ = gauge("nanoctrl_connections", "Open HTTP connections");
   prometheus::Gauge& writable_ = gauge("nanoctrl_store_writable", "1: changes are kept; 0: they are refused");
@@ -202,6 +227,7 @@ class Metrics::Impl {
   std::mutex mutex_;
   std::vector<prometheus::Gauge*> scope_peers_;
   std::vector<prometheus::Gauge*> scope_services_;
+  std::vector<prometheus::Gauge*> scope_bytes_;
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}

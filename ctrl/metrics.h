@@ -31,16 +31,21 @@ class Metrics {
     std::string scope;
     std::size_t peers = 0;
     std::size_t services = 0;
+    std::size_t record_bytes = 0;
   };
   struct AgentReport {
     std::string scope, peer;
-    Report report;
+    std::shared_ptr<const Report> report;
   };
   // What is so now, and was not counted.
   struct Gauges {
     std::vector<ScopeGauges> scopes;
     std::vector<AgentReport> agents;  // that tell of themselves with their heartbeats
     std::size_t record_bytes = 0;
+    std::size_t scope_peers_max = 0;         // of each scope
+    std::size_t scope_record_bytes_max = 0;  // of each scope
+    std::uint64_t records_visited = 0;       // by lists, since the start
+    std::uint64_t record_slices = 0;         // times that the registry was held for them
     std::size_t watchers = 0;
     std::size_t connections = 0;
     std::size_t refused = 0;        // since the start

@@ -67,7 +67,8 @@ Status RegistryOptions::validate() const {
     return {Code::kInvalidArgument, "ttl must be from 100 ms to 24 h"};
   if (epoch == 0 || epoch > limits::kIntegerMax)
     return {Code::kInvalidArgument, "epoch must be from 1 to 2^53 - 1"};
-  if (scopes_max == 0 || peers_per_scope_max == 0 || record_bytes_max == 0 || events_per_scope_max == 0)
+  if (scopes_max == 0 || peers_per_scope_max == 0 || record_bytes_max == 0 ||
+      record_bytes_per_scope_max == 0 || events_per_scope_max == 0)
     return {Code::kInvalidArgument, "the limits of a registry must be positive"};
   return {};
 }
@@ -97,17 +98,17 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
   if (scope != nullptr) {
     if (const auto it = scope->peers.find(wanted.name); it != scope->peers.end()) held = &it->second;
   }
-  const bool ours = held != nullptr && held->info.instance == wanted.instance;
-  if (held != nullptr && !ours && held->info.incarnation != command.takes_over) {
+  const bool ours = held != nullptr && held->info->instance == wanted.instance;
+  if (held != nullptr && !ours && held->info->incarnation != command.takes_over) {
     out.holder =
-        Holder{held->info.instance, held->info.incarnation, held->info.address, held->expires_at - now_};
+        Holder{held->info->instance, held->info->incarnation, held->info->address, held->expires_at - now_};
     out.status = Status(Code::kAlreadyExists,
                         str("'", wanted.name, "' in scope '", wanted.scope, "' belongs to instance ",
-                            held->info.instance.to_string(), " at ", held->info.address));
+                            held->info->instance.to_string(), " at ", held->info->address));
     return;
   }
   const std::size_t old_bytes = held != nullptr ? held->bytes : 0;
-  out.status = check_room(scope, held == nullptr, old_bytes, record_size(wanted));
+  out.status = check_room(wanted.scope, scope, held == nullptr, old_bytes, record_size(wanted));
   if (!out.status.ok()) return;
   if (ours) {
     replace(wanted.scope, *scope, *held, wanted, out);
@@ -125,7 +126,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
 void Registry::run(const HeartbeatCommand& command, Outcome& out) {
   Record* record = owned(command.scope, command.name, command.incarnation, out);
   if (record == nullptr) return;
-  record->expires_at = deadline_after(now_, ttl_of(record->info));
+  record->expires_at = deadline_after(now_, ttl_of(*record->info));
   out.lease = lease_of(scopes_.find(command.scope)->second, *record);
 }
 
@@ -140,7 +141,7 @@ void Registry::run(const RenewCommand& command, Outcome&) {
   for (const HeartbeatCommand& peer : command.peers) {
     Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
     Record* record = owned(peer.scope, peer.name, peer.incarnation, ignored);
-    if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(record->info));
+    if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(*record->info));
   }
 }
 
@@ -154,12 +155,12 @@ void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
   if (record == nullptr) return;
   out.status = check_regions(command.publish);
   if (!out.status.ok()) return;
-  Registration next = record->info;
-  next.regions = merged(record->info.regions, command.replace, command.publish, command.unpublish);
+  Registration next = *record->info;
+  next.regions = merged(record->info->regions, command.replace, command.publish, command.unpublish);
   out.status = check_regions(next.regions);
   if (!out.status.ok()) return;
   Scope& scope = scopes_.find(command.scope)->second;
-  out.status = check_room(&scope, false, record->bytes, record_size(next));
+  out.status = check_room(command.scope, &scope, false, record->bytes, record_size(next));
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
@@ -168,12 +169,12 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
   if (record == nullptr) return;
   out.status = check_services(command.publish);
   if (!out.status.ok()) return;
-  Registration next = record->info;
-  next.services = merged(record->info.services, command.replace, command.publish, command.unpublish);
+  Registration next = *record->info;
+  next.services = merged(record->info->services, command.replace, command.publish, command.unpublish);
   out.status = check_services(next.services);
   if (!out.status.ok()) return;
   Scope& scope = scopes_.find(command.scope)->second;
-  out.status = check_room(&scope, false, record->bytes, record_size(next));
+  out.status = check_room(command.scope, &scope, false, record->bytes, record_size(next));
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
@@ -181,12 +182,13 @@ void Registry::run(const SetLinksCommand& command, Outcome& out) {
   out.status = check_links(command.name, command.targets);
   if (out.status.ok()) out.status = check_name("scope", command.scope);
   if (!out.status.ok()) return;
-  const Targets* before = links(command.scope, command.name);
+  const std::shared_ptr<const Targets> before = links(command.scope, command.name);
   if (before == nullptr ? command.targets.empty() : *before == command.targets) return;
   const auto known = scopes_.find(command.scope);
   const std::size_t old_bytes = before == nullptr ? 0 : links_size(*before);
   const std::size_t new_bytes = links_size(command.targets);
-  out.status = check_room(known == scopes_.end() ? nullptr : &known->second, false, old_bytes, new_bytes);
+  out.status = check_room(command.scope, known == scopes_.end() ? nullptr : &known->second, false, old_bytes,
+                          new_bytes);
   if (!out.status.ok()) return;
   Scope* scope = scope_for(command.scope, out);
   if (scope == nullptr) {
@@ -195,19 +197,22 @@ void Registry::run(const SetLinksCommand& command, Outcome& out) {
   }
   if (before == nullptr && scope->links.size() >= options_.peers_per_scope_max) {
     out.status = Status(Code::kResourceExhausted,
-                        str("links of ", scope->links.size(), " peers are wanted, the limit"));
+                        str("links of ", scope->links.size(), " peers are wanted in scope '", command.scope,
+                            "', the limit"));
     return;
   }
   record_bytes_ = record_bytes_ - old_bytes + new_bytes;
+  scope->record_bytes = scope->record_bytes - old_bytes + new_bytes;
   if (command.targets.empty()) {
     scope->links.erase(command.name);
   } else {
-    scope->links[command.name] = command.targets;
+    scope->links[command.name] = std::make_shared<const Targets>(command.targets);
   }
-  PeerInfo subject;
-  subject.name = command.name;
-  if (const auto it = scope->peers.find(command.name); it != scope->peers.end()) subject = it->second.info;
-  record_event(command.scope, *scope, subject, EventKind::kLinks, out);
+  const auto subject = scope->peers.find(command.name);
+  PeerInfo absent;
+  absent.name = command.name;
+  record_event(command.scope, *scope, subject == scope->peers.end() ? absent : *subject->second.info,
+               EventKind::kLinks, out);
   out.touched.back().table = Table::kLinks;
 }
 
@@ -218,6 +223,8 @@ void Registry::run(const PutTokenCommand& command, Outcome& out) {
     out.status = Status(Code::kResourceExhausted, str("there are ", tokens_.size(), " tokens, the limit"));
     return;
   }
+  out.status = check_token_room(command.token);
+  if (!out.status.ok()) return;
   const bool admin = command.token.role == Role::kAdmin && command.token.scope == "*";
   if (!admin && !command.other_admin && !has_admin_besides(command.token.id)) {
     out.status =
@@ -247,6 +254,16 @@ void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
   out.touched.push_back({Table::kToken, {}, command.id});
 }
 
+// Whoever administers one scope leaves room for the tokens of others. Those of all scopes are the operator's.
+Status Registry::check_token_room(const TokenRecord& token) const {
+  const auto same = tokens_.find(token.id);
+  if (token.scope == "*" || (same != tokens_.end() && same->second.scope == token.scope)) return {};
+  const auto has = static_cast<std::size_t>(std::count_if(
+      tokens_.begin(), tokens_.end(), [&](const auto& entry) { return entry.second.scope == token.scope; }));
+  if (has < limits::kTokensPerScope) return {};
+  return {Code::kResourceExhausted, str("scope '", token.scope, "' has ", has, " tokens, its limit")};
+}
+
 bool Registry::has_admin_besides(std::string_view id) const {
   return std::any_of(tokens_.begin(), tokens_.end(), [id](const auto& entry) {
     return entry.first != id && entry.second.role == Role::kAdmin && entry.second.scope == "*";
@@ -271,7 +288,7 @@ void Registry::renew_all(TimePoint now) {
   now_ = std::max(now_, now);
   for (auto& [name, scope] : scopes_) {
     for (auto& [peer, record] : scope.peers)
-      record.expires_at = std::max(record.expires_at, deadline_after(now_, ttl_of(record.info)));
+      record.expires_at = std::max(record.expires_at, deadline_after(now_, ttl_of(*record.info)));
   }
 }
 
@@ -301,9 +318,9 @@ const Registry::Record* Registry::owned(std::string_view scope, std::string_view
   const auto scope_it = scopes_.find(scope);
   if (scope_it != scopes_.end()) {
     if (const auto it = scope_it->second.peers.find(name); it != scope_it->second.peers.end()) {
-      if (it->second.info.incarnation == incarnation) return &it->second;
+      if (it->second.info->incarnation == incarnation) return &it->second;
       out.status = Status(Code::kAborted, str("'", name, "' in scope '", scope, "' has incarnation ",
-                                              it->second.info.incarnation, " now, not ", incarnation));
+                                              it->second.info->incarnation, " now, not ", incarnation));
       return nullptr;
     }
   }
@@ -329,14 +346,37 @@ Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
   return &scope;
 }
 
-Status Registry::check_room(const Scope* scope, bool new_peer, std::size_t old_bytes,
+Status Registry::check_room(const std::string& name, const Scope* scope, bool new_peer, std::size_t old_bytes,
                             std::size_t new_bytes) const {
   if (new_peer && scope != nullptr && scope->peers.size() >= options_.peers_per_scope_max)
-    return {Code::kResourceExhausted, str("the scope has ", scope->peers.size(), " peers, its limit")};
-  if (new_bytes > old_bytes && record_bytes_ - old_bytes + new_bytes > options_.record_bytes_max)
+    return {Code::kResourceExhausted, str("scope '", name, "' has ", scope->peers.size(),
+                                          " peers, its limit (--scope-peers)")};
+  // What shrinks may do so in any case, also where a limit is lower than before.
+  if (new_bytes <= old_bytes) return {};
+  const std::size_t more = new_bytes - old_bytes;
+  const std::size_t has = scope == nullptr ? 0 : scope->record_bytes;
+  if (has + more > options_.record_bytes_per_scope_max)
+    return {Code::kResourceExhausted,
+            str("the records of scope '", name, "' take ", has, " bytes; ", more, " more are over its limit of ",
+                options_.record_bytes_per_scope_max, " (--scope-bytes)")};
+  if (record_bytes_ + more > options_.record_bytes_max)
     return {Code::kResourceExhausted,
             str("the registry's records take ", record_bytes_, " of ", options_.record_bytes_max, " bytes")};
   return {};
+}
+
+void Registry::count_in(Scope& scope, const Record& record) {
+  record_bytes_ += record.bytes;
+  scope.record_bytes += record.bytes;
+  scope.services += record.info->services.size();
+  scope.regions += record.info->regions.size();
+}
+
+void Registry::count_out(Scope& scope, const Record& record) {
+  record_bytes_ -= record.bytes;
+  scope.record_bytes -= record.bytes;
+  scope.services -= record.info->services.size();
+  scope.regions -= record.info->regions.size();
 }
 
 void Registry::insert(const std::string& scope_name, Scope& scope, const Registration& registration,
@@ -344,11 +384,11 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registr
   PeerInfo info;
   static_cast<Registration&>(info) = registration;
   info.incarnation = ++last_incarnation_;
+  info.revision = scope.revision + 1;  // of the event below
   const TimePoint expires_at = deadline_after(now_, ttl_of(info));
-  Record& record = place(scope, std::move(info), expires_at);
-  record_event(scope_name, scope, record.info, EventKind::kRegistered, out);
+  const Record& record = place(scope, std::move(info), expires_at);
+  record_event(scope_name, scope, *record.info, EventKind::kRegistered, out);
   out.touched.push_back({Table::kRegistry, {}, {}});
-  record.info.revision = scope.revision;
   out.lease = lease_of(scope, record);
 }
 
@@ -356,25 +396,29 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registr
 Registry::Record& Registry::place(Scope& scope, PeerInfo info, TimePoint expires_at) {
   const std::size_t bytes = record_size(info);
   expiries_.emplace(ExpiryKey{expires_at, info.incarnation}, PeerKey{info.scope, info.name});
-  record_bytes_ += bytes;
   ++peer_count_;
   std::string name = info.name;
-  const auto [it, fresh] =
-      scope.peers.emplace(std::move(name), Record{std::move(info), expires_at, expires_at, bytes});
+  const auto [it, fresh] = scope.peers.emplace(
+      std::move(name),
+      Record{std::make_shared<const PeerInfo>(std::move(info)), expires_at, expires_at, bytes});
   SLIME_CHECK(fresh);
+  count_in(scope, it->second);
   return it->second;
 }
 
 void Registry::replace(const std::string& scope_name, Scope& scope, Record& record,
                        const Registration& registration, Outcome& out) {
   record.expires_at = deadline_after(now_, ttl_of(registration));
-  if (static_cast<const Registration&>(record.info) != registration) {
-    const std::size_t bytes = record_size(registration);
-    record_bytes_ = record_bytes_ - record.bytes + bytes;
-    record.bytes = bytes;
-    static_cast<Registration&>(record.info) = registration;
-    record_event(scope_name, scope, record.info, EventKind::kUpdated, out);
-    record.info.revision = scope.revision;
+  if (static_cast<const Registration&>(*record.info) != registration) {
+    PeerInfo info;
+    static_cast<Registration&>(info) = registration;
+    info.incarnation = record.info->incarnation;
+    info.revision = scope.revision + 1;  // of the event below
+    count_out(scope, record);
+    record.bytes = record_size(registration);
+    record.info = std::make_shared<const PeerInfo>(std::move(info));
+    count_in(scope, record);
+    record_event(scope_name, scope, *record.info, EventKind::kUpdated, out);
   }
   out.lease = lease_of(scope, record);
 }
@@ -383,10 +427,10 @@ void Registry::remove(const std::string& scope_name, Scope& scope, const std::st
                       Outcome& out) {
   const auto it = scope.peers.find(name);
   SLIME_CHECK(it != scope.peers.end());
-  record_bytes_ -= it->second.bytes;
+  count_out(scope, it->second);
   --peer_count_;
-  expiries_.erase({it->second.scheduled_at, it->second.info.incarnation});
-  record_event(scope_name, scope, it->second.info, kind, out);
+  expiries_.erase({it->second.scheduled_at, it->second.info->incarnation});
+  record_event(scope_name, scope, *it->second.info, kind, out);
   scope.peers.erase(it);
 }
 
@@ -404,10 +448,10 @@ void Registry::record_event(const std::string& scope_name, Scope& scope, const P
 }
 
 Lease Registry::lease_of(const Scope& scope, const Record& record) const {
-  const Nanos ttl = ttl_of(record.info);
+  const Nanos ttl = ttl_of(*record.info);
   Lease out{
-      record.info.incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl, {}};
-  if (const auto it = scope.links.find(record.info.name); it != scope.links.end()) out.links = it->second;
+      record.info->incarnation, options_.epoch, scope.revision, ttl, ttl / limits::kHeartbeatsPerTtl, {}};
+  if (const auto it = scope.links.find(record.info->name); it != scope.links.end()) out.links = *it->second;
   return out;
 }
 

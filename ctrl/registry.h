@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ struct RegistryOptions {
   std::size_t scopes_max = limits::kScopes;
   std::size_t peers_per_scope_max = limits::kPeersPerScope;
   std::size_t record_bytes_max = limits::kRecordBytesTotal;
+  std::size_t record_bytes_per_scope_max = limits::kRecordBytesPerScope;
   std::size_t events_per_scope_max = limits::kEventsPerScope;
   [[nodiscard]] Status validate() const;
 };
@@ -143,6 +145,38 @@ struct RegistryState {
   std::map<std::string, ScopeKeys> keys = {};  // of the scopes
 };
 
+// A peer as of the moment of a query. The record never changes: an update puts another one into its place, so
+// this may be read without the lock that the registry is under.
+struct PeerView {
+  std::shared_ptr<const PeerInfo> info;  // without what is left of the lease
+  Nanos expires_in{};
+  std::size_t bytes = 0;  // about what the record takes in memory
+};
+// Some peers of a scope in the order of names.
+struct PeerSlice {
+  std::vector<PeerView> peers;
+  std::optional<std::string> next;  // the name to go on after; none: these were the last
+};
+// The same of wanted links.
+struct LinkSlice {
+  struct Entry {
+    std::string name;
+    std::shared_ptr<const std::vector<std::string>> targets;
+  };
+  std::vector<Entry> peers;
+  std::optional<std::string> next;
+};
+
+// What a scope has. The limits of peers and bytes are in RegistryOptions.
+struct ScopeUse {
+  std::uint64_t revision = 0;
+  std::size_t peers = 0;
+  std::size_t services = 0;
+  std::size_t regions = 0;
+  std::size_t links = 0;         // peers with wanted ones
+  std::size_t record_bytes = 0;  // of peers and wanted links, about, in memory
+};
+
 // What a command did. A refused one changed nothing but what time alone changed.
 struct Outcome {
   Status status;                    // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
@@ -173,11 +207,10 @@ class Registry {
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
   // Of find(), without a copy of the rest; 0: there is no such peer.
   [[nodiscard]] std::uint64_t incarnation(std::string_view scope, std::string_view name) const;
-  // The records in the order of names, after the name `after`, until the visitor returns false. What is left
-  // of the lease is beside the record, not in it. Returns the name to go on from, or nothing at the end.
-  using Visitor = std::function<bool(const PeerInfo& peer, Nanos expires_in)>;
-  std::optional<std::string> visit(std::string_view scope, std::string_view after,
-                                   const Visitor& visitor) const;
+  // find() without a copy of the record.
+  [[nodiscard]] std::optional<PeerView> view(std::string_view scope, std::string_view name) const;
+  // The first `limit` records after the name `after`. Takes time for each of them, however large they are.
+  [[nodiscard]] PeerSlice slice(std::string_view scope, std::string_view after, std::size_t limit) const;
   // What happened after `since`, at most `limit` events.
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
@@ -191,8 +224,8 @@ class Registry {
 
   // Who a peer should be connected to; null: nobody in particular.
   using Targets = std::vector<std::string>;
-  [[nodiscard]] const Targets* links(std::string_view scope, std::string_view name) const;
-  [[nodiscard]] const std::map<std::string, Targets, std::less<>>& links(std::string_view scope) const;
+  [[nodiscard]] std::shared_ptr<const Targets> links(std::string_view scope, std::string_view name) const;
+  [[nodiscard]] LinkSlice link_slice(std::string_view scope, std::string_view after, std::size_t limit) const;
   // What the members of a scope have. They go when a token that may join it is revoked: the next ones are
   // made for who stays.
   [[nodiscard]] const ScopeKeys& keys(std::string_view scope) const;
@@ -212,11 +245,13 @@ class Registry {
     return it == scopes_.end() ? 0 : it->second.peers.size();
   }
   [[nodiscard]] std::size_t record_bytes() const { return record_bytes_; }
+  // What each scope has. Takes time for each scope, not for its peers.
+  [[nodiscard]] std::map<std::string, ScopeUse> uses() const;
   [[nodiscard]] const RegistryOptions& options() const { return options_; }
 
  private:
   struct Record {
-    PeerInfo info;
+    std::shared_ptr<const PeerInfo> info;
     TimePoint expires_at;
     TimePoint scheduled_at;  // of its entry in expiries_; never later than expires_at
     std::size_t bytes = 0;
@@ -226,8 +261,11 @@ class Registry {
     std::uint64_t revision = 0;
     std::deque<Event> log;
     std::map<std::string, Record, std::less<>> peers;
-    std::map<std::string, std::vector<std::string>, std::less<>> links;  // wanted ones, by peer
+    std::map<std::string, std::shared_ptr<const std::vector<std::string>>, std::less<>> links;  // wanted
     ScopeKeys keys;
+    std::size_t services = 0;      // of its peers
+    std::size_t regions = 0;       // of its peers
+    std::size_t record_bytes = 0;  // of its peers and wanted links
   };
   // One for each record. Heartbeats leave it alone: when it comes up and the lease was renewed meanwhile, it
   // moves on. Leases that end together expire in the order in which they were granted.
@@ -261,7 +299,11 @@ class Registry {
                       Outcome& out) const;
   // The scope, made if needed (an empty one may make room); null when there are too many.
   Scope* scope_for(const std::string& name, Outcome& out);
-  Status check_room(const Scope* scope, bool new_peer, std::size_t old_bytes, std::size_t new_bytes) const;
+  Status check_room(const std::string& name, const Scope* scope, bool new_peer, std::size_t old_bytes,
+                    std::size_t new_bytes) const;
+  // The record is in its scope from now on, or is not any more: for what is counted.
+  void count_in(Scope& scope, const Record& record);
+  void count_out(Scope& scope, const Record& record);
   void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
   Record& place(Scope& scope, PeerInfo info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
@@ -274,6 +316,7 @@ class Registry {
   static std::size_t links_size(const Targets& targets);
   // Those that the token's bearer may have been told.
   void drop_keys(const TokenRecord& token, Outcome& out);
+  [[nodiscard]] Status check_token_room(const TokenRecord& token) const;
   // A token of all scopes that may make others, besides the one of that id.
   [[nodiscard]] bool has_admin_besides(std::string_view id) const;
   [[nodiscard]] Nanos ttl_of(const Registration& peer) const {

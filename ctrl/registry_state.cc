@@ -9,13 +9,20 @@
 // What a registry answers, and how it is taken apart and put together again.
 namespace slime::ctrl {
 
-std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
+std::optional<PeerView> Registry::view(std::string_view scope, std::string_view name) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return std::nullopt;
   const auto it = scope_it->second.peers.find(name);
   if (it == scope_it->second.peers.end()) return std::nullopt;
-  PeerInfo out = it->second.info;
-  out.expires_in = it->second.expires_at - now_;
+  const Record& record = it->second;
+  return PeerView{record.info, record.expires_at - now_, record.bytes};
+}
+
+std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view name) const {
+  const std::optional<PeerView> peer = view(scope, name);
+  if (!peer) return std::nullopt;
+  PeerInfo out = *peer->info;
+  out.expires_in = peer->expires_in;
   return out;
 }
 
@@ -23,19 +30,39 @@ std::uint64_t Registry::incarnation(std::string_view scope, std::string_view nam
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return 0;
   const auto it = scope_it->second.peers.find(name);
-  return it == scope_it->second.peers.end() ? 0 : it->second.info.incarnation;
+  return it == scope_it->second.peers.end() ? 0 : it->second.info->incarnation;
 }
 
-std::optional<std::string> Registry::visit(std::string_view scope, std::string_view after,
-                                           const Visitor& visitor) const {
+PeerSlice Registry::slice(std::string_view scope, std::string_view after, std::size_t limit) const {
+  PeerSlice out;
   const auto scope_it = scopes_.find(scope);
-  if (scope_it == scopes_.end()) return std::nullopt;
+  if (scope_it == scopes_.end()) return out;
   const auto& peers = scope_it->second.peers;
-  for (auto it = peers.upper_bound(after); it != peers.end(); ++it) {
-    if (!visitor(it->second.info, it->second.expires_at - now_) && std::next(it) != peers.end())
-      return it->first;
-  }
-  return std::nullopt;
+  out.peers.reserve(std::min(limit, peers.size()));
+  auto it = peers.upper_bound(after);
+  for (; it != peers.end() && out.peers.size() < limit; ++it)
+    out.peers.push_back({it->second.info, it->second.expires_at - now_, it->second.bytes});
+  if (it != peers.end() && !out.peers.empty()) out.next = out.peers.back().info->name;
+  return out;
+}
+
+LinkSlice Registry::link_slice(std::string_view scope, std::string_view after, std::size_t limit) const {
+  LinkSlice out;
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return out;
+  const auto& links = scope_it->second.links;
+  auto it = links.upper_bound(after);
+  for (; it != links.end() && out.peers.size() < limit; ++it) out.peers.push_back({it->first, it->second});
+  if (it != links.end() && !out.peers.empty()) out.next = out.peers.back().name;
+  return out;
+}
+
+std::map<std::string, ScopeUse> Registry::uses() const {
+  std::map<std::string, ScopeUse> out;
+  for (const auto& [name, scope] : scopes_)
+    out.emplace(name, ScopeUse{scope.revision, scope.peers.size(), scope.services, scope.regions,
+                               scope.links.size(), scope.record_bytes});
+  return out;
 }
 
 Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size_t limit) const {
@@ -67,17 +94,11 @@ std::uint64_t Registry::revision(std::string_view scope) const {
   return it == scopes_.end() ? revision_floor_ : it->second.revision;
 }
 
-const Registry::Targets* Registry::links(std::string_view scope, std::string_view name) const {
+std::shared_ptr<const Registry::Targets> Registry::links(std::string_view scope, std::string_view name) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return nullptr;
   const auto it = scope_it->second.links.find(name);
-  return it == scope_it->second.links.end() ? nullptr : &it->second;
-}
-
-const std::map<std::string, Registry::Targets, std::less<>>& Registry::links(std::string_view scope) const {
-  static const std::map<std::string, Targets, std::less<>> kNone;
-  const auto it = scopes_.find(scope);
-  return it == scopes_.end() ? kNone : it->second.links;
+  return it == scope_it->second.links.end() ? nullptr : it->second;
 }
 
 RegistryState Registry::counters() const {
@@ -91,9 +112,9 @@ RegistryState Registry::state() const {
   for (const auto& [name, scope] : scopes_) {
     out.revisions.emplace(name, scope.revision);
     if (!scope.keys.empty()) out.keys.emplace(name, scope.keys);
-    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
+    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, *targets});
     for (const auto& [peer, record] : scope.peers) {
-      out.peers.push_back(record.info);
+      out.peers.push_back(*record.info);
       out.peers.back().expires_in = record.expires_at - now_;
     }
   }
@@ -131,8 +152,10 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
       return corrupt(str("links of '", links.name, "': ", valid.text()));
     const auto scope = out.scopes_.find(links.scope);
     if (scope == out.scopes_.end()) return corrupt(str("links of '", links.name, "' have no scope"));
-    out.record_bytes_ += links_size(links.targets);
-    scope->second.links[links.name] = std::move(links.targets);
+    const std::size_t bytes = links_size(links.targets);
+    out.record_bytes_ += bytes;
+    scope->second.record_bytes += bytes;
+    scope->second.links[links.name] = std::make_shared<const Targets>(std::move(links.targets));
   }
   for (PeerInfo& peer : state.peers) {
     const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,30 +14,42 @@
 namespace slime::ctrl {
 
 // The last report of each agent that tells one. In memory only, and of those only whose heartbeats come to
-// this nanoctrl. Thread: any.
+// this nanoctrl. Agents of one scope have a part of the memory, so that others' reports find room. Thread: any.
 class Reports {
  public:
-  explicit Reports(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  Reports(std::size_t bytes_max, std::size_t bytes_per_scope_max)
+      : bytes_max_(bytes_max), bytes_per_scope_max_(bytes_per_scope_max) {}
 
-  // False: there is no room, and what there was of this agent is gone.
+  // False: there is no room, or none for that scope, and what there was of this agent is gone.
   bool put(const std::string& scope, const std::string& name, std::uint64_t incarnation, Report report);
   void forget(std::string_view scope, std::string_view name);
   void clear();
-  // Those of a scope after that name, in the order of names, until the visitor returns false.
-  using Visitor =
-      std::function<bool(const std::string& name, std::uint64_t incarnation, const Report& report)>;
-  void visit(std::string_view scope, std::string_view after, const Visitor& visitor) const;
+  struct View {
+    std::string name;
+    std::uint64_t incarnation = 0;
+    std::shared_ptr<const Report> report;
+  };
+  struct Slice {
+    std::vector<View> reports;
+    bool more = false;
+  };
+  // The first `limit` of a scope after that name, in the order of names.
+  [[nodiscard]] Slice slice(std::string_view scope, std::string_view after, std::size_t limit) const;
 
  private:
   struct Entry {
     std::uint64_t incarnation = 0;
-    Report report;
+    std::shared_ptr<const Report> report;
     std::size_t bytes = 0;
   };
-  using Scope = std::map<std::string, Entry, std::less<>>;
+  struct Scope {
+    std::map<std::string, Entry, std::less<>> agents;
+    std::size_t bytes = 0;
+  };
   void erase(std::string_view scope, std::string_view name);
 
   const std::size_t bytes_max_;
+  const std::size_t bytes_per_scope_max_;
   mutable std::mutex mutex_;
   std::map<std::string, Scope, std::less<>> scopes_;
   std::size_t bytes_ = 0;

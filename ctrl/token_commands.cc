@@ -62,12 +62,8 @@ TokenCommands::TokenCommands(command_line::Command& program) {
       .in_range(0.0, 36500.0);
   create.option("--store", store_,
                 "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
-  ttl_s_ = std::chrono::duration<double>(limits::kTtlDefault).count();
-  create
-      .option("--ttl", ttl_s_,
-              "with --store: of the nanoctrl that will use it: in Redis all must have the same")
-      .show_default()
-      .in_range(0.1, 86400.0);
+  rules_.add_options(create,
+                     ", with --store as of the nanoctrl that will use it: in Redis all must have the same");
   asking_.add_options(create);
   create.action([this] { return store_.empty() ? this->create() : create_first(); });
 
@@ -97,7 +93,7 @@ int TokenCommands::create() {
 int TokenCommands::create_first() {
   RegistryOptions options;
   options.epoch = wall_clock_epoch();
-  options.ttl = std::chrono::round<std::chrono::milliseconds>(to_nanos(ttl_s_));
+  rules_.apply(options);
   const Result<std::unique_ptr<Engine>> engine = open_engine(store_, options, steady_clock());
   if (!engine) return fail(asking_.json, engine.error());
   const auto seconds = static_cast<std::uint64_t>(std::llround(expires_days_ * 86400));

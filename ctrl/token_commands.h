@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ctrl/asking.h"
+#include "ctrl/rule_flags.h"
 
 namespace slime::ctrl {
 
@@ -25,7 +26,7 @@ class TokenCommands {
   std::string scope_ = "default";
   std::string note_;
   double expires_days_ = 0;
-  double ttl_s_ = 0;
+  RuleFlags rules_;  // of the nanoctrl that will use the store
   std::string id_;
   std::string store_;
   Asking asking_;

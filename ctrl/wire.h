@@ -66,6 +66,8 @@ Result<Lease> decode_lease(std::string_view body);
 std::string encode(const Changes& changes);
 Result<Changes> decode_changes(std::string_view body);
 std::string encode(const PeerInfo& peer);
+// With another time that is left of its lease.
+std::string encode(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer(std::string_view body);
 std::string encode(const ServiceEntry& entry);
 std::string encode(const RegionEntry& entry);

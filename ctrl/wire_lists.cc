@@ -14,23 +14,29 @@ std::string encode(const std::vector<ScopeInfo>& scopes) {
                     {"peers", s.peers},
                     {"services", s.services},
                     {"regions", s.regions},
-                    {"links", s.links}});
+                    {"links", s.links},
+                    {"record_bytes", s.record_bytes},
+                    {"peers_max", s.peers_max},
+                    {"record_bytes_max", s.record_bytes_max}});
   return dump({{"scopes", std::move(list)}});
 }
 Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body) {
   return decode<std::vector<ScopeInfo>>(body, Mode::kLenient, [](Fields& in) {
     return read_list<ScopeInfo>(in, "scopes", true, [](Fields& s) {
       return ScopeInfo{s.text("scope", true),       s.integer("revision", true), s.integer("peers", true),
-                       s.integer("services", true), s.integer("regions", true),  s.integer("links", true)};
+                       s.integer("services", true), s.integer("regions", true),  s.integer("links", true),
+                       s.integer("record_bytes", false), s.integer("peers_max", false),
+                       s.integer("record_bytes_max", false)};
     });
   });
 }
 
-std::string encode(const PeerInfo& peer) {
+std::string encode(const PeerInfo& peer) { return encode(peer, peer.expires_in); }
+std::string encode(const PeerInfo& peer, Nanos expires_in) {
   Json json = to_json(static_cast<const Registration&>(peer));
   json["incarnation"] = peer.incarnation;
   json["revision"] = peer.revision;
-  json["expires_in_ms"] = to_ms(peer.expires_in);
+  json["expires_in_ms"] = to_ms(expires_in);
   return dump(json);
 }
 Result<PeerInfo> decode_peer(std::string_view body) {

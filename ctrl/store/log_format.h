@@ -18,10 +18,11 @@ namespace slime::ctrl {
 
 // Which rules the commands follow: nanoctrls of different numbers share no log. Raised with every change of
 // what a command does to a registry, of a limit that it is checked against, or of these encodings.
-// 2: scopes have keys.
-inline constexpr std::uint64_t kLogFormat = 2;
-// The oldest that is read, too: what a log of it has means the same now, and it has nothing of what is new.
-// It is one of ours with its next snapshot.
+// 2: scopes have keys. 3: scopes have quotas of bytes and tokens.
+inline constexpr std::uint64_t kLogFormat = 3;
+inline constexpr std::uint64_t kLogFormatQuotas = 3;
+// The oldest that is read, too: what a log of it has means the same now, and it has nothing of what is new;
+// only what is beyond a scope's quota has no effect any more. It is one of ours with its next snapshot.
 inline constexpr std::uint64_t kLogFormatRead = 1;
 // One entry. A request's body of the largest size fits, with the defaults of its fields written out.
 inline constexpr std::size_t kEntryBytes = std::size_t{8} << 20;

@@ -80,28 +80,35 @@ std::optional<Table> parse_table(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key) {
+RecordEncoder record_encoder(const Registry& registry, const RecordKey& key) {
   switch (key.table) {
     case Table::kRegistry:
-      return encode_counters(registry.counters());
+      return [counters = registry.counters()] { return encode_counters(counters); };
     case Table::kScope:
-      if (!registry.has_scope(key.scope)) return std::nullopt;
-      return encode_scope(registry.revision(key.scope));
+      if (!registry.has_scope(key.scope)) break;
+      return [revision = registry.revision(key.scope)] { return encode_scope(revision); };
     case Table::kPeer:
-      if (const std::optional<PeerInfo> peer = registry.find(key.scope, key.name)) return wire::encode(*peer);
-      return std::nullopt;
+      if (std::optional<PeerView> peer = registry.view(key.scope, key.name))
+        return [peer = std::move(*peer)] { return wire::encode(*peer.info, peer.expires_in); };
+      break;
     case Table::kToken:
       if (const auto it = registry.tokens().find(key.name); it != registry.tokens().end())
-        return wire::encode_record(it->second);
-      return std::nullopt;
+        return [token = it->second] { return wire::encode_record(token); };
+      break;
     case Table::kLinks:
-      if (const auto* targets = registry.links(key.scope, key.name)) return wire::encode_targets(*targets);
-      return std::nullopt;
+      if (auto targets = registry.links(key.scope, key.name))
+        return [targets = std::move(targets)] { return wire::encode_targets(*targets); };
+      break;
     case Table::kKeys:
-      if (const ScopeKeys& keys = registry.keys(key.scope); !keys.empty()) return wire::encode_keys(keys);
-      return std::nullopt;
+      if (const ScopeKeys& keys = registry.keys(key.scope); !keys.empty())
+        return [keys] { return wire::encode_keys(keys); };
+      break;
   }
-  return std::nullopt;
+  return [] { return std::nullopt; };
+}
+
+std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key) {
+  return record_encoder(registry, key)();
 }
 
 std::vector<Record> encode_records(const Registry& registry) { return encode_records(registry.state()); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +18,11 @@ struct Record {
   std::string value;
 };
 
-// As it is now; nothing when the record is gone.
+// Takes a record as it is now, in a time that does not depend on how large it is. The call makes its text, or
+// nothing when the record was gone; it needs no registry any more, nor the lock of one.
+using RecordEncoder = std::function<std::optional<std::string>()>;
+RecordEncoder record_encoder(const Registry& registry, const RecordKey& key);
+// Both at once.
 std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key);
 std::vector<Record> encode_records(const Registry& registry);
 std::vector<Record> encode_records(const RegistryState& state);

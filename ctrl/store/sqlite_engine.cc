@@ -16,11 +16,13 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
-// 2: records of scopes' keys. A file of 1 has none, and is one of 2 as soon as it is opened, so that a
-// nanoctrl that does not know them says so, instead of what it would make of them.
-constexpr std::int64_t kSchemaVersion = 2;
+// 2: records of scopes' keys. 3: rows with ids and an index of keys; until then the texts lay in the tree that
+// keys are looked for in, so that whoever looked for one read its large neighbours. An older file is one of
+// this version as soon as it is opened, so that an older nanoctrl says so, instead of what it would make of it.
+constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kSchemaVersionRead = 1;
-// Peers in one transaction: their records are made under the lock, which heartbeats want.
+constexpr std::int64_t kSchemaVersionRows = 3;
+// Peers in one transaction.
 constexpr std::size_t kPeersPerTransaction = 256;
 // A change that is not in the file by then may have happened. Well under a TTL: all who serve requests may
 // wait for it, and heartbeats behind them. But a disk that is only slow has its time.
@@ -32,8 +34,8 @@ constexpr Nanos kRetry = std::chrono::milliseconds(500);
 constexpr off_t kRoom = off_t{1} << 20;
 
 constexpr const char* kSchema =
-    "CREATE TABLE records (kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
-    " PRIMARY KEY (kind, scope, name)) WITHOUT ROWID;";
+    "CREATE TABLE records (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL,"
+    " name TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (kind, scope, name));";
 
 Status locked_hint(Status status) {
   if (status.code() != Code::kUnavailable) return status;
@@ -46,6 +48,20 @@ Status make_schema(sqlite::Connection& connection) {
   SLIME_TRY(connection.run("BEGIN IMMEDIATE"));
   SLIME_TRY(connection.run(kSchema));
   SLIME_TRY(connection.run(str("PRAGMA application_id=", kApplicationId).c_str()));
+  SLIME_TRY(connection.run(str("PRAGMA user_version=", kSchemaVersion).c_str()));
+  return connection.run("COMMIT");
+}
+
+// All of it or nothing: who is killed in the middle leaves the older file, and the next one begins again.
+Status upgrade_schema(sqlite::Connection& connection, std::int64_t version) {
+  SLIME_TRY(connection.run("BEGIN IMMEDIATE"));
+  if (version < kSchemaVersionRows) {
+    SLIME_TRY(connection.run("ALTER TABLE records RENAME TO older_records"));
+    SLIME_TRY(connection.run(kSchema));
+    SLIME_TRY(connection.run(
+        "INSERT INTO records (kind, scope, name, value) SELECT kind, scope, name, value FROM older_records"));
+    SLIME_TRY(connection.run("DROP TABLE older_records"));
+  }
   SLIME_TRY(connection.run(str("PRAGMA user_version=", kSchemaVersion).c_str()));
   return connection.run("COMMIT");
 }
@@ -67,7 +83,7 @@ Status check_schema(sqlite::Connection& connection) {
   if (!check) return check.error();
   if (*check != "ok") return {Code::kCorrupt, *check};
   if (*version == kSchemaVersion) return {};
-  return connection.run(str("PRAGMA user_version=", kSchemaVersion).c_str());
+  return upgrade_schema(connection, *version);
 }
 
 Status prepare(sqlite::Connection& connection) {
@@ -145,7 +161,8 @@ Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
     return {Code::kAlreadyExists,
             str("the store ", path, " has a registry; move it away, or name another file")};
   SLIME_TRY(connection->run("BEGIN IMMEDIATE"));
-  Result<sqlite::Statement> put = connection->prepare("INSERT INTO records VALUES (?1, ?2, ?3, ?4)");
+  Result<sqlite::Statement> put = connection->prepare(
+      "INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)");
   if (!put) return put.error();
   // One by one: all records at once are as large as the registry.
   const RegistryState state = registry.state();
@@ -255,12 +272,13 @@ void SqliteEngine::run() {
 
 void SqliteEngine::write_dirty(std::unique_lock<std::mutex>& lock) {
   const std::vector<DirtyRecords::Entry> entries = dirty_.take(kPeersPerTransaction);
-  std::vector<std::optional<std::string>> values;
-  values.reserve(entries.size());
-  for (const DirtyRecords::Entry& entry : entries) values.push_back(encode_record(registry_, entry.key));
+  std::vector<RecordEncoder> encoders;
+  encoders.reserve(entries.size());
+  for (const DirtyRecords::Entry& entry : entries) encoders.push_back(record_encoder(registry_, entry.key));
   const std::uint64_t taken = dirty_.taken();
   lock.unlock();
-  Status status = write(entries, values);
+  Status status = write(entries, encoders);
+  encoders.clear();  // and the records that are not the registry's any more
   lock.lock();
   if (status.ok()) {
     if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
@@ -300,8 +318,8 @@ Status SqliteEngine::probe() {
 }
 
 Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,
-                           const std::vector<std::optional<std::string>>& values) {
-  Status status = write_rows(entries, values);
+                           const std::vector<RecordEncoder>& encoders) {
+  Status status = write_rows(entries, encoders);
   if (status.ok()) return status;
   // Where SQLite has ended the transaction by itself this fails, and that is all.
   static_cast<void>(connection_.run("ROLLBACK"));
@@ -309,9 +327,9 @@ Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,
 }
 
 Status SqliteEngine::write_rows(const std::vector<DirtyRecords::Entry>& entries,
-                                const std::vector<std::optional<std::string>>& values) {
+                                const std::vector<RecordEncoder>& encoders) {
   Result<sqlite::Statement> put = connection_.prepare(
-      "INSERT INTO records VALUES (?1, ?2, ?3, ?4)"
+      "INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)"
       " ON CONFLICT (kind, scope, name) DO UPDATE SET value = excluded.value");
   if (!put) return put.error();
   Result<sqlite::Statement> remove =
@@ -319,12 +337,13 @@ Status SqliteEngine::write_rows(const std::vector<DirtyRecords::Entry>& entries,
   if (!remove) return remove.error();
   SLIME_TRY(connection_.run("BEGIN IMMEDIATE"));
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    sqlite::Statement& statement = values[i] ? *put : *remove;
+    const std::optional<std::string> value = encoders[i]();
+    sqlite::Statement& statement = value ? *put : *remove;
     const RecordKey& key = entries[i].key;
     statement.bind(1, table_name(key.table));
     statement.bind(2, key.scope);
     statement.bind(3, key.name);
-    if (values[i]) statement.bind(4, *values[i]);
+    if (value) statement.bind(4, *value);
     if (const Result<bool> stepped = statement.step(); !stepped) return stepped.error();
   }
   return connection_.run("COMMIT");

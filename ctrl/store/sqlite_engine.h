@@ -44,11 +44,10 @@ class SqliteEngine final : public Engine {
   void write_dirty(std::unique_lock<std::mutex>& lock);
   void answer_probe(std::unique_lock<std::mutex>& lock);
   Status probe();  // without the lock
-  // One transaction, without the lock. An empty value: the record is gone.
-  Status write(const std::vector<DirtyRecords::Entry>& entries,
-               const std::vector<std::optional<std::string>>& values);
+  // One transaction, without the lock; one text at a time is in memory.
+  Status write(const std::vector<DirtyRecords::Entry>& entries, const std::vector<RecordEncoder>& encoders);
   Status write_rows(const std::vector<DirtyRecords::Entry>& entries,
-                    const std::vector<std::optional<std::string>>& values);
+                    const std::vector<RecordEncoder>& encoders);
 
   const std::string path_;
   sqlite::Connection connection_;  // the thread's

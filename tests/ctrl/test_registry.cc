@@ -312,20 +312,39 @@ TEST_CASE("an empty scope makes room for a new one, and comes back with a later 
   CHECK(f.registry.changes("default", first.lease.revision).resync);
 }
 
-TEST_CASE("visit goes through the names in order and can go on where it stopped") {
+TEST_CASE("slices have the names in order and go on where the one before ended") {
   Fixture f;
-  for (const char* name : {"c", "a", "b"}) f.enroll(name, 1);
-  std::string seen;
-  const auto take = [&](const PeerInfo& peer, Nanos left) {
-    CHECK(left == 15s);
-    seen += peer.name;
-    return seen.size() < 2;
+  for (const char* name : {"c", "a", "b", "d"}) f.enroll(name, 1);
+  const auto names = [](const PeerSlice& slice) {
+    std::string out;
+    for (const PeerView& peer : slice.peers) {
+      CHECK(peer.expires_in == 15s);
+      out += peer.info->name;
+    }
+    return out;
   };
-  const std::optional<std::string> next = f.registry.visit("default", "", take);
-  REQUIRE(next);
-  CHECK(seen == "ab");
-  CHECK_FALSE(f.registry.visit("default", *next, take));
-  CHECK(seen == "abc");
+  const PeerSlice first = f.registry.slice("default", "", 2);
+  CHECK(names(first) == "ab");
+  REQUIRE(first.next == "b");
+  const PeerSlice second = f.registry.slice("default", *first.next, 2);
+  CHECK(names(second) == "cd");
+  CHECK_FALSE(second.next);
+  CHECK(f.registry.slice("default", "d", 2).peers.empty());
+  CHECK(f.registry.slice("other", "", 2).peers.empty());
+}
+
+TEST_CASE("slices of wanted links have the names in order and go on where the one before ended") {
+  Fixture f;
+  for (const char* name : {"c", "a", "b"}) f.apply(SetLinksCommand{"default", name, {"x"}});
+  const LinkSlice first = f.registry.link_slice("default", "", 2);
+  REQUIRE(first.peers.size() == 2);
+  CHECK(first.peers[1].name == "b");
+  CHECK(*first.peers[1].targets == std::vector<std::string>{"x"});
+  REQUIRE(first.next == "b");
+  const LinkSlice second = f.registry.link_slice("default", *first.next, 2);
+  REQUIRE(second.peers.size() == 1);
+  CHECK(second.peers[0].name == "c");
+  CHECK_FALSE(second.next);
 }
 
 }  // namespace

@@ -150,9 +150,9 @@ TEST_CASE("a file that is no registry of this version is refused and left as it 
     REQUIRE(connection);
     REQUIRE(connection->run(sql).ok());
   };
-  change("PRAGMA user_version=3");
-  CHECK(refusal(kept).find("schema version 3") != std::string::npos);
-  change("PRAGMA user_version=2; PRAGMA application_id=7");
+  change("PRAGMA user_version=4");
+  CHECK(refusal(kept).find("schema version 4") != std::string::npos);
+  change("PRAGMA user_version=3; PRAGMA application_id=7");
   CHECK(refusal(kept).find("another program's") != std::string::npos);
   const std::string text =
       "this is somebody's diary, and longer than a header of SQLite would be, by far ...";
@@ -182,15 +182,25 @@ constexpr const char* kVersionOne =
     "\"secret_sha256\":\"a5997fb2daf01eb657d30818077cad62c3af2efd2c691f42b2c00ac592362db3\"}');"
     "PRAGMA application_id=1399606851; PRAGMA user_version=1; COMMIT";
 
-TEST_CASE("a file of schema version 1 is taken over, has keys from then on, and is one of version 2") {
-  Kept kept;
+// An older file in the place of the one of `kept`.
+void make_older(Kept& kept, const std::string& sql) {
   kept.engine.reset();
   std::filesystem::remove(kept.path);
-  {
-    Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
-    REQUIRE(connection);
-    REQUIRE(connection->run(kVersionOne).ok());
-  }
+  Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+  REQUIRE(connection);
+  REQUIRE(connection->run(sql.c_str()).ok());
+}
+
+// The version, and whether rows have ids.
+std::pair<std::int64_t, bool> layout(const Kept& kept) {
+  Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+  REQUIRE(connection);
+  return {*connection->integer("PRAGMA user_version"), connection->prepare("SELECT id FROM records").ok()};
+}
+
+TEST_CASE("a file of schema version 1 is taken over, has keys from then on, and is one of version 3") {
+  Kept kept;
+  make_older(kept, kVersionOne);
   kept.open(1);
   const std::optional<PeerInfo> peer = kept.find("worker:0");
   REQUIRE(peer);
@@ -206,9 +216,42 @@ TEST_CASE("a file of schema version 1 is taken over, has keys from then on, and 
     CHECK(registry.keys("default")[0].made_unix_s == 7);
   });
   kept.engine.reset();
-  Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
-  REQUIRE(connection);
-  CHECK(*connection->integer("PRAGMA user_version") == 2);
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{3, true});
+}
+
+TEST_CASE("a file of schema version 2 gets rows with ids, and has all that it had") {
+  Kept kept;
+  make_older(kept, str(kVersionOne,
+                       "; INSERT INTO records VALUES('keys','default','','{\"keys\":[]}');"
+                       "PRAGMA user_version=2"));
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{2, false});
+  kept.open(1);
+  CHECK(kept.find("worker:0"));
+  kept.engine->look([&](const Registry& registry) {
+    CHECK(registry.tokens().contains("cf94135d68d8047f"));
+    CHECK(*registry.links("default", "worker:0") == std::vector<std::string>{"worker:1"});
+  });
+  kept.enroll("b", 2);
+  kept.open(2);
+  CHECK(kept.find("worker:0"));
+  CHECK(kept.find("b"));
+  kept.engine.reset();
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{3, true});
+}
+
+TEST_CASE("an upgrade that cannot be finished leaves the older file whole, and the next one begins again") {
+  Kept kept;
+  // A name in the way of the upgrade, in the middle of it.
+  make_older(kept, str(kVersionOne, "; CREATE TABLE older_records (n INTEGER)"));
+  CHECK(refusal(kept).find("older_records") != std::string::npos);
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{1, false});
+  {
+    Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
+    REQUIRE(connection);
+    REQUIRE(connection->run("DROP TABLE older_records").ok());
+  }
+  kept.open(1);
+  CHECK(kept.find("worker:0"));
 }
 
 TEST_CASE("a damaged file is refused with what to do") {
