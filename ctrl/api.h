@@ -123,9 +123,9 @@ class Api {
   // What the agents of a scope report that are there, after that name, without a lock, until the visitor
   // returns false. Returns the name to go on after when the budget is used up before the end.
   using ReportVisitor = std::function<bool(const Reports::View& agent)>;
-  std::optional<std::string> visit_reports(
-      const std::string& scope, std::string after, const ReportVisitor& visitor,
-      std::size_t budget = std::numeric_limits<std::size_t>::max());
+  std::optional<std::string> visit_reports(const std::string& scope, std::string after,
+                                           const ReportVisitor& visitor,
+                                           std::size_t budget = std::numeric_limits<std::size_t>::max());
   ApiReply list_scopes(Query& query);
   ApiReply backup(Query& query);
   ApiReply heartbeats(Query& query, std::string_view body);

@@ -45,8 +45,7 @@ LinkInfo& note(Links& links, const std::string& from, const std::string& to) {
 std::optional<std::string> Api::visit_reports(const std::string& scope, std::string after,
                                               const ReportVisitor& visitor, std::size_t budget) {
   while (true) {
-    const Reports::Slice slice =
-        reports_.slice(scope, after, std::min(limits::kRecordsPerSlice, budget));
+    const Reports::Slice slice = reports_.slice(scope, after, std::min(limits::kRecordsPerSlice, budget));
     // An agent that is gone, or another one of its name, has none.
     std::vector<bool> current;
     engine_->read([&](const Registry& registry) {
@@ -117,7 +116,8 @@ class Api::LinkList {
       page.take(agent.name, agent.report->links.size());
       return true;
     };
-    const std::optional<std::string> looked = api_.visit_reports(scope_, after_, take, limits::kVisitsPerPage);
+    const std::optional<std::string> looked =
+        api_.visit_reports(scope_, after_, take, limits::kVisitsPerPage);
     if (looked && (!end_ || *looked < *end_)) end_ = looked;
   }
 

@@ -91,7 +91,7 @@ struct ScopeInfo {
   std::uint64_t regions = 0;
   std::uint64_t links = 0;         // that are wanted
   std::uint64_t record_bytes = 0;  // about what its peers and wanted links take in nanoctrl's memory
-  std::uint64_t peers_max = 0;         // its limits; 0: an older nanoctrl, which does not tell
+  std::uint64_t peers_max = 0;     // its limits; 0: an older nanoctrl, which does not tell
   std::uint64_t record_bytes_max = 0;
 };
 

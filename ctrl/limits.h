@@ -50,8 +50,8 @@ inline constexpr std::size_t kHeartbeats = 1000;
 inline constexpr std::size_t kLinksPerPage = 4096;  // and the rest of the last peer's
 inline constexpr std::size_t kPeersPerPage = 1000;
 inline constexpr std::size_t kPageBytes = std::size_t{1} << 20;
-// What a page may look at for what it answers with, matching or not: then it ends, with `next`. About 10 ms of
-// one thread at most.
+// What a page may look at for what it answers with, matching or not: then it ends, with `next`. About 10 ms
+// of one thread at most.
 inline constexpr std::size_t kVisitsPerPage = 4096;
 inline constexpr std::size_t kVisitedBytesPerPage = std::size_t{32} << 20;
 // Records that are taken under the registry's lock at a time: 0.1 ms, for they are shared, not copied.

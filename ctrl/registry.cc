@@ -196,9 +196,9 @@ void Registry::run(const SetLinksCommand& command, Outcome& out) {
     return;
   }
   if (before == nullptr && scope->links.size() >= options_.peers_per_scope_max) {
-    out.status = Status(Code::kResourceExhausted,
-                        str("links of ", scope->links.size(), " peers are wanted in scope '", command.scope,
-                            "', the limit"));
+    out.status = Status(
+        Code::kResourceExhausted,
+        str("links of ", scope->links.size(), " peers are wanted in scope '", command.scope, "', the limit"));
     return;
   }
   record_bytes_ = record_bytes_ - old_bytes + new_bytes;
@@ -349,16 +349,16 @@ Registry::Scope* Registry::scope_for(const std::string& name, Outcome& out) {
 Status Registry::check_room(const std::string& name, const Scope* scope, bool new_peer, std::size_t old_bytes,
                             std::size_t new_bytes) const {
   if (new_peer && scope != nullptr && scope->peers.size() >= options_.peers_per_scope_max)
-    return {Code::kResourceExhausted, str("scope '", name, "' has ", scope->peers.size(),
-                                          " peers, its limit (--scope-peers)")};
+    return {Code::kResourceExhausted,
+            str("scope '", name, "' has ", scope->peers.size(), " peers, its limit (--scope-peers)")};
   // What shrinks may do so in any case, also where a limit is lower than before.
   if (new_bytes <= old_bytes) return {};
   const std::size_t more = new_bytes - old_bytes;
   const std::size_t has = scope == nullptr ? 0 : scope->record_bytes;
   if (has + more > options_.record_bytes_per_scope_max)
     return {Code::kResourceExhausted,
-            str("the records of scope '", name, "' take ", has, " bytes; ", more, " more are over its limit of ",
-                options_.record_bytes_per_scope_max, " (--scope-bytes)")};
+            str("the records of scope '", name, "' take ", has, " bytes; ", more,
+                " more are over its limit of ", options_.record_bytes_per_scope_max, " (--scope-bytes)")};
   if (record_bytes_ + more > options_.record_bytes_max)
     return {Code::kResourceExhausted,
             str("the registry's records take ", record_bytes_, " of ", options_.record_bytes_max, " bytes")};

@@ -94,7 +94,8 @@ std::uint64_t Registry::revision(std::string_view scope) const {
   return it == scopes_.end() ? revision_floor_ : it->second.revision;
 }
 
-std::shared_ptr<const Registry::Targets> Registry::links(std::string_view scope, std::string_view name) const {
+std::shared_ptr<const Registry::Targets> Registry::links(std::string_view scope,
+                                                         std::string_view name) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return nullptr;
   const auto it = scope_it->second.links.find(name);

@@ -14,7 +14,8 @@
 namespace slime::ctrl {
 
 // The last report of each agent that tells one. In memory only, and of those only whose heartbeats come to
-// this nanoctrl. Agents of one scope have a part of the memory, so that others' reports find room. Thread: any.
+// this nanoctrl. Agents of one scope have a part of the memory, so that others' reports find room. Thread:
+// any.
 class Reports {
  public:
   Reports(std::size_t bytes_max, std::size_t bytes_per_scope_max)

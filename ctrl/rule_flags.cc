@@ -8,7 +8,8 @@ void RuleFlags::add_options(command_line::Command& command, const std::string& n
   command.option("--ttl", ttl_s, "seconds that a peer lives without a heartbeat" + note)
       .show_default()
       .in_range(0.1, 86400.0);
-  command.option("--scope-bytes", scope_bytes, "bytes that the records of one scope may take in memory" + note)
+  command
+      .option("--scope-bytes", scope_bytes, "bytes that the records of one scope may take in memory" + note)
       .show_default()
       .in_range(static_cast<double>(limits::kRecordBytesPerScopeMin),
                 static_cast<double>(limits::kRecordBytesTotal));

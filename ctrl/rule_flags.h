@@ -9,8 +9,8 @@
 
 namespace slime::ctrl {
 
-// The flags of what commands do to a registry. All nanoctrl over one Redis have the same, and so does a command
-// that opens their store itself.
+// The flags of what commands do to a registry. All nanoctrl over one Redis have the same, and so does a
+// command that opens their store itself.
 struct RuleFlags {
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   std::uint64_t scope_bytes = limits::kRecordBytesPerScope;

@@ -45,8 +45,8 @@ class Scans {
 
   // Since the start.
   struct Counts {
-    std::uint64_t records = 0;      // that were looked at
-    std::uint64_t slices = 0;       // times that the lock was taken for them
+    std::uint64_t records = 0;     // that were looked at
+    std::uint64_t slices = 0;      // times that the lock was taken for them
     std::uint64_t slice_most = 0;  // records of one such time
   };
   [[nodiscard]] Counts counts() const { return {records_, slices_, slice_most_}; }

@@ -23,9 +23,14 @@ std::string encode(const std::vector<ScopeInfo>& scopes) {
 Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body) {
   return decode<std::vector<ScopeInfo>>(body, Mode::kLenient, [](Fields& in) {
     return read_list<ScopeInfo>(in, "scopes", true, [](Fields& s) {
-      return ScopeInfo{s.text("scope", true),       s.integer("revision", true), s.integer("peers", true),
-                       s.integer("services", true), s.integer("regions", true),  s.integer("links", true),
-                       s.integer("record_bytes", false), s.integer("peers_max", false),
+      return ScopeInfo{s.text("scope", true),
+                       s.integer("revision", true),
+                       s.integer("peers", true),
+                       s.integer("services", true),
+                       s.integer("regions", true),
+                       s.integer("links", true),
+                       s.integer("record_bytes", false),
+                       s.integer("peers_max", false),
                        s.integer("record_bytes_max", false)};
     });
   });

@@ -283,11 +283,11 @@ Status decode_chunk(std::string_view chunk, std::vector<Record>& out) {
 }
 
 std::string describe_rules(const RegistryOptions& options, std::uint64_t format) {
-  return str("format ", format, ", ttl ",
-             std::chrono::duration_cast<std::chrono::milliseconds>(options.ttl).count(), " ms, ",
-             options.scopes_max, " scopes, ", options.peers_per_scope_max, " peers and ",
-             options.events_per_scope_max, " events of each, ", options.record_bytes_max, " bytes",
-             format < kLogFormatQuotas ? "" : str(", ", options.record_bytes_per_scope_max, " of each scope"));
+  return str(
+      "format ", format, ", ttl ", std::chrono::duration_cast<std::chrono::milliseconds>(options.ttl).count(),
+      " ms, ", options.scopes_max, " scopes, ", options.peers_per_scope_max, " peers and ",
+      options.events_per_scope_max, " events of each, ", options.record_bytes_max, " bytes",
+      format < kLogFormatQuotas ? "" : str(", ", options.record_bytes_per_scope_max, " of each scope"));
 }
 
 }  // namespace slime::ctrl

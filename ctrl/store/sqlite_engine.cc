@@ -16,9 +16,10 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
-// 2: records of scopes' keys. 3: rows with ids and an index of keys; until then the texts lay in the tree that
-// keys are looked for in, so that whoever looked for one read its large neighbours. An older file is one of
-// this version as soon as it is opened, so that an older nanoctrl says so, instead of what it would make of it.
+// 2: records of scopes' keys. 3: rows with ids and an index of keys; until then the texts lay in the tree
+// that keys are looked for in, so that whoever looked for one read its large neighbours. An older file is one
+// of this version as soon as it is opened, so that an older nanoctrl says so, instead of what it would make
+// of it.
 constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kSchemaVersionRead = 1;
 constexpr std::int64_t kSchemaVersionRows = 3;
@@ -161,8 +162,8 @@ Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
     return {Code::kAlreadyExists,
             str("the store ", path, " has a registry; move it away, or name another file")};
   SLIME_TRY(connection->run("BEGIN IMMEDIATE"));
-  Result<sqlite::Statement> put = connection->prepare(
-      "INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)");
+  Result<sqlite::Statement> put =
+      connection->prepare("INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)");
   if (!put) return put.error();
   // One by one: all records at once are as large as the registry.
   const RegistryState state = registry.state();

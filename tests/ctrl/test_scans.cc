@@ -1,4 +1,5 @@
-// What a list looks at is bounded for each request and for each time that the registry is held, matching or not.
+// What a list looks at is bounded for each request and for each time that the registry is held, matching or
+// not.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -156,20 +157,21 @@ TEST_CASE("lists of scopes and the metrics look at no peer, however many there a
   CHECK(f.visited() == before);
 }
 
-TEST_CASE("a page of links takes what is wanted and reported in slices, and skips who is gone within a budget") {
+TEST_CASE(
+    "a page of links takes what is wanted and reported in slices, and skips who is gone within a budget") {
   Fixture f(0);
   Report report;
   report.links.push_back({"x", "tcp", "ready", 0, 0, 0, 0, 0});
   // Those who have reports and those who have none take turns.
   for (std::size_t i = 0; i < 600; ++i) {
-    const std::string body =
-        wire::encode(wire::RegisterRequest{registration(peer_name(i), 1), false});
+    const std::string body = wire::encode(wire::RegisterRequest{registration(peer_name(i), 1), false});
     const ApiReply reply = f.api->handle({"POST", "/v1/peers", "application/json", body});
     REQUIRE(reply.status == 200);
     if (i % 2 == 1) continue;
     const wire::HeartbeatRequest beat{wire::decode_lease(reply.body)->incarnation, {}, report};
-    REQUIRE(f.api->handle({"POST", str("/v1/peers/", peer_name(i), "/heartbeat"), "application/json",
-                           wire::encode(beat)})
+    REQUIRE(f.api
+                ->handle({"POST", str("/v1/peers/", peer_name(i), "/heartbeat"), "application/json",
+                          wire::encode(beat)})
                 .status == 200);
   }
   const std::uint64_t slices = f.metric("nanoctrl_record_slices_total");
