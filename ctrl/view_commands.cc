@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -255,6 +256,19 @@ int ViewCommands::watch(Client& client) {
   }
 }
 
+namespace {
+
+// Of bytes or of peers, whichever is nearer to its limit.
+std::string of_quota(const ScopeInfo& scope) {
+  if (scope.record_bytes_max == 0 || scope.peers_max == 0) return "-";
+  const double used =
+      std::max(static_cast<double>(scope.record_bytes) / static_cast<double>(scope.record_bytes_max),
+               static_cast<double>(scope.peers) / static_cast<double>(scope.peers_max));
+  return str(static_cast<int>(100 * used), " %");
+}
+
+}  // namespace
+
 int ViewCommands::top(Client& client) {
   const bool once = once_ || asking_.json || ::isatty(STDOUT_FILENO) == 0;
   std::map<std::string, std::uint64_t> before;
@@ -279,7 +293,7 @@ int ViewCommands::top(Client& client) {
                   server->version.c_str(), client.url().c_str(),
                   static_cast<long long>(std::chrono::floor<seconds>(server->uptime).count()),
                   static_cast<unsigned long long>(server->watchers));
-      Rows rows{{"SCOPE", "PEERS", "SERVICES", "REGIONS", "LINKS", "CHANGES/S"}};
+      Rows rows{{"SCOPE", "PEERS", "SERVICES", "REGIONS", "LINKS", "QUOTA", "CHANGES/S"}};
       const double elapsed = std::chrono::duration<double>(now - last).count();
       for (const ScopeInfo& scope : *scopes) {
         const auto known = before.find(scope.scope);
@@ -288,7 +302,7 @@ int ViewCommands::top(Client& client) {
           std::snprintf(rate.data(), rate.size(), "%.1f",
                         static_cast<double>(scope.revision - known->second) / elapsed);
         rows.push_back({scope.scope, str(scope.peers), str(scope.services), str(scope.regions),
-                        str(scope.links), rate.data()});
+                        str(scope.links), of_quota(scope), rate.data()});
         before[scope.scope] = scope.revision;
       }
       print_table(rows);

@@ -6,7 +6,9 @@
 
 #include "base/str.h"
 #include "ctrl/api.h"
+#include "ctrl/client.h"
 #include "ctrl/scan.h"
+#include "ctrl/server.h"
 #include "ctrl/store/records.h"
 #include "ctrl/wire.h"
 #include "tests/ctrl/samples.h"
@@ -148,6 +150,39 @@ TEST_CASE("a list that matches nothing looks at so many records a request, and i
     CHECK(f.visited() - before == kPeers);
     CHECK(last.body.find("\"next\"") == std::string::npos);
   }
+}
+
+TEST_CASE("a client goes on behind empty pages to what matches") {
+  ServerOptions options;
+  options.port = 0;
+  options.registry.ttl = std::chrono::hours(1);
+  Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options));
+  REQUIRE(bound);
+  Server& server = **bound;
+  REQUIRE(server.start().ok());
+  for (std::size_t i = 0; i <= limits::kVisitsPerPage; ++i) {
+    Registration peer = registration(peer_name(i), 1);
+    if (i == limits::kVisitsPerPage) {
+      peer.kind = "cache";
+      peer.services = {{"store", "cache", {}}};
+      peer.regions = {{"blocks", 1, RegionRights::kRead}};
+    }
+    const std::string body = wire::encode(wire::RegisterRequest{std::move(peer), false});
+    REQUIRE(server.api().handle({"POST", "/v1/peers", "application/json", body}).status == 200);
+  }
+  Result<std::unique_ptr<Client>> client = Client::create({.url = server.url()});
+  REQUIRE(client);
+  const Result<PeerList> peers = (*client)->list_peers({.kind = "cache"});
+  REQUIRE(peers);
+  REQUIRE(peers->peers.size() == 1);
+  CHECK(peers->peers[0].name == peer_name(limits::kVisitsPerPage));
+  const Result<ServiceList> services = (*client)->list_services({.name = "store"});
+  REQUIRE(services);
+  CHECK(services->services.size() == 1);
+  const Result<std::vector<RegionEntry>> regions =
+      (*client)->list_regions("default", peer_name(limits::kVisitsPerPage));
+  REQUIRE(regions);
+  CHECK(regions->size() == 1);
 }
 
 TEST_CASE("lists of scopes and the metrics look at no peer, however many there are") {
