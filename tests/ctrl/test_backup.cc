@@ -29,15 +29,17 @@ using slime::test::Folder;
 using slime::test::Process;
 using test::Nanoctrl;
 
-// About `bytes` of metadata in one scope.
+// About `bytes` of metadata, in several scopes.
 RegistryState large_state(std::size_t bytes) {
   RegistryState state{1'000'000, 1'000'000, 1'000'000, {}};
-  state.revisions["default"] = 2'000'000;
+  constexpr std::size_t kScopes = 8;
+  for (std::size_t i = 0; i < kScopes; ++i) state.revisions[str("scope", i)] = 2'000'000;
   constexpr std::size_t kEntries = 30;
   const std::string value(1000, 'v');
   for (std::size_t i = 0; i * kEntries * value.size() < bytes; ++i) {
     PeerInfo peer;
     static_cast<Registration&>(peer) = test::registration(str("peer", 100'000 + i), 1);
+    peer.scope = str("scope", i % kScopes);
     for (std::size_t k = 0; k < kEntries; ++k) peer.metadata[str("key", k)] = value;
     peer.incarnation = ++state.last_incarnation;
     peer.revision = 1'000'001 + i;
@@ -82,11 +84,13 @@ TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing
   REQUIRE_MESSAGE(engine, engine.status().to_string());
   const RegistryState kept = (*engine)->read([](const Registry& registry) { return registry.state(); });
   REQUIRE(kept.peers.size() == state.peers.size());
-  bool same = true;
-  for (std::size_t i = 0; i < kept.peers.size(); ++i)
-    same = same && kept.peers[i].name == state.peers[i].name &&
-           kept.peers[i].incarnation == state.peers[i].incarnation &&
-           kept.peers[i].metadata == state.peers[i].metadata;
+  const bool same = std::all_of(state.peers.begin(), state.peers.end(), [&](const PeerInfo& peer) {
+    const auto found = std::find_if(kept.peers.begin(), kept.peers.end(), [&](const PeerInfo& other) {
+      return other.scope == peer.scope && other.name == peer.name;
+    });
+    return found != kept.peers.end() && found->incarnation == peer.incarnation &&
+           found->metadata == peer.metadata;
+  });
   CHECK(same);
 }
 
