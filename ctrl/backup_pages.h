@@ -28,7 +28,7 @@ class BackupPages {
 
  private:
   using Snapshot = std::shared_ptr<const RegistryState>;
-  // Of the records from `index` on; sets it to where the next page begins, or to their number.
+  // Encodes the page that begins at record `index`, and moves `index` to the first record after it.
   static std::string page(const RegistryState& state, const std::string& id, std::size_t& index);
   [[nodiscard]] bool in_use(TimePoint now) const;
 

@@ -51,8 +51,8 @@ class Engine {
   [[nodiscard]] virtual std::string describe() const = 0;
   // OK, or why changes are refused now.
   [[nodiscard]] virtual Status writable() const { return {}; }
-  // OK, or why a change would not be kept now, also when nobody makes one: asks the store, unless that was
-  // done within kReadyFor (kReadyRetry while it is bad), and waits for its answer for kReadyWait at most.
+  // OK, or why a change would not be kept now. Asks the store unless it was asked within kReadyFor (within
+  // kReadyRetry after a failure), and waits for its answer for at most kReadyWait. Never needs a command.
   [[nodiscard]] virtual Status ready() { return writable(); }
 
   // Before anything else is called.

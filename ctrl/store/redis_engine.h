@@ -47,7 +47,7 @@ class RedisEngine final : public Engine {
   Nanos tick() override { return Nanos::max(); }  // its threads do that
   [[nodiscard]] std::string describe() const override { return redis::to_string(address_); }
   [[nodiscard]] Status writable() const override;
-  // Where nothing was appended of late a tick is.
+  // Appends a tick, unless something was appended within kReadyFor.
   [[nodiscard]] Status ready() override;
 
   // Where it is in the log.

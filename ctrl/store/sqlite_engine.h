@@ -32,7 +32,7 @@ class SqliteEngine final : public Engine {
   Outcome submit(const Command& command) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] Status writable() const override;
-  // Besides a small transaction there must be room for the file to grow.
+  // Commits a small transaction, and checks that the file has room to grow.
   [[nodiscard]] Status ready() override;
 
  private:
@@ -55,7 +55,8 @@ class SqliteEngine final : public Engine {
   std::uint64_t kept_ = 0;    // changes up to here are in the file
   std::uint64_t failed_ = 0;  // and up to here they were tried
   Status failure_;            // of the last transaction
-  // Of ready(). Asked for when it had last none under way; the answer to the last one that has ended.
+  // State of ready(): whether a probe is asked for, and since when; how many probes have ended, when the
+  // last one did, and its result.
   bool probe_asked_ = false;
   TimePoint probe_asked_at_;
   std::uint64_t probes_ = 0;
