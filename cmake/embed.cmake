@@ -16,6 +16,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
+# Names of this file alone: a unity build may compile two such files as one.
 set(arrays)
 set(cases)
 set(number 0)
@@ -23,8 +24,8 @@ foreach(file ${FILES})
   get_filename_component(base ${file} NAME)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
-  string(APPEND arrays "constexpr unsigned char kFile${number}[] = {${bytes}0};\n")
-  string(APPEND cases "  if (file == \"${base}\") return {reinterpret_cast<const char*>(kFile${number}), sizeof kFile${number} - 1};\n")
+  string(APPEND arrays "constexpr unsigned char k_${NAME}_${number}[] = {${bytes}0};\n")
+  string(APPEND cases "  if (file == \"${base}\") return {reinterpret_cast<const char*>(k_${NAME}_${number}), sizeof k_${NAME}_${number} - 1};\n")
   math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUTPUT} "#include <string_view>
