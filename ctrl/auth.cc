@@ -17,7 +17,7 @@ constexpr std::string_view kPrefix = "slime-";
 constexpr std::size_t kSecretDigits = 64;
 constexpr std::size_t kTextBytes = kPrefix.size() + limits::kTokenIdDigits + 1 + kSecretDigits;
 
-std::string to_hex(std::span<const unsigned char> bytes) {
+std::string hex_text(std::span<const unsigned char> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
   out.reserve(2 * bytes.size());
@@ -31,13 +31,13 @@ std::string to_hex(std::span<const unsigned char> bytes) {
 std::string random_hex(std::size_t digits) {
   std::array<unsigned char, kSecretDigits / 2> bytes{};
   random_bytes(std::as_writable_bytes(std::span(bytes)));
-  return to_hex(std::span(bytes).first(digits / 2));
+  return hex_text(std::span(bytes).first(digits / 2));
 }
 
 std::string sha256(std::string_view text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> out{};
   ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data());
-  return to_hex(out);
+  return hex_text(out);
 }
 
 struct Parts {

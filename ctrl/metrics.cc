@@ -35,15 +35,15 @@ std::string one_of(const std::array<std::string_view, N>& known, std::string_vie
   return std::string(std::find(known.begin(), known.end(), value) == known.end() ? "other" : value);
 }
 
-double seconds(Nanos span) { return std::chrono::duration<double>(span).count(); }
-double seconds(const timeval& time) {
+double seconds_of(Nanos span) { return std::chrono::duration<double>(span).count(); }
+double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
 double cpu_seconds() {
   rusage used{};
   if (::getrusage(RUSAGE_SELF, &used) != 0) return 0;
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
+  return seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
 }
 
 double resident_bytes() {
@@ -70,9 +70,9 @@ class Metrics::Impl {
     requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
         .Increment();
     // Adding what is there already gives that one.
-    durations_.Add({{"route", on}}, bounds()).Observe(seconds(took));
+    durations_.Add({{"route", on}}, bounds()).Observe(seconds_of(took));
   }
-  void observe_store(Nanos took) { store_.Observe(seconds(took)); }
+  void observe_store(Nanos took) { store_.Observe(seconds_of(took)); }
   void count_event(std::string_view event) { events_.Add({{"event", std::string(event)}}).Increment(); }
 
   std::string text(const Gauges& g) {
@@ -103,7 +103,7 @@ class Metrics::Impl {
     store_waiting_.Set(static_cast<double>(g.store_waiting));
     writable_.Set(g.store_writable ? 1 : 0);
     ready_.Set(g.ready ? 1 : 0);
-    uptime_.Set(seconds(g.uptime));
+    uptime_.Set(seconds_of(g.uptime));
     cpu_.Set(cpu_seconds());
     resident_.Set(resident_bytes());
     return prometheus::TextSerializer().Serialize(registry_.Collect()) + agents_text(g.agents);

@@ -28,7 +28,7 @@ constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces(std::string_view text) {
   constexpr std::string_view kBlank = " \t";
   const std::size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
@@ -38,7 +38,7 @@ std::string_view trimmed(std::string_view text) {
 // The next part before `separator`, which goes with it.
 std::string_view take_part(std::string_view& list, char separator) {
   const std::size_t end = std::min(list.find(separator), list.size());
-  const std::string_view part = trimmed(list.substr(0, end));
+  const std::string_view part = without_spaces(list.substr(0, end));
   list.remove_prefix(std::min(end + 1, list.size()));
   return part;
 }
@@ -68,7 +68,7 @@ std::optional<int> quality(std::string_view accept, std::string_view type) {
     if (!same_text(take_part(range, ';'), type)) continue;
     while (!range.empty()) {
       std::string_view parameter = take_part(range, ';');
-      if (same_text(take_part(parameter, '='), "q")) return thousandths(trimmed(parameter));
+      if (same_text(take_part(parameter, '='), "q")) return thousandths(without_spaces(parameter));
     }
     return 1000;
   }
