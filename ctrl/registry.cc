@@ -386,21 +386,19 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registr
   info.incarnation = ++last_incarnation_;
   info.revision = scope.revision + 1;  // of the event below
   const TimePoint expires_at = deadline_after(now_, ttl_of(info));
-  const Record& record = place(scope, std::move(info), expires_at);
+  const Record& record = place(scope, std::make_shared<const PeerInfo>(std::move(info)), expires_at);
   record_event(scope_name, scope, *record.info, EventKind::kRegistered, out);
   out.touched.push_back({Table::kRegistry, {}, {}});
   out.lease = lease_of(scope, record);
 }
 
 // The record in all indexes; nothing is told of it.
-Registry::Record& Registry::place(Scope& scope, PeerInfo info, TimePoint expires_at) {
-  const std::size_t bytes = record_size(info);
-  expiries_.emplace(ExpiryKey{expires_at, info.incarnation}, PeerKey{info.scope, info.name});
+Registry::Record& Registry::place(Scope& scope, std::shared_ptr<const PeerInfo> info, TimePoint expires_at) {
+  const std::size_t bytes = record_size(*info);
+  expiries_.emplace(ExpiryKey{expires_at, info->incarnation}, PeerKey{info->scope, info->name});
   ++peer_count_;
-  std::string name = info.name;
-  const auto [it, fresh] = scope.peers.emplace(
-      std::move(name),
-      Record{std::make_shared<const PeerInfo>(std::move(info)), expires_at, expires_at, bytes});
+  const std::string& name = info->name;
+  const auto [it, fresh] = scope.peers.emplace(name, Record{info, expires_at, expires_at, bytes});
   SLIME_CHECK(fresh);
   count_in(scope, it->second);
   return it->second;

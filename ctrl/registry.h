@@ -129,22 +129,6 @@ struct RecordKey {
   auto operator<=>(const RecordKey&) const = default;
 };
 
-// A registry without its log of changes.
-struct RegistryState {
-  std::uint64_t epoch = 0;
-  std::uint64_t last_incarnation = 0;
-  std::uint64_t revision_floor = 0;
-  std::map<std::string, std::uint64_t> revisions;  // of the scopes
-  std::vector<PeerInfo> peers = {};
-  std::map<std::string, TokenRecord, std::less<>> tokens = {};  // by id
-  struct Links {
-    std::string scope, name;
-    std::vector<std::string> targets;
-  };
-  std::vector<Links> links = {};
-  std::map<std::string, ScopeKeys> keys = {};  // of the scopes
-};
-
 // A peer as of the moment of a query. The record never changes: an update puts another one into its place, so
 // this may be read without the lock that the registry is under.
 struct PeerView {
@@ -152,6 +136,23 @@ struct PeerView {
   Nanos expires_in{};
   std::size_t bytes = 0;  // about what the record takes in memory
 };
+
+// A registry without its log of changes. It shares the large records with the registry that it was taken of.
+struct RegistryState {
+  std::uint64_t epoch = 0;
+  std::uint64_t last_incarnation = 0;
+  std::uint64_t revision_floor = 0;
+  std::map<std::string, std::uint64_t> revisions;  // of the scopes
+  std::vector<PeerView> peers = {};
+  std::map<std::string, TokenRecord, std::less<>> tokens = {};  // by id
+  struct Links {
+    std::string scope, name;
+    std::shared_ptr<const std::vector<std::string>> targets;
+  };
+  std::vector<Links> links = {};
+  std::map<std::string, ScopeKeys> keys = {};  // of the scopes
+};
+
 // Some peers of a scope in the order of names.
 struct PeerSlice {
   std::vector<PeerView> peers;
@@ -305,7 +306,7 @@ class Registry {
   void count_in(Scope& scope, const Record& record);
   void count_out(Scope& scope, const Record& record);
   void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
-  Record& place(Scope& scope, PeerInfo info, TimePoint expires_at);
+  Record& place(Scope& scope, std::shared_ptr<const PeerInfo> info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
                Outcome& out);
   void remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,

@@ -113,11 +113,9 @@ RegistryState Registry::state() const {
   for (const auto& [name, scope] : scopes_) {
     out.revisions.emplace(name, scope.revision);
     if (!scope.keys.empty()) out.keys.emplace(name, scope.keys);
-    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, *targets});
-    for (const auto& [peer, record] : scope.peers) {
-      out.peers.push_back(*record.info);
-      out.peers.back().expires_in = record.expires_at - now_;
-    }
+    for (const auto& [peer, targets] : scope.links) out.links.push_back({name, peer, targets});
+    for (const auto& [peer, record] : scope.peers)
+      out.peers.push_back({record.info, record.expires_at - now_, record.bytes});
   }
   return out;
 }
@@ -149,16 +147,17 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
     scope->second.keys = std::move(keys);
   }
   for (RegistryState::Links& links : state.links) {
-    if (Status valid = check_links(links.name, links.targets); !valid.ok())
+    if (Status valid = check_links(links.name, *links.targets); !valid.ok())
       return corrupt(str("links of '", links.name, "': ", valid.text()));
     const auto scope = out.scopes_.find(links.scope);
     if (scope == out.scopes_.end()) return corrupt(str("links of '", links.name, "' have no scope"));
-    const std::size_t bytes = links_size(links.targets);
+    const std::size_t bytes = links_size(*links.targets);
     out.record_bytes_ += bytes;
     scope->second.record_bytes += bytes;
-    scope->second.links[links.name] = std::make_shared<const Targets>(std::move(links.targets));
+    scope->second.links[links.name] = std::move(links.targets);
   }
-  for (PeerInfo& peer : state.peers) {
+  for (PeerView& view : state.peers) {
+    const PeerInfo& peer = *view.info;
     const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
     if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));
     const auto scope = out.scopes_.find(peer.scope);
@@ -166,8 +165,8 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
     if (scope->second.peers.contains(peer.name)) return corrupt(str(what, "is there twice"));
     if (peer.incarnation > state.last_incarnation || peer.revision > scope->second.revision)
       return corrupt(str(what, "is of a later time than the counters"));
-    const TimePoint expires_at = deadline_after(now, peer.expires_in);
-    out.place(scope->second, std::move(peer), expires_at);
+    const TimePoint expires_at = deadline_after(now, view.expires_in);
+    out.place(scope->second, std::move(view.info), expires_at);
   }
   return out;
 }

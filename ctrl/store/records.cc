@@ -2,6 +2,7 @@
 
 #include <array>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -40,7 +41,8 @@ Status decode_value(const Record& record, RegistryState& state) {
     if (!peer) return peer.error();
     if (peer->scope != record.key.scope || peer->name != record.key.name)
       return {Code::kCorrupt, "the key is another peer's"};
-    state.peers.push_back(std::move(*peer));
+    const Nanos expires_in = peer->expires_in;
+    state.peers.push_back({std::make_shared<const PeerInfo>(std::move(*peer)), expires_in});
     return {};
   }
   if (record.key.table == Table::kToken) {
@@ -61,7 +63,8 @@ Status decode_value(const Record& record, RegistryState& state) {
   if (record.key.table == Table::kRegistry) return decode_counters(*json, state);
   Fields in(*json, Fields::Mode::kLenient);
   if (record.key.table == Table::kLinks) {
-    state.links.push_back({record.key.scope, record.key.name, in.texts("targets")});
+    state.links.push_back({record.key.scope, record.key.name,
+                           std::make_shared<const std::vector<std::string>>(in.texts("targets"))});
     return in.finish();
   }
   SLIME_TRY(check_name("scope", record.key.scope));
@@ -115,19 +118,8 @@ std::vector<Record> encode_records(const Registry& registry) { return encode_rec
 
 std::vector<Record> encode_records(const RegistryState& state) {
   std::vector<Record> out;
-  out.reserve(1 + state.revisions.size() + state.peers.size() + state.tokens.size() + state.links.size() +
-              state.keys.size());
-  out.push_back({{Table::kRegistry, {}, {}}, encode_counters(state)});
-  for (const auto& [scope, revision] : state.revisions)
-    out.push_back({{Table::kScope, scope, {}}, encode_scope(revision)});
-  for (const PeerInfo& peer : state.peers)
-    out.push_back({{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)});
-  for (const auto& [id, token] : state.tokens)
-    out.push_back({{Table::kToken, {}, id}, wire::encode_record(token)});
-  for (const RegistryState::Links& links : state.links)
-    out.push_back({{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)});
-  for (const auto& [scope, keys] : state.keys)
-    out.push_back({{Table::kKeys, scope, {}}, wire::encode_keys(keys)});
+  out.reserve(record_count(state));
+  for (std::size_t i = 0; i < record_count(state); ++i) out.push_back(encode_record_at(state, i));
   return out;
 }
 
@@ -144,8 +136,8 @@ Record encode_record_at(const RegistryState& state, std::size_t index) {
   }
   index -= state.revisions.size();
   if (index < state.peers.size()) {
-    const PeerInfo& peer = state.peers[index];
-    return {{Table::kPeer, peer.scope, peer.name}, wire::encode(peer)};
+    const PeerView& peer = state.peers[index];
+    return {{Table::kPeer, peer.info->scope, peer.info->name}, wire::encode(*peer.info, peer.expires_in)};
   }
   index -= state.peers.size();
   if (index < state.tokens.size()) {
@@ -155,7 +147,7 @@ Record encode_record_at(const RegistryState& state, std::size_t index) {
   index -= state.tokens.size();
   if (index < state.links.size()) {
     const RegistryState::Links& links = state.links[index];
-    return {{Table::kLinks, links.scope, links.name}, wire::encode_targets(links.targets)};
+    return {{Table::kLinks, links.scope, links.name}, wire::encode_targets(*links.targets)};
   }
   index -= state.links.size();
   SLIME_CHECK(index < state.keys.size());

@@ -166,7 +166,7 @@ TEST_CASE("an administrator of one scope cannot use up the tokens of all") {
 TEST_CASE("reports of one scope leave room for those of another") {
   Reports reports(40'000, 10'000);
   Report report;
-  for (int i = 0; i < 10; ++i) report.links.push_back({str("peer-", i), "tcp", "ready", 0, 0, 0, 0, 0});
+  for (int i = 0; i < 10; ++i) report.links.push_back({str("peer-", i), "tcp", "ready", 0, 0, 0, 0});
   int taken = 0;
   while (reports.put("greedy", str("agent-", taken), 1, report)) ++taken;
   CHECK(taken > 2);
