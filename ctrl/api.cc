@@ -294,7 +294,7 @@ ProbeResult Api::probe(const Holder& holder) {
   return out;
 }
 
-ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode) {
+ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode, const std::string& only) {
   const std::string scope = query.scope(Role::kRead);
   const std::string after = query.text("after");
   const std::uint64_t limit = query.integer("limit", limits::kPeersPerPage).value_or(limits::kPeersPerPage);
@@ -304,13 +304,15 @@ ApiReply Api::page(Query& query, std::string_view list, const EncodePeer& encode
   std::vector<std::string> items;
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
-  ScanHead seen = scans_.visit(scope, after, {}, [&](const PeerView& peer) {
+  const auto take = [&](const PeerView& peer) {
+    if (peer.info->name <= after) return true;  // of one that was asked for by its name
     const std::size_t before = items.size();
     encode(peer, items);
     if (items.size() == before) return true;
     for (std::size_t i = before; i < items.size(); ++i) bytes += items[i].size();
     return ++peers < limit && bytes < limits::kPageBytes;
-  });
+  };
+  ScanHead seen = only.empty() ? scans_.visit(scope, after, {}, take) : scans_.visit_one(scope, only, take);
   return reply_ok(wire::encode_page(list, items, {seen.server_epoch, seen.revision, std::move(seen.next)}));
 }
 
@@ -345,15 +347,17 @@ ApiReply Api::list_services(Query& query) {
 ApiReply Api::list_regions(Query& query) {
   const std::string owner = query.text("peer");
   const std::string name = query.text("name");
-  return page(query, "regions", [&](const PeerView& view, std::vector<std::string>& out) {
-    const PeerInfo& peer = *view.info;
-    if (!owner.empty() && peer.name != owner) return;
-    for (const RegionInfo& region : peer.regions) {
-      if (!name.empty() && region.name != name) continue;
-      out.push_back(
-          wire::encode(RegionEntry{peer.name, peer.address, peer.instance, peer.incarnation, region}));
-    }
-  });
+  return page(
+      query, "regions",
+      [&](const PeerView& view, std::vector<std::string>& out) {
+        const PeerInfo& peer = *view.info;
+        for (const RegionInfo& region : peer.regions) {
+          if (!name.empty() && region.name != name) continue;
+          out.push_back(
+              wire::encode(RegionEntry{peer.name, peer.address, peer.instance, peer.incarnation, region}));
+        }
+      },
+      owner);
 }
 
 ApiReply Api::watch(Query& query, bool answer_now) {

@@ -171,7 +171,8 @@ class Api {
   Outcome submit(const Command& command);
   // One page of the peers in the query's scope; `encode` appends what each contributes, without a lock. It
   // may be empty and have a `next`, where many peers contribute nothing.
-  ApiReply page(Query& query, std::string_view list, const EncodePeer& encode);
+  // `only`: of that peer alone; empty: of all.
+  ApiReply page(Query& query, std::string_view list, const EncodePeer& encode, const std::string& only = {});
   ProbeResult probe(const Holder& holder);
 
   const ApiOptions options_;

@@ -28,6 +28,17 @@ ScanHead Scans::visit(const std::string& scope, std::string_view after, ScanBudg
   }
 }
 
+ScanHead Scans::visit_one(const std::string& scope, std::string_view name, const Visitor& visitor) {
+  ScanHead out;
+  const std::optional<PeerView> peer = engine_.read([&](const Registry& registry) {
+    out = ScanHead{registry.options().epoch, registry.revision(scope), std::nullopt};
+    return registry.view(scope, name);
+  });
+  count(1);
+  if (peer) visitor(*peer);
+  return out;
+}
+
 void Scans::count(std::size_t records) {
   records_ += records;
   ++slices_;

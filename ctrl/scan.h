@@ -40,6 +40,8 @@ class Scans {
   // used up. A peer that is there all the time is seen once; one that comes or goes meanwhile may be.
   using Visitor = std::function<bool(const PeerView& peer)>;
   ScanHead visit(const std::string& scope, std::string_view after, ScanBudget budget, const Visitor& visitor);
+  // The same of one peer, if it is there.
+  ScanHead visit_one(const std::string& scope, std::string_view name, const Visitor& visitor);
   // Something else looked at so many records under the lock once.
   void count(std::size_t records);
 

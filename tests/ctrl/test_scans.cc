@@ -152,6 +152,14 @@ TEST_CASE("a list that matches nothing looks at so many records a request, and i
   }
 }
 
+TEST_CASE("the regions of one peer are looked for at that peer alone") {
+  Fixture f(1000);
+  const std::uint64_t before = f.visited();
+  CHECK(f.get("/v1/regions?peer=" + peer_name(900)).body.find("\"next\"") == std::string::npos);
+  CHECK(f.get("/v1/regions?peer=none").status == 200);
+  CHECK(f.visited() - before == 2);
+}
+
 TEST_CASE("a client goes on behind empty pages to what matches") {
   ServerOptions options;
   options.port = 0;
