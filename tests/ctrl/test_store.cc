@@ -195,7 +195,8 @@ void make_older(Kept& kept, const std::string& sql) {
 std::pair<std::int64_t, bool> layout(const Kept& kept) {
   Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
   REQUIRE(connection);
-  return {*connection->integer("PRAGMA user_version"), connection->prepare("SELECT id FROM records").ok()};
+  return {*connection->integer("PRAGMA user_version"),
+          connection->prepare("SELECT id FROM records").has_value()};
 }
 
 TEST_CASE("a file of schema version 1 is taken over, has keys from then on, and is one of version 3") {
