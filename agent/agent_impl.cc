@@ -124,7 +124,8 @@ Status PeerAgentImpl::listen() {
     if (!client) return client.status().with_context("ctrl_token");
     if (!client->token.empty()) keyring_ = std::make_shared<agent::Keyring>();
   }
-  if (keyring_) board.handshake.keys = [keyring = keyring_] { return keyring->keys(); };
+  if (keyring_) board.handshake.keys = [keyring = keyring_] { return keyring->handshake_keys(); };
+  board.keyring = keyring_;
   board.max_connections = options_.max_connections;
   board.streams = options_.streams;
   board.memory_bytes = options_.memory_bytes;
@@ -186,6 +187,7 @@ Status PeerAgentImpl::enroll() {
   registrar.client = std::move(*client);
   registrar.heartbeat = options_.heartbeat;
   registrar.keyring = keyring_;
+  registrar.on_keys = [this] { note_keys(); };
   registrar.self.name = options_.name;
   registrar.self.scope = options_.scope;
   registrar.self.instance = instance_;
@@ -233,7 +235,7 @@ Status PeerAgentImpl::enroll() {
 
 // It listens where others can reach it, and hoped for keys.
 Status PeerAgentImpl::check_exposure() const {
-  if (!keyring_ || !keyring_->keys().empty() || options_.insecure) return {};
+  if (!keyring_ || !keyring_->set().keys.empty() || options_.insecure) return {};
   const auto listening = Address::parse(options_.listen);
   const auto address = listening ? SocketAddress::numeric(*listening) : listening.status();
   if (address && address->is_loopback()) return {};
@@ -260,6 +262,15 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
       events.swap(events_);
     }
     for (const ctrl::Event& one : events) switchboard_->on_registry_event(one);
+  });
+}
+
+// On the registrar's thread, as above. Where nobody drives the loop one turn waits for it, not one for each change.
+void PeerAgentImpl::note_keys() {
+  if (keys_noted_.exchange(true)) return;
+  loop_->post([this] {
+    keys_noted_ = false;
+    switchboard_->on_new_keys();
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -116,6 +117,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   void on_region_closing(const MemoryRegion::State& region) noexcept override;
   void revoke(const std::vector<std::string>& names);
   void note_event(const ctrl::Event& event);
+  void note_keys();
   void closed_session(const std::string& peer, std::uint64_t connection);
   // True when no session is left.
   bool wait_for_sessions(TimePoint deadline);
@@ -151,6 +153,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
   std::mutex events_mutex_;
   std::deque<ctrl::Event> events_;  // of the registry, that the loop has not seen
+
+  std::atomic<bool> keys_noted_{false};  // the loop is about to look at the keyring
 
   agent::ReportBox reports_;
 

@@ -251,7 +251,7 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   links_changed_ = false;
   told_.reset();
   on_links_(lease.links);
-  if (options_.keyring) options_.keyring->begin(lease.keys);
+  if (options_.keyring) tell_keys(options_.keyring->begin(lease.keys, lease.heartbeat_interval));
   const std::lock_guard lock(mutex_);
   if (options_.keyring) view_.newest_key = options_.keyring->newest();
   view_.incarnation = lease.incarnation;
@@ -259,6 +259,10 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   view_.revision = lease.revision;
   view_.ttl = lease.ttl;
   ++view_.registrations;
+}
+
+void Registrar::tell_keys(bool changed) const {
+  if (changed && options_.on_keys) options_.on_keys();
 }
 
 // Nothing when nanoctrl has heard the same not long ago.
@@ -345,7 +349,7 @@ void Registrar::apply(const ctrl::Changes& changes) {
     directory_.apply(event);
     if (event.instance != options_.self.instance) on_event_(event);
   }
-  if (options_.keyring) options_.keyring->update(changes.keys);
+  if (options_.keyring) tell_keys(options_.keyring->update(changes.keys));
   if (changes.more) next_beat_ = steady_clock().now();
   if (changes.resync || !changes.more) on_news_(!changes.resync);
   const std::lock_guard lock(mutex_);

@@ -52,6 +52,8 @@ struct RegistrarOptions {
   std::function<std::optional<ctrl::Report>()> report{};
   // What the keys of the scope are put into; null: they are not wanted.
   std::shared_ptr<Keyring> keyring = nullptr;
+  // Called on the registrar's thread, or from start(), when the keyring has other keys than before.
+  std::function<void()> on_keys{};
 };
 
 // An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
@@ -127,6 +129,7 @@ class Registrar {
   Status register_again();
   void took_lease(const ctrl::Lease& lease);
   void apply(const ctrl::Changes& changes);
+  void tell_keys(bool changed) const;
   // Sorts out why a request failed, and when to go on.
   void failed(Status status);
   void enter(RegistryState state, Status reason);

@@ -23,7 +23,10 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       reason_(std::move(connected.reason)),
       device_(*context.devices.find(provider_)),  // it was one of ours
       used_at_(context.loop.now()),
-      endpoint_(std::move(connected.endpoint)) {}
+      endpoint_(std::move(connected.endpoint)) {
+  if (context_.keyring != nullptr && connected.key_set)
+    keys_.emplace(std::move(connected.proofs), *connected.key_set);
+}
 
 Session::~Session() {
   context_.loop.cancel_timer(ready_timer_);
@@ -90,8 +93,52 @@ void Session::cut(Status reason) {
   on_channel_closed(reason);
 }
 
+void Session::expel(Status reason) {
+  if (state_ == State::kClosed) return;
+  if (!channel_) return reset(std::move(reason));
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kDraining;
+  abandoned_ = true;
+  channel_->expel(std::move(reason));
+}
+
 void Session::revoke(std::string_view region) {
   if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
+}
+
+// ------------------------------------------------------------------------------------------------------ keys
+
+void Session::on_keys(const KeySet& set) {
+  if (!keys_ || state_ == State::kClosed) return;
+  if (Status kept = keys_->on_keys(set); !kept.ok()) {
+    abandon();
+    return channel_->expel(std::move(kept));
+  }
+  if (!channel_ || !channel_->takes_proofs()) return;
+  if (const auto proof = keys_->next_proof(set)) channel_->prove(*proof);
+}
+
+TimePoint Session::prove_by(const KeySet& set) {
+  return keys_ && state_ != State::kClosed ? keys_->prove_by(set, context_.loop.now()) : kNever;
+}
+
+Status Session::on_channel_proof(Bytes proof) noexcept {
+  Status refused(Code::kCorrupt, "a proof of a key on a connection without keys");
+  if (keys_) {
+    const auto verdict = keys_->on_proof(proof, context_.keyring->set(), context_.loop.now());
+    if (verdict && *verdict == SessionKeys::Verdict::kUnknown) context_.owner.on_session_unknown_key(*this);
+    if (verdict) return {};
+    refused = verdict.error();
+  }
+  SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
+  abandon();
+  return refused;
+}
+
+// A proof comes over the channel, so it is open.
+void Session::abandon() {
+  abandoned_ = true;
+  on_channel_closing();
 }
 
 // -------------------------------------------------------------------------------------- one-sided operations

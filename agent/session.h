@@ -13,6 +13,7 @@
 
 #include "agent/operations.h"
 #include "agent/pairing.h"
+#include "agent/session_keys.h"
 #include "rpc/channel.h"
 #include "transport/connect.h"
 
@@ -32,6 +33,8 @@ class SessionOwner {
   virtual void on_session_imm(Session& session, std::uint32_t imm) = 0;
   // Its other end still has it, after probe().
   virtual void on_session_alive(Session& session) = 0;
+  // The peer proved a key that is not known here yet: there may be newer ones.
+  virtual void on_session_unknown_key(Session& session) = 0;
   // The last call. The session stays until the switchboard lets it go.
   virtual void on_session_closed(Session& session, const Status& reason) = 0;
 
@@ -49,6 +52,7 @@ struct SessionContext {
   rpc::StreamOptions streams{};
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
+  const Keyring* keyring = nullptr;  // null: handshakes are under a token, or nothing
 };
 
 // One finished handshake with one peer: the endpoint, from open() on the channel over it, and what is known
@@ -71,7 +75,15 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void reset(Status reason);
   // The same, and it is over when this returns: the owner has been told, and lets it go.
   void cut(Status reason);
+  // Tells the peer why, and ends at once: what is in flight is cut off.
+  void expel(Status reason);
   void revoke(std::string_view region);
+
+  // The scope has other keys than before, or the channel is ready: proves the newest one to the peer, and looks
+  // at what the peer has proved. May end.
+  void on_keys(const KeySet& set);
+  // Until when the peer has to prove a key of the set; kNever: it has, or the connection is under no keys.
+  TimePoint prove_by(const KeySet& set);
 
   // One-sided operations and atomics, in order.
   void post(std::shared_ptr<Posted> operation);
@@ -124,10 +136,13 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   Result<transport::RegionDescriptor> on_region_lookup(std::string_view name) noexcept override;
   void on_region_revoked(std::string_view name) noexcept override;
   void on_channel_closing() noexcept override;
+  Status on_channel_proof(Bytes proof) noexcept override;
   void on_one_way_failed(const Status& status) noexcept override;
   void on_channel_closed(const Status& reason) noexcept override;
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;
+  // Takes it out of use, before the channel ends for a reason of ours.
+  void abandon();
   void stall(std::shared_ptr<Posted> operation);
   void fail_stalled(const Status& reason);
 
@@ -140,6 +155,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   const std::string provider_;
   const std::string reason_;
   const std::size_t device_;
+  std::optional<SessionKeys> keys_;
   State state_ = State::kHeld;
   std::weak_ptr<Session> other_end_;
   bool abandoned_ = false;

@@ -28,7 +28,8 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
                *this,
                options_.streams,
                options_.memory_bytes,
-               options_.max_payload_bytes},
+               options_.max_payload_bytes,
+               options_.keyring.get()},
       rng_([] {
         std::uint64_t seed = 0;
         random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
@@ -37,6 +38,7 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
 
 Switchboard::~Switchboard() {
   SLIME_CHECK(sessions_.empty());
+  loop_.cancel_timer(key_timer_);
   if (forgets_links_) loop_.drop_deferred(*this);
 }
 
@@ -212,18 +214,6 @@ void Switchboard::on_connected(transport::Connected connected) noexcept {
   arrived(std::move(connected), nullptr);
 }
 
-// It may have a key that we have yet to hear of, and tries again in a moment.
-void Switchboard::on_unproved() noexcept {
-  if (closing_ || !registry_.refresh_keys || loop_.now() < next_refresh_) return;
-  next_refresh_ = deadline_after(loop_.now(), limits::kStrangerPause);
-  registry_.refresh_keys({}, 0);
-}
-
-void Switchboard::on_keys(const std::string& name, std::uint64_t attempt) {
-  Link* const link = find_link(name);
-  if (link != nullptr && !closing_) link->on_keys(attempt);
-}
-
 Pairing& Switchboard::pairing_of(const InstanceId& instance) {
   // Of connections to ourselves we decide alone, too, so there is only ever one that operations use.
   return pairings_.try_emplace(instance, options_.handshake.self.instance >= instance).first->second;
@@ -301,10 +291,12 @@ void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
   if (self == nullptr) return;
   ++totals_.made;
-  if (passive(session)) return;
-  const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
-  attach_links(self);
-  apply(changes);
+  if (!passive(session)) {
+    const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
+    attach_links(self);
+    apply(changes);
+  }
+  if (options_.keyring) follow_keys(session, options_.keyring->set());
 }
 
 // All links that lead to this peer use the new session, whoever opened it.

@@ -81,6 +81,7 @@ class Switchboard final : public transport::Acceptor,
     std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
     std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
     Nanos outage_tolerated = transport::limits::kOutageTolerated;
+    std::shared_ptr<const Keyring> keyring = nullptr;  // null: the scope's keys mean nothing here
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
@@ -113,6 +114,8 @@ class Switchboard final : public transport::Acceptor,
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);
+  // The keyring has other keys than before.
+  void on_new_keys();
   void on_registry_event(const ctrl::Event& event);
   void revoke(const std::vector<std::string>& regions);
 
@@ -153,6 +156,7 @@ class Switchboard final : public transport::Acceptor,
   void on_session_closing(Session& session) override;
   void on_session_imm(Session& session, std::uint32_t imm) override;
   void on_session_alive(Session& session) override;
+  void on_session_unknown_key(Session& session) override;
   void on_session_closed(Session& session, const Status& reason) override;
 
   Link& link_for(const std::string& key);
@@ -178,6 +182,10 @@ class Switchboard final : public transport::Acceptor,
   void drain(Session& session, Nanos bound, bool abandoned);
   // Takes it out of the choice: what comes from now on waits for the next connection.
   Pairing::Changes retire(Session& session);
+  void follow_keys(Session& session, const KeySet& set);
+  void arm_key_timer(TimePoint when);
+  // Ends the connections whose peers had to prove a newer key by now.
+  void end_revoked();
   // Makes room for one more, if something is idle.
   bool make_room();
 
@@ -197,7 +205,10 @@ class Switchboard final : public transport::Acceptor,
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;
-  TimePoint next_refresh_{};  // of keys, because of strangers
+  TimePoint next_refresh_{};         // of keys, because of strangers
+  TimePoint next_member_refresh_{};  // the same because of peers
+  transport::TimerId key_timer_;     // end_revoked() is due
+  bool key_timer_late_ = false;      // it was put off once
   std::atomic<std::size_t> live_{0};
   ListOf<PeerOperation> operations_;  // that have not ended
 };

@@ -68,6 +68,11 @@ class ChannelOwner {
   // The peer closes the channel in good order: what it was asked before is still answered, new calls are
   // refused, and no one-sided operation may be posted any more. Once, not after a close() of ours.
   virtual void on_channel_closing() noexcept {}
+  // The peer proves a key (transport/handshake_proof.h). An error ends the channel, as expel() does.
+  virtual Status on_channel_proof(Bytes proof) noexcept {
+    static_cast<void>(proof);
+    return {Code::kCorrupt, "a proof of a key on a connection without keys"};
+  }
   // The peer refused a one-way call, or its handler failed.
   virtual void on_one_way_failed(const Status& status) noexcept { static_cast<void>(status); }
   // The last call, once; everything has completed. OK: we closed it.
@@ -150,6 +155,13 @@ class Channel {
   // Tells the peer that a region it may hold is gone.
   virtual void revoke_region(std::string_view name) = 0;
 
+  // Sends a proof of a key, before all that waits to be sent. Only if takes_proofs().
+  virtual void prove(Bytes proof) = 0;
+  // Tells the peer the reason and ends the channel within limits::kExpelBound. Nothing more is asked or
+  // answered; what is in flight completes with kUnavailable and the reason. A peer without takes_proofs() is
+  // reset without a word.
+  virtual void expel(Status reason) = 0;
+
   // Finishes what is in flight up to `bound`, then closes the endpoint; the rest completes with kCancelled.
   virtual void close(Nanos bound) = 0;
   virtual void reset(Status reason) = 0;
@@ -161,6 +173,8 @@ class Channel {
   // Whether the peer's notifications leave credits to its messages. Those of a peer of an earlier version do
   // not: while the credits of its notifications are held (Endpoint::hold_credit), its replies wait, too.
   [[nodiscard]] virtual bool peer_leaves_message_credits() const = 0;
+  // Whether the peer's hello has come and says that the peer understands proofs of keys.
+  [[nodiscard]] virtual bool takes_proofs() const = 0;
   [[nodiscard]] virtual ChannelCounters counters() const = 0;
 };
 

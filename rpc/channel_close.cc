@@ -92,6 +92,7 @@ void ChannelImpl::end_receives() {
 // Why nothing more is done here.
 Status ChannelImpl::closing_status() const {
   if (closed_ && !closed_reason_.ok()) return closed_reason_;
+  if (!expelled_.ok()) return broken_by(expelled_);
   if (closed_by_peer_)
     return Status(Code::kUnavailable, str(options_.peer_name, " is closing the connection"));
   return Status(Code::kCancelled, str("the connection to ", options_.peer_name, " was closed"));
@@ -103,15 +104,20 @@ void ChannelImpl::on_closed(const Status& reason) noexcept {
   sweep(reason);
 }
 
+// What a connection that broke for this reason is to its callers.
+Status ChannelImpl::broken_by(const Status& reason) const {
+  const bool same = reason.code() == Code::kUnavailable;  // do not print the code twice
+  return {Code::kUnavailable, str(options_.peer_name, ": ", same ? reason.text() : reason.to_string())};
+}
+
 // Completes everything. The wire uses no buffer of ours any more.
-void ChannelImpl::sweep(const Status& reason) {
+void ChannelImpl::sweep(const Status& cause) {
   closing_ = true;
   endpoint_closing_ = true;
   closed_ = true;
+  const Status& reason = expelled_.ok() ? cause : expelled_;
   if (!reason.ok()) {
-    const bool same = reason.code() == Code::kUnavailable;  // do not print the code twice
-    closed_reason_ =
-        Status(Code::kUnavailable, str(options_.peer_name, ": ", same ? reason.text() : reason.to_string()));
+    closed_reason_ = broken_by(reason);
   } else if (closed_by_peer_) {
     closed_reason_ = Status(Code::kUnavailable, str(options_.peer_name, " closed the connection"));
   }

@@ -44,6 +44,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Ticket ping(TimePoint deadline, DoneHandler handler) override;
   void cancel(Ticket ticket) override;
   void revoke_region(std::string_view name) override;
+  void prove(Bytes proof) override;
+  void expel(Status reason) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
   [[nodiscard]] bool ready() const override { return ready_ && !closing_ && !closed_; }
@@ -52,6 +54,9 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   [[nodiscard]] bool idle() const override;
   [[nodiscard]] bool peer_leaves_message_credits() const override {
     return (peer_.optional_features & wire::kFeatureMessageCredits) != 0;
+  }
+  [[nodiscard]] bool takes_proofs() const override {
+    return ready_ && (peer_.optional_features & wire::kFeatureProofs) != 0;
   }
   [[nodiscard]] ChannelCounters counters() const override;
 
@@ -253,7 +258,8 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void close_endpoint(Nanos bound);
   void end_receives();
   [[nodiscard]] Status closing_status() const;
-  void sweep(const Status& reason);
+  [[nodiscard]] Status broken_by(const Status& reason) const;
+  void sweep(const Status& cause);
 
   // channel_one_way.cc
   void mark_one_way(OutFrame& frame) const;
@@ -282,6 +288,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void put_status(OutFrame& frame, const Status& status) const;
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
   void unqueue(Queue::iterator frame);
+  [[nodiscard]] bool admit_queued_answer();
   void finish_reply(OutFrame&& frame, const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
@@ -337,6 +344,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status on_region_lookup(const wire::Frame& frame);
   Status on_region_reply(const wire::Frame& frame);
   Status on_pong(const wire::Frame& frame);
+  Status on_proof(const wire::Frame& frame);  // channel_proof.cc
   Status on_peer_closing();
   // The one that waits for this answer: null when it is over (counted), an error when the id is of something
   // else.
@@ -452,6 +460,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   bool closed_ = false;
   bool destroying_ = false;
   Status closed_reason_;
+  Status expelled_;  // not OK: why this side ends the channel, by expel()
   bool closed_told_ = false;
   TimePoint close_deadline_ = kNever;
   transport::TimerId close_timer_;

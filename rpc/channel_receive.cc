@@ -74,6 +74,8 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kCredit:
     case FrameType::kEnd:
       return on_stream(frame);
+    case FrameType::kProof:
+      return on_proof(frame);
   }
   return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
 }

@@ -117,6 +117,18 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   return true;
 }
 
+// Counts one more answer in the queue. False: the peer lets us answer and takes no answers, so it is broken, or
+// wants our memory, and was reset.
+bool ChannelImpl::admit_queued_answer() {
+  if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls + stream_answers()) {
+    endpoint_closing_ = true;
+    endpoint_->reset(Status(Code::kResourceExhausted, str(options_.peer_name, " takes no answers")));
+    return false;
+  }
+  ++queued_answers_;
+  return true;
+}
+
 bool ChannelImpl::submit(OutFrame&& frame) {
   if (closed_) return false;
   const bool may_leave = ready_ || frame.header.type == wire::FrameType::kHello;
@@ -125,13 +137,7 @@ bool ChannelImpl::submit(OutFrame&& frame) {
     return true;
   }
   if (frame.answer()) {
-    // The peer lets us answer and takes no answers: it is broken, or wants our memory.
-    if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls + stream_answers()) {
-      endpoint_closing_ = true;
-      endpoint_->reset(Status(Code::kResourceExhausted, str(options_.peer_name, " takes no answers")));
-      return false;
-    }
-    ++queued_answers_;
+    if (!admit_queued_answer()) return false;
     queue_.push_back(std::move(frame));
     return true;
   }

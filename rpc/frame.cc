@@ -23,7 +23,7 @@ enum Field : unsigned {
 };
 
 // The fields of each type; everything else must be zero.
-constexpr std::array<std::uint16_t, 17> kFields{
+constexpr std::array<std::uint16_t, 18> kFields{
     kNoType,
     /* kHello */ kHasBody,
     /* kRequest */ kHasMethod | kHasId | kHasValue | kHasBody | kMayRendezvous | kMayOpenStream | kMayExtend,
@@ -41,6 +41,7 @@ constexpr std::array<std::uint16_t, 17> kFields{
     /* kData */ kHasId | kHasBody | kMayRendezvous | kOfStream,
     /* kCredit */ kHasId | kHasValue | kOfStream,
     /* kEnd */ kHasId | kOfStream,
+    /* kProof */ kHasCode | kHasBody,
 };
 
 // The flags that a frame of each type may have: without a code, and with one.

@@ -27,11 +27,12 @@ inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kF
 inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
 // The sender's notifications leave the last credits to its messages.
 inline constexpr std::uint64_t kFeatureMessageCredits = 128;
+inline constexpr std::uint64_t kFeatureProofs = 256;  // kProof
 // Those that this build cannot do without, and those that it can use.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
 inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
                                                    kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
-                                                   kFeatureRaw | kFeatureMessageCredits;
+                                                   kFeatureRaw | kFeatureMessageCredits | kFeatureProofs;
 
 // Append only: a number is never used again for something else.
 enum class FrameType : std::uint8_t {
@@ -51,6 +52,8 @@ enum class FrameType : std::uint8_t {
   kData = 14,     // one message of a stream
   kCredit = 15,   // how many messages of a stream its receiver takes, from the first one on
   kEnd = 16,      // its sender writes no more messages to that stream
+  // Its sender proves that it has a newer key; with a code: its sender ends the connection for that reason.
+  kProof = 17,
 };
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
@@ -67,7 +70,7 @@ inline constexpr std::uint8_t kFlagRaw = 128;  // kRequest: its body, and that o
 struct FrameHeader {
   FrameType type{};
   std::uint8_t flags = 0;
-  std::uint8_t code = 0;  // of kReply, kUserAck, kRegionReply: a Code; else 0
+  std::uint8_t code = 0;  // of kReply, kUserAck, kRegionReply, kProof: a Code; else 0
   std::uint8_t reserved = 0;
   std::uint32_t method =
       0;                    // kRequest: the method's id, 0: the text names it; kReply: the id to use, 0: none

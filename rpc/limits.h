@@ -32,6 +32,8 @@ inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);
 // the peer may have unanswered: at most two, and a release for each of our own. A peer that makes us queue
 // more takes no answers, and is reset.
 inline constexpr std::size_t kAnswersPerRequest = 4;
+// How long a channel that its owner ends for a reason waits for the peer to hear the reason.
+inline constexpr Nanos kExpelBound = std::chrono::milliseconds(250);
 // Method names that one channel knows by number; calls of more methods carry their names.
 inline constexpr std::size_t kMaxMethods = 4096;
 inline constexpr std::size_t kSignatures =

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "base/secret.h"
 #include "transport/endpoint.h"
+#include "transport/handshake_proof.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
 
@@ -23,15 +25,27 @@ struct PeerIdentity {
   InstanceId instance;
 };
 
+// Which of the sets of keys that follow each other at this side. Counted from the start of this side.
+struct KeySetVersion {
+  std::uint64_t changes = 0;      // sets before this one
+  std::uint64_t revocations = 0;  // changes that left no earlier key
+};
+
+// What a handshake may use in place of the token.
+struct HandshakeKeys {
+  std::vector<Secret> keys;  // the first is what this side proves, any of them is taken of who connects
+  KeySetVersion version;
+};
+
 // This side of every handshake it takes part in.
 struct HandshakeOptions {
   PeerIdentity self;
   std::string token;  // shared secret; empty: none. Both sides have the same one, or the handshake ends.
   std::string provider = "tcp";  // where one port is given: its provider
   Nanos timeout = limits::kHandshakeTimeout;
-  // In place of the token, keys that change: asked anew for each handshake, on the loop. The first one is
-  // what this side proves, any of them is taken of who connects; none: as without a token.
-  std::function<std::vector<Secret>()> keys = {};
+  // In place of the token, keys that change: asked anew for each handshake, on the loop. No keys: as without
+  // a token.
+  std::function<HandshakeKeys()> keys = {};
 };
 
 // One provider that this side knows of: the port to connect over, or why there is none. Borrowed.
@@ -53,6 +67,8 @@ struct Connected {
   std::string provider;
   std::string reason;                     // why that one, for people
   std::array<std::byte, 32> handshake{};  // random, the same at both ends: which two belong together
+  HandshakeProofs proofs;                 // for further proofs on this connection
+  std::optional<KeySetVersion> key_set{};  // of this side's keys in the handshake; none: it was without keys
 };
 
 // What a listener asks and tells its owner, on the loop.

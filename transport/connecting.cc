@@ -156,7 +156,11 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     watched_ = false;
     likely_ = likely_choice(offers_, is_own_machine());
     Handshake::Config config{options_.self, options_.token, offers_, {}, {}};
-    if (options_.keys) config.keys = options_.keys();
+    if (options_.keys) {
+      HandshakeKeys current = options_.keys();
+      config.keys = std::move(current.keys);
+      if (!config.keys.empty()) key_set_ = current.version;
+    }
     random_bytes(config.nonce);
     io_ = std::make_unique<HandshakeIo>(
         loop_, std::move(socket_), Handshake::initiator(std::move(config), expected_),
@@ -215,7 +219,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
       return end(std::move(endpoint).error());
     }
     call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true,
-                    offers_[*outcome.choice].provider, reason(outcome), io_->handshake().id()}});
+                    offers_[*outcome.choice].provider, reason(outcome), io_->handshake().id(),
+                    io_->handshake().proofs(), key_set_}});
   }
 
   // The peer does not know why something was not offered.
@@ -290,6 +295,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   bool watched_ = false;
   TimerId timer_;
   std::string peer_address_;
+  std::optional<KeySetVersion> key_set_;
   std::unique_ptr<HandshakeIo> io_;
   std::optional<Unreached> unreached_;
 };

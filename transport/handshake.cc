@@ -1,7 +1,5 @@
 #include "transport/handshake.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,8 +13,6 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = sizeof(HandshakeHeader);
 constexpr std::size_t kMacBytes = sizeof(HandshakeMac);
-constexpr std::string_view kInitiatorLabel = "slime handshake 3 initiator";
-constexpr std::string_view kAcceptorLabel = "slime handshake 3 acceptor";
 
 static_assert(std::has_unique_object_representations_v<HandshakeHeader>);
 static_assert(std::has_unique_object_representations_v<HandshakeOpening>);
@@ -84,15 +80,15 @@ Status Handshake::validate(const Config& config, Bytes parameters) {
   return {};
 }
 
-Handshake::Handshake(Role role, Config config)
-    : role_(role),
-      config_(std::move(config)),
-      awaited_(role == Role::kInitiator ? Awaited::kChallenge : Awaited::kHello) {
+Handshake::Handshake(Role self, Config config)
+    : config_(std::move(config)),
+      awaited_(self == Role::kInitiator ? Awaited::kChallenge : Awaited::kHello),
+      proofs_(self) {
   SLIME_CHECK(validate(config_).ok());
   keys_ = std::move(config_.keys);
   if (keys_.empty()) keys_.emplace_back(as_bytes(config_.token));
   config_.token.clear();
-  if (role_ == Role::kInitiator) keys_.resize(1);
+  if (role() == Role::kInitiator) keys_.resize(1);
 }
 
 Handshake Handshake::initiator(Config config, PeerIdentity expected) {
@@ -160,13 +156,13 @@ void Handshake::on_frame(const HandshakeHeader& header) {
     std::string text = str("it speaks version ", int{header.version}, " of the handshake, we speak ",
                            int{kHandshakeVersion}, ": upgrade the older one");
     // The version is no secret, and without it nobody could find out what is wrong.
-    if (role_ == Role::kAcceptor)
+    if (role() == Role::kAcceptor)
       send_refusal(Status(Code::kCorrupt, str("it speaks version ", int{kHandshakeVersion},
                                               " of the handshake, we speak ", int{header.version})),
                    false);
     return fail(Code::kCorrupt, std::move(text));
   }
-  const bool refusal = header.type == HandshakeFrame::kRefuse && role_ == Role::kInitiator;
+  const bool refusal = header.type == HandshakeFrame::kRefuse && role() == Role::kInitiator;
   if (refusal) {
     on_refuse(body);
   } else if (awaited_ == Awaited::kHello && header.type == HandshakeFrame::kHello) {
@@ -189,8 +185,8 @@ void Handshake::on_opening(Bytes body) {
   if (body.size() != sizeof(HandshakeOpening))
     return fail(Code::kCorrupt, "the opening of the handshake has a wrong size");
   std::memcpy(&peer_opening_, body.data(), sizeof peer_opening_);
-  transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
-  if (role_ == Role::kAcceptor) {
+  proofs_.add_shared(frame_);
+  if (role() == Role::kAcceptor) {
     send_opening(HandshakeFrame::kChallenge);
     awaited_ = Awaited::kAuth;
     return;
@@ -217,7 +213,7 @@ void Handshake::on_auth(Bytes body) {
   const bool ours = !keys_.front().empty();
   const bool token_fits = (peer_opening_.has_token != 0) == ours;
   const auto key =
-      std::find_if(keys_.begin(), keys_.end(), [&](const Secret& one) { return proof_fits(body, one); });
+      std::find_if(keys_.begin(), keys_.end(), [&](const Secret& one) { return proofs_.fits(one, frame_); });
   if (!token_fits || key == keys_.end()) {
     send_refusal(Status(Code::kUnauthenticated, {}), false);
     return fail(Code::kUnauthenticated, token_fits ? "it does not have our token"
@@ -235,7 +231,7 @@ void Handshake::on_auth(Bytes body) {
   outcome_.offers = read_offers(reader);
   if (!reader.complete() || outcome_.offers.empty())
     return fail(Code::kCorrupt, "its AUTH frame does not parse");
-  transcript_.insert(transcript_.end(), frame_.begin(), frame_.end());
+  proofs_.add_shared(frame_);
   outcome_.features = peer_opening_.required_features | peer_opening_.optional_features;
   outcome_.features &= config_.features.known();
   state_ = State::kDeciding;
@@ -249,7 +245,7 @@ void Handshake::on_auth(Bytes body) {
 }
 
 void Handshake::on_setup(Bytes body) {
-  if (!proof_fits(body)) return fail(Code::kUnauthenticated, "it proved itself, but not what it then said");
+  if (!proof_fits()) return fail(Code::kUnauthenticated, "it proved itself, but not what it then said");
   ByteReader reader(body.first(body.size() - kMacBytes));
   const std::size_t offer = reader.read<std::uint8_t>();
   ByteVector parameters = read_parameters(reader);
@@ -266,7 +262,7 @@ void Handshake::on_setup(Bytes body) {
 }
 
 void Handshake::on_accept(Bytes body) {
-  if (!proof_fits(body)) return fail(Code::kUnauthenticated, "it does not have our token, but took us in");
+  if (!proof_fits()) return fail(Code::kUnauthenticated, "it does not have our token, but took us in");
   authenticated_ = true;
   ByteReader reader(body.first(body.size() - kMacBytes));
   outcome_.peer.instance = reader.read<InstanceId>();
@@ -290,7 +286,7 @@ void Handshake::on_refuse(Bytes body) {
   const Code code = error_code_from_wire(reader.read<std::uint8_t>());
   std::string text = reader.text(limits::kErrorTextBytes);
   if (!reader.complete()) return fail(Code::kCorrupt, "its REFUSE frame does not parse");
-  if (awaited_ == Awaited::kAccept && proof_fits(body)) {
+  if (awaited_ == Awaited::kAccept && proof_fits()) {
     authenticated_ = true;
     return fail(code, str("it refused: ", text));
   }
@@ -321,7 +317,7 @@ void Handshake::sent(std::size_t bytes) {
 }
 
 void Handshake::set_up(std::size_t offer, Bytes parameters) {
-  SLIME_CHECK(role_ == Role::kInitiator && state_ == State::kDeciding);
+  SLIME_CHECK(role() == Role::kInitiator && state_ == State::kDeciding);
   SLIME_CHECK(offer < config_.offers.size() && parameters.size() <= limits::kProviderParameterBytes);
   SLIME_CHECK(!outcome_.choice || offer == *outcome_.choice);
   ByteVector body;
@@ -334,12 +330,12 @@ void Handshake::set_up(std::size_t offer, Bytes parameters) {
 }
 
 void Handshake::await_choice() {
-  SLIME_CHECK(role_ == Role::kInitiator && state_ == State::kDeciding && !outcome_.choice);
+  SLIME_CHECK(role() == Role::kInitiator && state_ == State::kDeciding && !outcome_.choice);
   state_ = State::kReading;
 }
 
 void Handshake::accept(std::size_t offer, std::string_view reason, Bytes parameters) {
-  SLIME_CHECK(role_ == Role::kAcceptor && state_ == State::kDeciding);
+  SLIME_CHECK(role() == Role::kAcceptor && state_ == State::kDeciding);
   SLIME_CHECK(offer < outcome_.offers.size() && parameters.size() <= limits::kProviderParameterBytes);
   outcome_.choice = offer;
   outcome_.reason = reason.substr(0, limits::kChoiceReasonBytes);
@@ -357,7 +353,7 @@ void Handshake::accept(std::size_t offer, std::string_view reason, Bytes paramet
 
 void Handshake::refuse(Status reason) {
   SLIME_CHECK(state_ == State::kDeciding && !reason.ok());
-  if (role_ == Role::kInitiator) return fail(reason.code(), reason.text());
+  if (role() == Role::kInitiator) return fail(reason.code(), reason.text());
   send_refusal(reason, true);
   fail(reason.code(), str("we refused it: ", reason.text()));
 }
@@ -404,8 +400,7 @@ void Handshake::send_proved(HandshakeFrame type, ByteVector body) {
   ByteWriter writer(frame);
   writer.write(header);
   writer.append(body);
-  const HandshakeMac mac = proof(keys_.front(), role_, frame);
-  ByteWriter(body).append(mac);
+  ByteWriter(body).append(proofs_.prove(keys_.front(), frame));
   send_frame(type, body);
 }
 
@@ -421,29 +416,8 @@ void Handshake::send_frame(HandshakeFrame type, Bytes body) {
   const bool shared =
       type == HandshakeFrame::kHello || type == HandshakeFrame::kChallenge || type == HandshakeFrame::kAuth;
   if (!shared) return;
-  ByteWriter transcript(transcript_);
-  transcript.write(header);
-  transcript.append(body);
-}
-
-// Whether the frame that just came ends with the right MAC of the other role.
-bool Handshake::proof_fits(Bytes body) const { return proof_fits(body, keys_.front()); }
-
-bool Handshake::proof_fits(Bytes body, const Secret& key) const {
-  if (body.size() < kMacBytes) return false;
-  const Role sender = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
-  const HandshakeMac right = proof(key, sender, Bytes(frame_).first(frame_.size() - kMacBytes));
-  return CRYPTO_memcmp(right.data(), body.last(kMacBytes).data(), kMacBytes) == 0;
-}
-
-// HMAC-SHA256(key, label of the sender's role, the frames up to AUTH, this frame without its MAC).
-HandshakeMac Handshake::proof(const Secret& key, Role sender, Bytes frame) const {
-  ByteVector text;
-  ByteWriter writer(text);
-  writer.append(as_bytes(sender == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel));
-  writer.append(transcript_);
-  writer.append(frame);
-  return hmac_sha256(key, text);
+  proofs_.add_shared(std::as_bytes(std::span(&header, 1)));
+  proofs_.add_shared(body);
 }
 
 void Handshake::fail(Code code, std::string text) {

@@ -13,6 +13,8 @@
 #include "base/secret.h"
 #include "transport/choice.h"
 #include "transport/connect.h"
+#include "transport/handshake_frame.h"
+#include "transport/handshake_proof.h"
 #include "transport/mac.h"
 
 namespace slime::transport {
@@ -41,27 +43,6 @@ namespace slime::transport {
 // to AUTH and the frame itself: a message of another handshake (other nonces), or our own sent back to us
 // (other role), never fits. In place of a token there may be several keys, as while one follows another: the
 // initiator proves itself with its first, the acceptor takes any of its own, and the rest is under that one.
-
-inline constexpr std::array<char, 4> kHandshakeMagic = {'S', 'L', 'H', 'S'};
-inline constexpr std::uint8_t kHandshakeVersion = 3;
-
-enum class HandshakeFrame : std::uint8_t {
-  kHello = 1,
-  kChallenge = 2,
-  kAuth = 3,
-  kAccept = 4,
-  kRefuse = 5,
-  kSetup = 6,
-};
-
-// In front of every frame. This struct, and the layout of REFUSE, are the same in every version.
-struct HandshakeHeader {
-  std::array<char, 4> magic = kHandshakeMagic;
-  HandshakeFrame type{};
-  std::uint8_t version = kHandshakeVersion;
-  std::uint16_t body_bytes = 0;
-};
-static_assert(sizeof(HandshakeHeader) == 8);
 
 using HandshakeNonce = std::array<std::byte, 32>;
 
@@ -140,22 +121,24 @@ class Handshake {
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
   // Of this handshake, the same at both ends: the acceptor's nonce.
   [[nodiscard]] const HandshakeNonce& id() const {
-    return role_ == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
+    return role() == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
   }
+  // For further proofs on the connection.
+  [[nodiscard]] const HandshakeProofs& proofs() const { return proofs_; }
   [[nodiscard]] const Status& error() const { return error_; }
   // Whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }
   // Acceptor: true after the peer's whole HELLO has arrived.
-  [[nodiscard]] bool opened() const { return role_ == Role::kAcceptor && awaited_ != Awaited::kHello; }
+  [[nodiscard]] bool opened() const { return role() == Role::kAcceptor && awaited_ != Awaited::kHello; }
   // Acceptor: true after the peer's first proof: a valid MAC, or the HELLO if no token is set
   // (anybody can make the MAC without a token).
   [[nodiscard]] bool proved() const { return authenticated_ || (opened() && keys_.front().empty()); }
 
  private:
   enum class Awaited { kHello, kChallenge, kAuth, kSetup, kAccept };
-  enum class Role { kInitiator, kAcceptor };
+  using Role = HandshakeRole;
 
-  Handshake(Role role, Config config);
+  Handshake(Role self, Config config);
   void on_bytes();
   void on_probe();
   void on_frame(const HandshakeHeader& header);
@@ -170,19 +153,17 @@ class Handshake {
   void send_refusal(const Status& reason, bool proved);
   void send_frame(HandshakeFrame type, Bytes body);
   void send_proved(HandshakeFrame type, ByteVector body);
-  [[nodiscard]] bool proof_fits(Bytes body) const;
-  [[nodiscard]] bool proof_fits(Bytes body, const Secret& key) const;
-  [[nodiscard]] HandshakeMac proof(const Secret& key, Role sender, Bytes frame) const;
+  [[nodiscard]] bool proof_fits() const { return proofs_.fits(keys_.front(), frame_); }
+  [[nodiscard]] Role role() const { return proofs_.role(); }
   void fail(Code code, std::string text);
 
-  Role role_;
   Config config_;             // without what is secret
   std::vector<Secret> keys_;  // one at least; an empty one: there is no token
   PeerIdentity expected_;
   State state_ = State::kReading;
   Awaited awaited_;
-  ByteVector frame_;       // the frame that is coming in
-  ByteVector transcript_;  // HELLO, CHALLENGE, AUTH, as far as they went
+  ByteVector frame_;        // the frame that is coming in
+  HandshakeProofs proofs_;  // over HELLO, CHALLENGE, AUTH, as far as they went
   ByteVector output_;
   std::size_t output_begin_ = 0;
   HandshakeOpening peer_opening_;

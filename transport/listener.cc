@@ -50,6 +50,7 @@ class TcpListener final : public Listener, private FdHandler {
   struct Inbound {
     Stranger stranger;
     std::string address;
+    std::optional<KeySetVersion> key_set;
     std::vector<Outlet> outlets;
     std::vector<Holding> holdings;  // one for each outlet
     std::optional<Choice> choice;
@@ -99,10 +100,14 @@ class TcpListener final : public Listener, private FdHandler {
     if (!peer || !set_no_delay(fd.get()).ok()) return;  // it is gone already
     const TimePoint now = loop_.now();
     Handshake::Config config{options_.self, options_.token, {}, {}, {}};
-    if (options_.keys) config.keys = options_.keys();
-    random_bytes(config.nonce);
     auto entry = std::make_unique<Inbound>();
     Inbound* const in = entry.get();
+    if (options_.keys) {
+      HandshakeKeys current = options_.keys();
+      config.keys = std::move(current.keys);
+      if (!config.keys.empty()) in->key_set = current.version;
+    }
+    random_bytes(config.nonce);
     in->address = peer->to_string();
     in->io = std::make_unique<HandshakeIo>(
         loop_, std::move(fd), Handshake::acceptor(std::move(config)),
@@ -179,7 +184,7 @@ class TcpListener final : public Listener, private FdHandler {
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
                             entry->outlets[entry->choice->holding].provider, outcome.reason,
-                            entry->io->handshake().id()});
+                            entry->io->handshake().id(), entry->io->handshake().proofs(), entry->key_set});
   }
 
   using Inbounds = std::vector<std::unique_ptr<Inbound>>;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/secret.h"
+#include "transport/handshake_frame.h"
+#include "transport/mac.h"
+
+namespace slime::transport {
+
+enum class HandshakeRole : std::uint8_t { kInitiator, kAcceptor };
+
+// One end of one handshake as its proofs see it. A proof is HMAC-SHA256, keyed with the token or a key, over
+// the label of the sender's role, the shared frames (HELLO, CHALLENGE, AUTH) and the proved frame. A frame of
+// another handshake (other nonces), or a frame of ours sent back to us (other role), never fits.
+class HandshakeProofs {
+ public:
+  explicit HandshakeProofs(HandshakeRole self) : self_(self) {}
+
+  [[nodiscard]] HandshakeRole role() const { return self_; }
+  // Appends HELLO, CHALLENGE or AUTH, whole.
+  void add_shared(Bytes frame) { shared_.insert(shared_.end(), frame.begin(), frame.end()); }
+  // Returns the MAC to append to this frame of ours.
+  [[nodiscard]] HandshakeMac prove(const Secret& key, Bytes frame) const { return mac(key, self_, frame); }
+  // Returns whether the frame ends with the peer's MAC under this key.
+  [[nodiscard]] bool fits(const Secret& key, Bytes frame) const;
+
+ private:
+  [[nodiscard]] HandshakeMac mac(const Secret& key, HandshakeRole sender, Bytes frame) const;
+
+  HandshakeRole self_;
+  ByteVector shared_;
+};
+
+// Body of the frame PROOF: on a connection that is there, its sender proves that it has one more key.
+struct KeyProof {
+  std::uint64_t key = 0;     // id of the key, which nanoctrl gave it
+  std::uint64_t number = 0;  // of the proofs of this sender on this connection: 1, 2, 3, ...
+};
+static_assert(sizeof(KeyProof) == 16);
+
+// The whole frame, with the MAC.
+ByteVector encode_key_proof(const HandshakeProofs& proofs, const Secret& key, KeyProof proof);
+// Returns what the frame says. Does not look at the MAC: see HandshakeProofs::fits(). kCorrupt.
+Result<KeyProof> decode_key_proof(Bytes frame);
+
+}  // namespace slime::transport
