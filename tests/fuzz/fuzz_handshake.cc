@@ -1,9 +1,10 @@
-// Both roles of the handshake against a peer's bytes. The first byte of the input picks what is tried:
+// Both roles of the handshake, and what follows it, against a peer's bytes. The first byte of the input picks what is tried:
 //   0, 1  acceptor, initiator: raw bytes from somebody without the token, in pieces
 //   2     acceptor: the body of AUTH, behind a right opening and with a right proof
 //   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
 //   5     acceptor: the body of SETUP, behind a right AUTH
 //   6, 7  as 0 and 2, to an acceptor that takes any of several keys
+//   8     a proof of a key, sent by the initiator after the handshake
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -180,12 +181,31 @@ void answer(HandshakeFrame type, Bytes body) {
   require(initiator.state() == Handshake::State::kDone || initiator.state() == Handshake::State::kFailed);
 }
 
+// Whatever parses is written again as it was, up to the MAC; and fits under our key only with the right one.
+void key_proof(Bytes input) {
+  HandshakeProofs initiator(HandshakeRole::kInitiator);
+  HandshakeProofs acceptor(HandshakeRole::kAcceptor);
+  const ByteVector shared = take_hello();
+  initiator.add_shared(shared);
+  acceptor.add_shared(shared);
+  const slime::Secret key(slime::as_bytes(kToken));
+  const bool fits = acceptor.fits(key, input);
+  const auto proof = decode_key_proof(input);
+  if (!proof) return;
+  const ByteVector again = encode_key_proof(initiator, key, *proof);
+  require(again.size() == input.size());
+  const auto before_mac = static_cast<std::ptrdiff_t>(again.size() - sizeof(HandshakeMac));
+  require(std::equal(again.begin(), again.begin() + before_mac, input.begin()));
+  require(fits == std::equal(again.begin(), again.end(), input.begin()));
+  require(acceptor.fits(key, again) && !initiator.fits(key, again));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
-  switch (data[0] % 8) {
+  switch (data[0] % 9) {
     case 0:
       raw(true, Handshake::acceptor(config(1)), input);
       break;
@@ -207,8 +227,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 6:
       raw(true, Handshake::acceptor(config_with_keys(1)), input);
       break;
-    default:
+    case 7:
       auth(Handshake::acceptor(config_with_keys(1)), input);
+      break;
+    default:
+      key_proof(input);
       break;
   }
   return 0;

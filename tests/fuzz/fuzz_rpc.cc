@@ -35,6 +35,10 @@ class Owner final : public ChannelOwner {
     return Status(Code::kNotFound, "none");
   }
   void on_region_revoked(std::string_view) noexcept override {}
+  // Takes every second proof.
+  Status on_channel_proof(Bytes proof) noexcept override {
+    return proof.size() % 2 == 0 ? Status() : Status(Code::kUnauthenticated, "wrong");
+  }
   void on_channel_closed(const Status&) noexcept override {
     SLIME_CHECK(!closed);
     closed = true;
@@ -104,7 +108,8 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     header.body_bytes = sizeof(wire::Hello);
     wire::Hello hello;
     hello.max_requests = 100;
-    hello.optional_features = wire::kFeatureCancel | wire::kFeatureStreams | wire::kFeatureSignatures;
+    hello.optional_features =
+        wire::kFeatureCancel | wire::kFeatureStreams | wire::kFeatureSignatures | wire::kFeatureProofs;
     hello.max_payload_bytes = 1 << 20;
     ByteWriter writer(out.emplace_back());
     writer.append(std::as_bytes(std::span(&header, 1)));

@@ -172,6 +172,12 @@ std::vector<Golden> golden_frames() {
       "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
   add("end of the caller", header_of(FrameType::kEnd, id), {}, {},
       "10000000 00000000 0700000001000000 0000000000000000 00000000 00000000");
+  add("proof", header_of(FrameType::kProof, 0), {}, unhex("534c4853"),
+      "11000000 00000000 0000000000000000 0000000000000000 00000000 04000000 534c4853");
+  FrameHeader expelled = header_of(FrameType::kProof, 0);
+  expelled.code = static_cast<std::uint8_t>(Code::kUnauthenticated);
+  add("proof, with a code", expelled, as_bytes("no"), {},
+      "11000500 00000000 0000000000000000 0000000000000000 02000000 00000000 6e6f");
   return out;
 }
 
@@ -239,7 +245,7 @@ TEST_CASE("a field that a type does not have must be zero") {
     CHECK(refused(changed));
   }
   CHECK(refused(header_of(static_cast<FrameType>(0), id)));
-  CHECK(refused(header_of(static_cast<FrameType>(17), id)));
+  CHECK(refused(header_of(static_cast<FrameType>(18), id)));
   CHECK(refused(header_of(static_cast<FrameType>(255), id)));
   // A failed reply has a text and no body, a good one the other way round.
   FrameHeader reply = header_of(FrameType::kReply, id);

@@ -173,6 +173,26 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   CHECK(s.b.state() == State::kDone);
   give(s.a, accept);
   CHECK(s.a.state() == State::kDone);
+  // Later, over HELLO CHALLENGE AUTH PROOF-without-MAC, by either side.
+  const Secret key(as_bytes("k"));
+  const ByteVector from_a = encode_key_proof(s.a.proofs(), key, {7, 1});
+  const std::string proof_fields =
+      "534c4853"
+      "07"
+      "03"
+      "3000"
+      "0700000000000000"
+      "0100000000000000";
+  CHECK(to_hex(from_a) == proof_fields + "9eedeb4399686f9762cf1a90788098fd3ecdb11a93a57c937487210b4e896d4e");
+  const ByteVector from_b = encode_key_proof(s.b.proofs(), key, {7, 1});
+  CHECK(to_hex(from_b) == proof_fields + "bcc2d1f98abc3bf9989f30dd2f7e3fb78e21c5ea63955431c9ea331424b56ad7");
+  CHECK(s.b.proofs().fits(key, from_a));
+  CHECK(s.a.proofs().fits(key, from_b));
+  CHECK_FALSE(s.a.proofs().fits(key, from_a));
+  const auto read = decode_key_proof(from_a);
+  REQUIRE(read.has_value());
+  CHECK(read->key == 7);
+  CHECK(read->number == 1);
 }
 
 TEST_CASE("a refusal after the proof carries its code and text") {
