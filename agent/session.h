@@ -79,8 +79,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void expel(Status reason);
   void revoke(std::string_view region);
 
-  // The scope has other keys than before, or the channel is ready: proves the newest one to the peer, and looks
-  // at what the peer has proved. May end.
+  // The scope has other keys than before, or the channel is ready: proves the newest one to the peer, and
+  // looks at what the peer has proved. May end.
   void on_keys(const KeySet& set);
   // Until when the peer has to prove a key of the set; kNever: it has, or the connection is under no keys.
   TimePoint prove_by(const KeySet& set);

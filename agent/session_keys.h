@@ -32,8 +32,8 @@ class SessionKeys {
 
   // Whether every key that the peer has proved was revoked.
   [[nodiscard]] bool revoked(const KeySet& set) const { return proved_ < set.version.revocations; }
-  // Starts the peer's time to prove a key of the set, if it is revoked() and the time has not begun, and stops
-  // it if it is not. Returns its end; kNever: none.
+  // Starts the peer's time to prove a key of the set, if it is revoked() and the time has not begun, and
+  // stops it if it is not. Returns its end; kNever: none.
   TimePoint prove_by(const KeySet& set, TimePoint now);
 
  private:

@@ -6,7 +6,8 @@
 #include "base/log.h"
 #include "base/str.h"
 
-// What the scope's keys mean to connections: proofs of newer ones, and the end of those whose keys were revoked.
+// What the scope's keys mean to connections: proofs of newer ones, and the end of those whose keys were
+// revoked.
 namespace slime::agent {
 
 // It may have a key that we have yet to hear of, and tries again in a moment.

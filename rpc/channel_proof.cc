@@ -7,8 +7,8 @@
 // Proofs of newer keys on a channel that is there, and the end of a channel whose peer has none.
 namespace slime::rpc {
 
-// In front of the queue: what waits there may take longer than the peer waits for the proof. Proofs keep their
-// order among themselves.
+// In front of the queue: what waits there may take longer than the peer waits for the proof. Proofs keep
+// their order among themselves.
 void ChannelImpl::prove(Bytes proof) {
   const Scope scope(*this, false);
   if (closed_ || endpoint_closing_ || !takes_proofs()) return;

@@ -117,8 +117,8 @@ bool ChannelImpl::try_send(OutFrame& frame) {
   return true;
 }
 
-// Counts one more answer in the queue. False: the peer lets us answer and takes no answers, so it is broken, or
-// wants our memory, and was reset.
+// Counts one more answer in the queue. False: the peer lets us answer and takes no answers, so it is broken,
+// or wants our memory, and was reset.
 bool ChannelImpl::admit_queued_answer() {
   if (queued_answers_ >= limits::kAnswersPerRequest * options_.max_calls + stream_answers()) {
     endpoint_closing_ = true;

@@ -65,9 +65,9 @@ struct Connected {
   std::string address;  // the other end of the connection, "127.0.0.1:40112"
   bool initiator = false;
   std::string provider;
-  std::string reason;                     // why that one, for people
-  std::array<std::byte, 32> handshake{};  // random, the same at both ends: which two belong together
-  HandshakeProofs proofs;                 // for further proofs on this connection
+  std::string reason;                      // why that one, for people
+  std::array<std::byte, 32> handshake{};   // random, the same at both ends: which two belong together
+  HandshakeProofs proofs;                  // for further proofs on this connection
   std::optional<KeySetVersion> key_set{};  // of this side's keys in the handshake; none: it was without keys
 };
 

@@ -218,9 +218,9 @@ class ConnectAttempt final : public Connecting, private FdHandler {
       if (pending_->unreached()) unreached_ = Unreached{offers_[*outcome.choice].provider, outcome.peer};
       return end(std::move(endpoint).error());
     }
-    call({Connected{std::move(*endpoint), outcome.peer, peer_address_, true,
-                    offers_[*outcome.choice].provider, reason(outcome), io_->handshake().id(),
-                    io_->handshake().proofs(), key_set_}});
+    call(
+        {Connected{std::move(*endpoint), outcome.peer, peer_address_, true, offers_[*outcome.choice].provider,
+                   reason(outcome), io_->handshake().id(), io_->handshake().proofs(), key_set_}});
   }
 
   // The peer does not know why something was not offered.

@@ -134,7 +134,7 @@ class RawPeer final : private transport::Receiver {
   void on_closed(const Status&) noexcept override { ended_ = true; }
 
   std::unique_ptr<transport::Device> device_;
-  std::unique_ptr<transport::Loop> loop_;
+  std::shared_ptr<transport::Loop> loop_;
   std::unique_ptr<transport::Port> port_;
   std::unique_ptr<transport::Connecting> connecting_;
   std::optional<transport::Connected> connected_;

@@ -1,11 +1,10 @@
 // What two ends of a connection prove of the scope's keys to each other, without a connection.
-#include "agent/session_keys.h"
-
 #include <doctest/doctest.h>
 
 #include <initializer_list>
 
 #include "agent/limits.h"
+#include "agent/session_keys.h"
 
 namespace slime::agent {
 namespace {
@@ -14,9 +13,7 @@ using transport::HandshakeProofs;
 using transport::HandshakeRole;
 using Verdict = SessionKeys::Verdict;
 
-ctrl::ScopeKey key(std::uint64_t id) {
-  return {id, Secret(ByteVector(32, static_cast<std::byte>(id))), id};
-}
+ctrl::ScopeKey key(std::uint64_t id) { return {id, Secret(ByteVector(32, static_cast<std::byte>(id))), id}; }
 
 HandshakeProofs proofs_of(HandshakeRole role, std::uint8_t handshake = 1) {
   HandshakeProofs out(role);
@@ -136,8 +133,7 @@ TEST_CASE("a flood of proofs under unknown keys is refused, one each minute is n
 }
 
 TEST_CASE("a set that shares a key with the one before is a rotation, any other follows a revocation") {
-  CHECK(after({{1}, {1, 2}, {1, 2, 3}, {2, 3, 4}}).version.revocations ==
-        after({{1}}).version.revocations);
+  CHECK(after({{1}, {1, 2}, {1, 2, 3}, {2, 3, 4}}).version.revocations == after({{1}}).version.revocations);
   CHECK(after({{1, 2, 3}, {4, 5, 6}}).version.revocations == after({{1}}).version.revocations + 1);
   CHECK(after({{1, 2, 3}, {}}).keys.size() == 3);  // who has had keys keeps them
   // A nanoctrl that was restored may give an id of before to another key.

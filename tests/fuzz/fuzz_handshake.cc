@@ -1,4 +1,5 @@
-// Both roles of the handshake, and what follows it, against a peer's bytes. The first byte of the input picks what is tried:
+// Both roles of the handshake, and what follows it, against a peer's bytes. The first byte of the input picks
+// what is tried:
 //   0, 1  acceptor, initiator: raw bytes from somebody without the token, in pieces
 //   2     acceptor: the body of AUTH, behind a right opening and with a right proof
 //   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
