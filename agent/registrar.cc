@@ -37,9 +37,10 @@ Status unanswered(Status status) {
 
 }  // namespace
 
-Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
-                     NewsHandler on_news, LinksHandler on_links)
+Registrar::Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, Secret session,
+                     EventHandler on_event, NewsHandler on_news, LinksHandler on_links)
     : options_(std::move(options)),
+      session_(std::move(session)),
       client_(std::move(client)),
       on_event_(std::move(on_event)),
       on_news_(std::move(on_news)),
@@ -58,12 +59,13 @@ Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, Ev
   options.client.timeout = limits::kRegistryTimeout;
   auto client = ctrl::Client::create(options.client);
   if (!client) return std::move(client).error();
-  auto lease = (*first)->register_peer(options.self);
+  Secret session = ctrl::new_session();
+  auto lease = (*first)->register_peer(options.self, session);
   if (!lease)
     return std::move(lease).error().with_context(
         str("register ", options.self.name, " with ", options.client.url));
-  std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(on_event),
-                                               std::move(on_news), std::move(on_links)));
+  std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(session),
+                                               std::move(on_event), std::move(on_news), std::move(on_links)));
   out->took_lease(*lease);
   out->thread_ = std::thread([self = out.get()] { self->run(); });
   return out;
@@ -91,7 +93,8 @@ Status Registrar::close(Nanos bound) {
   options.connect_timeout = options.timeout = bound;
   auto client = ctrl::Client::create(std::move(options));
   if (!client) return std::move(client).error();
-  Status status = (*client)->deregister(options_.self.scope, options_.self.name, lease_.incarnation);
+  Status status =
+      (*client)->deregister(options_.self.scope, options_.self.name, lease_.incarnation, session_);
   const bool gone_anyway = status.code() == Code::kNotFound || status.code() == Code::kAborted;
   return gone_anyway ? Status() : std::move(status).with_context("deregister");
 }
@@ -245,6 +248,7 @@ Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
 void Registrar::took_lease(const ctrl::Lease& lease) {
   lease_ = lease;
   lease_.keys.clear();  // the keyring has them
+  lease_.session = {};  // it is ours
   interval_ = options_.heartbeat > Nanos::zero() ? options_.heartbeat : lease.heartbeat_interval;
   next_beat_ = deadline_after(steady_clock().now(), interval_);
   retry_ = limits::kRegistryRetryMin;
@@ -282,8 +286,8 @@ void Registrar::beat() {
   std::optional<ctrl::Report> report = next_report();
   const auto keys_have =
       options_.keyring ? std::optional(options_.keyring->newest()) : std::optional<std::uint64_t>();
-  auto changes = client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, since,
-                                    report, keys_have);
+  auto changes = client_->heartbeat(options_.self.scope, options_.self.name, lease_.incarnation, session_,
+                                    since, report, keys_have);
   Status status = changes.status();
   if (status.code() == Code::kNotFound) {
     // It restarted without its state, or was away for longer than the lease.
@@ -312,7 +316,7 @@ Status Registrar::register_again() {
     changes_ = {};
     covers = last_change_;
   }
-  auto lease = client_->register_peer(self);
+  auto lease = client_->register_peer(self, session_);
   {
     const std::lock_guard lock(mutex_);
     tried_ = std::max(tried_, covers);
@@ -402,7 +406,7 @@ Status Registrar::send_changes(const Changes& changes) {
     for (const auto& [service, info] : changes.services) {
       info ? publish.push_back(*info) : unpublish.push_back(service);
     }
-    SLIME_TRY(client_->update_services(scope, name, lease_.incarnation, publish, unpublish));
+    SLIME_TRY(client_->update_services(scope, name, lease_.incarnation, session_, publish, unpublish));
   }
   if (!changes.regions.empty()) {
     std::vector<ctrl::RegionInfo> publish;
@@ -410,7 +414,7 @@ Status Registrar::send_changes(const Changes& changes) {
     for (const auto& [region, info] : changes.regions) {
       info ? publish.push_back(*info) : unpublish.push_back(region);
     }
-    SLIME_TRY(client_->update_regions(scope, name, lease_.incarnation, publish, unpublish));
+    SLIME_TRY(client_->update_regions(scope, name, lease_.incarnation, session_, publish, unpublish));
   }
   return {};
 }

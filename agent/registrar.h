@@ -18,6 +18,7 @@
 #include "base/function.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "base/secret.h"
 #include "ctrl/client.h"
 
 namespace slime::agent {
@@ -115,8 +116,8 @@ class Registrar {
     [[nodiscard]] bool empty() const { return regions.empty() && services.empty(); }
   };
 
-  Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, EventHandler on_event,
-            NewsHandler on_news, LinksHandler on_links);
+  Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, Secret session,
+            EventHandler on_event, NewsHandler on_news, LinksHandler on_links);
   void run();
   void ask(Question question);
   Result<DirectoryEntry> find(const std::string& name);
@@ -137,6 +138,7 @@ class Registrar {
   [[nodiscard]] Nanos jittered(Nanos span);
 
   const RegistrarOptions options_;
+  const Secret session_;  // of all registrations of this agent: proves that they are of one owner
   const std::unique_ptr<ctrl::Client> client_;
   const EventHandler on_event_;
   NewsHandler on_news_;

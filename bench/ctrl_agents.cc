@@ -29,6 +29,9 @@ void CtrlLoad::become_new(std::uint32_t index) {
   std::array<std::byte, 16> id{};
   rng_.fill(id);
   agent.instance = to_hex(id);
+  std::array<std::byte, 32> session{};
+  rng_.fill(session);
+  agent.session = to_hex(session);
   agent.incarnation = 0;
 }
 
@@ -52,19 +55,20 @@ void CtrlLoad::compose(std::uint32_t index) {
   switch (agent.doing) {
     case Doing::kRegister:
       // The example of docs/nanoctrl-api.md.
-      agent.out = post_text(
-          head, "/v1/peers",
-          "{\"name\":\"" + agent.name + "\",\"scope\":\"" + scope + "\",\"instance\":\"" + agent.instance +
-              "\",\"address\":\"127.0.0.1:7001\",\"kind\":\"worker\",\"providers\":[\"tcp\"],"
-              "\"metadata\":{\"gpu\":\"0\"},"
-              "\"services\":[{\"name\":\"calc\",\"kind\":\"math\",\"methods\":[\"add\"]}],"
-              "\"regions\":[{\"name\":\"kv\",\"length_bytes\":1048576,\"rights\":\"read\"}]}");
+      agent.out =
+          post_text(head, "/v1/peers",
+                    "{\"name\":\"" + agent.name + "\",\"scope\":\"" + scope + "\",\"instance\":\"" +
+                        agent.instance + "\",\"session\":\"" + agent.session +
+                        "\",\"address\":\"127.0.0.1:7001\",\"kind\":\"worker\",\"providers\":[\"tcp\"],"
+                        "\"metadata\":{\"gpu\":\"0\"},"
+                        "\"services\":[{\"name\":\"calc\",\"kind\":\"math\",\"methods\":[\"add\"]}],"
+                        "\"regions\":[{\"name\":\"kv\",\"length_bytes\":1048576,\"rights\":\"read\"}]}");
       return;
     case Doing::kHeartbeat:
     case Doing::kFollowUp:
       agent.out = post_text(head, "/v1/peers/" + agent.name + "/heartbeat?scope=" + scope,
-                            "{\"incarnation\":" + std::to_string(agent.incarnation) +
-                                ",\"since\":" + std::to_string(agent.since) + "}");
+                            "{\"incarnation\":" + std::to_string(agent.incarnation) + ",\"session\":\"" +
+                                agent.session + "\",\"since\":" + std::to_string(agent.since) + "}");
       return;
     case Doing::kList:
       agent.out = get_text(head, "/v1/peers?scope=" + scope + "&limit=1000" +

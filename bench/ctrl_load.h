@@ -102,6 +102,7 @@ class CtrlLoad {
   struct Agent {
     std::string name;
     std::string instance;
+    std::string session;
     std::uint64_t incarnation = 0;  // 0: not registered
     std::uint64_t since = 0;
     bool forgotten = false;  // by the server; it registers again

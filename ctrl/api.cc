@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "ctrl/api_query.h"
 #include "ctrl/url.h"
 #include "ctrl/wire_compat.h"
@@ -251,24 +252,30 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
   query.permit(Role::kJoin, request->registration.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   query.about(request->registration.name);
-  RegisterCommand command{std::move(request->registration), 0};
+  Secret session = request->session.empty() ? new_session() : std::move(request->session);
+  RegisterCommand command{std::move(request->registration), 0, query.proof(session)};
+  std::optional<std::pair<Holder, ProbeResult>> replaced;
   // Another instance may win the name while the holder is probed; then that one is the holder to look at.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     Outcome out = submit(command);
     if (out.status.ok()) {
+      if (replaced) note_takeover(command, out.lease, replaced->first, replaced->second);
       Result<ScopeKeys> keys = keys_for(query.principal(), command.registration.scope, 0);
       if (!keys) return reply_error(keys.error());
       out.lease.keys = std::move(*keys);
+      out.lease.session = std::move(session);
       return reply_ok(wire::encode(out.lease));
     }
     if (!out.holder) return reply_error(std::move(out.status));
-    const ProbeResult probed = request->takeover ? ProbeResult::kGone : probe(*out.holder);
-    if (probed == ProbeResult::kGone && attempt < kAttempts) {
+    // Also where the answer decides nothing: who takes a name from somebody alive is to be seen in the log.
+    const ProbeResult probed = probe(*out.holder);
+    if ((probed == ProbeResult::kGone || request->takeover) && attempt < kAttempts) {
       command.takes_over = out.holder->incarnation;
+      replaced.emplace(std::move(*out.holder), probed);
       continue;
     }
-    if (probed == ProbeResult::kSilent) {
+    if (probed == ProbeResult::kSilent && !request->takeover) {
       ApiReply reply = reply_error(std::move(out.status),
                                    "it does not answer: end it, or retry when its lease has run out");
       reply.retry_after = out.holder->expires_in;
@@ -278,6 +285,28 @@ ApiReply Api::register_peer(Query& query, std::string_view body) {
                                                   ? "it is alive: use another name, or end it first"
                                                   : "several want the name at once: retry");
   }
+}
+
+void Api::note_takeover(const RegisterCommand& command, const Lease& lease, const Holder& holder,
+                        ProbeResult probed) {
+  if (lease.incarnation == holder.incarnation) return;
+  const bool alive = probed == ProbeResult::kSame;
+  const Registration& peer = command.registration;
+  const bool said =
+      takeovers_("a name was taken over", {{"scope", peer.scope},
+                                           {"peer", peer.name},
+                                           {"old_incarnation", std::to_string(holder.incarnation)},
+                                           {"incarnation", std::to_string(lease.incarnation)},
+                                           {"old_address", holder.address},
+                                           {"address", peer.address},
+                                           {"holder", alive                          ? "alive"
+                                                      : probed == ProbeResult::kGone ? "gone"
+                                                                                     : "silent"},
+                                           {"token_id", command.by.owner.token_id}});
+  if (alive && said)
+    SLIME_LOG(LogLevel::kWarning, "nanoctrl", "'", peer.name, "' in scope '", peer.scope,
+              "' was taken from incarnation ", holder.incarnation, " at ", holder.address,
+              ", which is alive; ", peer.address, " has it now");
 }
 
 ProbeResult Api::probe(const Holder& holder) {
@@ -386,12 +415,14 @@ ApiReply Api::get_peer(Query& query, const std::string& name) {
                      "look at the list of peers, and at the scope");
 }
 
-ApiReply Api::deregister(Query& query, const std::string& name) {
+ApiReply Api::deregister(Query& query, const std::string& name, std::string_view session_text) {
   const std::string scope = query.scope(Role::kJoin);
+  const std::optional<Secret> session = session_text.empty() ? Secret() : wire::parse_session(session_text);
+  if (!session) query.problem("the header Slime-Session is not 64 hexadecimal digits");
   const std::optional<std::uint64_t> incarnation = query.integer("incarnation", limits::kIntegerMax);
   if (!incarnation) query.problem("query parameter 'incarnation' is missing");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  Outcome out = submit(DeregisterCommand{scope, name, *incarnation});
+  Outcome out = submit(DeregisterCommand{scope, name, *incarnation, query.proof_or_admin(*session, false)});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
@@ -403,7 +434,8 @@ ApiReply Api::heartbeat(Query& query, const std::string& name, std::string_view 
   if (request->report) {
     if (Status status = check_report(*request->report); !status.ok()) return reply_error(std::move(status));
   }
-  Outcome out = engine_->submit(HeartbeatCommand{scope, name, request->incarnation});
+  Outcome out =
+      engine_->submit(HeartbeatCommand{scope, name, request->incarnation, query.proof(request->session)});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   if (request->report) reports_.put(scope, name, request->incarnation, std::move(*request->report));
   // Without a revision of the client's there is nothing to tell but the current one.
@@ -424,7 +456,8 @@ ApiReply Api::heartbeats(Query& query, std::string_view body) {
   if (!request) return reply_error(request.error());
   Heartbeats out;
   for (const PeerRef& peer : request->peers) {
-    Outcome beat = engine_->submit(HeartbeatCommand{scope, peer.name, peer.incarnation});
+    Outcome beat =
+        engine_->submit(HeartbeatCommand{scope, peer.name, peer.incarnation, query.proof(peer.session)});
     // A store that is away concerns all of them.
     if (beat.status.code() == Code::kUnavailable) return reply_error(std::move(beat.status));
     if (!beat.status.ok()) out.lost.push_back({peer.name, beat.status.code()});
@@ -442,7 +475,8 @@ ApiReply Api::update_regions(Query& query, const std::string& name, std::string_
   if (!request) return reply_error(request.error());
   if (Status status = check_regions(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateRegionsCommand{scope, name, request->incarnation, replace,
-                                           std::move(request->publish), std::move(request->unpublish)});
+                                           std::move(request->publish), std::move(request->unpublish),
+                                           query.proof(request->session)});
 }
 
 ApiReply Api::update_services(Query& query, const std::string& name, std::string_view body, bool replace) {
@@ -452,7 +486,8 @@ ApiReply Api::update_services(Query& query, const std::string& name, std::string
   if (!request) return reply_error(request.error());
   if (Status status = check_services(request->publish); !status.ok()) return reply_error(std::move(status));
   return apply_update(UpdateServicesCommand{scope, name, request->incarnation, replace,
-                                            std::move(request->publish), std::move(request->unpublish)});
+                                            std::move(request->publish), std::move(request->unpublish),
+                                            query.proof(request->session)});
 }
 
 ApiReply Api::get_links(Query& query, const std::string& name) {
@@ -466,9 +501,10 @@ ApiReply Api::get_links(Query& query, const std::string& name) {
 ApiReply Api::set_links(Query& query, const std::string& name, std::string_view body) {
   const std::string scope = query.scope(Role::kJoin);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  Result<std::vector<std::string>> targets = wire::decode_targets(body);
-  if (!targets) return reply_error(targets.error());
-  Outcome out = submit(SetLinksCommand{scope, name, std::move(*targets)});
+  Result<wire::LinksRequest> request = wire::decode_links_request(body);
+  if (!request) return reply_error(request.error());
+  Outcome out = submit(SetLinksCommand{scope, name, std::move(request->targets),
+                                       query.proof_or_admin(request->session, true)});
   return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 

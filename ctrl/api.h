@@ -138,7 +138,7 @@ class Api {
   ApiReply list_regions(Query& query);
   ApiReply watch(Query& query, bool answer_now);
   ApiReply get_peer(Query& query, const std::string& name);
-  ApiReply deregister(Query& query, const std::string& name);
+  ApiReply deregister(Query& query, const std::string& name, std::string_view session);
   ApiReply heartbeat(Query& query, const std::string& name, std::string_view body);
   ApiReply update_regions(Query& query, const std::string& name, std::string_view body, bool replace);
   ApiReply update_services(Query& query, const std::string& name, std::string_view body, bool replace);
@@ -174,6 +174,9 @@ class Api {
   // `only`: of that peer alone; empty: of all.
   ApiReply page(Query& query, std::string_view list, const EncodePeer& encode, const std::string& only = {});
   ProbeResult probe(const Holder& holder);
+  // What is said of a name that another owner has now.
+  void note_takeover(const RegisterCommand& command, const Lease& lease, const Holder& holder,
+                     ProbeResult probed);
 
   const ApiOptions options_;
   const Clock& clock_;
@@ -185,6 +188,7 @@ class Api {
   Metrics metrics_;
   Audit refusals_{Audit::kRefusals};
   Audit token_changes_{Audit::kChanges};
+  Audit takeovers_{Audit::kRefusals};
   Reports reports_{limits::kReportBytesTotal, limits::kReportBytesPerScope};
   BackupPages backups_;
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for

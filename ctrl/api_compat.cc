@@ -78,6 +78,7 @@ class Api::Compat {
     if (held) {
       Entity current = compat::to_entity(*held);
       if (current.native) return native_peer({entity.scope, entity.type, entity.id});
+      if (Status status = may_change(*held); !status.ok()) return reply_error(std::move(status));
       if (current.type != entity.type)
         return Api::error(
             409, Code::kAlreadyExists,
@@ -110,7 +111,8 @@ class Api::Compat {
     const Entity entity = compat::to_entity(*held);
     if (entity.native) return native_peer(*ref);
     if (entity.type != ref->type) return reply_ok(done);
-    Outcome out = api_.submit(DeregisterCommand{ref->scope, ref->id, held->incarnation});
+    Outcome out =
+        api_.submit(DeregisterCommand{ref->scope, ref->id, held->incarnation, proof_or_admin(false)});
     if (gone(out.status) || out.status.ok())
       return reply_ok(compat::encode_status("ok", str(ref->type, " '", ref->id, "' was removed")));
     return reply_error(std::move(out.status));
@@ -127,7 +129,7 @@ class Api::Compat {
     // A native peer's lease is its own to renew; who had the name before learns that it is lost.
     const Entity entity = compat::to_entity(*held);
     if (entity.native || entity.type != ref->type) return reply_ok(not_found);
-    Outcome out = api_.engine_->submit(HeartbeatCommand{ref->scope, ref->id, held->incarnation});
+    Outcome out = api_.engine_->submit(HeartbeatCommand{ref->scope, ref->id, held->incarnation, proof()});
     if (gone(out.status)) return reply_ok(not_found);
     if (!out.status.ok()) return reply_error(std::move(out.status));
     return reply_ok(compat::encode_status("ok", str(ref->type, " '", ref->id, "' lives for another 60 s")));
@@ -176,7 +178,8 @@ class Api::Compat {
     if (Status status = check_name("agent_id", agent_id); !status.ok()) return reply_error(std::move(status));
     if (Status status = permit(Role::kJoin, request->scope); !status.ok())
       return reply_error(std::move(status));
-    Outcome out = api_.submit(SetLinksCommand{request->scope, agent_id, std::move(request->target_peers)});
+    Outcome out = api_.submit(
+        SetLinksCommand{request->scope, agent_id, std::move(request->target_peers), proof_or_admin(true)});
     if (!out.status.ok()) return reply_error(std::move(out.status));
     return reply_ok(compat::encode_status("ok", str("the links of '", agent_id, "' are wanted")));
   }
@@ -196,6 +199,17 @@ class Api::Compat {
     query_.permit(needed, scope);
     return query_.finish();
   }
+  // These clients know no session: what they made is for the token that made it to change.
+  Proof proof() { return {Proof::Kind::kToken, {{}, query_.principal().token_id}}; }
+  // On a server without tokens `anybody` is an administrator.
+  Proof proof_or_admin(bool anybody) {
+    const Principal& who = query_.principal();
+    const bool admin = who.role == Role::kAdmin && (anybody || !who.token_id.empty());
+    Proof out = proof();
+    if (admin) out.kind = Proof::Kind::kTrusted;
+    return out;
+  }
+  Status may_change(const PeerInfo& held) { return check_proof(proof(), held.name, held.owner); }
   // Held while what is there is changed, so that two changes of one record do not lose one of them.
   std::mutex& mutex_of(const std::string& scope, const std::string& id) {
     const std::size_t hash = std::hash<std::string>{}(str(scope, "\n", id));
@@ -233,7 +247,7 @@ class Api::Compat {
       if (registration.error().code() != Code::kResourceExhausted) return reply_error(registration.error());
       return Api::error(413, Code::kInvalidArgument, std::string(registration.error().text()), "");
     }
-    Outcome out = api_.submit(RegisterCommand{std::move(*registration), 0});
+    Outcome out = api_.submit(RegisterCommand{std::move(*registration), 0, proof()});
     if (!out.status.ok()) return reply_error(std::move(out.status), "");
     return reply_ok(done());
   }
@@ -248,6 +262,7 @@ class Api::Compat {
     Entity entity = compat::to_entity(*held);
     if (entity.native) return native_peer(of);
     if (entity.type != of.type) return not_registered(of);
+    if (Status status = may_change(*held); !status.ok()) return reply_error(std::move(status));
     change(entity);
     return put(entity, held->instance, [] { return compat::encode_status("ok", "recorded"); });
   }

@@ -108,6 +108,19 @@ class Api::Query {
   // Whoever has a token at all may.
   void permit_all() { checked_ = true; }
   [[nodiscard]] const Principal& principal() const { return principal_; }
+  // By what right the request changes a record: the session that it has, or none.
+  [[nodiscard]] Proof proof(const Secret& session) const {
+    return {Proof::Kind::kSession,
+            {session.empty() ? std::string() : session_sha256(session), principal_.token_id}};
+  }
+  // Of a request without a session an administrator of the scope may do it, and on a server without tokens
+  // `anybody`.
+  [[nodiscard]] Proof proof_or_admin(const Secret& session, bool anybody) const {
+    Proof out = proof(session);
+    const bool admin = principal_.role == Role::kAdmin && (anybody || !principal_.token_id.empty());
+    if (session.empty() && admin) out.kind = Proof::Kind::kTrusted;
+    return out;
+  }
 
   // Empty when absent.
   std::string text(std::string_view key) {

@@ -52,7 +52,7 @@ const std::vector<Api::Route>& Api::table() {
         {"GET", "/v1/peers/{name}", kNone,
          [](Api& api, const Call& c) { return api.get_peer(c.query, c.path[2]); }},
         {"DELETE", "/v1/peers/{name}", kNone,
-         [](Api& api, const Call& c) { return api.deregister(c.query, c.path[2]); }},
+         [](Api& api, const Call& c) { return api.deregister(c.query, c.path[2], c.request.session); }},
         {"POST", "/v1/peers/{name}/heartbeat", kNone,
          [](Api& api, const Call& c) { return api.heartbeat(c.query, c.path[2], c.request.body); }},
         {"GET", "/v1/peers/{name}/links", kNone,

@@ -25,7 +25,8 @@ class Audit {
   static constexpr Rate kChanges = {.per_second = 20, .burst = 20'000};
 
   explicit Audit(Rate rate, const Clock& clock = steady_clock());
-  void operator()(std::string_view text, std::initializer_list<LogField> fields);
+  // False: there was no room for the line.
+  bool operator()(std::string_view text, std::initializer_list<LogField> fields);
 
  private:
   const Rate rate_;

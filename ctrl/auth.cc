@@ -82,6 +82,12 @@ NewToken make_token(Role role, std::string scope, std::string note, std::uint64_
   return out;
 }
 
+std::string session_sha256(const Secret& session) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> out{};
+  ::SHA256(reinterpret_cast<const unsigned char*>(session.bytes().data()), session.size(), out.data());
+  return to_hex(out);
+}
+
 Result<TokenRecord> record_of(std::string_view text, Role role, std::string scope) {
   const std::optional<Parts> parts = parse(text);
   if (!parts)

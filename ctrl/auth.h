@@ -33,6 +33,9 @@ NewToken make_token(Role role, std::string scope, std::string note, std::uint64_
 // the text is none.
 Result<TokenRecord> record_of(std::string_view text, Role role, std::string scope);
 
+// What is kept of a session, as text. It has 256 random bits too.
+std::string session_sha256(const Secret& session);
+
 using Tokens = std::map<std::string, TokenRecord, std::less<>>;
 // The bearer of an Authorization header. kUnauthenticated: there is none, or not that one. The time that it
 // takes does not depend on what is wrong with the secret.

@@ -25,6 +25,8 @@ class Client::Impl : public HttpClient {
   using HttpClient::HttpClient;
 };
 
+Secret new_session() { return Secret::random(limits::kSessionBytes); }
+
 Result<std::unique_ptr<Client>> Client::create(ClientOptions options) {
   SLIME_TRY(options.validate());
   return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(options))));
@@ -35,22 +37,23 @@ Client::~Client() { stop(); }
 void Client::stop() { impl_->stop(); }
 const std::string& Client::url() const { return impl_->options().url; }
 
-Result<Lease> Client::register_peer(const Registration& registration, bool takeover) {
+Result<Lease> Client::register_peer(const Registration& registration, const Secret& session, bool takeover) {
   SLIME_TRY(check_registration(registration));
   // The server may probe the holder of the name before it answers.
   const Result<std::string> reply =
-      impl_->call("POST", "/v1/peers", wire::encode(wire::RegisterRequest{registration, takeover}),
+      impl_->call("POST", "/v1/peers", wire::encode(wire::RegisterRequest{registration, takeover, session}),
                   limits::kProbeTimeout);
   if (!reply) return reply.error();
   return wire::decode_lease(*reply);
 }
 
 Result<Changes> Client::heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                                  std::optional<std::uint64_t> since, const std::optional<Report>& report,
+                                  const Secret& session, std::optional<std::uint64_t> since,
+                                  const std::optional<Report>& report,
                                   std::optional<std::uint64_t> keys_have) {
   const Result<std::string> reply =
       impl_->call("POST", peer_target(scope, name, "/heartbeat"),
-                  wire::encode(wire::HeartbeatRequest{incarnation, since, report, keys_have}));
+                  wire::encode(wire::HeartbeatRequest{incarnation, since, report, keys_have, session}));
   if (!reply) return reply.error();
   return wire::decode_changes(*reply);
 }
@@ -64,29 +67,33 @@ Result<Heartbeats> Client::heartbeats(std::string_view scope, std::span<const Pe
   return wire::decode_heartbeats_reply(*reply);
 }
 
-Status Client::deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation) {
-  return impl_->call("DELETE", str(peer_target(scope, name), "&incarnation=", incarnation)).status();
+Status Client::deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                          const Secret& session) {
+  return impl_->call("DELETE", str(peer_target(scope, name), "&incarnation=", incarnation), {}, {}, session)
+      .status();
 }
 
 Status Client::update_regions(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                              std::span<const RegionInfo> publish, std::span<const std::string> unpublish) {
+                              const Secret& session, std::span<const RegionInfo> publish,
+                              std::span<const std::string> unpublish) {
   const wire::RegionsRequest request{
-      incarnation, {publish.begin(), publish.end()}, {unpublish.begin(), unpublish.end()}};
+      incarnation, {publish.begin(), publish.end()}, {unpublish.begin(), unpublish.end()}, session};
   return impl_->call("POST", peer_target(scope, name, "/regions"), wire::encode(request)).status();
 }
 
 Status Client::update_services(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                               std::span<const ServiceInfo> publish, std::span<const std::string> unpublish) {
+                               const Secret& session, std::span<const ServiceInfo> publish,
+                               std::span<const std::string> unpublish) {
   const wire::ServicesRequest request{
-      incarnation, {publish.begin(), publish.end()}, {unpublish.begin(), unpublish.end()}};
+      incarnation, {publish.begin(), publish.end()}, {unpublish.begin(), unpublish.end()}, session};
   return impl_->call("POST", peer_target(scope, name, "/services"), wire::encode(request)).status();
 }
 
-Status Client::set_links(std::string_view scope, std::string_view name,
-                         std::span<const std::string> targets) {
+Status Client::set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets,
+                         const Secret& session) {
   return impl_
       ->call("PUT", peer_target(scope, name, "/links"),
-             wire::encode_targets({targets.begin(), targets.end()}))
+             wire::encode(wire::LinksRequest{{targets.begin(), targets.end()}, session}))
       .status();
 }
 

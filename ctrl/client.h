@@ -25,6 +25,9 @@ struct ClientOptions {
   [[nodiscard]] Status validate() const;
 };
 
+// A session for Client::register_peer(): 256 random bits.
+Secret new_session();
+
 struct PeerFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: all
@@ -72,10 +75,12 @@ struct ServiceList {
 struct PeerRef {
   std::string name;
   std::uint64_t incarnation = 0;
+  Secret session = {};
 };
 struct LostPeer {
   std::string name;
-  Code code = Code::kNotFound;  // or kAborted: somebody else has the name now
+  // Or kAborted: somebody else has the name now. Or kPermissionDenied: the session is not its owner's.
+  Code code = Code::kNotFound;
 };
 // What heartbeats of many peers brought.
 struct Heartbeats {
@@ -146,32 +151,43 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Registers, or registers again: the same instance keeps its incarnation and replaces its record. A name
-  // held by another live instance is kAlreadyExists, unless `takeover`: then the holder loses the name.
-  Result<Lease> register_peer(const Registration& registration, bool takeover = false);
+  // Registers, or registers again: the same instance with the same session keeps its incarnation and replaces
+  // its record. A name of another owner that lives is kAlreadyExists, unless `takeover`: then the holder
+  // loses the name. `session`: new_session(), the same in each registration of one owner, so that one whose
+  // answer was lost can be repeated; empty: nanoctrl makes one. The lease has it either way.
+  Result<Lease> register_peer(const Registration& registration, const Secret& session = {},
+                              bool takeover = false);
+  // The calls below speak for a peer with the session of its registration; kPermissionDenied when the record
+  // has another.
   // Renews the lease. With `keys_have`, the newest_id() of the keys that the peer has, the scope's are
   // returned when they are others. With `since` returns the scope's changes after that revision, else none.
   // kNotFound: not registered (nanoctrl restarted, or the lease ran out): register again. kAborted: somebody
   // else has the name now: do not.
   Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                            std::optional<std::uint64_t> since = {}, const std::optional<Report>& report = {},
+                            const Secret& session, std::optional<std::uint64_t> since = {},
+                            const std::optional<Report>& report = {},
                             std::optional<std::uint64_t> keys_have = {});
   // The same for many peers of one scope, 1,000 at most.
   Result<Heartbeats> heartbeats(std::string_view scope, std::span<const PeerRef> peers,
                                 std::optional<std::uint64_t> since = {});
   // Removes the record if it is still ours. kNotFound and kAborted as above: either way it is gone.
-  Status deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation);
+  // An administrator of the scope needs no session.
+  Status deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation,
+                    const Secret& session);
 
   // Adds or replaces, by name, and removes; all or nothing. Removing what is not there is fine. kNotFound and
   // kAborted as in heartbeat().
   Status update_regions(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                        std::span<const RegionInfo> publish, std::span<const std::string> unpublish = {});
+                        const Secret& session, std::span<const RegionInfo> publish,
+                        std::span<const std::string> unpublish = {});
   Status update_services(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                         std::span<const ServiceInfo> publish, std::span<const std::string> unpublish = {});
+                         const Secret& session, std::span<const ServiceInfo> publish,
+                         std::span<const std::string> unpublish = {});
 
   // Who a peer should be connected to; its agent opens those connections and keeps them. The whole set; the
-  // peer need not be registered.
-  Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets);
+  // peer need not be registered; of one that is, this takes its session, or an administrator of the scope.
+  Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets,
+                   const Secret& session = {});
   Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
 
   // All that are wanted in a scope, or reported to this nanoctrl.

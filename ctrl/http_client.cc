@@ -119,6 +119,15 @@ struct Connection {
   bool used = false;  // it has brought an answer
 };
 
+// What is asked.
+struct Call {
+  const char* method;
+  const std::string& target;
+  const std::string& body;
+  Nanos extra;
+  const Secret& session;
+};
+
 // What came of one attempt.
 struct Attempt {
   httplib::Error error = httplib::Error::Success;
@@ -168,14 +177,13 @@ class HttpClient::Impl {
   explicit Impl(ClientOptions options)
       : options_(std::move(options)), endpoints_(*parse_endpoints(options_.url)) {}
 
-  Result<std::string> call(const char* method, const std::string& target, const std::string& body,
-                           Nanos extra, bool once) {
+  Result<std::string> call(const Call& call, bool once) {
     const std::size_t first = preferred();
     std::string texts;
     bool maybe_executed = false;
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
-      Result<std::string> out = call_at(endpoint, method, target, body, extra, once);
+      Result<std::string> out = call_at(endpoint, call, once);
       // One that hangs is as good as one that is gone, if there are others.
       const bool away = !out && (out.error().code() == Code::kUnavailable ||
                                  (out.error().code() == Code::kDeadlineExceeded && endpoints_.size() > 1));
@@ -204,16 +212,15 @@ class HttpClient::Impl {
   const ClientOptions& options() const { return options_; }
 
  private:
-  Result<std::string> call_at(std::size_t endpoint, const char* method, const std::string& target,
-                              const std::string& body, Nanos extra, bool once) {
+  Result<std::string> call_at(std::size_t endpoint, const Call& call, bool once) {
     std::unique_ptr<Connection> connection = once ? connect(endpoint) : take(endpoint);
     const bool reused = connection->used;
-    Attempt attempt = send(*connection, method, target, body, extra);
+    Attempt attempt = send(*connection, call);
     // A server that restarted or wanted the room has closed the connection that was kept.
     if (reused && attempt.error != httplib::Error::Success && !attempt.answered && !attempt.timed_out &&
         !attempt.stopped && !never_connected(attempt.error)) {
       connection = connect(endpoint);
-      attempt = send(*connection, method, target, body, extra);
+      attempt = send(*connection, call);
     }
     if (attempt.stopped) return stopped_error();
     if (attempt.error != httplib::Error::Success) return transport_error(endpoints_[endpoint], attempt);
@@ -223,20 +230,20 @@ class HttpClient::Impl {
     return server_error(endpoints_[endpoint].url, attempt.http_status, attempt.body);
   }
 
-  Attempt send(Connection& connection, const char* method, const std::string& target, const std::string& body,
-               Nanos extra) {
+  Attempt send(Connection& connection, const Call& call) {
     httplib::ClientImpl& http = *connection.http;
-    const Nanos timeout = options_.timeout + std::max(extra, Nanos::zero());
+    const Nanos timeout = options_.timeout + std::max(call.extra, Nanos::zero());
     http.set_read_timeout(std::chrono::duration_cast<microseconds>(timeout));
     http.set_write_timeout(std::chrono::duration_cast<microseconds>(timeout));
     Attempt out;
     httplib::Request request;
-    request.method = method;
-    request.path = target;
+    request.method = call.method;
+    request.path = call.target;
     request.set_header("Accept-Encoding", "identity");
     if (!options_.token.empty()) request.set_header("Authorization", str("Bearer ", options_.token));
-    if (!body.empty()) request.set_header("Content-Type", "application/json");
-    request.body = body;
+    if (!call.session.empty()) request.set_header("Slime-Session", to_hex(call.session.bytes()));
+    if (!call.body.empty()) request.set_header("Content-Type", "application/json");
+    request.body = call.body;
     request.response_handler = [&out](const httplib::Response&) { return out.answered = true; };
     request.content_receiver = [&out](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
       if (out.body.size() + size > limits::kReplyBytes) return false;
@@ -368,12 +375,12 @@ HttpClient::~HttpClient() = default;
 void HttpClient::stop() { impl_->stop(); }
 const ClientOptions& HttpClient::options() const { return impl_->options(); }
 Result<std::string> HttpClient::call(const char* method, const std::string& target, const std::string& body,
-                                     Nanos extra) {
-  return impl_->call(method, target, body, extra, false);
+                                     Nanos extra, const Secret& session) {
+  return impl_->call({method, target, body, extra, session}, false);
 }
 Result<std::string> HttpClient::call_once(const char* method, const std::string& target,
                                           const std::string& body) {
-  return impl_->call(method, target, body, {}, true);
+  return impl_->call({method, target, body, {}, {}}, true);
 }
 
 }  // namespace slime::ctrl

@@ -20,9 +20,9 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // One request; the body of a 200 answer. `extra` is waited for in addition to the timeout. The request may
-  // be executed more than once, so it must be idempotent.
+  // be executed more than once, so it must be idempotent. `session` goes into a header.
   Result<std::string> call(const char* method, const std::string& target, const std::string& body = {},
-                           Nanos extra = {});
+                           Nanos extra = {}, const Secret& session = {});
   // The same for one that is not: executed at most once, on a connection of its own.
   Result<std::string> call_once(const char* method, const std::string& target, const std::string& body = {});
   // Ends the calls under way and refuses later ones (kCancelled). Idempotent.

@@ -59,6 +59,8 @@ inline constexpr std::size_t kRecordsPerSlice = 256;
 // A list of the routes that have no pages.
 inline constexpr std::size_t kCompatListBytes = std::size_t{16} << 20;
 
+// Of the secret that a registration returns.
+inline constexpr std::size_t kSessionBytes = 32;
 // Tokens. As many as an operator can look after.
 inline constexpr std::size_t kTokens = 4096;
 inline constexpr std::size_t kTokensPerScope = 256;  // of one scope; those of all scopes have no such limit

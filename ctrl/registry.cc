@@ -73,6 +73,45 @@ Status RegistryOptions::validate() const {
   return {};
 }
 
+namespace {
+
+// In a time that does not tell where they differ.
+bool same_hash(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return difference == 0;
+}
+
+template <class Command>
+std::string_view actor(const Command& command) {
+  if constexpr (requires { command.by; }) return command.by.owner.token_id;
+  return {};
+}
+
+}  // namespace
+
+Status check_proof(const Proof& proof, std::string_view name, const Owner& owner) {
+  if (proof.kind == Proof::Kind::kTrusted) return {};
+  const auto denied = [](std::string text) { return Status(Code::kPermissionDenied, std::move(text)); };
+  if (proof.kind == Proof::Kind::kToken) {
+    if (!owner.session_sha256.empty())
+      return denied(str("'", name, "' has a session, which this route does not know"));
+    if (!owner.token_id.empty() && owner.token_id != proof.owner.token_id)
+      return denied(str("'", name, "' was registered with another token"));
+    return {};
+  }
+  if (proof.owner.session_sha256.empty())
+    return denied(str("this nanoctrl needs the session of the registration of '", name,
+                      "'; agents of an earlier version must be upgraded"));
+  if (owner.session_sha256.empty())
+    return denied(str("'", name, "' was registered without a session, so none speaks for it"));
+  if (!same_hash(proof.owner.session_sha256, owner.session_sha256))
+    return denied(str("the session is not that of the registration of '", name, "'"));
+  return {};
+}
+
 Registry::Registry(RegistryOptions options)
     : options_(options), last_incarnation_(options.epoch), revision_floor_(options.epoch) {
   SLIME_CHECK(options_.validate().ok());
@@ -82,29 +121,35 @@ Outcome Registry::apply(const Command& command, TimePoint now) {
   now_ = std::max(now_, now);
   Outcome out;
   expire(out);
+  const auto expired = static_cast<std::ptrdiff_t>(out.events.size());
   std::visit([&](const auto& c) { run(c, out); }, command);
+  const std::string_view by = std::visit([](const auto& c) { return actor(c); }, command);
+  std::for_each(out.events.begin() + expired, out.events.end(),
+                [by](ScopedEvent& event) { event.token_id = by; });
   return out;
 }
 
 void Registry::run(const RegisterCommand& command, Outcome& out) {
   const Registration& wanted = command.registration;
-  if (Status valid = check_registration(wanted); !valid.ok()) {
-    out.status = std::move(valid);
-    return;
-  }
+  out.status = check_registration(wanted);
+  if (out.status.ok()) out.status = check_owner(command.by.owner);
+  if (!out.status.ok()) return;
   const auto scope_it = scopes_.find(wanted.scope);
   Scope* scope = scope_it == scopes_.end() ? nullptr : &scope_it->second;
   Record* held = nullptr;
   if (scope != nullptr) {
     if (const auto it = scope->peers.find(wanted.name); it != scope->peers.end()) held = &it->second;
   }
-  const bool ours = held != nullptr && held->info->instance == wanted.instance;
+  const bool same = held != nullptr && held->info->instance == wanted.instance;
+  // Everybody can read an instance id: it alone makes nobody the owner.
+  const bool ours = same && check_proof(command.by, wanted.name, held->info->owner).ok();
   if (held != nullptr && !ours && held->info->incarnation != command.takes_over) {
     out.holder =
         Holder{held->info->instance, held->info->incarnation, held->info->address, held->expires_at - now_};
     out.status = Status(Code::kAlreadyExists,
                         str("'", wanted.name, "' in scope '", wanted.scope, "' belongs to instance ",
-                            held->info->instance.to_string(), " at ", held->info->address));
+                            held->info->instance.to_string(), " at ", held->info->address,
+                            same ? ", and this registration does not have its session" : ""));
     return;
   }
   const std::size_t old_bytes = held != nullptr ? held->bytes : 0;
@@ -112,6 +157,11 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
   if (!out.status.ok()) return;
   if (ours) {
     replace(wanted.scope, *scope, *held, wanted, out);
+    if (held->info->owner.token_id == command.by.owner.token_id) return;
+    PeerInfo info = *held->info;
+    info.owner.token_id = command.by.owner.token_id;
+    held->info = std::make_shared<const PeerInfo>(std::move(info));
+    out.touched.push_back({Table::kPeer, wanted.scope, wanted.name});
     return;
   }
   scope = scope_for(wanted.scope, out);
@@ -120,11 +170,11 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
     return;
   }
   if (held != nullptr) remove(wanted.scope, *scope, wanted.name, EventKind::kExpired, out);
-  insert(wanted.scope, *scope, wanted, out);
+  insert(wanted.scope, *scope, command, out);
 }
 
 void Registry::run(const HeartbeatCommand& command, Outcome& out) {
-  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
   if (record == nullptr) return;
   record->expires_at = deadline_after(now_, ttl_of(*record->info));
   out.lease = lease_of(scopes_.find(command.scope)->second, *record);
@@ -132,7 +182,7 @@ void Registry::run(const HeartbeatCommand& command, Outcome& out) {
 
 Outcome Registry::check(const HeartbeatCommand& command) const {
   Outcome out;
-  const Record* record = owned(command.scope, command.name, command.incarnation, out);
+  const Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
   if (record != nullptr) out.lease = lease_of(scopes_.find(command.scope)->second, *record);
   return out;
 }
@@ -140,18 +190,18 @@ Outcome Registry::check(const HeartbeatCommand& command) const {
 void Registry::run(const RenewCommand& command, Outcome&) {
   for (const HeartbeatCommand& peer : command.peers) {
     Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
-    Record* record = owned(peer.scope, peer.name, peer.incarnation, ignored);
+    Record* record = owned(peer.scope, peer.name, peer.incarnation, peer.by, ignored);
     if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(*record->info));
   }
 }
 
 void Registry::run(const DeregisterCommand& command, Outcome& out) {
-  if (owned(command.scope, command.name, command.incarnation, out) == nullptr) return;
+  if (owned(command.scope, command.name, command.incarnation, command.by, out) == nullptr) return;
   remove(command.scope, scopes_.find(command.scope)->second, command.name, EventKind::kDeregistered, out);
 }
 
 void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
-  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
   if (record == nullptr) return;
   out.status = check_regions(command.publish);
   if (!out.status.ok()) return;
@@ -165,7 +215,7 @@ void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
 }
 
 void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
-  Record* record = owned(command.scope, command.name, command.incarnation, out);
+  Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
   if (record == nullptr) return;
   out.status = check_services(command.publish);
   if (!out.status.ok()) return;
@@ -181,6 +231,10 @@ void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
 void Registry::run(const SetLinksCommand& command, Outcome& out) {
   out.status = check_links(command.name, command.targets);
   if (out.status.ok()) out.status = check_name("scope", command.scope);
+  if (!out.status.ok()) return;
+  // The name of a peer that is not there is anybody's, like its links.
+  if (const std::optional<Owner> owner = owner_of(command.scope, command.name))
+    out.status = check_proof(command.by, command.name, *owner);
   if (!out.status.ok()) return;
   const std::shared_ptr<const Targets> before = links(command.scope, command.name);
   if (before == nullptr ? command.targets.empty() : *before == command.targets) return;
@@ -309,16 +363,19 @@ void Registry::expire(Outcome& out) {
 }
 
 Registry::Record* Registry::owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                                  Outcome& out) {
-  return const_cast<Record*>(std::as_const(*this).owned(scope, name, incarnation, out));
+                                  const Proof& by, Outcome& out) {
+  return const_cast<Record*>(std::as_const(*this).owned(scope, name, incarnation, by, out));
 }
 
 const Registry::Record* Registry::owned(std::string_view scope, std::string_view name,
-                                        std::uint64_t incarnation, Outcome& out) const {
+                                        std::uint64_t incarnation, const Proof& by, Outcome& out) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it != scopes_.end()) {
     if (const auto it = scope_it->second.peers.find(name); it != scope_it->second.peers.end()) {
-      if (it->second.info->incarnation == incarnation) return &it->second;
+      if (it->second.info->incarnation == incarnation) {
+        out.status = check_proof(by, name, it->second.info->owner);
+        return out.status.ok() ? &it->second : nullptr;
+      }
       out.status = Status(Code::kAborted, str("'", name, "' in scope '", scope, "' has incarnation ",
                                               it->second.info->incarnation, " now, not ", incarnation));
       return nullptr;
@@ -379,10 +436,11 @@ void Registry::count_out(Scope& scope, const Record& record) {
   scope.regions -= record.info->regions.size();
 }
 
-void Registry::insert(const std::string& scope_name, Scope& scope, const Registration& registration,
+void Registry::insert(const std::string& scope_name, Scope& scope, const RegisterCommand& command,
                       Outcome& out) {
   PeerInfo info;
-  static_cast<Registration&>(info) = registration;
+  static_cast<Registration&>(info) = command.registration;
+  info.owner = command.by.owner;
   info.incarnation = ++last_incarnation_;
   info.revision = scope.revision + 1;  // of the event below
   const TimePoint expires_at = deadline_after(now_, ttl_of(info));
@@ -410,6 +468,7 @@ void Registry::replace(const std::string& scope_name, Scope& scope, Record& reco
   if (static_cast<const Registration&>(*record.info) != registration) {
     PeerInfo info;
     static_cast<Registration&>(info) = registration;
+    info.owner = record.info->owner;
     info.incarnation = record.info->incarnation;
     info.revision = scope.revision + 1;  // of the event below
     count_out(scope, record);

@@ -32,16 +32,33 @@ struct RegistryOptions {
   [[nodiscard]] Status validate() const;
 };
 
+// By what right a command changes a peer's record. Whoever makes the command has the request; a registry sees
+// hashes alone.
+struct Proof {
+  enum class Kind : std::uint8_t {
+    kTrusted = 0,  // an administrator, or an entry of a log from before there were sessions
+    kSession = 1,  // the session must be that of the record
+    kToken = 2,    // a route without sessions: the record has none either, and is of this token or of none
+  };
+  Kind kind = Kind::kTrusted;
+  Owner owner = {};  // the hash of the request's session, and its token, which the log of changes names
+};
+// kPermissionDenied when the record of that name and owner is not for `proof` to change.
+Status check_proof(const Proof& proof, std::string_view name, const Owner& owner);
+
 // The commands. Each that speaks for a peer carries the incarnation that it was granted.
 struct RegisterCommand {
   Registration registration;
   // Take the name from the holder with this incarnation (found dead, or told to go). Any other holder is
   // still a conflict, so a decision about one holder never hits its successor.
   std::uint64_t takes_over = 0;
+  // What owns the record from now on. The same instance with another proof is another owner: a conflict.
+  Proof by = {};
 };
 struct HeartbeatCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
+  Proof by = {};
 };
 // Heartbeats that were answered already: renews each lease that still has its incarnation, and tells nobody.
 struct RenewCommand {
@@ -50,6 +67,7 @@ struct RenewCommand {
 struct DeregisterCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
+  Proof by = {};
 };
 struct UpdateRegionsCommand {
   std::string scope, name;
@@ -57,6 +75,7 @@ struct UpdateRegionsCommand {
   bool replace = false;  // first forget what was published
   std::vector<RegionInfo> publish;
   std::vector<std::string> unpublish;
+  Proof by = {};
 };
 struct UpdateServicesCommand {
   std::string scope, name;
@@ -64,11 +83,13 @@ struct UpdateServicesCommand {
   bool replace = false;
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
+  Proof by = {};
 };
 // Who this peer should be connected to, whether it is there or not; the new set. None: nothing is wanted.
 struct SetLinksCommand {
   std::string scope, name;
   std::vector<std::string> targets;
+  Proof by = {};  // matters while a peer of that name is registered
 };
 // Adds or replaces the token of that id. As soon as there are tokens nobody gets in without one, so among
 // them is always one that may make others, unless there is another way to that (`other_admin`).
@@ -112,6 +133,7 @@ struct Holder {
 struct ScopedEvent {
   std::string scope;
   Event event;
+  std::string token_id = {};  // of who caused it; empty: time did, or nobody needs a token
 };
 
 // What a registry consists of, for who keeps it: each record has a key, and can be kept and lost alone.
@@ -221,6 +243,8 @@ class Registry {
     const auto it = scopes_.find(scope);
     return it != scopes_.end() && it->second.peers.contains(name);
   }
+  // Of find(), without a copy of the rest.
+  [[nodiscard]] std::optional<Owner> owner_of(std::string_view scope, std::string_view name) const;
   [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
 
   // Who a peer should be connected to; null: nobody in particular.
@@ -294,10 +318,11 @@ class Registry {
   void run(const RestartCommand& command, Outcome& out);
 
   void expire(Outcome& out);
-  // The record if it is there and of that incarnation; else sets out.status.
-  Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, Outcome& out);
+  // The record if it is there, of that incarnation, and for `by` to change; else sets out.status.
+  Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, const Proof& by,
+                Outcome& out);
   const Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
-                      Outcome& out) const;
+                      const Proof& by, Outcome& out) const;
   // The scope, made if needed (an empty one may make room); null when there are too many.
   Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const std::string& name, const Scope* scope, bool new_peer, std::size_t old_bytes,
@@ -305,7 +330,7 @@ class Registry {
   // The record is in its scope from now on, or is not any more: for what is counted.
   void count_in(Scope& scope, const Record& record);
   void count_out(Scope& scope, const Record& record);
-  void insert(const std::string& scope_name, Scope& scope, const Registration& registration, Outcome& out);
+  void insert(const std::string& scope_name, Scope& scope, const RegisterCommand& command, Outcome& out);
   Record& place(Scope& scope, std::shared_ptr<const PeerInfo> info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
                Outcome& out);

@@ -26,6 +26,14 @@ std::optional<PeerInfo> Registry::find(std::string_view scope, std::string_view 
   return out;
 }
 
+std::optional<Owner> Registry::owner_of(std::string_view scope, std::string_view name) const {
+  const auto scope_it = scopes_.find(scope);
+  if (scope_it == scopes_.end()) return std::nullopt;
+  const auto it = scope_it->second.peers.find(name);
+  if (it == scope_it->second.peers.end()) return std::nullopt;
+  return it->second.info->owner;
+}
+
 std::uint64_t Registry::incarnation(std::string_view scope, std::string_view name) const {
   const auto scope_it = scopes_.find(scope);
   if (scope_it == scopes_.end()) return 0;
@@ -160,6 +168,7 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
     const PeerInfo& peer = *view.info;
     const std::string what = str("peer '", peer.name, "' of scope '", peer.scope, "' ");
     if (Status valid = check_registration(peer); !valid.ok()) return corrupt(str(what, valid.text()));
+    if (Status valid = check_owner(peer.owner); !valid.ok()) return corrupt(str(what, valid.text()));
     const auto scope = out.scopes_.find(peer.scope);
     if (scope == out.scopes_.end()) return corrupt(str(what, "has no scope"));
     if (scope->second.peers.contains(peer.name)) return corrupt(str(what, "is there twice"));

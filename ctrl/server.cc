@@ -20,7 +20,8 @@ void log_event(Audit& audit, const ScopedEvent& e) {
                                         {"peer", e.event.name},
                                         {"instance", e.event.instance.to_string()},
                                         {"incarnation", std::to_string(e.event.incarnation)},
-                                        {"address", e.event.address}});
+                                        {"address", e.event.address},
+                                        {"token_id", e.token_id}});
 }
 
 std::string bracketed(const std::string& host) {

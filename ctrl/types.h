@@ -60,6 +60,13 @@ struct Registration {
   bool operator==(const Registration&) const = default;
 };
 
+// To whom a record belongs. Kept with the record, and told to nobody.
+struct Owner {
+  std::string session_sha256;  // hexadecimal; empty: registered by a route that has no sessions
+  std::string token_id;        // of the token that registered it last; empty: nobody needed one
+  bool operator==(const Owner&) const = default;
+};
+
 // A registered peer.
 struct PeerInfo : Registration {
   // Orders the owners of a name: a later one is larger, also across restarts of nanoctrl. A request with an
@@ -67,6 +74,7 @@ struct PeerInfo : Registration {
   std::uint64_t incarnation = 0;
   std::uint64_t revision = 0;  // of the scope, when this record last changed
   Nanos expires_in{};          // what is left of the lease
+  Owner owner = {};            // in nanoctrl alone: no reply has it
 };
 
 // A connection that an agent has, as it says with a heartbeat. Bytes and calls are those of the connection.
@@ -109,6 +117,8 @@ struct Lease {
   Nanos heartbeat_interval{};      // how often to renew
   std::vector<std::string> links;  // who the peer should be connected to; events tell when that changes
   ScopeKeys keys = {};             // none: nanoctrl requires no tokens, so there are no members
+  // Of a registration alone: proves that a later request comes from the owner of the record. A secret.
+  Secret session = {};
 };
 
 enum class EventKind : std::uint8_t {
@@ -184,6 +194,8 @@ bool has_labels(const Labels& labels, const Labels& wanted);
 // empty, "." or ".." part between slashes, so that "ns/model/worker-0" is fine and every name survives a URL.
 // The error names `what` and says what is wrong with it.
 Status check_name(std::string_view what, std::string_view name);
+// Empty, or what an owner consists of.
+Status check_owner(const Owner& owner);
 // All limits of a registration; kInvalidArgument with the field at fault.
 Status check_registration(const Registration& registration);
 Status check_token(const TokenRecord& token);

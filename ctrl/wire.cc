@@ -6,9 +6,27 @@
 
 namespace slime::ctrl::wire {
 
+namespace {
+
+template <class Request>
+std::string encode_update(const Request& request) {
+  Json json = {{"incarnation", request.incarnation},
+               {"publish", to_json(request.publish)},
+               {"unpublish", request.unpublish}};
+  put_session(json, request.session);
+  return dump(json);
+}
+
+}  // namespace
+
+std::optional<Secret> parse_session(std::string_view text) {
+  return Secret::from_hex(text, limits::kSessionBytes);
+}
+
 std::string encode(const RegisterRequest& request) {
   Json json = to_json(request.registration);
   if (request.takeover) json["takeover"] = true;
+  put_session(json, request.session);
   return dump(json);
 }
 
@@ -17,6 +35,7 @@ Result<RegisterRequest> decode_register(std::string_view body) {
     RegisterRequest out;
     out.registration = read_registration(in);
     out.takeover = in.boolean("takeover");
+    out.session = read_session(in);
     return out;
   });
 }
@@ -26,6 +45,7 @@ std::string encode(const HeartbeatRequest& request) {
   if (request.since) json["since"] = *request.since;
   if (request.report) json["report"] = to_json(*request.report);
   if (request.keys_have) json["keys_have"] = *request.keys_have;
+  put_session(json, request.session);
   return dump(json);
 }
 
@@ -36,6 +56,7 @@ Result<HeartbeatRequest> decode_heartbeat(std::string_view body) {
     if (in.has("since")) out.since = since;
     const std::uint64_t keys_have = in.integer("keys_have", false);
     if (in.has("keys_have")) out.keys_have = keys_have;
+    out.session = read_session(in);
     if (const Json* report = in.object("report")) {
       Fields fields(*report, in.mode(), "report.");
       out.report = read_report(fields);
@@ -45,20 +66,12 @@ Result<HeartbeatRequest> decode_heartbeat(std::string_view body) {
   });
 }
 
-std::string encode(const RegionsRequest& request) {
-  return dump({{"incarnation", request.incarnation},
-               {"publish", to_json(request.publish)},
-               {"unpublish", request.unpublish}});
-}
+std::string encode(const RegionsRequest& request) { return encode_update(request); }
 Result<RegionsRequest> decode_regions(std::string_view body, bool replace) {
   return decode_update<RegionsRequest, RegionInfo>(body, replace, "regions", read_region);
 }
 
-std::string encode(const ServicesRequest& request) {
-  return dump({{"incarnation", request.incarnation},
-               {"publish", to_json(request.publish)},
-               {"unpublish", request.unpublish}});
-}
+std::string encode(const ServicesRequest& request) { return encode_update(request); }
 Result<ServicesRequest> decode_services(std::string_view body, bool replace) {
   return decode_update<ServicesRequest, ServiceInfo>(body, replace, "services", read_service);
 }
@@ -71,6 +84,7 @@ std::string encode(const Lease& lease) {
               {"heartbeat_interval_ms", to_ms(lease.heartbeat_interval)}};
   if (!lease.links.empty()) out["links"] = lease.links;
   if (!lease.keys.empty()) out["keys"] = to_json(lease.keys);
+  put_session(out, lease.session);
   return dump(out);
 }
 Result<Lease> decode_lease(std::string_view body) {
@@ -81,7 +95,20 @@ Result<Lease> decode_lease(std::string_view body) {
                  from_ms(in.integer("ttl_ms", true)),
                  from_ms(in.integer("heartbeat_interval_ms", true)),
                  in.texts("links"),
-                 read_keys(in)};
+                 read_keys(in),
+                 read_session(in)};
+  });
+}
+
+std::string encode(const LinksRequest& request) {
+  Json json = {{"targets", request.targets}};
+  put_session(json, request.session);
+  return dump(json);
+}
+Result<LinksRequest> decode_links_request(std::string_view body) {
+  return decode<LinksRequest>(body, Mode::kStrict, [](Fields& in) {
+    in.array("targets", true);
+    return LinksRequest{in.texts("targets"), read_session(in)};
   });
 }
 
@@ -104,8 +131,10 @@ Result<Changes> decode_changes(std::string_view body) {
 
 std::string encode(const HeartbeatsRequest& request) {
   Json peers = Json::array();
-  for (const PeerRef& peer : request.peers)
+  for (const PeerRef& peer : request.peers) {
     peers.push_back({{"name", peer.name}, {"incarnation", peer.incarnation}});
+    put_session(peers.back(), peer.session);
+  }
   Json json = {{"peers", std::move(peers)}};
   if (request.since) json["since"] = *request.since;
   return dump(json);
@@ -116,7 +145,7 @@ Result<HeartbeatsRequest> decode_heartbeats(std::string_view body) {
     const std::uint64_t since = in.integer("since", false);
     if (in.has("since")) out.since = since;
     out.peers = read_list<PeerRef>(in, "peers", true, [](Fields& peer) {
-      return PeerRef{peer.text("name", true), peer.integer("incarnation", true)};
+      return PeerRef{peer.text("name", true), peer.integer("incarnation", true), read_session(peer)};
     });
     for (const PeerRef& peer : out.peers) {
       if (Status status = check_name("name", peer.name); !status.ok()) in.problem(status.text());
@@ -139,7 +168,10 @@ Result<Heartbeats> decode_heartbeats_reply(std::string_view body) {
     Heartbeats out{read_changes(in), {}};
     out.lost = read_list<LostPeer>(in, "lost", true, [](Fields& peer) {
       LostPeer lost{peer.text("name", true), Code::kNotFound};
-      if (peer.text("code", true) == code_name(Code::kAborted)) lost.code = Code::kAborted;
+      const std::string code = peer.text("code", true);
+      for (const Code known : {Code::kAborted, Code::kPermissionDenied}) {
+        if (code == code_name(known)) lost.code = known;
+      }
       return lost;
     });
     return out;

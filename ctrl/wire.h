@@ -20,6 +20,7 @@ namespace slime::ctrl::wire {
 struct RegisterRequest {
   Registration registration;
   bool takeover = false;
+  Secret session = {};  // that it is to have; empty: nanoctrl makes one
 };
 std::string encode(const RegisterRequest& request);
 Result<RegisterRequest> decode_register(std::string_view body);
@@ -29,6 +30,7 @@ struct HeartbeatRequest {
   std::optional<std::uint64_t> since;
   std::optional<Report> report = {};
   std::optional<std::uint64_t> keys_have = {};  // the newest_id() of its keys; absent: it wants none
+  Secret session = {};
 };
 std::string encode(const HeartbeatRequest& request);
 Result<HeartbeatRequest> decode_heartbeat(std::string_view body);
@@ -50,6 +52,7 @@ struct RegionsRequest {
   std::uint64_t incarnation = 0;
   std::vector<RegionInfo> publish;
   std::vector<std::string> unpublish;
+  Secret session = {};
 };
 std::string encode(const RegionsRequest& request);
 Result<RegionsRequest> decode_regions(std::string_view body, bool replace);
@@ -57,9 +60,13 @@ struct ServicesRequest {
   std::uint64_t incarnation = 0;
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
+  Secret session = {};
 };
 std::string encode(const ServicesRequest& request);
 Result<ServicesRequest> decode_services(std::string_view body, bool replace);
+
+// A session's text in a header; nothing when it is none.
+std::optional<Secret> parse_session(std::string_view text);
 
 std::string encode(const Lease& lease);
 Result<Lease> decode_lease(std::string_view body);
@@ -69,6 +76,9 @@ std::string encode(const PeerInfo& peer);
 // With another time that is left of its lease.
 std::string encode(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer(std::string_view body);
+// With its owner: what stores keep.
+std::string encode_record(const PeerInfo& peer, Nanos expires_in);
+Result<PeerInfo> decode_peer_record(std::string_view record);
 std::string encode(const ServiceEntry& entry);
 std::string encode(const RegionEntry& entry);
 std::string encode(const LinkInfo& link);
@@ -81,8 +91,14 @@ Result<ScopeKeys> decode_keys(std::string_view record);
 
 // {"targets": [names]}: who a peer should be connected to.
 std::string encode_targets(const std::vector<std::string>& targets);
-Result<std::vector<std::string>> decode_targets(std::string_view body);  // a request
-Result<std::vector<std::string>> decode_links(std::string_view body);    // a reply
+Result<std::vector<std::string>> decode_targets(std::string_view body);  // as stores keep it
+struct LinksRequest {
+  std::vector<std::string> targets;
+  Secret session = {};
+};
+std::string encode(const LinksRequest& request);
+Result<LinksRequest> decode_links_request(std::string_view body);
+Result<std::vector<std::string>> decode_links(std::string_view body);  // a reply
 
 std::string encode(const TokenRequest& request);
 Result<TokenRequest> decode_token_request(std::string_view body);

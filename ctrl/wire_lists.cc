@@ -36,13 +36,32 @@ Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body) {
   });
 }
 
-std::string encode(const PeerInfo& peer) { return encode(peer, peer.expires_in); }
-std::string encode(const PeerInfo& peer, Nanos expires_in) {
+namespace {
+
+Json peer_json(const PeerInfo& peer, Nanos expires_in) {
   Json json = to_json(static_cast<const Registration&>(peer));
   json["incarnation"] = peer.incarnation;
   json["revision"] = peer.revision;
   json["expires_in_ms"] = to_ms(expires_in);
+  return json;
+}
+
+}  // namespace
+
+std::string encode(const PeerInfo& peer) { return encode(peer, peer.expires_in); }
+std::string encode(const PeerInfo& peer, Nanos expires_in) { return dump(peer_json(peer, expires_in)); }
+std::string encode_record(const PeerInfo& peer, Nanos expires_in) {
+  Json json = peer_json(peer, expires_in);
+  if (!peer.owner.session_sha256.empty()) json["session_sha256"] = peer.owner.session_sha256;
+  if (!peer.owner.token_id.empty()) json["token_id"] = peer.owner.token_id;
   return dump(json);
+}
+Result<PeerInfo> decode_peer_record(std::string_view record) {
+  return decode<PeerInfo>(record, Mode::kLenient, [](Fields& in) {
+    PeerInfo out = read_peer(in);
+    out.owner = {in.text("session_sha256", false), in.text("token_id", false)};
+    return out;
+  });
 }
 Result<PeerInfo> decode_peer(std::string_view body) {
   return decode<PeerInfo>(body, Mode::kLenient, read_peer);

@@ -98,6 +98,18 @@ inline InstanceId read_instance(Fields& in) {
   return id.value_or(InstanceId{});
 }
 
+// Where there is none, an empty one.
+inline Secret read_session(Fields& in) {
+  const std::string digits = in.text("session", false);
+  if (!in.has("session")) return {};
+  std::optional<Secret> session = Secret::from_hex(digits, limits::kSessionBytes);
+  if (!session) in.problem(str("\"", in.where(), "session\" is not 64 hexadecimal digits"));
+  return session ? std::move(*session) : Secret();
+}
+inline void put_session(Json& json, const Secret& session) {
+  if (!session.empty()) json["session"] = to_hex(session.bytes());
+}
+
 inline Labels read_labels(Fields& in, const char* key) {
   Labels out;
   const Json* labels = in.object(key);
@@ -300,6 +312,7 @@ Result<Request> decode_update(std::string_view body, bool replace, const char* l
     out.incarnation = in.integer("incarnation", true);
     out.publish = read_list<Entry>(in, replace ? list : "publish", replace, read);
     if (!replace) out.unpublish = in.texts("unpublish");
+    out.session = read_session(in);
     for (const std::string& name : out.unpublish) {
       if (Status status = check_name("unpublish", name); !status.ok()) in.problem(status.text());
     }

@@ -22,13 +22,21 @@ struct Writer {
     head["scope"] = scope;
     head["name"] = name;
   }
+  // Absent from entries of earlier formats, whose commands were trusted.
+  void proof(const Proof& by) {
+    if (by.kind != Proof::Kind::kTrusted) head["by"] = by.kind == Proof::Kind::kSession ? "session" : "token";
+    if (!by.owner.session_sha256.empty()) head["session_sha256"] = by.owner.session_sha256;
+    if (!by.owner.token_id.empty()) head["token_id"] = by.owner.token_id;
+  }
   void operator()(const RegisterCommand& c) {
     head["kind"] = "register";
+    proof(c.by);
     head["takes_over"] = c.takes_over;
-    body = wire::encode(wire::RegisterRequest{c.registration, false});
+    body = wire::encode(wire::RegisterRequest{c.registration});
   }
   void operator()(const HeartbeatCommand& c) {
     head["kind"] = "heartbeat";
+    proof(c.by);
     head["incarnation"] = c.incarnation;
     peer(c.scope, c.name);
   }
@@ -41,23 +49,27 @@ struct Writer {
   }
   void operator()(const DeregisterCommand& c) {
     head["kind"] = "deregister";
+    proof(c.by);
     head["incarnation"] = c.incarnation;
     peer(c.scope, c.name);
   }
   void operator()(const UpdateRegionsCommand& c) {
     head["kind"] = "regions";
+    proof(c.by);
     head["replace"] = c.replace;
     peer(c.scope, c.name);
     body = wire::encode(wire::RegionsRequest{c.incarnation, c.publish, c.unpublish});
   }
   void operator()(const UpdateServicesCommand& c) {
     head["kind"] = "services";
+    proof(c.by);
     head["replace"] = c.replace;
     peer(c.scope, c.name);
     body = wire::encode(wire::ServicesRequest{c.incarnation, c.publish, c.unpublish});
   }
   void operator()(const SetLinksCommand& c) {
     head["kind"] = "links";
+    proof(c.by);
     peer(c.scope, c.name);
     body = wire::encode_targets(c.targets);
   }
@@ -86,12 +98,25 @@ struct Writer {
   }
 };
 
+Proof read_proof(Fields& head) {
+  Proof out;
+  const std::string by = head.text("by", false);
+  out.owner = {head.text("session_sha256", false), head.text("token_id", false)};
+  if (by == "session") out.kind = Proof::Kind::kSession;
+  if (by == "token") out.kind = Proof::Kind::kToken;
+  if (out.kind == Proof::Kind::kTrusted && head.has("by")) head.problem("\"by\" is not session or token");
+  if (Status status = check_owner(out.owner); !status.ok()) head.problem(status.text());
+  return out;
+}
+
 Result<Command> read_register(Fields& head, std::string_view body) {
   RegisterCommand out;
   out.takes_over = head.integer("takes_over", true);
+  out.by = read_proof(head);
   Result<wire::RegisterRequest> request = wire::decode_register(body);
   if (!request) return request.error();
   if (request->takeover) return Status(Code::kCorrupt, "it has a takeover without an incarnation");
+  if (!request->session.empty()) return Status(Code::kCorrupt, "it has a session, not its hash");
   out.registration = std::move(request->registration);
   return Command(std::move(out));
 }
@@ -102,12 +127,14 @@ Result<Command> read_peer(Fields& head) {
   out.scope = head.text("scope", true);
   out.name = head.text("name", true);
   out.incarnation = head.integer("incarnation", true);
+  out.by = read_proof(head);
   return Command(std::move(out));
 }
 
 template <class T, class Request>
 Result<Command> read_update(Fields& head, Result<Request> request) {
   if (!request) return request.error();
+  if (!request->session.empty()) return Status(Code::kCorrupt, "it has a session, not its hash");
   T out;
   out.scope = head.text("scope", true);
   out.name = head.text("name", true);
@@ -115,6 +142,7 @@ Result<Command> read_update(Fields& head, Result<Request> request) {
   out.replace = head.boolean("replace");
   out.publish = std::move(request->publish);
   out.unpublish = std::move(request->unpublish);
+  out.by = read_proof(head);
   return Command(std::move(out));
 }
 
@@ -122,6 +150,7 @@ Result<Command> read_links(Fields& head, std::string_view body) {
   SetLinksCommand out;
   out.scope = head.text("scope", true);
   out.name = head.text("name", true);
+  out.by = read_proof(head);
   Result<std::vector<std::string>> targets = wire::decode_targets(body);
   if (!targets) return targets.error();
   out.targets = std::move(*targets);

@@ -18,7 +18,8 @@ namespace slime::ctrl {
 
 // Which rules the commands follow: nanoctrls of different numbers share no log. Raised with every change of
 // what a command does to a registry, of a limit that it is checked against, or of these encodings.
-// 2: scopes have keys. 3: scopes have quotas of bytes and tokens.
+// 2: scopes have keys. 3: scopes have quotas of bytes and tokens, and peers
+// have owners.
 inline constexpr std::uint64_t kLogFormat = 3;
 inline constexpr std::uint64_t kLogFormatQuotas = 3;
 // The oldest that is read, too: what a log of it has means the same now, and it has nothing of what is new;

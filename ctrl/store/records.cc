@@ -37,7 +37,7 @@ Status decode_counters(const Json& json, RegistryState& state) {
 
 Status decode_value(const Record& record, RegistryState& state) {
   if (record.key.table == Table::kPeer) {
-    Result<PeerInfo> peer = wire::decode_peer(record.value);
+    Result<PeerInfo> peer = wire::decode_peer_record(record.value);
     if (!peer) return peer.error();
     if (peer->scope != record.key.scope || peer->name != record.key.name)
       return {Code::kCorrupt, "the key is another peer's"};
@@ -92,7 +92,7 @@ RecordEncoder record_encoder(const Registry& registry, const RecordKey& key) {
       return [revision = registry.revision(key.scope)] { return encode_scope(revision); };
     case Table::kPeer:
       if (std::optional<PeerView> peer = registry.view(key.scope, key.name))
-        return [peer = std::move(*peer)] { return wire::encode(*peer.info, peer.expires_in); };
+        return [peer = std::move(*peer)] { return wire::encode_record(*peer.info, peer.expires_in); };
       break;
     case Table::kToken:
       if (const auto it = registry.tokens().find(key.name); it != registry.tokens().end())
@@ -137,7 +137,7 @@ Record encode_record_at(const RegistryState& state, std::size_t index) {
   index -= state.revisions.size();
   if (index < state.peers.size()) {
     const PeerView& peer = state.peers[index];
-    return {{Table::kPeer, peer.info->scope, peer.info->name}, wire::encode(*peer.info, peer.expires_in)};
+    return {{Table::kPeer, peer.info->scope, peer.info->name}, wire::encode_record(*peer.info, peer.expires_in)};
   }
   index -= state.peers.size();
   if (index < state.tokens.size()) {

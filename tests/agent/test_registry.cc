@@ -241,10 +241,10 @@ TEST_CASE(
   other.name = "worker:0";
   other.instance = InstanceId::random();
   other.address = "127.0.0.1:9";
-  const auto lease = take(registry.client()->register_peer(other, true));
+  const auto lease = take(registry.client()->register_peer(other, {}, true));
   REQUIRE(eventually([&] { return registry_state(*worker, "fenced"); }));
   CHECK(take(by_address.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
-  REQUIRE(registry.client()->deregister("default", "worker:0", lease.incarnation).ok());
+  REQUIRE(registry.client()->deregister("default", "worker:0", lease.incarnation, lease.session).ok());
   CHECK(eventually([&] { return registry_state(*worker, "registered"); }));
   CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
 }

@@ -9,6 +9,7 @@
 
 #include "ctrl/auth.h"
 #include "tests/ctrl/raw_http.h"
+#include "tests/ctrl/samples.h"
 
 // A request of each route that nanoctrl has, and what it takes to be allowed it. Whoever adds a route adds a
 // line to every_route(): a test says so.
@@ -27,6 +28,7 @@ struct RouteCase {
   Json body = nullptr;                 // null: none
   bool compat = false;                 // NanoCtrl's: errors look like its own
   std::vector<std::string> free = {};  // members of the body that may be anything
+  bool owned = false;                  // without a body: the session comes in a header
 
   [[nodiscard]] bool has_body() const { return method == "POST" || method == "PUT"; }
   [[nodiscard]] std::string name() const { return method + " " + path; }
@@ -64,7 +66,8 @@ inline std::string request(std::string_view method, std::string_view target, std
 }
 inline std::string request(const RouteCase& of, std::string_view token) {
   const std::string body = of.body.dump();
-  return request(of.method, of.target, token, of.body.is_null() ? nullptr : &body);
+  return request(of.method, of.target, token, of.body.is_null() ? nullptr : &body,
+                 of.owned ? str("Slime-Session: ", kSession, "\r\n") : std::string());
 }
 
 // A connection on which one request follows another.
@@ -104,14 +107,17 @@ struct World {
     const Json lease = post("/v1/peers", {{"name", "w"},
                                           {"scope", "a"},
                                           {"instance", "00000000000000000000000000000001"},
+                                          {"session", kSession},
                                           {"address", "127.0.0.1:1"}});
     incarnation = lease.at("incarnation");
-    post("/start_peer_agent", {{"alias", "old"}, {"scope", "a"}, {"address", "h:1"}});
-    post("/register", {{"entity_id", "s"}, {"scope", "a"}, {"kind", "k"}});
+    // What these routes make is the token's.
+    post("/start_peer_agent", {{"alias", "old"}, {"scope", "a"}, {"address", "h:1"}}, member);
+    post("/register", {{"entity_id", "s"}, {"scope", "a"}, {"kind", "k"}}, member);
   }
-  Json post(const std::string& target, const Json& body) {
+  Json post(const std::string& target, const Json& body) { return post(target, body, admin); }
+  Json post(const std::string& target, const Json& body, const std::string& token) {
     const std::string text = body.dump();
-    const Answer answer = ask(request("POST", target, admin, &text));
+    const Answer answer = ask(request("POST", target, token, &text));
     REQUIRE_MESSAGE(answer.status == 200, answer.raw);
     return answer.json();
   }
@@ -173,6 +179,7 @@ inline std::vector<RouteCase> native_routes(const World& world) {
         {"metadata", {{"gpu", "0"}}},
         {"ttl_ms", 600000},
         {"takeover", false},
+        {"session", kSession},
         {"services", {service}},
         {"regions", {region}}}},
       {"POST",
@@ -180,6 +187,7 @@ inline std::vector<RouteCase> native_routes(const World& world) {
        "/v1/peers/w/heartbeat?scope=a",
        Needs::kJoin,
        {{"incarnation", mine},
+        {"session", kSession},
         {"since", 1},
         {"keys_have", 1},
         {"report", {{"links", {link}}, {"counters", {{"calls", 1}}}}}}},
@@ -187,30 +195,41 @@ inline std::vector<RouteCase> native_routes(const World& world) {
        "/v1/heartbeats",
        "/v1/heartbeats?scope=a",
        Needs::kJoin,
-       {{"since", 1}, {"peers", {{{"name", "w"}, {"incarnation", mine}}}}}},
+       {{"since", 1}, {"peers", {{{"name", "w"}, {"incarnation", mine}, {"session", kSession}}}}}},
       {"POST",
        "/v1/peers/{name}/regions",
        "/v1/peers/w/regions?scope=a",
        Needs::kJoin,
-       {{"incarnation", mine}, {"publish", {region}}, {"unpublish", {"x"}}}},
+       {{"incarnation", mine}, {"session", kSession}, {"publish", {region}}, {"unpublish", {"x"}}}},
       {"PUT",
        "/v1/peers/{name}/regions",
        "/v1/peers/w/regions?scope=a",
        Needs::kJoin,
-       {{"incarnation", mine}, {"regions", {region}}}},
+       {{"incarnation", mine}, {"session", kSession}, {"regions", {region}}}},
       {"POST",
        "/v1/peers/{name}/services",
        "/v1/peers/w/services?scope=a",
        Needs::kJoin,
-       {{"incarnation", mine}, {"publish", {service}}, {"unpublish", {"x"}}}},
+       {{"incarnation", mine}, {"session", kSession}, {"publish", {service}}, {"unpublish", {"x"}}}},
       {"PUT",
        "/v1/peers/{name}/services",
        "/v1/peers/w/services?scope=a",
        Needs::kJoin,
-       {{"incarnation", mine}, {"services", {service}}}},
-      {"PUT", "/v1/peers/{name}/links", "/v1/peers/w/links?scope=a", Needs::kJoin, {{"targets", {"x"}}}},
+       {{"incarnation", mine}, {"session", kSession}, {"services", {service}}}},
+      {"PUT",
+       "/v1/peers/{name}/links",
+       "/v1/peers/w/links?scope=a",
+       Needs::kJoin,
+       {{"targets", {"x"}}, {"session", kSession}}},
       {"DELETE", "/v1/tokens/{id}", str("/v1/tokens/", world.spare), Needs::kAdmin},
-      {"DELETE", "/v1/peers/{name}", str("/v1/peers/w?scope=a&incarnation=", mine), Needs::kJoin},
+      {"DELETE",
+       "/v1/peers/{name}",
+       str("/v1/peers/w?scope=a&incarnation=", mine),
+       Needs::kJoin,
+       nullptr,
+       false,
+       {},
+       true},
   };
 }
 

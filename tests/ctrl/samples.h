@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/secret.h"
+#include "ctrl/limits.h"
 #include "ctrl/types.h"
 
 namespace slime::ctrl::test {
@@ -12,6 +14,10 @@ inline InstanceId instance(std::uint8_t number) {
   id.bytes[15] = std::byte{number};
   return id;
 }
+
+// The session that the agents of these tests have, as HTTP has it too.
+inline const std::string kSession(2 * limits::kSessionBytes, '5');
+inline Secret session() { return *Secret::from_hex(kSession, limits::kSessionBytes); }
 
 inline Registration registration(std::string name, std::uint8_t number) {
   Registration out;

@@ -109,23 +109,26 @@ TEST_CASE("what is registered comes back whole") {
   REQUIRE(regions);
   REQUIRE(regions->size() == 2);
   CHECK(regions->front().region == r.regions[0]);
-  CHECK(f.client->deregister("team/a", r.name, lease->incarnation).ok());
-  CHECK(f.client->deregister("team/a", r.name, lease->incarnation).code() == Code::kNotFound);
+  CHECK(f.client->deregister("team/a", r.name, lease->incarnation, lease->session).ok());
+  CHECK(f.client->deregister("team/a", r.name, lease->incarnation, lease->session).code() == Code::kNotFound);
 }
 
 TEST_CASE("regions and services are published and withdrawn") {
   Fixture f;
-  const std::uint64_t incarnation = f.client->register_peer(registration("a", 1))->incarnation;
+  const Result<Lease> lease = f.client->register_peer(registration("a", 1));
+  REQUIRE(lease);
   const std::vector<RegionInfo> regions = {{"x", 1}, {"y", 2}};
-  REQUIRE(f.client->update_regions("default", "a", incarnation, regions).ok());
+  REQUIRE(f.client->update_regions("default", "a", lease->incarnation, lease->session, regions).ok());
   const std::vector<std::string> gone = {"x"};
-  REQUIRE(f.client->update_regions("default", "a", incarnation, {}, gone).ok());
+  REQUIRE(f.client->update_regions("default", "a", lease->incarnation, lease->session, {}, gone).ok());
   CHECK(f.client->get_peer("default", "a")->regions == std::vector<RegionInfo>{{"y", 2}});
   const std::vector<ServiceInfo> services = {{"s", "kind", {"m"}}};
-  REQUIRE(f.client->update_services("default", "a", incarnation, services).ok());
+  REQUIRE(f.client->update_services("default", "a", lease->incarnation, lease->session, services).ok());
   CHECK(f.client->get_peer("default", "a")->services == services);
-  CHECK(f.client->update_services("default", "a", incarnation + 1, services).code() == Code::kAborted);
-  CHECK(f.client->update_regions("default", "b", incarnation, regions).code() == Code::kNotFound);
+  CHECK(f.client->update_services("default", "a", lease->incarnation + 1, lease->session, services).code() ==
+        Code::kAborted);
+  CHECK(f.client->update_regions("default", "b", lease->incarnation, lease->session, regions).code() ==
+        Code::kNotFound);
 }
 
 TEST_CASE("lists of more than a page come whole") {
@@ -159,8 +162,9 @@ TEST_CASE("a holder that is gone loses its name, a silent one keeps it, unless t
   const Result<Lease> held = f.client->register_peer(silent);
   REQUIRE(held);
   CHECK(f.client->register_peer(registration("b", 2)).error().code() == Code::kAlreadyExists);
-  REQUIRE(f.client->register_peer(registration("b", 2), true));
-  CHECK(f.client->heartbeat("default", "b", held->incarnation).error().code() == Code::kAborted);
+  REQUIRE(f.client->register_peer(registration("b", 2), {}, true));
+  CHECK(f.client->heartbeat("default", "b", held->incarnation, held->session).error().code() ==
+        Code::kAborted);
 }
 
 TEST_CASE("a restarted server knows nobody; the agent registers again and goes on") {
@@ -168,13 +172,15 @@ TEST_CASE("a restarted server knows nobody; the agent registers again and goes o
   const Result<Lease> before = first->client->register_peer(registration("a", 1));
   first.reset();
   Fixture second(wall_clock_epoch());
-  CHECK(second.client->heartbeat("default", "a", before->incarnation, before->revision).error().code() ==
-        Code::kNotFound);
+  CHECK(second.client->heartbeat("default", "a", before->incarnation, before->session, before->revision)
+            .error()
+            .code() == Code::kNotFound);
   const Result<Lease> after = second.client->register_peer(registration("a", 1));
   REQUIRE(after);
   CHECK(after->incarnation > before->incarnation);
   CHECK(after->server_epoch != before->server_epoch);
-  CHECK(second.client->heartbeat("default", "a", after->incarnation, before->revision)->resync);
+  CHECK(
+      second.client->heartbeat("default", "a", after->incarnation, after->session, before->revision)->resync);
 }
 
 TEST_CASE("the lease ends by the server's clock without any request") {
@@ -201,14 +207,15 @@ TEST_CASE("a watch wakes with the change") {
 
 TEST_CASE("full watches do not hold up heartbeats, and one more is refused") {
   Fixture f;
-  const std::uint64_t incarnation = f.client->register_peer(registration("a", 1))->incarnation;
+  const Result<Lease> lease = f.client->register_peer(registration("a", 1));
+  REQUIRE(lease);
   std::vector<std::thread> watchers;
   for (int i = 0; i < 4; ++i)
     watchers.emplace_back([&] { f.client->watch("default", 1001, 30s).status().ignore(); });
   CHECK(f.has_watchers(4));
   CHECK(f.client->watch("default", 1001, 30s).error().code() == Code::kResourceExhausted);
-  for (int i = 0; i < 20; ++i) CHECK(f.client->heartbeat("default", "a", incarnation));
-  CHECK(f.client->deregister("default", "a", incarnation).ok());
+  for (int i = 0; i < 20; ++i) CHECK(f.client->heartbeat("default", "a", lease->incarnation, lease->session));
+  CHECK(f.client->deregister("default", "a", lease->incarnation, lease->session).ok());
   for (std::thread& watcher : watchers) watcher.join();
 }
 
@@ -285,9 +292,10 @@ TEST_CASE("many clients at once each keep their own name") {
       const Result<Lease> lease = f.client->register_peer(registration(name, i));
       if (!lease) return;
       for (int k = 0; k < 20; ++k) {
-        if (!f.client->heartbeat("default", name, lease->incarnation, lease->revision)) return;
+        if (!f.client->heartbeat("default", name, lease->incarnation, lease->session, lease->revision))
+          return;
       }
-      if (f.client->deregister("default", name, lease->incarnation).ok()) ++good;
+      if (f.client->deregister("default", name, lease->incarnation, lease->session).ok()) ++good;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -55,7 +55,7 @@ class Fixture {
     Registration native = registration(name, 1);
     native.metadata = {{"gpu", "0"}};
     native.regions = {{"kv", 4096, RegionRights::kRead}};
-    return post("/v1/peers", Json::parse(wire::encode(wire::RegisterRequest{native, takeover})));
+    return post("/v1/peers", Json::parse(wire::encode(wire::RegisterRequest{native, takeover, session()})));
   }
   // Without `by` it is the first one, made in the store.
   std::string make_token(Role role, const std::string& scope, std::string_view by) {

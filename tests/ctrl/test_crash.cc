@@ -71,11 +71,11 @@ class Writer {
     const auto it = held_.find(name);
     Status status;
     if (it != held_.end() && rng_.chance(1, 2)) {
-      status = client.deregister("default", name, it->second);
+      status = client.deregister("default", name, it->second, test::session());
       if (status.ok()) held_.erase(it);
     } else {
-      const Result<Lease> lease =
-          client.register_peer(test::registration(name, static_cast<std::uint8_t>(number_ + 1)));
+      const Result<Lease> lease = client.register_peer(
+          test::registration(name, static_cast<std::uint8_t>(number_ + 1)), test::session());
       status = lease.status();
       if (lease) {
         if (it == held_.end()) CHECK(lease->incarnation > incarnation_);
@@ -164,7 +164,7 @@ TEST_CASE("of two nanoctrl on one Redis either may be killed, and the other has 
                                 [&] { servers[victim]->kill(); });
     const std::unique_ptr<Client> reader = servers[1 - victim]->client();
     // Answered after all entries before it, which were acknowledged by the other.
-    REQUIRE(reader->register_peer(test::registration("reader", 99), true));
+    REQUIRE(reader->register_peer(test::registration("reader", 99), {}, true));
     for (Writer& writer : writers) writer.check(*reader);
     servers[victim].emplace(redis.url());
     const std::unique_ptr<Client> late = servers[victim]->client();

@@ -154,7 +154,7 @@ TEST_CASE(
   peer.address = "127.0.0.1:1";
   const Result<Lease> lease = client->register_peer(peer);
   REQUIRE_MESSAGE(lease, lease.status().to_string());
-  for (int i = 0; i < 100; ++i) CHECK(client->heartbeat("default", "a", lease->incarnation));
+  for (int i = 0; i < 100; ++i) CHECK(client->heartbeat("default", "a", lease->incarnation, lease->session));
   const std::size_t with_client = others + 1;
   idle.clear();
   CHECK(eventually([&] { return connections_of(ask) <= with_client; }));

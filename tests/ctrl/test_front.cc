@@ -80,7 +80,8 @@ TEST_CASE("two thousand idle connections cost a heartbeat nothing") {
   REQUIRE(client);
   const Result<Lease> lease = (*client)->register_peer(test::registration("a", 1));
   REQUIRE_MESSAGE(lease, lease.status().to_string());
-  for (int i = 0; i < 100; ++i) CHECK((*client)->heartbeat("default", "a", lease->incarnation));
+  for (int i = 0; i < 100; ++i)
+    CHECK((*client)->heartbeat("default", "a", lease->incarnation, lease->session));
   for (const auto& one : idle) {
     one->send(get("/healthz"));
     CHECK(one->read_reply().starts_with("HTTP/1.1 200"));

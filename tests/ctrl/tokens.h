@@ -22,7 +22,10 @@ class Fixture {
   explicit Fixture(ApiOptions options = {})
       : engine(new MemoryEngine(RegistryOptions{}, clock)),
         api(with_time(std::move(options)), std::unique_ptr<Engine>(engine), clock,
-            [](const std::string&, const InstanceId&) { return ProbeResult::kSilent; }) {}
+            [this](const std::string&, const InstanceId&) {
+              ++probes;
+              return probed;
+            }) {}
 
   ApiReply send(std::string_view method, std::string_view target, std::string_view body,
                 std::string_view token) {
@@ -48,15 +51,17 @@ class Fixture {
   ApiReply beat(const std::string& name, std::uint64_t incarnation, std::string_view token,
                 std::optional<std::uint64_t> keys_have, const std::string& scope) {
     return send("POST", str("/v1/peers/", name, "/heartbeat?scope=", scope),
-                wire::encode(wire::HeartbeatRequest{incarnation, {}, {}, keys_have}), token);
+                wire::encode(wire::HeartbeatRequest{incarnation, {}, {}, keys_have, session()}), token);
   }
   ApiReply enroll(const std::string& name, const std::string& scope, std::string_view token) {
     Registration peer = registration(name, 1);
     peer.scope = scope;
-    return send("POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false}), token);
+    return send("POST", "/v1/peers", wire::encode(wire::RegisterRequest{peer, false, session()}), token);
   }
 
   ManualClock clock;
+  ProbeResult probed = ProbeResult::kSilent;  // what becomes of the holders of names
+  int probes = 0;
   std::uint64_t now_s = 1'000'000;
   MemoryEngine* const engine;  // the API's
   Api api;

@@ -89,9 +89,9 @@ TEST_CASE("the name of a killed agent is free at once, and what the dead one sti
   CHECK(expired->incarnation == old->incarnation);
   CHECK(steady_clock().now() - asked < grace());
 
-  const auto late = client->heartbeat("default", "victim", old->incarnation);
+  const auto late = client->heartbeat("default", "victim", old->incarnation, {});
   CHECK(late.status().code() == Code::kAborted);  // 410
-  CHECK(client->deregister("default", "victim", old->incarnation).code() == Code::kAborted);
+  CHECK(client->deregister("default", "victim", old->incarnation, {}).code() == Code::kAborted);
   const auto now = client->get_peer("default", "victim");
   REQUIRE(now.has_value());
   CHECK(now->incarnation == lease->incarnation);

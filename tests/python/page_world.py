@@ -20,6 +20,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from conftest import PATIENCE, PROVIDER, Program, program
 
+SESSION = "5" * 64  # of the peers that register() makes
+
 # Several agents in one process, as they are named: each serves what its kind does, and has a region. Told a name, they
 # call the peers that are called so, with a number: the first agent the first one.
 AGENTS = """
@@ -93,6 +95,7 @@ class Nanoctrl:
     def register(self, name, scope="default", connection=None, **more):
         """A peer that needs no heartbeat today; its incarnation."""
         body = {"name": name, "scope": scope, "instance": os.urandom(16).hex(), "address": "127.0.0.1:1", "ttl_ms": 86400000}
+        body["session"] = SESSION
         return self.ask("POST", "/v1/peers", {**body, **more}, connection)["incarnation"]
 
     def peers(self, scope="default"):
@@ -103,7 +106,7 @@ class Nanoctrl:
 
     def heartbeat(self, name, scope, incarnation, report):
         path = f"/v1/peers/{urllib.parse.quote(name, safe='')}/heartbeat?scope={scope}"
-        self.ask("POST", path, {"incarnation": incarnation, "report": report})
+        self.ask("POST", path, {"incarnation": incarnation, "session": SESSION, "report": report})
 
 
 def start_agents(nanoctrl, names):

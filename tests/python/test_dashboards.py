@@ -61,9 +61,10 @@ def printed(start):
     who = {"instance": "0123456789abcdef0123456789abcdef", "address": "127.0.0.1:1"}
     lease = json.loads(ask(nanoctrl, "/v1/peers", {"name": "a", "ttl_ms": 600000, **who}))
     link = {"peer": "b", "provider": "tcp", "state": "ready", "sent_bytes": 1, "received_bytes": 2, "calls": 3}
-    beat = {"incarnation": lease["incarnation"], "report": {"links": [link], "counters": {}}}
+    mine = {"incarnation": lease["incarnation"], "session": lease["session"]}
+    beat = {**mine, "report": {"links": [link], "counters": {}}}
     assert "events" in ask(nanoctrl, "/v1/peers/a/heartbeat", beat)
-    ask(nanoctrl, "/v1/heartbeats", {"peers": [{"name": "a", "incarnation": lease["incarnation"]}]})
+    ask(nanoctrl, "/v1/heartbeats", {"peers": [{"name": "a", **mine}]})
     wait_until(lambda: 'peer="cache:0"' in ask(nanoctrl, "/metrics"))
     out = {}
     for line in ask(nanoctrl, "/metrics").splitlines():
