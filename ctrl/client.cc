@@ -17,6 +17,15 @@ std::string peer_target(std::string_view scope, std::string_view name, std::stri
   return str("/v1/peers/", percent_encode(name), tail, scope_query(scope));
 }
 
+// A server of before there were sessions refuses the field.
+Status earlier_server(const Status& status) {
+  const bool earlier = status.code() == Code::kInvalidArgument &&
+                       status.text().find("unknown field \"session\"") != std::string::npos;
+  if (!earlier) return status;
+  return {Code::kInvalidArgument,
+          "this nanoctrl is of an earlier version, which knows no sessions; upgrade it before its agents"};
+}
+
 }  // namespace
 
 // The routes over HTTP.
@@ -43,7 +52,7 @@ Result<Lease> Client::register_peer(const Registration& registration, const Secr
   const Result<std::string> reply =
       impl_->call("POST", "/v1/peers", wire::encode(wire::RegisterRequest{registration, takeover, session}),
                   limits::kProbeTimeout);
-  if (!reply) return reply.error();
+  if (!reply) return earlier_server(reply.error());
   return wire::decode_lease(*reply);
 }
 

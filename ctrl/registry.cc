@@ -104,7 +104,7 @@ Status check_proof(const Proof& proof, std::string_view name, const Owner& owner
   }
   if (proof.owner.session_sha256.empty())
     return denied(str("this nanoctrl needs the session of the registration of '", name,
-                      "'; agents of an earlier version must be upgraded"));
+                      "'; upgrade agents of an earlier version, which send none"));
   if (owner.session_sha256.empty())
     return denied(str("'", name, "' was registered without a session, so none speaks for it"));
   if (!same_hash(proof.owner.session_sha256, owner.session_sha256))

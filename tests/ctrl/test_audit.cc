@@ -1,10 +1,15 @@
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/probe.h"
+#include "base/unique_fd.h"
 #include "ctrl/audit.h"
 #include "tests/ctrl/every_route.h"
 #include "tests/support/eventually.h"
@@ -93,7 +98,8 @@ TEST_CASE(
                       {"level", "info"},
                       {"scope", "a"},
                       {"peer", "w"},
-                      {"address", "127.0.0.1:1"}}));
+                      {"address", "127.0.0.1:1"},
+                      {"token_id", world.admin.substr(6, 16)}}));
   CHECK(server.tells({{"message", "a token was made"}, {"role", "read"}, {"scope", "a"}}));
   const auto ask = [&](const char* method, const std::string& target, const std::string& token,
                        const Json& json) {
@@ -123,9 +129,13 @@ TEST_CASE(
   CHECK(server.tells({{"message", "a token was revoked"},
                       {"token_id", world.spare},
                       {"by_token_id", world.owner.substr(6, 16)}}));
-  CHECK(ask("DELETE", str("/v1/peers/w?scope=a&incarnation=", world.incarnation), world.member, nullptr) ==
-        200);
-  CHECK(server.tells({{"message", "deregistered"}, {"scope", "a"}, {"peer", "w"}}));
+  const std::string removal = str("/v1/peers/w?scope=a&incarnation=", world.incarnation);
+  const std::string session = str("Slime-Session: ", test::kSession, "\r\n");
+  CHECK(world.ask(request("DELETE", removal, world.member, nullptr, session)).status == 200);
+  CHECK(server.tells({{"message", "deregistered"},
+                      {"scope", "a"},
+                      {"peer", "w"},
+                      {"token_id", world.member.substr(6, 16)}}));
   // No secret of a token, right or wrong, nor of one that somebody wants to revoke by all of its text.
   ask("GET", "/v1/peers", world.wrong, nullptr);
   CHECK(server.tells({{"status", "401"}, {"path", "/v1/peers"}}));
@@ -134,7 +144,71 @@ TEST_CASE(
   for (const std::string& line : lines_of(server.log())) {
     for (const std::string& token : {world.admin, world.reader, world.member, world.owner, world.wrong})
       CHECK(line.find(token.substr(24)) == std::string::npos);
+    CHECK(line.find(test::kSession) == std::string::npos);
   }
+}
+
+// A listener that says to one who asks that it is the instance asked for.
+class LiveHolder {
+ public:
+  LiveHolder() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(fd_.get(), 1) == 0);
+    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] {
+      const UniqueFd peer(::accept(fd_.get(), nullptr, nullptr));
+      ProbeRequest request;
+      if (::recv(peer.get(), &request, sizeof request, MSG_WAITALL) != sizeof request) return;
+      const ProbeReply reply{kProbeMagic, 1};
+      ::send(peer.get(), &reply, sizeof reply, MSG_NOSIGNAL);
+    });
+  }
+  ~LiveHolder() {
+    ::shutdown(fd_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  LiveHolder(const LiveHolder&) = delete;
+  LiveHolder& operator=(const LiveHolder&) = delete;
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+ private:
+  const UniqueFd fd_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+TEST_CASE("a takeover from a live holder is a warning, and an audit line with both owners and the token") {
+  const Background server("json");
+  test::World world(server.port());
+  const LiveHolder holder;
+  Json peer = {{"name", "cache:0"},
+               {"scope", "a"},
+               {"instance", "00000000000000000000000000000007"},
+               {"address", str("127.0.0.1:", holder.port())}};
+  const std::uint64_t before = world.post("/v1/peers", peer).at("incarnation");
+  peer["instance"] = "00000000000000000000000000000008";
+  peer["address"] = "127.0.0.1:2";
+  peer["takeover"] = true;
+  const std::uint64_t after = world.post("/v1/peers", peer, world.member).at("incarnation");
+  CHECK(server.tells({{"message", "a name was taken over"},
+                      {"scope", "a"},
+                      {"peer", "cache:0"},
+                      {"old_incarnation", std::to_string(before)},
+                      {"incarnation", std::to_string(after)},
+                      {"holder", "alive"},
+                      {"token_id", world.member.substr(6, 16)}}));
+  CHECK(eventually([&] {
+    const std::vector<std::string> lines = lines_of(server.log());
+    return std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+      return line.find("\"warning\"") != std::string::npos && line.find("cache:0") != std::string::npos &&
+             line.find("which is alive") != std::string::npos;
+    });
+  }));
 }
 
 TEST_CASE("what a client sends is data in a line, and never a line of its own") {

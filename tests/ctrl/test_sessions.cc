@@ -101,7 +101,7 @@ TEST_CASE("what an agent of an earlier version is told names the session and the
   const std::optional<wire::Error> error = wire::decode_error(reply.body);
   REQUIRE(error);
   CHECK(error->message.find("needs the session of the registration") != std::string::npos);
-  CHECK(error->message.find("must be upgraded") != std::string::npos);
+  CHECK(error->message.find("upgrade agents of an earlier version") != std::string::npos);
 }
 
 TEST_CASE("an old incarnation is 410 and an unknown peer 404, whatever the session") {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,9 +12,10 @@
 #include "ctrl/wire.h"
 #include "ctrl/wire_compat.h"
 
-// Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET\nBODY", several of them
-// separated by a zero byte, all to one server, so that later ones meet what earlier ones left. Once to a
-// server that lets everybody in, and once to one whose members have tokens, and keys with them.
+// Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET SESSION\nBODY", the session
+// or not, several of them separated by a zero byte, all to one server, so that later ones meet what earlier
+// ones left. Once to a server that lets everybody in, and once to one whose members have tokens, and keys
+// with them.
 namespace {
 
 using namespace slime;
@@ -27,12 +29,16 @@ void send(ctrl::Api& api, std::string_view request, std::string_view authorizati
   const std::string_view body = line_end == std::string_view::npos ? "" : request.substr(line_end + 1);
   const std::size_t space = line.find(' ');
   const std::string_view method = line.substr(0, space);
-  const std::string_view target = space == std::string_view::npos ? "" : line.substr(space + 1);
+  const std::string_view rest = space == std::string_view::npos ? "" : line.substr(space + 1);
+  const std::size_t end = std::min(rest.find(' '), rest.size());
+  const std::string_view target = rest.substr(0, end);
+  const std::string_view session = rest.substr(std::min(end + 1, rest.size()));
   const ctrl::ApiReply reply = api.handle({.method = method,
                                            .target = target,
                                            .content_type = "application/json",
                                            .body = body,
-                                           .authorization = authorization});
+                                           .authorization = authorization,
+                                           .session = session});
   // Whatever came in, what goes out is a success or an error of one of our shapes, and never a bug of ours.
   if (reply.status == 500) std::abort();
   if (reply.status != 200 && !ctrl::wire::decode_error(reply.body) && !ctrl::compat::decode_error(reply.body))

@@ -2,6 +2,7 @@
 
 client.py ADDRESS PROVIDER CTRL_URL SCOPE SERVER: reads names of features, answers each with a line of JSON.
 client.py --greet ADDRESS PROVIDER: calls the server once, and prints JSON: ok, text, seconds.
+client.py --join CTRL_URL SCOPE: registers and sends heartbeats, and prints the same of that.
 Runs with the package of each version, so it uses only what both have.
 """
 
@@ -140,8 +141,24 @@ def greet(address: str, provider: str) -> None:
     print(json.dumps({**said, "seconds": time.monotonic() - began}))
 
 
+def join(ctrl: str, scope: str) -> None:
+    """Whether nanoctrl takes an agent of this version, and its heartbeats."""
+    began = time.monotonic()
+    try:
+        with slime.PeerAgent("joins", ctrl_url=ctrl, scope=scope, heartbeat=0.1) as agent:
+            registry = lambda: agent.info()["registry"]  # noqa: E731
+            eventually(lambda: registry()["state"] != "registered" or registry()["heartbeats"] > 1, "it has beaten")
+            error = registry()["error"]
+        text = error["text"] if error else ""
+    except slime.Error as error:
+        text = str(error)
+    print(json.dumps({"ok": not text, "text": text, "seconds": time.monotonic() - began}))
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--greet"]:
         greet(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--join"]:
+        join(*sys.argv[2:])
     else:
         checks.main()

@@ -4,8 +4,10 @@
 mixed.py OLD NEW [--provider P] [--tries N] [--json FILE]: folders as scripts/mixed_versions.sh makes them, with the
 programs, the Python package and the matrix of a version. A row is a nanoctrl, a server and a client, each of one version and not all of the
 same, on one provider. Its cells: the features of the matrix that both versions have, in Python and in C++; the features
-of client.py; `slime`; the cache; a server that is replaced by one of the other version; keys of nanoctrl. Then each
-version's nanoctrl goes on with the store of the other's, and each version's programs ask and stop the other's daemons.
+of client.py; `slime`; the cache; a server that is replaced by one of the other version; keys of nanoctrl. Where the
+row's nanoctrl refuses the agents of a version, they register with their own version's, and the cells are those without
+names. Then each version's nanoctrl goes on with the store of the other's, as far as that takes the other's agents, and
+each version's programs ask and stop the other's daemons.
 
 A hang, an internal error, wrong bytes and a refusal that is not clear (refusals.py) are failures. Exit status: 1 with any.
 """
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple
 
 import refusals
 
@@ -37,6 +39,7 @@ LANGUAGES = ("python", "cpp")
 PROGRAMS = {"nanoctrl": "ctrl", "slime": "cli", "slime-cache": "cache"}  # and their folders, as in a build tree
 TEXT_LENGTH = 1000  # of what went wrong
 SERVER, CACHE, SCOPE = "server", "cache:0", "mixed"
+BY_ADDRESS = ("waiting_requests", "late_answers", "plain_stream", "notifications")
 FEATURES = ("by_name", "waiting_requests", "late_answers", "plain_stream", "cache", "notifications")
 
 
@@ -130,11 +133,13 @@ def cell(said: Dict[str, Any], name: str, run: Callable[[], Any]) -> None:
 
 
 class World:
-    """nanoctrl, a server, a cache and a client of one row. With `tokens` each gets keys of nanoctrl."""
+    """nanoctrl, a server, a cache and a client of one row. With `tokens` each gets keys of nanoctrl; `apart`: the server has
+    one of its own version."""
 
-    def __init__(self, row: Row, tokens: bool = False) -> None:
+    def __init__(self, row: Row, tokens: bool = False, apart: bool = False) -> None:
         self._stack = contextlib.ExitStack()
         self._row = row
+        self._ctrl = row.server if apart else row.ctrl
         self._token: Dict[str, str] = {}
         self._options: List[str] = []
         if tokens:
@@ -146,7 +151,7 @@ class World:
             self._options = ["--admin-token-file", file.name]
 
     def __enter__(self) -> World:
-        ctrl, self.url = self._row.ctrl.side(HERE).start_nanoctrl(*self._options)
+        ctrl, self.url = self._ctrl.side(HERE).start_nanoctrl(*self._options)
         self._stack.callback(ctrl.terminate)
         self.server = self.start_server(self._row.server)
         self.address = self.server.ready()
@@ -205,6 +210,30 @@ def greet(side: Side, address: str, provider: str) -> Dict[str, Any]:
     return json.loads(said.splitlines()[-1])
 
 
+def join(ctrl: Version, agent: Version) -> Dict[str, Any]:
+    """Whether the nanoctrl of one version takes agents of another one."""
+    program, url = ctrl.side(HERE).start_nanoctrl()
+    try:
+        side = agent.side(HERE)
+        said = run_program(side, *side.command("python", "client"), "--join", url, SCOPE)
+        return json.loads(said.splitlines()[-1])
+    finally:
+        program.terminate()
+
+
+def refuses(ctrl: Version, agents: Iterable[Version], said: Dict[str, Any]) -> bool:
+    """Whether nanoctrl refuses agents of one of the versions; each must be told so clearly."""
+    out = False
+    for agent in sorted(set(agents) - {ctrl}):
+        joined = join(ctrl, agent)
+        if joined["ok"]:
+            continue
+        out = True
+        wrong = refusals.unclear(joined["text"], joined["seconds"])
+        said["failed" if wrong else "refused"].append(wrong or f"an {agent.name} agent: {joined['text']}")
+    return out
+
+
 def ask(client: Program, feature: str) -> None:
     said = json.loads(client.ask(feature))
     if not said["ok"]:
@@ -249,33 +278,42 @@ def check_keys(row: Row) -> None:
             raise Failed(f"an agent without keys: {stranger} {wrong}")
 
 
-def run_matrix(row: Row, said: Dict[str, Any]) -> None:
-    sides = {"server": row.server.own_matrix(), "client": row.client.own_matrix(), "ctrl": row.ctrl.own_matrix()}
+def run_matrix(row: Row, said: Dict[str, Any], apart: bool) -> None:
+    ctrl = row.server if apart else row.ctrl
+    sides = {"server": row.server.own_matrix(), "client": row.client.own_matrix(), "ctrl": ctrl.own_matrix()}
     for language in LANGUAGES:
         known = sides["server"].known_features(language)
         with Matrix(**sides) as matrix:
             for feature in sides["client"].known_features(language):
-                if feature in known:
+                if feature in known and not (apart and feature.startswith("proxy_")):
                     run = lambda: matrix.run(language, language, row.provider, feature)  # noqa: E731
                     cell(said, f"{feature}, {language}", run)
 
 
 def run_row(row: Row, said: Dict[str, Any]) -> None:
-    with World(row) as world:
+    apart = refuses(row.ctrl, (row.server, row.client), said)
+    if apart and row.server == row.client:
+        return  # what is left of the row has one version alone
+    with World(row, apart=apart) as world:
         first = greet(row.client.side(HERE), world.address, row.provider)
         if not first["ok"]:
             wrong = refusals.unclear(first["text"], first["seconds"])
             said["failed" if wrong else "refused"].append(wrong or first["text"])
             return
-        world.start_cache()
         client = world.start_client()
+        if apart:
+            for feature in BY_ADDRESS:
+                cell(said, feature, lambda: ask(client, feature))
+            run_matrix(row, said, apart)
+            return
+        world.start_cache()
         cell(said, "slime", lambda: check_slime(world, row.provider))
         for feature in FEATURES:
             cell(said, feature, lambda: ask(client, feature))
         other = row.client if row.client != row.server else row.ctrl
         cell(said, "successor", lambda: check_successor(world, client, other))
     cell(said, "keys", lambda: check_keys(row))
-    run_matrix(row, said)
+    run_matrix(row, said, apart)
 
 
 # --------------------------------------------------------------------------------------------- stores and daemons
@@ -289,25 +327,31 @@ def started(version: Version, store: str, port: str) -> Tuple[Program, str]:
 
 
 def check_store(first: Version, second: Version, folder: str) -> None:
-    """nanoctrl of one version, then of the other one and back, on one port and one store, under agents of both."""
+    """nanoctrl of one version, then of the other one and back, on one port and one store, under agents that both take."""
     store, port, scope = f"{folder}/registry", "0", ["--scope", SCOPE]
+    taken = {ctrl: [each for each in (first, second) if each == ctrl or join(ctrl, each)["ok"]] for ctrl in (first, second)}
     servers: List[Program] = []
     ctrl, url = started(first, store, port)
     port = url.rpartition(":")[2]
     try:
-        for version in (first, second):
+        for version in taken[first]:
             side = version.side(HERE)
             where = ["--ctrl", url, *scope, "--name", f"server-{version.name}"]
             servers.append(side.start(*side.command("python", "server"), "auto", *where))
             servers[-1].ready()
         for version in (second, first):
             ctrl.terminate()
-            ctrl, _ = started(version, store, port)
-            for asking in (first, second):
+            try:
+                ctrl, _ = started(version, store, port)
+            except Failed:
+                check_unreadable(version, store)
+                return
+            for asking in taken[version]:
                 side = asking.side(HERE)
                 listed = run_program(side, asking.program("slime"), "peers", "--json", "--ctrl", url, *scope)
                 names = sorted(each["name"] for each in json.loads(listed)["peers"])
-                equal(names, ["server-new", "server-old"], f"the peers after nanoctrl became {version.name}")
+                expected = sorted(f"server-{each.name}" for each in taken[first])
+                equal(names, expected, f"the peers after nanoctrl became {version.name}")
                 for name in names:
                     call = ["call", name, "Mixed.add", "40", "2", "--ctrl", url, *scope]
                     equal(run_program(side, asking.program("slime"), *call).strip(), "42", f"a call of {name}")
@@ -315,6 +359,17 @@ def check_store(first: Version, second: Version, folder: str) -> None:
         for each in servers:
             each.close()
         ctrl.terminate()
+
+
+def check_unreadable(version: Version, store: str) -> None:
+    """An older nanoctrl says that it does not read the store of a newer one."""
+    began = time.monotonic()
+    try:
+        run_program(version.side(HERE), version.program("nanoctrl"), "server", "--store", f"sqlite:{store}", "--port", "0")
+    except Failed as error:
+        wrong = refusals.unclear(str(error), time.monotonic() - began)
+        if wrong:
+            raise Failed(wrong) from error
 
 
 def check_daemons(first: Version, second: Version, folder: str) -> None:
