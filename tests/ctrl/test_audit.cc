@@ -1,17 +1,13 @@
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/probe.h"
-#include "base/unique_fd.h"
 #include "ctrl/audit.h"
 #include "tests/ctrl/every_route.h"
+#include "tests/ctrl/fake_agent.h"
 #include "tests/support/eventually.h"
 #include "tests/support/files.h"
 #include "tests/support/folder.h"
@@ -148,48 +144,14 @@ TEST_CASE(
   }
 }
 
-// A listener that says to one who asks that it is the instance asked for.
-class LiveHolder {
- public:
-  LiveHolder() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(::listen(fd_.get(), 1) == 0);
-    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] {
-      const UniqueFd peer(::accept(fd_.get(), nullptr, nullptr));
-      ProbeRequest request;
-      if (::recv(peer.get(), &request, sizeof request, MSG_WAITALL) != sizeof request) return;
-      const ProbeReply reply{kProbeMagic, 1};
-      ::send(peer.get(), &reply, sizeof reply, MSG_NOSIGNAL);
-    });
-  }
-  ~LiveHolder() {
-    ::shutdown(fd_.get(), SHUT_RDWR);
-    thread_.join();
-  }
-  LiveHolder(const LiveHolder&) = delete;
-  LiveHolder& operator=(const LiveHolder&) = delete;
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-
- private:
-  const UniqueFd fd_;
-  std::uint16_t port_ = 0;
-  std::thread thread_;
-};
-
 TEST_CASE("a takeover from a live holder is a warning, and an audit line with both owners and the token") {
   const Background server("json");
   test::World world(server.port());
-  const LiveHolder holder;
+  const test::FakeAgent holder(std::string("SLP1\x01", 5));
   Json peer = {{"name", "cache:0"},
                {"scope", "a"},
                {"instance", "00000000000000000000000000000007"},
-               {"address", str("127.0.0.1:", holder.port())}};
+               {"address", holder.address}};
   const std::uint64_t before = world.post("/v1/peers", peer).at("incarnation");
   peer["instance"] = "00000000000000000000000000000008";
   peer["address"] = "127.0.0.1:2";

@@ -119,7 +119,7 @@ TEST_CASE("a record from before there were sessions is nobody's until its lease 
 }
 
 TEST_CASE("servers that share a Redis know each other's sessions, and a failover loses no agent") {
-  const test::RedisServer redis;
+  test::RedisServer redis;
   auto first = std::make_unique<Node>(redis.url());
   const auto second = std::make_unique<Node>(redis.url());
   const std::uint64_t incarnation = incarnation_of(first->enroll("cache:0", kSession));
