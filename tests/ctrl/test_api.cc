@@ -12,7 +12,9 @@ namespace slime::ctrl::api_test {
 namespace {
 
 using namespace std::chrono_literals;
+using test::kSession;
 using test::registration;
+using test::session;
 
 constexpr const char* kJson = "application/json";
 constexpr const char* kBody =

@@ -15,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 using test::registration;
+using test::session;
 
 struct Reply {
   int status = 0;
