@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "ctrl/registry.h"
 #include "ctrl/store/records.h"
+#include "tests/ctrl/random_commands.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::registry_model_test {
@@ -23,6 +24,7 @@ struct Model {
     std::uint8_t instance;
     std::uint64_t incarnation;
     TimePoint expires_at;
+    char session;
   };
   std::map<std::string, Holder> held;
 
@@ -103,18 +105,29 @@ class Run {
     if (it != model_.held.end() && !rng_.chance(1, 4)) return it->second.incarnation;
     return 501 + rng_.below(last_ - 499);
   }
-  Code expected(const std::string& name, std::uint64_t incarnation) const {
+  // The holder's mostly.
+  char guess_session(const std::string& name) {
+    const auto it = model_.held.find(name);
+    if (it != model_.held.end() && !rng_.chance(1, 4)) return it->second.session;
+    return static_cast<char>('a' + rng_.below(2));
+  }
+  static Proof proof(char session) {
+    return {Proof::Kind::kSession, {std::string(2 * limits::kSessionBytes, session), {}}};
+  }
+  Code expected(const std::string& name, std::uint64_t incarnation, char session) const {
     const auto it = model_.held.find(name);
     if (it == model_.held.end()) return Code::kNotFound;
-    return it->second.incarnation == incarnation ? Code::kOk : Code::kAborted;
+    if (it->second.incarnation != incarnation) return Code::kAborted;
+    return it->second.session == session ? Code::kOk : Code::kPermissionDenied;
   }
   void enroll(const std::string& name) {
     const auto number = static_cast<std::uint8_t>(1 + rng_.below(3));
     const std::uint64_t takes_over = rng_.chance(1, 3) ? guess(name) : 0;
-    const Outcome out =
-        registry_.apply(RegisterCommand{registration(name, number), takes_over}, clock_.now());
+    const char session = guess_session(name);
+    const Outcome out = registry_.apply(
+        RegisterCommand{registration(name, number), takes_over, proof(session)}, clock_.now());
     const auto it = model_.held.find(name);
-    if (it != model_.held.end() && it->second.instance == number) {
+    if (it != model_.held.end() && it->second.instance == number && it->second.session == session) {
       REQUIRE(out.status.ok());
       REQUIRE(out.lease.incarnation == it->second.incarnation);
       it->second.expires_at = clock_.now() + kTtl;
@@ -125,19 +138,23 @@ class Run {
       REQUIRE(out.status.ok());
       REQUIRE(out.lease.incarnation > last_);
       last_ = out.lease.incarnation;
-      model_.held[name] = {number, last_, clock_.now() + kTtl};
+      model_.held[name] = {number, last_, clock_.now() + kTtl, session};
     }
   }
   void beat(const std::string& name) {
     const std::uint64_t incarnation = guess(name);
-    const Outcome out = registry_.apply(HeartbeatCommand{"default", name, incarnation}, clock_.now());
-    REQUIRE(out.status.code() == expected(name, incarnation));
+    const char session = guess_session(name);
+    const Outcome out =
+        registry_.apply(HeartbeatCommand{"default", name, incarnation, proof(session)}, clock_.now());
+    REQUIRE(out.status.code() == expected(name, incarnation, session));
     if (out.status.ok()) model_.held[name].expires_at = clock_.now() + kTtl;
   }
   void deregister(const std::string& name) {
     const std::uint64_t incarnation = guess(name);
-    const Outcome out = registry_.apply(DeregisterCommand{"default", name, incarnation}, clock_.now());
-    REQUIRE(out.status.code() == expected(name, incarnation));
+    const char session = guess_session(name);
+    const Outcome out =
+        registry_.apply(DeregisterCommand{"default", name, incarnation, proof(session)}, clock_.now());
+    REQUIRE(out.status.code() == expected(name, incarnation, session));
     if (out.status.ok()) model_.held.erase(name);
   }
 
@@ -174,7 +191,10 @@ class Twins {
     REQUIRE(a.status.to_string() == b.status.to_string());
     REQUIRE(a.touched == b.touched);
     REQUIRE(a.events.size() == b.events.size());
-    for (std::size_t i = 0; i < a.events.size(); ++i) REQUIRE(a.events[i].event == b.events[i].event);
+    for (std::size_t i = 0; i < a.events.size(); ++i) {
+      REQUIRE(a.events[i].event == b.events[i].event);
+      REQUIRE(a.events[i].token_id == b.events[i].token_id);
+    }
     REQUIRE(a.lease.incarnation == b.lease.incarnation);
     REQUIRE(a.lease.revision == b.lease.revision);
     if (a.status.ok() && std::holds_alternative<RegisterCommand>(command)) granted_ = a.lease.incarnation;
@@ -203,18 +223,25 @@ class Twins {
       case 6:
         return SetLinksCommand{
             peer.scope, peer.name,
-            rng_.chance(1, 2) ? std::vector<std::string>{"x", "y"} : std::vector<std::string>{}};
+            rng_.chance(1, 2) ? std::vector<std::string>{"x", "y"} : std::vector<std::string>{},
+            test::random_proof(rng_)};
       case 0:
-        return HeartbeatCommand{peer.scope, peer.name, granted_};
+        return HeartbeatCommand{peer.scope, peer.name, granted_, test::random_proof(rng_)};
       case 1:
-        return DeregisterCommand{peer.scope, peer.name, granted_};
+        return DeregisterCommand{peer.scope, peer.name, granted_, test::random_proof(rng_)};
       case 2:
-        return UpdateServicesCommand{peer.scope, peer.name, granted_, false, {{"calc", "math", {"add"}}}, {}};
+        return UpdateServicesCommand{peer.scope,
+                                     peer.name,
+                                     granted_,
+                                     false,
+                                     {{"calc", "math", {"add"}}},
+                                     {},
+                                     test::random_proof(rng_)};
       case 3:
         return rng_.chance(1, 8) ? Command(RestartCommand{500 + rng_.below(100'000)})
                                  : Command(TickCommand{});
       default:
-        return RegisterCommand{std::move(peer), rng_.chance(1, 4) ? granted_ : 0};
+        return RegisterCommand{std::move(peer), rng_.chance(1, 4) ? granted_ : 0, test::random_proof(rng_)};
     }
   }
 
