@@ -11,11 +11,11 @@ void RuleFlags::add_options(command_line::Command& command, const std::string& n
   command
       .option("--scope-bytes", scope_bytes, "bytes that the records of one scope may take in memory" + note)
       .show_default()
-      .in_range(static_cast<double>(limits::kRecordBytesPerScopeMin),
-                static_cast<double>(limits::kRecordBytesTotal));
+      .in_range(static_cast<int>(limits::kRecordBytesPerScopeMin),
+                static_cast<int>(limits::kRecordBytesTotal));
   command.option("--scope-peers", scope_peers, "peers that one scope may have" + note)
       .show_default()
-      .in_range(1.0, static_cast<double>(limits::kPeersPerScopeMax));
+      .in_range(1, static_cast<int>(limits::kPeersPerScopeMax));
 }
 
 void RuleFlags::apply(RegistryOptions& options) const {

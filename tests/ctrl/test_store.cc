@@ -261,8 +261,8 @@ TEST_CASE("a damaged file is refused with what to do") {
   kept.engine.reset();
   {
     std::fstream file(kept.path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(4096 + 200);
-    file << std::string(2000, '\xa5');
+    file.seekp(4096);
+    file << std::string(4096, '\xa5');
   }
   const std::string text = refusal(kept);
   CHECK(text.find("corrupt") == 0);
