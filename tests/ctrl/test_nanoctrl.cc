@@ -239,6 +239,25 @@ std::uint64_t enroll(const std::string& url, const std::string& name, std::uint8
   return lease->incarnation;
 }
 
+TEST_CASE("the quotas of a scope are flags, and out of their ranges an error") {
+  Fixture f;
+  const auto server = f.serve({"--scope-peers", "1", "--scope-bytes", "1048576"});
+  const std::string url = "http://127.0.0.1:" + server.port;
+  enroll(url, "one", 1);
+  ClientOptions options;
+  options.url = url;
+  Result<std::unique_ptr<Client>> client = Client::create(std::move(options));
+  REQUIRE(client);
+  const Result<Lease> refused = (*client)->register_peer(test::registration("two", 2));
+  CHECK(refused.status().code() == Code::kResourceExhausted);
+  CHECK(refused.status().text().find("--scope-peers") != std::string::npos);
+  const Json scope = f.run({"top", "--json", "--ctrl", url}).json.at("scopes")[0];
+  CHECK(scope.at("peers_max") == 1);
+  CHECK(scope.at("record_bytes_max") == 1048576);
+  for (const char* flag : {"--scope-peers", "--scope-bytes"})
+    CHECK(f.run({"server", "--port", "0", flag, "0"}).exit_status != 0);
+}
+
 TEST_CASE("peers, services, links, scopes and changes are printed, as tables and as JSON") {
   Fixture f;
   const auto server = f.serve();
