@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "base/str.h"
 #include "ctrl/store/backup.h"
@@ -240,19 +241,45 @@ TEST_CASE("a file of schema version 2 gets rows with ids, and has all that it ha
   CHECK(layout(kept) == std::pair<std::int64_t, bool>{3, true});
 }
 
-TEST_CASE("an upgrade that cannot be finished leaves the older file whole, and the next one begins again") {
-  Kept kept;
-  // A name in the way of the upgrade, in the middle of it.
-  make_older(kept, str(kVersionOne, "; CREATE TABLE older_records (n INTEGER)"));
-  CHECK(refusal(kept).find("older_records") != std::string::npos);
-  CHECK(layout(kept) == std::pair<std::int64_t, bool>{1, false});
-  {
-    Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
-    REQUIRE(connection);
-    REQUIRE(connection->run("DROP TABLE older_records").ok());
+// Files cannot grow beyond so many bytes: what the kernel says then is what it says of a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    rlimit full = before_;
+    full.rlim_cur = bytes;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
   }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("an upgrade that ends in the middle leaves the older file whole, and the next one begins again") {
+  Kept kept;
+  constexpr int kLinks = 500;
+  std::string sql(kVersionOne);
+  for (int i = 0; i < kLinks; ++i) {
+    sql += str("; INSERT INTO records VALUES('links','default','from-", i, "','{\"targets\":[\"to\"");
+    for (int j = 0; j < 500; ++j) sql += str(",\"target-", j, "\"");
+    sql += "]}')";
+  }
+  make_older(kept, sql);
+  {
+    const FullDisk disk(rlim_t{1} << 20);
+    CHECK(refusal(kept).find("unavailable") == 0);
+  }
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{1, false});
   kept.open(1);
   CHECK(kept.find("worker:0"));
+  kept.engine->look([&](const Registry& registry) {
+    CHECK(registry.uses().at("default").links == kLinks + 1);
+    CHECK(registry.links("default", "from-9")->size() == 501);
+  });
+  kept.engine.reset();
+  CHECK(layout(kept) == std::pair<std::int64_t, bool>{3, true});
 }
 
 TEST_CASE("a damaged file is refused with what to do") {
@@ -383,17 +410,11 @@ TEST_CASE("a file of another user that strangers may read is refused, and stays 
 TEST_CASE("a full disk refuses changes, goes on with heartbeats, and mends itself") {
   Kept kept;
   const Lease lease = kept.enroll("a", 1);
-  // No file may grow any more: what the kernel says then is what it says of a full disk.
-  ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  rlimit full = before;
-  full.rlim_cur = 0;
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+  std::optional<FullDisk> disk(0);
   const Outcome lost = kept.engine->submit(RegisterCommand{registration("b", 2)});
   const Outcome refused = kept.engine->submit(RegisterCommand{registration("c", 3)});
   const Outcome beat = kept.engine->submit(HeartbeatCommand{"default", "a", lease.incarnation});
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  disk.reset();
   CHECK(lost.status.code() == Code::kUnavailable);
   CHECK(lost.status.maybe_executed());
   CHECK(refused.status.code() == Code::kUnavailable);
