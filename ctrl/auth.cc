@@ -17,28 +17,18 @@ constexpr std::string_view kPrefix = "slime-";
 constexpr std::size_t kSecretDigits = 64;
 constexpr std::size_t kTextBytes = kPrefix.size() + limits::kTokenIdDigits + 1 + kSecretDigits;
 
-std::string hex_text(std::span<const unsigned char> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  out.reserve(2 * bytes.size());
-  for (const unsigned char byte : bytes) {
-    out.push_back(kDigits[byte >> 4]);
-    out.push_back(kDigits[byte & 15]);
-  }
-  return out;
-}
-
 std::string random_hex(std::size_t digits) {
-  std::array<unsigned char, kSecretDigits / 2> bytes{};
-  random_bytes(std::as_writable_bytes(std::span(bytes)));
-  return hex_text(std::span(bytes).first(digits / 2));
+  std::array<std::byte, kSecretDigits / 2> bytes{};
+  random_bytes(bytes);
+  return to_hex(std::span(bytes).first(digits / 2));
 }
 
-std::string sha256(std::string_view text) {
+std::string sha256(Bytes bytes) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> out{};
-  ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data());
-  return hex_text(out);
+  ::SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), out.data());
+  return to_hex(std::as_bytes(std::span(out)));
 }
+std::string sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
 struct Parts {
   std::string_view id, secret;
@@ -82,11 +72,7 @@ NewToken make_token(Role role, std::string scope, std::string note, std::uint64_
   return out;
 }
 
-std::string session_sha256(const Secret& session) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> out{};
-  ::SHA256(reinterpret_cast<const unsigned char*>(session.bytes().data()), session.size(), out.data());
-  return to_hex(out);
-}
+std::string session_sha256(const Secret& session) { return sha256(session.bytes()); }
 
 Result<TokenRecord> record_of(std::string_view text, Role role, std::string scope) {
   const std::optional<Parts> parts = parse(text);

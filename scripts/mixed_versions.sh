@@ -16,9 +16,8 @@ cd "$root" || exit 1
 
 # The version that still runs where this one is installed beside it. A change of the wire
 # (docs/wire-format.md) sets the commit before it, and says why.
-#   1e23c3f  the last one before requests that wait with their callers, answers that are revoked,
-#            streams with idle timeouts, and notifications that keep their credits
-default_base=1e23c3f
+#   26efa7a  the last one before registrations with sessions, and connections that prove newer keys
+default_base=26efa7a
 
 fail() { echo "mixed: $1" >&2; exit 2; }
 base=$default_base options=()
