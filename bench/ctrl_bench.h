@@ -24,7 +24,7 @@ struct CtrlOptions {
   std::vector<int> pids;          // with urls: the processes behind them, whose CPU and memory count
   std::string program;            // the nanoctrl to start; empty: the one beside this program
   std::string server_flags;       // for it, separated by spaces
-  bool hostile = false;  // one tenant does what it can, and the others' heartbeats are measured
+  bool hostile = false;           // one tenant does what it can, and the others' heartbeats are measured
   std::string token_file;         // of the token to send; empty: what the environment names
   [[nodiscard]] Status validate() const;
 };

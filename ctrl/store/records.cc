@@ -137,7 +137,8 @@ Record encode_record_at(const RegistryState& state, std::size_t index) {
   index -= state.revisions.size();
   if (index < state.peers.size()) {
     const PeerView& peer = state.peers[index];
-    return {{Table::kPeer, peer.info->scope, peer.info->name}, wire::encode_record(*peer.info, peer.expires_in)};
+    return {{Table::kPeer, peer.info->scope, peer.info->name},
+            wire::encode_record(*peer.info, peer.expires_in)};
   }
   index -= state.peers.size();
   if (index < state.tokens.size()) {

@@ -16,10 +16,10 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
-// 2: records of scopes' keys. 3: owners in those of peers, and rows with ids and an index of keys; until then the texts lay in the tree
-// that keys are looked for in, so that whoever looked for one read its large neighbours. An older file is one
-// of this version as soon as it is opened, so that an older nanoctrl says so, instead of what it would make
-// of it.
+// 2: records of scopes' keys. 3: owners in those of peers, and rows with ids and an index of keys; until then
+// the texts lay in the tree that keys are looked for in, so that whoever looked for one read its large
+// neighbours. An older file is one of this version as soon as it is opened, so that an older nanoctrl says
+// so, instead of what it would make of it.
 constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kSchemaVersionRead = 1;
 constexpr std::int64_t kSchemaVersionRows = 3;

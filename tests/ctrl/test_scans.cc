@@ -17,6 +17,7 @@ namespace slime::ctrl::scans_test {
 namespace {
 
 using test::registration;
+using test::session;
 
 std::string peer_name(std::size_t number) { return str("peer-", 100'000 + number); }
 
@@ -206,11 +207,12 @@ TEST_CASE("a page of links takes what is reported a slice at a time, and is whol
   report.links.push_back({"x", "tcp", "ready", 0, 0, 0, 0});
   // Those who have reports and those who have none take turns.
   for (std::size_t i = 0; i < 600; ++i) {
-    const std::string body = wire::encode(wire::RegisterRequest{registration(peer_name(i), 1), false});
+    const std::string body =
+        wire::encode(wire::RegisterRequest{registration(peer_name(i), 1), false, session()});
     const ApiReply reply = f.api->handle({"POST", "/v1/peers", "application/json", body});
     REQUIRE(reply.status == 200);
     if (i % 2 == 1) continue;
-    const wire::HeartbeatRequest beat{wire::decode_lease(reply.body)->incarnation, {}, report};
+    const wire::HeartbeatRequest beat{wire::decode_lease(reply.body)->incarnation, {}, report, {}, session()};
     REQUIRE(f.api
                 ->handle({"POST", str("/v1/peers/", peer_name(i), "/heartbeat"), "application/json",
                           wire::encode(beat)})
