@@ -49,7 +49,7 @@ inline std::string_view hint_for(Code code) {
       return "programs send the one in $SLIME_CTRL_TOKEN_FILE, others the header Authorization: Bearer "
              "TOKEN; nanoctrl token create makes one";
     case Code::kPermissionDenied:
-      return "use another token";
+      return "use another token, or the session of the registration";
     case Code::kNotFound:
       return "register again: the lease ran out, or nanoctrl restarted";
     case Code::kAborted:

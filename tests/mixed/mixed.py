@@ -230,7 +230,7 @@ def refuses(ctrl: Version, agents: Iterable[Version], said: Dict[str, Any]) -> b
             continue
         out = True
         wrong = refusals.unclear(joined["text"], joined["seconds"])
-        said["failed" if wrong else "refused"].append(wrong or f"an {agent.name} agent: {joined['text']}")
+        said["failed" if wrong else "refused"].append(wrong or f"agents of the {agent.name} version: {joined['text']}")
     return out
 
 
