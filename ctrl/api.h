@@ -188,7 +188,7 @@ class Api {
   Metrics metrics_;
   Audit refusals_{Audit::kRefusals};
   Audit token_changes_{Audit::kChanges};
-  Audit takeovers_{Audit::kRefusals};
+  Audit takeovers_{Audit::kChanges};
   Reports reports_{limits::kReportBytesTotal, limits::kReportBytesPerScope};
   BackupPages backups_;
   std::atomic<std::uint64_t> rotated_at_s_{0};  // when keys that are due were looked for

@@ -180,6 +180,9 @@ std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& com
   const std::lock_guard lock(mutex_);
   if (fenced(failure_)) return std::nullopt;
   Outcome out = registry_.check(command);
+  // The session of an incarnation never changes, so a wrong one needs no entry.
+  const bool wrong = command.by.kind == Proof::Kind::kSession && out.status.code() == Code::kPermissionDenied;
+  if (wrong) return out;
   if (!out.status.ok()) return std::nullopt;
   if (renewals_.empty()) {
     renewals_since_ = now();
