@@ -65,7 +65,7 @@ TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing
   const Folder folder;
   const std::string store = "sqlite:" + folder.file("large.db");
   // Several pages in any case; under a sanitizer more would take minutes.
-  const std::size_t bytes = std::size_t{slime::test::kSanitized ? 4 : 60} << 20;
+  const std::size_t bytes = std::size_t{slime::test::kSanitized ? 4 : 52} << 20;
   const RegistryState state = large_state(bytes);
   REQUIRE(restore_backup(store, {.ttl = 600s, .epoch = 1'000'000}, state, steady_clock()).ok());
   const std::string file = folder.file("backup.json");
