@@ -38,11 +38,11 @@ TEST_CASE("a proof goes as it is to a peer that takes proofs, and to no other on
 
 TEST_CASE("a proof overtakes what waits for the peer's credits") {
   SimFixture sim(kSeed);
+  std::vector<std::unique_ptr<Reply>> replies;  // outlive the channel
   Forger forger(sim, {.peer_name = "forger"}, {.base_credits = 4, .max_credits = 4});
   forger.hello(hello_with(wire::kFeatureProofs));
   forger.send(Forger::header(FrameType::kPing, kId));
   CHECK(forger.wait(1).type == FrameType::kPong);
-  std::vector<std::unique_ptr<Reply>> replies;
   while (forger.channel->counters().queued_frames < 10) {
     replies.push_back(std::make_unique<Reply>());
     forger.channel->call({"s", "t", kNever}, {}, replies.back()->handler());
