@@ -59,12 +59,15 @@ class RawPeer final : private transport::Receiver {
     rpc::wire::FrameHeader header;
     header.type = type;
     header.body_bytes = static_cast<std::uint32_t>(body.size());
-    loop_->run([&] {
+    const std::array<Bytes, 2> parts = {std::as_bytes(std::span(&header, 1)), body};
+    const auto post = [&] {
       sent_.push_back(std::make_unique<Sent>());
-      const std::array<Bytes, 2> parts = {std::as_bytes(std::span(&header, 1)), body};
-      const bool ok = connected_->endpoint->send(parts, *sent_.back()).ok();
-      if (!ok) sent_.pop_back();  // the agent has ended the connection
-    });
+      Status posted = connected_->endpoint->send(parts, *sent_.back());
+      if (!posted.ok()) sent_.pop_back();
+      return posted.code();
+    };
+    // Waits for credits. The agent may have ended the connection.
+    REQUIRE(eventually([&] { return loop_->run(post) != Code::kResourceExhausted; }));
   }
   // The scope's keys, as a member gets them now.
   static ctrl::ScopeKeys fresh_keys(Members& members) {

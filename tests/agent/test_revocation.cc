@@ -154,7 +154,7 @@ TEST_CASE("a proof that is wrong, repeated or sent back ends the connection, and
     misbehave(raw);
     REQUIRE(eventually([&] { return raw.ended(); }));
     CHECK_MESSAGE(raw.told().find(why) != std::string::npos, raw.told());
-    CHECK_MESSAGE(says(a->peer(raw.name), why), a->peer(raw.name).info());
+    CHECK_MESSAGE(eventually([&] { return says(a->peer(raw.name), why); }), a->peer(raw.name).info());
   };
   ends("is wrong", [](RawPeer& raw) {
     ByteVector proof = raw.proof(raw.keys.back(), 1);
