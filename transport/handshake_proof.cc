@@ -10,25 +10,25 @@ namespace {
 
 constexpr std::string_view kInitiatorLabel = "slime handshake 3 initiator";
 constexpr std::string_view kAcceptorLabel = "slime handshake 3 acceptor";
-constexpr std::size_t kMacBytes = sizeof(HandshakeMac);
+constexpr std::size_t kProofBytes = sizeof(HandshakeMac);
 
 static_assert(std::has_unique_object_representations_v<KeyProof>);
 
 HandshakeHeader proof_header() {
   HandshakeHeader header;
   header.type = HandshakeFrame::kProof;
-  header.body_bytes = sizeof(KeyProof) + kMacBytes;
+  header.body_bytes = sizeof(KeyProof) + kProofBytes;
   return header;
 }
 
 }  // namespace
 
 bool HandshakeProofs::fits(const Secret& key, Bytes frame) const {
-  if (frame.size() < sizeof(HandshakeHeader) + kMacBytes) return false;  // no MAC reaches into the header
+  if (frame.size() < sizeof(HandshakeHeader) + kProofBytes) return false;  // no MAC reaches into the header
   const HandshakeRole peer =
       self_ == HandshakeRole::kInitiator ? HandshakeRole::kAcceptor : HandshakeRole::kInitiator;
-  const HandshakeMac right = mac(key, peer, frame.first(frame.size() - kMacBytes));
-  return CRYPTO_memcmp(right.data(), frame.last(kMacBytes).data(), kMacBytes) == 0;
+  const HandshakeMac right = mac(key, peer, frame.first(frame.size() - kProofBytes));
+  return CRYPTO_memcmp(right.data(), frame.last(kProofBytes).data(), kProofBytes) == 0;
 }
 
 HandshakeMac HandshakeProofs::mac(const Secret& key, HandshakeRole sender, Bytes frame) const {
@@ -53,7 +53,7 @@ Result<KeyProof> decode_key_proof(Bytes frame) {
   ByteReader reader(frame);
   const auto header = reader.read<HandshakeHeader>();
   const auto proof = reader.read<KeyProof>();
-  reader.take(kMacBytes);
+  reader.take(kProofBytes);
   const HandshakeHeader right = proof_header();
   if (!reader.complete() || header.magic != right.magic || header.type != right.type ||
       header.version != right.version || header.body_bytes != right.body_bytes)
