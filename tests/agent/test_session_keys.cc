@@ -6,7 +6,7 @@
 #include "agent/limits.h"
 #include "agent/session_keys.h"
 
-namespace slime::agent {
+namespace slime::agent::session_keys_test {
 namespace {
 
 using transport::HandshakeProofs;
@@ -148,4 +148,4 @@ TEST_CASE("a set that shares a key with the one before is a rotation, any other 
 }
 
 }  // namespace
-}  // namespace slime::agent
+}  // namespace slime::agent::session_keys_test
