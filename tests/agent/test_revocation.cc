@@ -144,6 +144,37 @@ TEST_CASE("a peer that proves a newer key in time stays, one that does not ends 
   CHECK(has_state(a->peer("proves"), "ready"));
 }
 
+TEST_CASE("an agent that hears of a revocation tells its peers, whose own heartbeat would come too late") {
+  Members members(seconds(6));
+  const auto a = members.start("a");
+  PeerAgentOptions rarely = members.options("rarely", members.token());
+  rarely.heartbeat = milliseconds(5500);  // a peer has 2 s
+  const auto late = Members::start(rarely);
+  check_adds(*late, "a");
+  RawPeer silent(members, *a, "silent");
+  members.token();
+  REQUIRE(members.admin->revoke_token(members.last_id).ok());
+  REQUIRE(eventually([&] { return silent.ended(); }));
+  check_adds(*late, "a");
+  CHECK(newest_key(*late) == newest_key(*a));
+  CHECK(number_in(late->peer("a").info(), "connects") == 1);
+}
+
+TEST_CASE("a nanoctrl that comes back without its keys ends no connection between members") {
+  Members members(kLease);
+  const auto a = Members::start(members.options("a", kAdmin));
+  const auto b = Members::start(members.options("b", kAdmin));
+  check_adds(*b, "a");
+  RawPeer silent(members, *a, "silent");
+  const std::int64_t before = newest_key(*a);
+  members.registry.stop();
+  members.registry.start();
+  REQUIRE(eventually([&] { return newest_key(*a) != before && newest_key(*b) == newest_key(*a); }));
+  REQUIRE(eventually([&] { return silent.ended(); }));
+  check_adds(*b, "a");
+  CHECK(number_in(b->peer("a").info(), "connects") == 1);
+}
+
 TEST_CASE("a proof that is wrong, repeated or sent back ends the connection, and says why") {
   Members members(kLease);
   const auto a = members.start("a");
