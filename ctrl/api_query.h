@@ -214,7 +214,6 @@ struct Api::Match {
   std::string_view path = "other";  // of few: what metrics have
   bool open = false;
   bool compat = false;
-  bool scan = false;
   std::string allowed;  // the methods of the path; empty: there is no such path
 };
 

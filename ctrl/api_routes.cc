@@ -113,17 +113,31 @@ Api::Match Api::match(std::string_view method, const std::vector<std::string>& p
     out.open = (route.traits & Route::kOpen) != 0;
     out.compat = (route.traits & Route::kCompat) != 0;
     out.allowed += str(out.allowed.empty() ? "" : ", ", route.method);
-    if (route.method != method) continue;
-    out.route = &route;
-    out.scan = (route.traits & Route::kScan) != 0;
+    if (route.method == method) out.route = &route;
   }
   return out;
 }
 
 bool Api::is_scan(std::string_view method, std::string_view target) {
-  const std::string_view path = target.substr(0, std::min(target.find('?'), limits::kPathBytes));
-  const std::optional<Target> parsed = parse_target(path);
-  return parsed && match(method, parsed->path).scan;
+  // Of each request, and before a thread has it, so not by way of match(): none of these paths has names.
+  static const std::vector<RouteName> kScans = [] {
+    std::vector<RouteName> out;
+    for (const Route& route : table()) {
+      if ((route.traits & Route::kScan) != 0) out.push_back({route.method, route.path});
+    }
+    return out;
+  }();
+  std::string_view path = target.substr(0, std::min(target.find_first_of("?#"), limits::kPathBytes));
+  std::string decoded;
+  if (path.find('%') != std::string_view::npos) {
+    const std::optional<Target> parsed = parse_target(path);
+    if (!parsed) return false;
+    for (const std::string& part : parsed->path) decoded += str("/", part);
+    path = decoded;
+  }
+  if (method == "HEAD") method = "GET";
+  return std::any_of(kScans.begin(), kScans.end(),
+                     [&](const RouteName& one) { return one.method == method && one.path == path; });
 }
 
 ApiReply Api::route(const Call& call, const Match& match) {

@@ -141,8 +141,8 @@ TEST_CASE("lists have threads of their own, of which one tenant has half") {
 
 TEST_CASE("lists and backups are what counts as a scan, however their paths are written") {
   for (const std::string_view target :
-       {"/v1/peers", "/v1/peers?scope=a", "/v1/%70eers", "/v1/services", "/v1/regions?name=x", "/v1/links",
-        "/v1/backup", "/v1/tokens", "/v1/scopes", "/metrics"})
+       {"/v1/peers", "/v1/peers?scope=a", "/v1/%70eers", "/v1/peers#x", "/v1/services", "/v1/regions?name=x",
+        "/v1/links", "/v1/backup", "/v1/tokens", "/v1/scopes", "/metrics"})
     CHECK_MESSAGE(Api::is_scan("GET", target), target);
   CHECK(Api::is_scan("HEAD", "/v1/peers"));
   for (const std::string_view target : {"/v1/peers/a", "/v1/watch?since=1", "/healthz", "/v1/status", "/x"})
