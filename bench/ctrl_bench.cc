@@ -25,14 +25,14 @@ json deaths_of(const Deaths::Figures& deaths) {
           {"late", deaths.late},
           {"never", deaths.never},
           {"early", deaths.early},
-          {"slack_s", seconds_of(kSlack)},
+          {"slack_s", seconds_of(kDeathSlack)},
           {"delay_s",
            {{"p50", deaths.delay.quantile(0.5) / 1e9},
             {"p99", deaths.delay.quantile(0.99) / 1e9},
             {"max", seconds_of(deaths.delay_max)}}}};
 }
 
-json report_of(const Run& run, CtrlLoad& load, const Used& used, const CtrlServer& server) {
+json report_of(const CtrlRun& run, CtrlLoad& load, const CtrlUsed& used, const CtrlServer& server) {
   const CtrlLoad::Figures& figures = load.figures();
   const auto answers = static_cast<double>(figures.answers);
   const Deaths::Figures deaths = load.deaths().finish();
@@ -75,14 +75,14 @@ Result<json> measure_one(const CtrlOptions& options, const std::string& store, s
   SLIME_TRY(allow_descriptors(agents));
   auto server = CtrlServer::start(options, store);
   if (!server) return server.error();
-  Run run = run_of(options, agents);
+  CtrlRun run = run_of(options, agents);
   Result<std::string> token = ctrl::find_token(options.token_file);
   if (!token) return std::move(token).error();
   run.load.token = std::move(*token);
   run.load.urls = server->urls();
   auto load = CtrlLoad::create(run.load);
   if (!load) return load.error();
-  Measurement measurement(run, *server, **load);
+  CtrlMeasurement measurement(run, *server, **load);
   SLIME_TRY(measurement.ramp());
   measurement.say(str("registered; ", run.rate, " deaths a second from now on, measuring in ",
                       seconds_of(run.warmup), " s"));

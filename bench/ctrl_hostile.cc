@@ -68,7 +68,7 @@ Result<std::string> make_token(const std::string& url, const std::string& admin,
 }
 
 // What a window of the measurement says about the heartbeats.
-json window_of(const CtrlLoad::Figures& figures, const Used& used, const CtrlServer& server) {
+json window_of(const CtrlLoad::Figures& figures, const CtrlUsed& used, const CtrlServer& server) {
   const auto answers = static_cast<double>(figures.answers);
   return {{"seconds", used.seconds},
           {"heartbeats",
@@ -101,13 +101,13 @@ Result<json> measure_hostile(const CtrlOptions& options, const std::string& stor
   // This thread's part must not be what is late. Without the right to that it says so as its lag.
   const sched_param first{.sched_priority = 1};
   (void)::sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
-  Run run = run_of(options, agents);
+  CtrlRun run = run_of(options, agents);
   run.rate = 0;  // nobody dies
   run.load.urls = server->urls();
   run.load.token = *good;
   auto load = CtrlLoad::create(run.load);
   if (!load) return load.error();
-  Measurement measurement(run, *server, **load);
+  CtrlMeasurement measurement(run, *server, **load);
   SLIME_TRY(measurement.ramp());
   SLIME_TRY(measurement.pass(run.warmup));
   const auto idle = measurement.window(options.seconds, "without the hostile tenant");

@@ -34,13 +34,13 @@ Status look(const std::vector<pid_t>& processes, std::optional<ProcessUse>& out)
 
 }  // namespace
 
-Run run_of(const CtrlOptions& options, std::uint32_t agents) {
-  Run out;
+CtrlRun run_of(const CtrlOptions& options, std::uint32_t agents) {
+  CtrlRun out;
   out.load.agents = agents;
   out.load.scopes = std::min(agents, options.scopes.value_or(std::max(1U, agents / kAgentsPerScope)));
   out.load.heartbeat = to_nanos(options.heartbeat_s);
   out.load.ttl = to_nanos(options.ttl_s);
-  out.load.slack = kSlack;
+  out.load.slack = kDeathSlack;
   out.load.kept = options.connections == "kept";
   out.rate = options.rate.value_or(kRatePart * agents);
   out.warmup = to_nanos(options.warmup_s.value_or(options.ttl_s + options.heartbeat_s + 1));
@@ -67,7 +67,7 @@ json latency_of(const Latency& latency) {
   return {{"p50", part(0.5)}, {"p99", part(0.99)}, {"p999", part(0.999)}, {"max", ms_of(max)}};
 }
 
-json processes_of(const Used::Span& span, std::size_t processes, double seconds, double answers) {
+json processes_of(const CtrlUsed::Span& span, std::size_t processes, double seconds, double answers) {
   if (!span.before || !span.after) return nullptr;
   const double cpu = span.after->cpu_seconds - span.before->cpu_seconds;
   return {{"processes", processes},
@@ -77,7 +77,7 @@ json processes_of(const Used::Span& span, std::size_t processes, double seconds,
           {"resident_peak_mib", span.after->resident_peak_mib}};
 }
 
-json generator_of(const Used& used, const CtrlLoad::Figures& figures) {
+json generator_of(const CtrlUsed& used, const CtrlLoad::Figures& figures) {
   const auto answers = static_cast<double>(figures.answers);
   const double cores = used.own_cpu / used.seconds;
   // Also of what is not measured but judged: the deaths that are heard of at the end.
@@ -89,20 +89,20 @@ json generator_of(const Used& used, const CtrlLoad::Figures& figures) {
           {"bottleneck", cores > kBusyCores || lag_p99 > static_cast<double>(kLagMost.count())}};
 }
 
-void Measurement::say(const std::string& text) const {
+void CtrlMeasurement::say(const std::string& text) const {
   std::fprintf(stderr, "%u agents: %s\n", run_.load.agents, text.c_str());
 }
 
-Status Measurement::pass(Nanos span) {
+Status CtrlMeasurement::pass(Nanos span) {
   SLIME_TRY(load_.run(steady_clock().now() + span, [this] { return gone(); }));
   return server_.alive();
 }
 
-Result<Used> Measurement::window(double seconds, const std::string& what) {
+Result<CtrlUsed> CtrlMeasurement::window(double seconds, const std::string& what) {
   say(str("measuring ", what, " for ", seconds, " s"));
   const TimePoint begin = steady_clock().now();
   load_.count_between(begin, begin + to_nanos(seconds));
-  Used used;
+  CtrlUsed used;
   SLIME_TRY(look(server_.processes(), used.server.before));
   SLIME_TRY(look(server_.store_processes(), used.store.before));
   const double cpu_before = cpu_seconds();
@@ -114,7 +114,7 @@ Result<Used> Measurement::window(double seconds, const std::string& what) {
   return used;
 }
 
-Status Measurement::ramp() {
+Status CtrlMeasurement::ramp() {
   load_.register_all(kRampPerSecond);
   const TimePoint end = steady_clock().now() + to_nanos(run_.load.agents / kRampPerSecond) + kRampSpare;
   SLIME_TRY(load_.run(end, [this] { return load_.registered() == run_.load.agents || gone(); }));
@@ -127,16 +127,16 @@ Status Measurement::ramp() {
 }
 
 // What must be heard by when goes by it.
-Status Measurement::check_ttl() const {
+Status CtrlMeasurement::check_ttl() const {
   const Nanos ttl = std::chrono::milliseconds(load_.figures().ttl_ms);
   if (ttl == std::chrono::floor<std::chrono::milliseconds>(run_.load.ttl)) return {};
   return {Code::kInvalidArgument,
           str("the server's leases are of ", seconds_of(ttl), " s: say --ttl ", seconds_of(ttl))};
 }
 
-Status Measurement::hear_of_the_last() {
+Status CtrlMeasurement::hear_of_the_last() {
   load_.set_churn(0);
-  const Nanos most = run_.load.ttl + kSlack + run_.load.heartbeat + kLastAnswers;
+  const Nanos most = run_.load.ttl + kDeathSlack + run_.load.heartbeat + kLastAnswers;
   say(str("waiting until the last deaths must be known, ", seconds_of(most), " s at most"));
   SLIME_TRY(load_.run(steady_clock().now() + most, [this] { return load_.deaths().settled() || gone(); }));
   return server_.alive();
