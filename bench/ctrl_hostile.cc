@@ -25,8 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Nanos kReady = std::chrono::seconds(120);  // to fill a share
-constexpr Nanos kAnswer = std::chrono::seconds(60);  // it has only what others leave of the processors
+constexpr Nanos kTenantReady = std::chrono::seconds(120);  // to fill a share
+constexpr Nanos kTenantAnswer = std::chrono::seconds(60);  // it has only what others leave of the processors
 constexpr double kRatioMost = 3;
 constexpr double kP99MostMs = 20;
 
@@ -120,8 +120,8 @@ Result<json> measure_hostile(const CtrlOptions& options, const std::string& stor
   SLIME_TRY(child->write_line(*bad));
   std::optional<Result<std::string>> filled;
   measurement.say("the hostile tenant fills its share");
-  SLIME_TRY((*load)->run(steady_clock().now() + kReady, [&] {
-    if (child->readable()) filled = child->expect("READY", kAnswer);
+  SLIME_TRY((*load)->run(steady_clock().now() + kTenantReady, [&] {
+    if (child->readable()) filled = child->expect("READY", kTenantAnswer);
     return filled.has_value();
   }));
   if (!filled) return Status(Code::kDeadlineExceeded, "the hostile tenant could not fill its share in time");
@@ -130,7 +130,7 @@ Result<json> measure_hostile(const CtrlOptions& options, const std::string& stor
   const auto hostile = measurement.window(options.seconds, "beside the hostile tenant");
   if (!hostile) return hostile.error();
   json after = window_of((*load)->figures(), *hostile, *server);
-  const auto count = child->ask("COUNT", "COUNT", kAnswer);
+  const auto count = child->ask("COUNT", "COUNT", kTenantAnswer);
   if (!count) return count.error();
   after["attack"] = json::parse(*count);
   after["attack"]["filled"] = json::parse(**filled);

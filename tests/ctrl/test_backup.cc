@@ -44,8 +44,7 @@ RegistryState large_state(std::size_t bytes) {
     for (std::size_t k = 0; k < kEntries; ++k) peer.metadata[str("key", k)] = value;
     peer.incarnation = ++state.last_incarnation;
     peer.revision = 1'000'001 + i;
-    peer.expires_in = 600s;
-    state.peers.push_back(std::move(peer));
+    state.peers.push_back({.info = std::make_shared<const PeerInfo>(std::move(peer)), .expires_in = 600s});
   }
   return state;
 }
@@ -87,12 +86,12 @@ TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing
   REQUIRE_MESSAGE(engine, engine.status().to_string());
   const RegistryState kept = (*engine)->read([](const Registry& registry) { return registry.state(); });
   REQUIRE(kept.peers.size() == state.peers.size());
-  const bool same = std::all_of(state.peers.begin(), state.peers.end(), [&](const PeerInfo& peer) {
-    const auto found = std::find_if(kept.peers.begin(), kept.peers.end(), [&](const PeerInfo& other) {
-      return other.scope == peer.scope && other.name == peer.name;
+  const bool same = std::all_of(state.peers.begin(), state.peers.end(), [&](const PeerView& peer) {
+    const auto found = std::find_if(kept.peers.begin(), kept.peers.end(), [&](const PeerView& other) {
+      return other.info->scope == peer.info->scope && other.info->name == peer.info->name;
     });
-    return found != kept.peers.end() && found->incarnation == peer.incarnation &&
-           found->metadata == peer.metadata;
+    return found != kept.peers.end() && found->info->incarnation == peer.info->incarnation &&
+           found->info->metadata == peer.info->metadata;
   });
   CHECK(same);
 }

@@ -10,7 +10,7 @@
 namespace slime::ctrl {
 namespace {
 
-ApiReply answer(const ApiRequest&) {
+ApiReply empty_object(const ApiRequest&) {
   ApiReply out;
   out.status = 200;
   out.body = "{}";
@@ -39,7 +39,7 @@ TEST_CASE("a front that finds no descriptor is an error, and is made later") {
   for (int spare = 0; spare < 6; ++spare) {
     CAPTURE(spare);
     const slime::test::FewDescriptors few(spare);
-    const auto front = Front::bind(options(), answer);
+    const auto front = Front::bind(options(), &empty_object);
     if (front) continue;
     ++failed;
     const Code code = front.status().code();
@@ -47,12 +47,12 @@ TEST_CASE("a front that finds no descriptor is an error, and is made later") {
                   front.status().to_string());
   }
   CHECK(failed >= 3);  // listener, epoll, mailbox
-  CHECK(Front::bind(options(), answer).has_value());
+  CHECK(Front::bind(options(), &empty_object).has_value());
 }
 
 TEST_CASE(
     "a front without descriptors leaves connections in the backlog, without spinning, and takes them later") {
-  auto front = Front::bind(options(), answer);
+  auto front = Front::bind(options(), &empty_object);
   REQUIRE_MESSAGE(front.has_value(), front.status().to_string());
   (*front)->start();
   UniqueFd waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
