@@ -265,8 +265,8 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
   });
 }
 
-// On the registrar's thread, as above. Where nobody drives the loop one turn waits for it, not one for each
-// change.
+// Runs on the registrar's thread. Posts at most one task: while nobody drives the loop, several changes of
+// the keys share it.
 void PeerAgentImpl::note_keys() {
   if (keys_noted_.exchange(true)) return;
   loop_->post([this] {

@@ -28,10 +28,12 @@ struct KeySet {
 class Keyring {
  public:
   Keyring();
-  // What a registration told, and the heartbeat interval of its lease. No keys: nanoctrl requires no tokens,
-  // and handshakes need none either; but who has had keys keeps them. True: the set is another one now.
+  // Takes the keys of a registration's answer, and the heartbeat interval of its lease. An answer without
+  // keys says that nanoctrl requires no tokens: handshakes then need no keys. A keyring that has had keys
+  // keeps them all the same. Returns whether the set changed.
   bool begin(const ctrl::ScopeKeys& keys, Nanos heartbeat);
-  // What a heartbeat told; none: nothing new. True: the set is another one now.
+  // Takes the keys of a heartbeat's answer; an answer without keys changes nothing. Returns whether the set
+  // changed.
   bool update(const ctrl::ScopeKeys& keys);
 
   // What a handshake may use; the first is what this side proves: the current one, which has been handed out

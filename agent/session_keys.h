@@ -11,8 +11,8 @@
 
 namespace slime::agent {
 
-// What the two ends of one connection have proved of the scope's keys to each other: in the handshake, and
-// since then. Without I/O, clock or thread. The frames are those of transport/handshake_proof.h.
+// Remembers, for one connection, which of the scope's keys each end has proved to the other: in the handshake
+// and later. Does no I/O and has no clock or thread. Its frames are those of transport/handshake_proof.h.
 class SessionKeys {
  public:
   SessionKeys(transport::HandshakeProofs proofs, transport::KeySetVersion made_under)
@@ -27,7 +27,7 @@ class SessionKeys {
   Result<Verdict> on_proof(Bytes frame, const KeySet& set, TimePoint now);
   // The set is another one: looks at the proof that was kept. Errors as above.
   Status on_keys(const KeySet& set);
-  // What to send to the peer, which has not been told of the newest key; nothing: it has.
+  // Returns a proof of the newest key, to send to the peer; nothing when the peer has had it.
   std::optional<ByteVector> next_proof(const KeySet& set);
 
   // Whether every key that the peer has proved was revoked.

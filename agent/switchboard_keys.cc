@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "base/str.h"
 
-// What the scope's keys mean to connections: proofs of newer ones, and the end of those whose keys were
-// revoked.
+// Proves newer keys on connections, and ends connections whose keys were revoked.
 namespace slime::agent {
 
 // It may have a key that we have yet to hear of, and tries again in a moment.

@@ -77,7 +77,7 @@ class Attack {
     for (std::uint32_t i = 0; i < links_.size(); ++i) closed_.push_back(i);
     std::array<epoll_event, 64> events;
     while (true) {
-      // One new connection for each look: whoever is closed at once must not keep this from the others.
+      // Opens one connection a round: a server that closes it at once must not keep this loop busy.
       if (!closed_.empty()) open();
       const int count = epoll_wait(epoll_.get(), events.data(), events.size(), closed_.empty() ? -1 : 1);
       for (int i = 0; i < count; ++i) {

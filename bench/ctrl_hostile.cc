@@ -67,7 +67,7 @@ Result<std::string> make_token(const std::string& url, const std::string& admin,
   return std::move(made->token);
 }
 
-// What a window of the measurement says about the heartbeats.
+// Reports the heartbeats of one window, and what the server and this process used in it.
 json window_of(const CtrlLoad::Figures& figures, const CtrlUsed& used, const CtrlServer& server) {
   const auto answers = static_cast<double>(figures.answers);
   return {{"seconds", used.seconds},

@@ -89,7 +89,7 @@ class CtrlLoad {
     return {};
   }
 
-  // What is in the latencies so far, and counted in the time of count_between().
+  // Empties the latencies, and the counts of the time of count_between(). Counts of the whole run stay.
   void forget_latencies();
 
   [[nodiscard]] std::uint32_t registered() const { return static_cast<std::uint32_t>(living_.size()); }

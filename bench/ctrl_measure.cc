@@ -126,7 +126,7 @@ Status CtrlMeasurement::ramp() {
               ", broken connections: ", load_.figures().reconnects)};
 }
 
-// What must be heard by when goes by it.
+// Deaths are judged by the TTL of the options, so the server must have the same.
 Status CtrlMeasurement::check_ttl() const {
   const Nanos ttl = std::chrono::milliseconds(load_.figures().ttl_ms);
   if (ttl == std::chrono::floor<std::chrono::milliseconds>(run_.load.ttl)) return {};

@@ -10,7 +10,7 @@
 #include "bench/ctrl_load.h"
 #include "bench/ctrl_server.h"
 
-// What the measurements of nanoctrl have in common: their phases, and their figures as JSON.
+// The phases that the measurements of nanoctrl share, and their figures as JSON.
 namespace slime::bench {
 
 inline constexpr Nanos kDeathSlack =
@@ -30,7 +30,7 @@ CtrlRun run_of(const CtrlOptions& options, std::uint32_t agents);
 // A socket for each agent, here and in the server, which inherits the limit.
 Status allow_descriptors(std::uint32_t agents);
 
-// What was used in the measured time.
+// Processor time and memory that the processes used in the measured time.
 struct CtrlUsed {
   double seconds = 0;
   double own_cpu = 0;

@@ -484,7 +484,7 @@ void FrontLoop::stop_waiting(Connection& c) {
   gauges_.parked = parking_.waiting();
 }
 
-// A connection that goes on asking after its refusals costs its answers, and those are less than it asks for.
+// A 429 holds the connection back, so whoever goes on asking is answered more slowly.
 void FrontLoop::note_answer(Connection& c, int status) {
   c.holds = status == 429;
   if (c.holds) ++c.too_often;
@@ -501,9 +501,10 @@ bool FrontLoop::refuse_too_often(Connection& c, std::string_view message, bool h
 void FrontLoop::begin_reply(Connection& c, std::string reply, bool closes) {
   stop_waiting(c);
   // Who asks for much and does not read would have us keep it.
-  if (reply.size() > limits::kBufferedFree && buffered_ + reply.size() > limits_.buffered_bytes)
-    reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, After::kClose),
+  if (reply.size() > limits::kBufferedFree && buffered_ + reply.size() > limits_.buffered_bytes) {
     closes = true;
+    reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, After::kClose);
+  }
   c.output = std::move(reply);
   c.written = 0;
   c.timed = 0;
