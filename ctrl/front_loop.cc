@@ -154,7 +154,7 @@ void FrontLoop::expire() {
       drive(c);
     } else if (c.state == State::kHeld) {
       enter(c, c.input.empty() ? State::kIdle : State::kReading);
-      drive(c);
+      line_up(c);
     } else {
       close(c);
     }
@@ -187,10 +187,12 @@ void FrontLoop::begin_stop() {
 void FrontLoop::drive(Connection& c, bool queued) {
   turn_ = {.queued = queued};
   while (advance(c)) {
-    if (!turn_.over) continue;
-    if (!std::exchange(c.queued, true)) queue_.push_back(c.id);
-    return;
+    if (turn_.over) return line_up(c);
   }
+}
+
+void FrontLoop::line_up(Connection& c) {
+  if (!std::exchange(c.queued, true)) queue_.push_back(c.id);
 }
 
 void FrontLoop::drive_queued() {
@@ -327,6 +329,8 @@ bool FrontLoop::write_reply(Connection& c) {
   }
   if (!c.closes && !stopping_) {
     enter(c, c.input.empty() ? State::kIdle : State::kReading);
+    // Whoever sends the next request before it has this answer waits for a turn that follows.
+    over(!c.input.empty());
     return true;
   }
   c.socket.shut_down();

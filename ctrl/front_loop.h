@@ -102,6 +102,7 @@ class FrontLoop {
   // whether to go on, and false may mean that the connection is no more.
   void drive(Connection& c, bool queued = false);
   void drive_queued();
+  void line_up(Connection& c);  // for a turn that follows
   // Whether the turn is over; then it says so.
   bool over(bool enough);
   bool advance(Connection& c);
