@@ -15,7 +15,9 @@ the processes to other cores or was busy: ab.py discards and counts the round an
 rounds in all.
 
 The figure of a line is the one that `slime bench` compares with the machine's limit: a latency (p50_us), which may grow
-to --latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times the old one.
+to --latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times the old one. A line of
+`slime bench ctrl` has two: how long a heartbeat takes at p99, and the processor time of the server; both may grow to
+--latency times the old one.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is missed, but a line has
 too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
@@ -67,13 +69,19 @@ class Bars(typing.NamedTuple):
     least_rounds: int
 
 
-class Line:
-    """One line of `slime bench`, and its rounds."""
+class Figure(typing.NamedTuple):
+    name: str
+    less_is_better: bool
+    value: float
 
-    def __init__(self, words: str):
+
+class Series:
+    """One figure of a line of `slime bench`, and its rounds."""
+
+    def __init__(self, words: str, figure: Figure):
         self.words = words
-        self.figure = ""
-        self.less_is_better = False
+        self.figure = figure.name
+        self.less_is_better = figure.less_is_better
         self.kept: list = []
         self.thrown_away: list = []
 
@@ -101,6 +109,24 @@ class Line:
         return out
 
 
+class Line:
+    """One line of `slime bench`. Its figures are of the same rounds."""
+
+    def __init__(self, words: str):
+        self.words = words
+        self.series: list = []
+        self.kept = 0
+
+    def add(self, old: list, new: list, cache_lines_us: tuple, drift: float) -> None:
+        self.series = self.series or [Series(self.words, figure) for figure in old]
+        if [each.name for each in old] != [each.name for each in new]:
+            raise programs.Failed(f"bench {self.words}: old and new report other figures")
+        rounds = [Round(a.value, b.value, cache_lines_us) for a, b in zip(old, new)]
+        for series, result in zip(self.series, rounds):
+            series.add(result, drift)
+        self.kept = len(self.series[0].kept)
+
+
 def default_lines(seconds: float) -> list:
     """Returns the default lines: calls one by one and 64 at a time, blocks, connections, over shm and tcp."""
     span = f"--seconds {seconds:g} --warmup 0.2"
@@ -121,17 +147,23 @@ def find_program(place: str) -> pathlib.Path:
                      f"`cmake --build {place} --target slime nanoctrl`")
 
 
-def figure_of(report: dict) -> typing.Tuple[str, bool, float]:
-    """Returns the figure that counts: its name, whether less is better, its value."""
+def figures_of(report: dict) -> typing.List[Figure]:
+    """Returns the figures that count."""
     try:
-        name = report["limit"]["figure"]
-        value, less_is_better = float(report[name]), bool(report["limit"]["less_is_better"])
+        if report.get("bench") == "ctrl":
+            run, = report["runs"]
+            found = [Figure("heartbeat_p99_ms", True, float(run["heartbeats"]["from_due_ms"]["p99"])),
+                     Figure("cpu_cores", True, float(run["server"]["cpu_cores"]))]
+        else:
+            name = report["limit"]["figure"]
+            found = [Figure(name, bool(report["limit"]["less_is_better"]), float(report[name]))]
     except (KeyError, TypeError, ValueError):
         raise programs.Failed("its report has no limit with a figure: ab.py takes rpc, bulk, blocks, notify, "
-                              "connect and cache") from None
-    if not value > 0:
-        raise programs.Failed(f"its {name} is {value}")
-    return name, less_is_better, value
+                              "connect, cache, and ctrl with one number of agents and one store") from None
+    for figure in found:
+        if not figure.value > 0:
+            raise programs.Failed(f"its {figure.name} is {figure.value}")
+    return found
 
 
 def cache_lines_of(report: dict) -> float:
@@ -153,32 +185,31 @@ class Comparison:
 
     def measure(self, say=lambda text: None) -> None:
         for number in range(self._attempts):
-            missing = [line for line in self.lines if len(line.kept) < self._rounds]
+            missing = [line for line in self.lines if line.kept < self._rounds]
             for at, line in enumerate(missing):
                 say(f"round {number + 1}, line {at + 1} of {len(missing)}: {line.words}")
-                line.add(self._round(line, swapped=number % 2 == 1), self._bars.drift)
+                self._round(line, swapped=number % 2 == 1)
 
-    def _round(self, line: Line, swapped: bool) -> Round:
+    def _round(self, line: Line, swapped: bool) -> None:
         sides = {"old": self._old, "new": self._new}
-        times, values = [self._latest or self._probe()], {}
+        times, figures = [self._latest or self._probe()], {}
         for side in ("new", "old") if swapped else ("old", "new"):
-            values[side], line.figure, line.less_is_better = self._value(sides[side], line.words)
+            figures[side] = self._figures(sides[side], line.words)
             times.append(self._probe())
         self._latest = times[-1]  # also the time before the next round
-        return Round(values["old"], values["new"], tuple(times))
+        line.add(figures["old"], figures["new"], tuple(times), self._bars.drift)
 
     def _probe(self) -> float:
         return cache_lines_of(self._run(self._old, PROBE))
 
-    def _value(self, program, words: str):
+    def _figures(self, program, words: str) -> typing.List[Figure]:
         try:
-            figure, less_is_better, value = figure_of(self._run(program, words))
+            return figures_of(self._run(program, words))
         except programs.Failed as failure:
             raise programs.Failed(f"{program} bench {words}: {failure}") from None
-        return value, figure, less_is_better
 
     def report(self) -> dict:
-        lines = [line.report(self._bars) for line in self.lines if line.kept or line.thrown_away]
+        lines = [series.report(self._bars) for line in self.lines for series in line.series]
         return {"old": str(self._old), "new": str(self._new), "bars": self._bars._asdict(), "lines": lines}
 
 
@@ -188,7 +219,8 @@ def exit_status(report: dict) -> int:
 
 
 def amount(value: float, figure: str) -> str:
-    unit = {"p50_us": " us", "ops_per_s": "/s", "gb_per_s": " GB/s"}.get(figure, f" {figure}")
+    unit = {"p50_us": " us", "ops_per_s": "/s", "gb_per_s": " GB/s",
+            "heartbeat_p99_ms": " ms", "cpu_cores": " cores"}.get(figure, f" {figure}")
     return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + unit
 
 

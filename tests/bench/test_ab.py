@@ -22,7 +22,7 @@ import programs  # noqa: E402
 PATIENCE = 120  # seconds for one comparison of stand-ins, on a busy machine
 BARS = ab.Bars(rate=0.95, latency=1.1, drift=1.3, least_rounds=3)
 CAPTURED = {name: json.loads((HERE / "captured" / f"slime_{name}.json").read_text())
-            for name in ("rpc", "rpc_64", "bulk", "connect", "idle")}
+            for name in ("rpc", "rpc_64", "bulk", "connect", "idle", "ctrl")}
 LATENCY, RATE = "rpc --inflight 1", "rpc --inflight 64"
 
 # A stand-in for `slime bench` that answers from a file: {name: {line: report}}. An unknown line
@@ -79,15 +79,22 @@ def compare(machine, lines, rounds=3, attempts=9, bars=BARS, old="old", new="new
 
 class Figures(unittest.TestCase):
     def test_the_figure_is_the_one_that_has_a_limit(self):
-        self.assertEqual(ab.figure_of(CAPTURED["rpc"])[:2], ("p50_us", True))
-        self.assertEqual(ab.figure_of(CAPTURED["connect"])[:2], ("p50_us", True))
-        self.assertEqual(ab.figure_of(CAPTURED["rpc_64"])[:2], ("ops_per_s", False))
-        self.assertEqual(ab.figure_of(CAPTURED["bulk"]), ("gb_per_s", False, CAPTURED["bulk"]["gb_per_s"]))
+        for name, figure, less_is_better in (("rpc", "p50_us", True), ("connect", "p50_us", True),
+                                             ("rpc_64", "ops_per_s", False), ("bulk", "gb_per_s", False)):
+            self.assertEqual(ab.figures_of(CAPTURED[name]), [(figure, less_is_better, CAPTURED[name][figure])])
+
+    def test_a_control_server_has_the_time_of_a_heartbeat_and_its_processor_time(self):
+        run = CAPTURED["ctrl"]["runs"][0]
+        self.assertEqual(ab.figures_of(CAPTURED["ctrl"]),
+                         [("heartbeat_p99_ms", True, run["heartbeats"]["from_due_ms"]["p99"]),
+                          ("cpu_cores", True, run["server"]["cpu_cores"])])
+        with self.assertRaises(programs.Failed):
+            ab.figures_of({"bench": "ctrl", "runs": [run, run]})
 
     def test_a_report_without_a_figure_is_an_error(self):
         for report in ({}, {"limit": {"figure": "absent", "less_is_better": True}}, with_figure(CAPTURED["rpc"], 0)):
             with self.assertRaises(programs.Failed):
-                ab.figure_of(report)
+                ab.figures_of(report)
 
     def test_the_cache_line_time_is_the_limit_of_one_call_over_shared_memory(self):
         self.assertEqual(ab.cache_lines_of(CAPTURED["rpc"]), CAPTURED["rpc"]["limit"]["value"])
@@ -130,6 +137,29 @@ class Rounds(unittest.TestCase):
         self.assertEqual(line["verdict"], "not judged")
         self.assertEqual(ab.exit_status(report), 3)
         self.assertIn("1 not judged; rounds: 0 kept, 4 thrown away", ab.text_of(report))
+
+    def test_each_figure_of_a_line_is_judged_by_itself_and_measured_in_the_same_run(self):
+        def report(p99, cores):
+            out = copy.deepcopy(CAPTURED["ctrl"])
+            out["runs"][0]["heartbeats"]["from_due_ms"]["p99"] = p99
+            out["runs"][0]["server"]["cpu_cores"] = cores
+            return out
+
+        runs = []
+
+        def run(program, words):
+            if words == ab.PROBE:
+                return probe(0.1)
+            runs.append(program)
+            return report(2.0, 0.5) if program == "old" else report(2.1, 0.6)
+
+        comparison = ab.Comparison("old", "new", ["ctrl --agents 10"], BARS, 3, 9, run)
+        comparison.measure()
+        found = comparison.report()
+        self.assertEqual(runs, ["old", "new", "new", "old", "old", "new"])
+        self.assertEqual([(line["figure"], line["verdict"]) for line in found["lines"]],
+                         [("heartbeat_p99_ms", "ok"), ("cpu_cores", "slower")])
+        self.assertIn("0.6 cores", ab.text_of(found))
 
     def test_one_program_on_both_sides_is_measured_twice(self):
         machine = Machine({("same", LATENCY): [1, 2, 2, 1, 1, 2]})
