@@ -188,9 +188,10 @@ Outcome Registry::check(const HeartbeatCommand& command) const {
 }
 
 void Registry::run(const RenewCommand& command, Outcome&) {
-  for (const HeartbeatCommand& peer : command.peers) {
+  const Proof by = Proof::trusted();  // each was proved when its heartbeat was answered
+  for (const RenewCommand::Peer& peer : command.peers) {
     Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
-    Record* record = owned(peer.scope, peer.name, peer.incarnation, peer.by, ignored);
+    Record* record = owned(peer.scope, peer.name, peer.incarnation, by, ignored);
     if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(*record->info));
   }
 }

@@ -32,16 +32,20 @@ struct RegistryOptions {
   [[nodiscard]] Status validate() const;
 };
 
-// By what right a command changes a peer's record. Whoever makes the command has the request; a registry sees
-// hashes alone.
+// By what right a command changes a peer's record. Whoever makes the command has the request, and must say
+// it; a registry sees hashes alone.
 struct Proof {
   enum class Kind : std::uint8_t {
     kTrusted = 0,  // an administrator, or an entry of a log from before there were sessions
     kSession = 1,  // the session must be that of the record
     kToken = 2,    // a route without sessions: the record has none either, and is of this token or of none
   };
-  Kind kind = Kind::kTrusted;
-  Owner owner = {};  // the hash of the request's session, and its token, which the log of changes names
+  // There is no default: a command that forgot it would be trusted, or refused.
+  Proof(Kind kind_of, Owner whose) : kind(kind_of), owner(std::move(whose)) {}
+  static Proof trusted() { return {Kind::kTrusted, {}}; }
+
+  Kind kind;
+  Owner owner;  // the hash of the request's session, and its token, which the log of changes names
 };
 // kPermissionDenied when the record of that name and owner is not for `proof` to change.
 Status check_proof(const Proof& proof, std::string_view name, const Owner& owner);
@@ -53,21 +57,25 @@ struct RegisterCommand {
   // still a conflict, so a decision about one holder never hits its successor.
   std::uint64_t takes_over = 0;
   // What owns the record from now on. The same instance with another proof is another owner: a conflict.
-  Proof by = {};
+  Proof by;
 };
 struct HeartbeatCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
-  Proof by = {};
+  Proof by;
 };
 // Heartbeats that were answered already: renews each lease that still has its incarnation, and tells nobody.
 struct RenewCommand {
-  std::vector<HeartbeatCommand> peers;
+  struct Peer {
+    std::string scope, name;
+    std::uint64_t incarnation = 0;
+  };
+  std::vector<Peer> peers;
 };
 struct DeregisterCommand {
   std::string scope, name;
   std::uint64_t incarnation = 0;
-  Proof by = {};
+  Proof by;
 };
 struct UpdateRegionsCommand {
   std::string scope, name;
@@ -75,7 +83,7 @@ struct UpdateRegionsCommand {
   bool replace = false;  // first forget what was published
   std::vector<RegionInfo> publish;
   std::vector<std::string> unpublish;
-  Proof by = {};
+  Proof by;
 };
 struct UpdateServicesCommand {
   std::string scope, name;
@@ -83,13 +91,13 @@ struct UpdateServicesCommand {
   bool replace = false;
   std::vector<ServiceInfo> publish;
   std::vector<std::string> unpublish;
-  Proof by = {};
+  Proof by;
 };
 // Who this peer should be connected to, whether it is there or not; the new set. None: nothing is wanted.
 struct SetLinksCommand {
   std::string scope, name;
   std::vector<std::string> targets;
-  Proof by = {};  // matters while a peer of that name is registered
+  Proof by;  // matters while a peer of that name is registered
 };
 // Adds or replaces the token of that id. As soon as there are tokens nobody gets in without one, so among
 // them is always one that may make others, unless there is another way to that (`other_admin`).

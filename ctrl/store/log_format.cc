@@ -43,7 +43,7 @@ struct Writer {
   void operator()(const RenewCommand& c) {
     head["kind"] = "renew";
     Json peers = Json::array();
-    for (const HeartbeatCommand& peer : c.peers)
+    for (const RenewCommand::Peer& peer : c.peers)
       peers.push_back(Json::array({peer.scope, peer.name, peer.incarnation}));
     body = dump({{"peers", std::move(peers)}});
   }
@@ -99,7 +99,7 @@ struct Writer {
 };
 
 Proof read_proof(Fields& head) {
-  Proof out;
+  Proof out = Proof::trusted();
   const std::string by = head.text("by", false);
   out.owner = {head.text("session_sha256", false), head.text("token_id", false)};
   if (by == "session") out.kind = Proof::Kind::kSession;
@@ -110,9 +110,7 @@ Proof read_proof(Fields& head) {
 }
 
 Result<Command> read_register(Fields& head, std::string_view body) {
-  RegisterCommand out;
-  out.takes_over = head.integer("takes_over", true);
-  out.by = read_proof(head);
+  RegisterCommand out{{}, head.integer("takes_over", true), read_proof(head)};
   Result<wire::RegisterRequest> request = wire::decode_register(body);
   if (!request) return request.error();
   if (request->takeover) return Status(Code::kCorrupt, "it has a takeover without an incarnation");
@@ -123,34 +121,21 @@ Result<Command> read_register(Fields& head, std::string_view body) {
 
 template <class T>
 Result<Command> read_peer(Fields& head) {
-  T out;
-  out.scope = head.text("scope", true);
-  out.name = head.text("name", true);
-  out.incarnation = head.integer("incarnation", true);
-  out.by = read_proof(head);
-  return Command(std::move(out));
+  return Command(T{head.text("scope", true), head.text("name", true), head.integer("incarnation", true),
+                   read_proof(head)});
 }
 
 template <class T, class Request>
 Result<Command> read_update(Fields& head, Result<Request> request) {
   if (!request) return request.error();
   if (!request->session.empty()) return Status(Code::kCorrupt, "it has a session, not its hash");
-  T out;
-  out.scope = head.text("scope", true);
-  out.name = head.text("name", true);
-  out.incarnation = request->incarnation;
-  out.replace = head.boolean("replace");
-  out.publish = std::move(request->publish);
-  out.unpublish = std::move(request->unpublish);
-  out.by = read_proof(head);
-  return Command(std::move(out));
+  return Command(T{head.text("scope", true), head.text("name", true), request->incarnation,
+                   head.boolean("replace"), std::move(request->publish), std::move(request->unpublish),
+                   read_proof(head)});
 }
 
 Result<Command> read_links(Fields& head, std::string_view body) {
-  SetLinksCommand out;
-  out.scope = head.text("scope", true);
-  out.name = head.text("name", true);
-  out.by = read_proof(head);
+  SetLinksCommand out{head.text("scope", true), head.text("name", true), {}, read_proof(head)};
   Result<std::vector<std::string>> targets = wire::decode_targets(body);
   if (!targets) return targets.error();
   out.targets = std::move(*targets);
@@ -264,14 +249,12 @@ Result<LogEntry> decode_entry(std::string_view head, std::string_view body) {
   const std::string kind = fields.text("kind", true);
   if (fields.has("kind") && !known(kind))
     return Status(Code::kUnimplemented, str("commands of kind '", kind.substr(0, 64), "' are unknown here"));
-  LogEntry out;
-  out.engine = fields.text("engine", true);
-  out.number = fields.integer("number", true);
+  std::string engine = fields.text("engine", true);
+  const std::uint64_t number = fields.integer("number", true);
   Result<Command> command = read_command(kind, fields, body);
   if (!command) return corrupt(command.error().text());
   if (Status status = fields.finish(); !status.ok()) return corrupt(status.text());
-  out.command = std::move(*command);
-  return out;
+  return LogEntry{std::move(engine), number, std::move(*command)};
 }
 
 std::vector<std::string> encode_chunks(const std::vector<Record>& records) {

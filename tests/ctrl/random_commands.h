@@ -11,7 +11,7 @@ namespace slime::ctrl::test {
 
 // One of a few owners, or who is trusted.
 inline Proof random_proof(Rng& rng) {
-  Proof out;
+  Proof out = Proof::trusted();
   out.owner.token_id = std::string(limits::kTokenIdDigits, static_cast<char>('0' + rng.below(2)));
   const std::uint64_t kind = rng.below(6);
   if (kind == 0) out.kind = Proof::Kind::kToken;

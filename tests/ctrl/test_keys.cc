@@ -20,7 +20,9 @@ Secret secret(unsigned char fill) { return Secret(ByteVector(limits::kScopeKeyBy
 // ------------------------------------------------------------------------------------------------- registry
 
 struct Rotated {
-  Rotated() { REQUIRE(registry.apply(RegisterCommand{registration("a", 1)}, {}).status.ok()); }
+  Rotated() {
+    REQUIRE(registry.apply(RegisterCommand{registration("a", 1), 0, Proof::trusted()}, {}).status.ok());
+  }
   Status rotate(std::uint64_t replaces, unsigned char fill, bool alone = false) {
     return registry.apply(RotateKeysCommand{"default", replaces, alone, secret(fill), fill}, {}).status;
   }

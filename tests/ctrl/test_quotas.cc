@@ -34,7 +34,7 @@ class Fixture {
   // Registers peers of that size until one is refused; returns how many were not.
   int fill(const std::string& scope, std::size_t bytes) {
     for (int i = 0;; ++i) {
-      last = apply(RegisterCommand{sized(scope, str("peer-", i), bytes)});
+      last = apply(RegisterCommand{sized(scope, str("peer-", i), bytes), 0, Proof::trusted()});
       if (!last.status.ok()) return i;
     }
   }
@@ -54,7 +54,7 @@ TEST_CASE("a scope that is full of bytes refuses its own and leaves room for ano
   CHECK(text.find("limit of 100000") != std::string::npos);
   CHECK(text.find(str("take ", f.use("greedy").record_bytes, " bytes")) != std::string::npos);
   CHECK(f.use("greedy").record_bytes <= 100'000);
-  CHECK(f.apply(RegisterCommand{sized("modest", "a", 8'000)}).status.ok());
+  CHECK(f.apply(RegisterCommand{sized("modest", "a", 8'000), 0, Proof::trusted()}).status.ok());
   // Three more like the first find room, too.
   for (const char* scope : {"second", "third"}) CHECK(f.fill(scope, 8'000) > 5);
   CHECK(f.fill("modest", 8'000) > 5);
@@ -62,28 +62,31 @@ TEST_CASE("a scope that is full of bytes refuses its own and leaves room for ano
 
 TEST_CASE("updates, services and wanted links count, and what goes makes room") {
   Fixture f({.record_bytes_per_scope_max = 20'000});
-  const Outcome a = f.apply(RegisterCommand{registration("a", 1)});
+  const Outcome a = f.apply(RegisterCommand{registration("a", 1), 0, Proof::trusted()});
   REQUIRE(a.status.ok());
   const std::size_t small = f.use("default").record_bytes;
-  UpdateRegionsCommand regions{"default", "a", a.lease.incarnation, false, sized("", "", 30'000).regions, {}};
+  UpdateRegionsCommand regions{
+      "default", "a", a.lease.incarnation, false, sized("", "", 30'000).regions, {}, Proof::trusted()};
   CHECK(f.apply(regions).status.code() == Code::kResourceExhausted);
-  UpdateServicesCommand services{"default", "a", a.lease.incarnation, false, {}, {}};
+  UpdateServicesCommand services{"default", "a", a.lease.incarnation, false, {}, {}, Proof::trusted()};
   for (int i = 0; i < 200; ++i) services.publish.push_back({str("service-", i), "kind", {"method"}});
   CHECK(f.apply(services).status.code() == Code::kResourceExhausted);
   std::vector<std::string> targets;
   for (int i = 0; i < 400; ++i) targets.push_back(str("target-", i));
-  CHECK(f.apply(SetLinksCommand{"default", "a", targets}).status.code() == Code::kResourceExhausted);
+  CHECK(f.apply(SetLinksCommand{"default", "a", targets, Proof::trusted()}).status.code() ==
+        Code::kResourceExhausted);
   CHECK(f.use("default").record_bytes == small);
 
   regions.publish.resize(150);
   REQUIRE(f.apply(regions).status.ok());
   CHECK(f.use("default").regions == 150);
   targets.resize(150);
-  CHECK(f.apply(SetLinksCommand{"default", "a", targets}).status.code() == Code::kResourceExhausted);
-  REQUIRE(f.apply(DeregisterCommand{"default", "a", a.lease.incarnation}).status.ok());
+  CHECK(f.apply(SetLinksCommand{"default", "a", targets, Proof::trusted()}).status.code() ==
+        Code::kResourceExhausted);
+  REQUIRE(f.apply(DeregisterCommand{"default", "a", a.lease.incarnation, Proof::trusted()}).status.ok());
   CHECK(f.use("default").record_bytes == 0);
-  CHECK(f.apply(SetLinksCommand{"default", "a", targets}).status.ok());
-  REQUIRE(f.apply(SetLinksCommand{"default", "a", {}}).status.ok());
+  CHECK(f.apply(SetLinksCommand{"default", "a", targets, Proof::trusted()}).status.ok());
+  REQUIRE(f.apply(SetLinksCommand{"default", "a", {}, Proof::trusted()}).status.ok());
   CHECK(f.use("default").record_bytes == 0);
   CHECK(f.registry.record_bytes() == 0);
 }
@@ -93,12 +96,12 @@ TEST_CASE("a scope that is full of peers refuses another, with its name and limi
   CHECK(f.fill("greedy", 0) == 3);
   CHECK(f.last.status.code() == Code::kResourceExhausted);
   CHECK(f.last.status.text() == "scope 'greedy' has 3 peers, its limit (--scope-peers)");
-  CHECK(f.apply(RegisterCommand{sized("modest", "a", 0)}).status.ok());
+  CHECK(f.apply(RegisterCommand{sized("modest", "a", 0), 0, Proof::trusted()}).status.ok());
 }
 
 TEST_CASE("a registry whose quota was lowered is taken over, may shrink, and does not grow") {
   Fixture f({.epoch = 5});
-  const Outcome large = f.apply(RegisterCommand{sized("default", "a", 50'000)});
+  const Outcome large = f.apply(RegisterCommand{sized("default", "a", 50'000), 0, Proof::trusted()});
   REQUIRE(large.status.ok());
   Result<Registry> lower =
       Registry::restore({.record_bytes_per_scope_max = 10'000}, f.registry.state(), f.clock.now());
@@ -106,21 +109,22 @@ TEST_CASE("a registry whose quota was lowered is taken over, may shrink, and doe
   CHECK(lower->uses().at("default").record_bytes == f.use("default").record_bytes);
   CHECK(lower->uses().at("default").regions == f.use("default").regions);
   const auto apply = [&](const Command& command) { return lower->apply(command, f.clock.now()).status; };
-  CHECK(apply(HeartbeatCommand{"default", "a", large.lease.incarnation}).ok());
-  CHECK(apply(RegisterCommand{sized("default", "a", 50'000)}).ok());
-  CHECK(apply(RegisterCommand{sized("default", "b", 0)}).code() == Code::kResourceExhausted);
-  CHECK(apply(RegisterCommand{sized("default", "a", 40'000)}).ok());
-  CHECK(apply(RegisterCommand{sized("default", "a", 1'000)}).ok());
-  CHECK(apply(RegisterCommand{sized("default", "b", 0)}).ok());
+  CHECK(apply(HeartbeatCommand{"default", "a", large.lease.incarnation, Proof::trusted()}).ok());
+  CHECK(apply(RegisterCommand{sized("default", "a", 50'000), 0, Proof::trusted()}).ok());
+  CHECK(apply(RegisterCommand{sized("default", "b", 0), 0, Proof::trusted()}).code() ==
+        Code::kResourceExhausted);
+  CHECK(apply(RegisterCommand{sized("default", "a", 40'000), 0, Proof::trusted()}).ok());
+  CHECK(apply(RegisterCommand{sized("default", "a", 1'000), 0, Proof::trusted()}).ok());
+  CHECK(apply(RegisterCommand{sized("default", "b", 0), 0, Proof::trusted()}).ok());
 }
 
 TEST_CASE("what uses() counts is what is there, whatever happens to the peers") {
   Fixture f({.ttl = 10s});
-  const Outcome a = f.apply(RegisterCommand{sized("s", "a", 1'000)});
+  const Outcome a = f.apply(RegisterCommand{sized("s", "a", 1'000), 0, Proof::trusted()});
   Registration b = sized("s", "b", 500);
   b.services = {{"one", "", {}}, {"two", "", {}}};
-  REQUIRE(f.apply(RegisterCommand{b}).status.ok());
-  REQUIRE(f.apply(SetLinksCommand{"s", "a", {"b"}}).status.ok());
+  REQUIRE(f.apply(RegisterCommand{b, 0, Proof::trusted()}).status.ok());
+  REQUIRE(f.apply(SetLinksCommand{"s", "a", {"b"}, Proof::trusted()}).status.ok());
   const ScopeUse full = f.use("s");
   CHECK(full.peers == 2);
   CHECK(full.services == 2);
@@ -131,7 +135,7 @@ TEST_CASE("what uses() counts is what is there, whatever happens to the peers") 
   // Somebody takes the name over with less.
   Registration other = sized("s", "a", 0);
   other.instance = test::instance(9);
-  REQUIRE(f.apply(RegisterCommand{other, a.lease.incarnation}).status.ok());
+  REQUIRE(f.apply(RegisterCommand{other, a.lease.incarnation, Proof::trusted()}).status.ok());
   CHECK(f.use("s").regions == b.regions.size());
   f.clock.advance(10s);
   f.apply(TickCommand{});

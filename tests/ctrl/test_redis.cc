@@ -37,7 +37,7 @@ std::unique_ptr<RedisEngine> join(const RedisServer& server, Nanos ttl = kTtl, S
 }
 
 Lease enroll(Engine& engine, const std::string& name, std::uint8_t number = 1) {
-  const Outcome out = engine.submit(RegisterCommand{registration(name, number)});
+  const Outcome out = engine.submit(RegisterCommand{registration(name, number), 0, Proof::trusted()});
   REQUIRE_MESSAGE(out.status.ok(), out.status.to_string());
   return out.lease;
 }
@@ -78,15 +78,17 @@ TEST_CASE("a peer that was registered through one engine is found, renewed and r
   peer.metadata = {{"gpu", "0"}};
   peer.services = {{"calc", "math", {"add"}}};
   peer.regions = {{"kv", 4096, RegionRights::kReadWrite}};
-  const Outcome registered = a->submit(RegisterCommand{peer});
+  const Outcome registered = a->submit(RegisterCommand{peer, 0, Proof::trusted()});
   REQUIRE(registered.status.ok());
   REQUIRE(eventually([&] { return find(*b, "a").has_value(); }));
   CHECK(static_cast<const Registration&>(*find(*b, "a")) == peer);
   const std::uint64_t incarnation = registered.lease.incarnation;
-  CHECK(b->submit(HeartbeatCommand{"default", "a", incarnation}).lease.revision == registered.lease.revision);
-  CHECK(b->submit(UpdateRegionsCommand{"default", "a", incarnation, false, {}, {"kv"}}).status.ok());
+  CHECK(b->submit(HeartbeatCommand{"default", "a", incarnation, Proof::trusted()}).lease.revision ==
+        registered.lease.revision);
+  CHECK(b->submit(UpdateRegionsCommand{"default", "a", incarnation, false, {}, {"kv"}, Proof::trusted()})
+            .status.ok());
   REQUIRE(eventually([&] { return find(*a, "a")->regions.empty(); }));
-  CHECK(b->submit(DeregisterCommand{"default", "a", incarnation}).status.ok());
+  CHECK(b->submit(DeregisterCommand{"default", "a", incarnation, Proof::trusted()}).status.ok());
   REQUIRE(eventually([&] { return !find(*a, "a"); }));
   check_same(*a, *b);
 }
@@ -98,13 +100,15 @@ TEST_CASE("a heartbeat through an engine that has yet to hear of the registratio
   const int rounds = scaled(200);
   for (int i = 0; i < rounds; ++i) {
     // A new owner each time: the other engine may still know the last one.
-    const Outcome out = a->submit(RegisterCommand{registration("a", static_cast<std::uint8_t>(1 + i % 2)),
-                                                  find(*a, "a") ? find(*a, "a")->incarnation : 0});
+    const Outcome out =
+        a->submit(RegisterCommand{registration("a", static_cast<std::uint8_t>(1 + i % 2)),
+                                  find(*a, "a") ? find(*a, "a")->incarnation : 0, Proof::trusted()});
     REQUIRE(out.status.ok());
-    const Outcome beat = b->submit(HeartbeatCommand{"default", "a", out.lease.incarnation});
+    const Outcome beat = b->submit(HeartbeatCommand{"default", "a", out.lease.incarnation, Proof::trusted()});
     REQUIRE_MESSAGE(beat.status.ok(), beat.status.to_string());
   }
-  CHECK(b->submit(HeartbeatCommand{"default", "nobody", 1}).status.code() == Code::kNotFound);
+  CHECK(b->submit(HeartbeatCommand{"default", "nobody", 1, Proof::trusted()}).status.code() ==
+        Code::kNotFound);
 }
 
 TEST_CASE("of two that want one name through two engines at once, one gets it") {
@@ -118,8 +122,8 @@ TEST_CASE("of two that want one name through two engines at once, one gets it") 
     threads.emplace_back([&, who] {
       for (int i = 0; i < rounds; ++i) {
         together.arrive_and_wait();
-        outcomes[who].push_back(engines[who]->submit(
-            RegisterCommand{registration(str("name-", i), static_cast<std::uint8_t>(who + 1))}));
+        outcomes[who].push_back(engines[who]->submit(RegisterCommand{
+            registration(str("name-", i), static_cast<std::uint8_t>(who + 1)), 0, Proof::trusted()}));
       }
     });
   }
@@ -240,7 +244,7 @@ TEST_CASE("peers are there again when all engines have ended, with whole leases"
   REQUIRE(find(*engine, "a"));
   CHECK(find(*engine, "a")->incarnation == lease.incarnation);
   CHECK(engine->epoch() == epoch);
-  CHECK(engine->submit(HeartbeatCommand{"default", "a", lease.incarnation}).status.ok());
+  CHECK(engine->submit(HeartbeatCommand{"default", "a", lease.incarnation, Proof::trusted()}).status.ok());
   CHECK(enroll(*engine, "b").incarnation > lease.incarnation);
 }
 
@@ -314,7 +318,9 @@ TEST_CASE("a lease that is renewed goes on, through whichever engine") {
   std::size_t turn = 0;
   const TimePoint end = steady_clock().now() + 3s;
   REQUIRE(eventually([&] {
-    REQUIRE(engines[++turn % 2]->submit(HeartbeatCommand{"default", "a", lease.incarnation}).status.ok());
+    REQUIRE(engines[++turn % 2]
+                ->submit(HeartbeatCommand{"default", "a", lease.incarnation, Proof::trusted()})
+                .status.ok());
     return steady_clock().now() >= end;
   }));
   CHECK(find(*engines[0], "a"));

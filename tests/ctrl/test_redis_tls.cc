@@ -48,7 +48,7 @@ TEST_CASE("a registry in a Redis that speaks TLS and wants certificates is share
   REQUIRE_MESSAGE(a, a.status().to_string());
   const Result<std::unique_ptr<Engine>> b = open(server.url());
   REQUIRE_MESSAGE(b, b.status().to_string());
-  const Outcome joined = (*a)->submit(RegisterCommand{test::registration("a", 1)});
+  const Outcome joined = (*a)->submit(RegisterCommand{test::registration("a", 1), 0, Proof::trusted()});
   REQUIRE_MESSAGE(joined.status.ok(), joined.status.to_string());
   CHECK(slime::test::eventually(
       [&] { return (*b)->read([](const Registry& registry) { return registry.peer_count(); }) == 1; }));
@@ -94,7 +94,7 @@ TEST_CASE("a Redis with TLS that is killed and comes back is used again, once th
                "&key=", files.client_key));
   REQUIRE_MESSAGE(engine, engine.status().to_string());
   const auto join = [&](const std::string& name, std::uint8_t number) {
-    return (*engine)->submit(RegisterCommand{test::registration(name, number)}).status;
+    return (*engine)->submit(RegisterCommand{test::registration(name, number), 0, Proof::trusted()}).status;
   };
   CHECK(join("a", 1).ok());
   server.kill();

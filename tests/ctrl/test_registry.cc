@@ -18,10 +18,10 @@ class Fixture {
 
   Outcome apply(const Command& command) { return registry.apply(command, clock.now()); }
   Outcome enroll(const std::string& name, std::uint8_t number, std::uint64_t takes_over = 0) {
-    return apply(RegisterCommand{registration(name, number), takes_over});
+    return apply(RegisterCommand{registration(name, number), takes_over, Proof::trusted()});
   }
   Outcome beat(const std::string& name, std::uint64_t incarnation) {
-    return apply(HeartbeatCommand{"default", name, incarnation});
+    return apply(HeartbeatCommand{"default", name, incarnation, Proof::trusted()});
   }
   bool present(const std::string& name) const { return registry.find("default", name).has_value(); }
 
@@ -47,7 +47,7 @@ TEST_CASE("a registration grants an incarnation, a lease and a third of it betwe
 TEST_CASE("incarnations increase and are not reused when a name comes back") {
   Fixture f;
   const std::uint64_t first = f.enroll("a", 1).lease.incarnation;
-  REQUIRE(f.apply(DeregisterCommand{"default", "a", first}).status.ok());
+  REQUIRE(f.apply(DeregisterCommand{"default", "a", first, Proof::trusted()}).status.ok());
   const std::uint64_t second = f.enroll("a", 1).lease.incarnation;
   CHECK(second > first);
   CHECK(f.enroll("b", 2).lease.incarnation > second);
@@ -61,7 +61,7 @@ TEST_CASE("the same instance registers again: same incarnation, and an event onl
   CHECK(same.events.empty());
   Registration moved = registration("a", 1);
   moved.address = "127.0.0.1:7002";
-  const Outcome changed = f.apply(RegisterCommand{moved});
+  const Outcome changed = f.apply(RegisterCommand{moved, 0, Proof::trusted()});
   CHECK(changed.lease.incarnation == first.lease.incarnation);
   REQUIRE(changed.events.size() == 1);
   CHECK(changed.events[0].event.kind == EventKind::kUpdated);
@@ -73,7 +73,7 @@ TEST_CASE("registering again replaces services and regions") {
   Registration full = registration("a", 1);
   full.regions = {{"kv", 10, RegionRights::kRead}};
   full.services = {{"calc", "math", {"add"}}};
-  REQUIRE(f.apply(RegisterCommand{full}).status.ok());
+  REQUIRE(f.apply(RegisterCommand{full, 0, Proof::trusted()}).status.ok());
   REQUIRE(f.enroll("a", 1).status.ok());
   CHECK(f.registry.find("default", "a")->regions.empty());
   CHECK(f.registry.find("default", "a")->services.empty());
@@ -107,9 +107,11 @@ TEST_CASE("a takeover expires the holder that it names, and the old incarnation 
   CHECK(out.events[1].event.kind == EventKind::kRegistered);
   CHECK(out.events[1].event.revision == out.events[0].event.revision + 1);
   CHECK(f.beat("a", old).status.code() == Code::kAborted);
-  CHECK(f.apply(DeregisterCommand{"default", "a", old}).status.code() == Code::kAborted);
-  CHECK(f.apply(UpdateRegionsCommand{"default", "a", old, false, {}, {}}).status.code() == Code::kAborted);
-  CHECK(f.apply(UpdateServicesCommand{"default", "a", old, false, {}, {}}).status.code() == Code::kAborted);
+  CHECK(f.apply(DeregisterCommand{"default", "a", old, Proof::trusted()}).status.code() == Code::kAborted);
+  CHECK(f.apply(UpdateRegionsCommand{"default", "a", old, false, {}, {}, Proof::trusted()}).status.code() ==
+        Code::kAborted);
+  CHECK(f.apply(UpdateServicesCommand{"default", "a", old, false, {}, {}, Proof::trusted()}).status.code() ==
+        Code::kAborted);
   CHECK(f.present("a"));
 }
 
@@ -162,7 +164,7 @@ TEST_CASE("next_expiry is never later than the end of a lease") {
   CHECK(f.registry.next_expiry() == kNever);
   const std::uint64_t incarnation = f.enroll("a", 1).lease.incarnation;
   CHECK(f.registry.next_expiry() == f.clock.now() + 15s);
-  f.apply(DeregisterCommand{"default", "a", incarnation});
+  f.apply(DeregisterCommand{"default", "a", incarnation, Proof::trusted()});
   CHECK(f.registry.next_expiry() == kNever);
 }
 
@@ -171,7 +173,8 @@ TEST_CASE("time that goes back counts as the latest time seen") {
   f.enroll("a", 1);
   f.clock.advance(14s);
   f.apply(TickCommand{});
-  const Outcome early = f.registry.apply(RegisterCommand{registration("b", 2)}, f.clock.now() - 10s);
+  const Outcome early =
+      f.registry.apply(RegisterCommand{registration("b", 2), 0, Proof::trusted()}, f.clock.now() - 10s);
   REQUIRE(early.status.ok());
   CHECK(f.registry.find("default", "b")->expires_in == 15s);
 }
@@ -179,10 +182,11 @@ TEST_CASE("time that goes back counts as the latest time seen") {
 TEST_CASE("deregister says so, once") {
   Fixture f;
   const std::uint64_t incarnation = f.enroll("a", 1).lease.incarnation;
-  const Outcome out = f.apply(DeregisterCommand{"default", "a", incarnation});
+  const Outcome out = f.apply(DeregisterCommand{"default", "a", incarnation, Proof::trusted()});
   REQUIRE(out.events.size() == 1);
   CHECK(out.events[0].event.kind == EventKind::kDeregistered);
-  CHECK(f.apply(DeregisterCommand{"default", "a", incarnation}).status.code() == Code::kNotFound);
+  CHECK(f.apply(DeregisterCommand{"default", "a", incarnation, Proof::trusted()}).status.code() ==
+        Code::kNotFound);
 }
 
 TEST_CASE("scopes do not see each other: names, revisions, events") {
@@ -191,7 +195,7 @@ TEST_CASE("scopes do not see each other: names, revisions, events") {
   other.scope = "other";
   REQUIRE(f.enroll("a", 1).status.ok());
   const std::uint64_t before = f.registry.revision("default");
-  REQUIRE(f.apply(RegisterCommand{other}).status.ok());
+  REQUIRE(f.apply(RegisterCommand{other, 0, Proof::trusted()}).status.ok());
   CHECK(f.registry.find("default", "a")->instance == instance(1));
   CHECK(f.registry.find("other", "a")->instance == instance(2));
   CHECK(f.registry.revision("default") == before);
@@ -201,14 +205,16 @@ TEST_CASE("scopes do not see each other: names, revisions, events") {
 TEST_CASE("regions are published, replaced by name, and removed in bulk") {
   Fixture f;
   const std::uint64_t incarnation = f.enroll("a", 1).lease.incarnation;
-  UpdateRegionsCommand publish{"default", "a", incarnation, false, {{"x", 1}, {"y", 2}}, {}};
+  UpdateRegionsCommand publish{"default",       "a", incarnation, false, {{"x", 1}, {"y", 2}}, {},
+                               Proof::trusted()};
   REQUIRE(f.apply(publish).status.ok());
-  UpdateRegionsCommand change{"default", "a", incarnation, false, {{"y", 3}, {"z", 4}}, {"x", "absent"}};
+  UpdateRegionsCommand change{"default",       "a", incarnation, false, {{"y", 3}, {"z", 4}}, {"x", "absent"},
+                              Proof::trusted()};
   const Outcome out = f.apply(change);
   REQUIRE(out.status.ok());
   CHECK(out.events.size() == 1);
   CHECK(f.registry.find("default", "a")->regions == std::vector<RegionInfo>{{"y", 3}, {"z", 4}});
-  UpdateRegionsCommand replace{"default", "a", incarnation, true, {{"w", 5}}, {}};
+  UpdateRegionsCommand replace{"default", "a", incarnation, true, {{"w", 5}}, {}, Proof::trusted()};
   REQUIRE(f.apply(replace).status.ok());
   CHECK(f.registry.find("default", "a")->regions == std::vector<RegionInfo>{{"w", 5}});
   CHECK(f.apply(replace).events.empty());
@@ -217,10 +223,12 @@ TEST_CASE("regions are published, replaced by name, and removed in bulk") {
 TEST_CASE("a refused bulk update changes nothing") {
   Fixture f;
   const std::uint64_t incarnation = f.enroll("a", 1).lease.incarnation;
-  UpdateRegionsCommand bad{"default", "a", incarnation, false, {{"good", 1}, {"bad name", 2}}, {}};
+  UpdateRegionsCommand bad{"default",       "a", incarnation, false, {{"good", 1}, {"bad name", 2}}, {},
+                           Proof::trusted()};
   CHECK(f.apply(bad).status.code() == Code::kInvalidArgument);
   CHECK(f.registry.find("default", "a")->regions.empty());
-  UpdateServicesCommand twice{"default", "a", incarnation, false, {{"s", "", {}}, {"s", "", {}}}, {}};
+  UpdateServicesCommand twice{"default",       "a", incarnation, false, {{"s", "", {}}, {"s", "", {}}}, {},
+                              Proof::trusted()};
   CHECK(f.apply(twice).status.code() == Code::kInvalidArgument);
   CHECK(f.registry.find("default", "a")->services.empty());
 }
@@ -228,11 +236,11 @@ TEST_CASE("a refused bulk update changes nothing") {
 TEST_CASE("a peer has at most so many regions, also over several updates") {
   Fixture f;
   const std::uint64_t incarnation = f.enroll("a", 1).lease.incarnation;
-  UpdateRegionsCommand full{"default", "a", incarnation, false, {}, {}};
+  UpdateRegionsCommand full{"default", "a", incarnation, false, {}, {}, Proof::trusted()};
   for (std::size_t i = 0; i < limits::kRegionsPerPeer; ++i)
     full.publish.push_back({"r" + std::to_string(i), 1});
   REQUIRE(f.apply(full).status.ok());
-  UpdateRegionsCommand more{"default", "a", incarnation, false, {{"one-more", 1}}, {}};
+  UpdateRegionsCommand more{"default", "a", incarnation, false, {{"one-more", 1}}, {}, Proof::trusted()};
   CHECK(f.apply(more).status.code() == Code::kInvalidArgument);
   more.unpublish = {"r0"};
   CHECK(f.apply(more).status.ok());
@@ -283,15 +291,15 @@ TEST_CASE("a full scope and a full registry refuse, and room that comes free is 
   f.enroll("b", 2);
   CHECK(f.enroll("c", 3).status.code() == Code::kResourceExhausted);
   CHECK(f.enroll("a", 1).status.ok());
-  f.apply(DeregisterCommand{"default", "a", incarnation});
+  f.apply(DeregisterCommand{"default", "a", incarnation, Proof::trusted()});
   CHECK(f.enroll("c", 3).status.ok());
 
   Fixture small({.epoch = kEpoch, .record_bytes_max = 2000});
   const std::uint64_t holder = small.enroll("a", 1).lease.incarnation;
-  UpdateRegionsCommand big{"default", "a", holder, false, {}, {}};
+  UpdateRegionsCommand big{"default", "a", holder, false, {}, {}, Proof::trusted()};
   for (int i = 0; i < 100; ++i) big.publish.push_back({"region" + std::to_string(i), 1});
   CHECK(small.apply(big).status.code() == Code::kResourceExhausted);
-  small.apply(DeregisterCommand{"default", "a", holder});
+  small.apply(DeregisterCommand{"default", "a", holder, Proof::trusted()});
   CHECK(small.registry.record_bytes() == 0);
 }
 
@@ -300,12 +308,12 @@ TEST_CASE("an empty scope makes room for a new one, and comes back with a later 
   const Outcome first = f.enroll("a", 1);
   Registration other = registration("a", 2);
   other.scope = "other";
-  CHECK(f.apply(RegisterCommand{other}).status.code() == Code::kResourceExhausted);
-  f.apply(DeregisterCommand{"default", "a", first.lease.incarnation});
+  CHECK(f.apply(RegisterCommand{other, 0, Proof::trusted()}).status.code() == Code::kResourceExhausted);
+  f.apply(DeregisterCommand{"default", "a", first.lease.incarnation, Proof::trusted()});
   const std::uint64_t left_at = f.registry.revision("default");
-  const Outcome moved = f.apply(RegisterCommand{other});
+  const Outcome moved = f.apply(RegisterCommand{other, 0, Proof::trusted()});
   REQUIRE(moved.status.ok());
-  f.apply(DeregisterCommand{"other", "a", moved.lease.incarnation});
+  f.apply(DeregisterCommand{"other", "a", moved.lease.incarnation, Proof::trusted()});
   const Outcome back = f.enroll("a", 1);
   REQUIRE(back.status.ok());
   CHECK(back.lease.revision > left_at);
@@ -335,7 +343,7 @@ TEST_CASE("slices have the names in order and go on where the one before ended")
 
 TEST_CASE("slices of wanted links have the names in order and go on where the one before ended") {
   Fixture f;
-  for (const char* name : {"c", "a", "b"}) f.apply(SetLinksCommand{"default", name, {"x"}});
+  for (const char* name : {"c", "a", "b"}) f.apply(SetLinksCommand{"default", name, {"x"}, Proof::trusted()});
   const LinkSlice first = f.registry.link_slice("default", "", 2);
   REQUIRE(first.peers.size() == 2);
   CHECK(first.peers[1].name == "b");

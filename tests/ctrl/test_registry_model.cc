@@ -281,16 +281,17 @@ TEST_CASE("all short sequences on one name") {
       const auto who = static_cast<std::uint8_t>(command % 2);
       Outcome out;
       if (command < 2) {
-        out = registry.apply(RegisterCommand{registration("a", static_cast<std::uint8_t>(who + 1))},
-                             clock.now());
+        out = registry.apply(
+            RegisterCommand{registration("a", static_cast<std::uint8_t>(who + 1)), 0, Proof::trusted()},
+            clock.now());
         if (out.status.ok() && out.lease.incarnation != granted[who]) {
           REQUIRE(out.lease.incarnation > newest);
           newest = granted[who] = out.lease.incarnation;
         }
       } else if (command < 4) {
-        out = registry.apply(HeartbeatCommand{"default", "a", granted[who]}, clock.now());
+        out = registry.apply(HeartbeatCommand{"default", "a", granted[who], Proof::trusted()}, clock.now());
       } else if (command < 6) {
-        out = registry.apply(DeregisterCommand{"default", "a", granted[who]}, clock.now());
+        out = registry.apply(DeregisterCommand{"default", "a", granted[who], Proof::trusted()}, clock.now());
       } else {
         clock.advance(kTtl / 2);
         out = registry.apply(TickCommand{}, clock.now());

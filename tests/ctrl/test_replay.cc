@@ -41,7 +41,7 @@ struct Follower {
 
 TEST_CASE("a lease ends by the times of the entries") {
   Follower follower;
-  follower.at(0, RegisterCommand{registration("a", 1)});
+  follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()});
   follower.tick_until(14'999);
   CHECK(follower.find("a"));
   const Outcome out = follower.at(15'000, TickCommand{});
@@ -52,7 +52,7 @@ TEST_CASE("a lease ends by the times of the entries") {
 
 TEST_CASE("time in which nobody could append takes nothing from a lease") {
   Follower follower;
-  follower.at(0, RegisterCommand{registration("a", 1)});
+  follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()});
   follower.tick_until(14'000);
   const std::uint64_t pause = 14'001 + static_cast<std::uint64_t>(idle_limit(kTtl) / 1ms);
   // Long past its end; the pause does not count, and what was left before it is a whole TTL after it.
@@ -68,7 +68,7 @@ TEST_CASE("time in which nobody could append takes nothing from a lease") {
 
 TEST_CASE("a pause that is not longer than it may be counts") {
   Follower follower;
-  follower.at(0, RegisterCommand{registration("a", 1)});
+  follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()});
   follower.tick_until(14'000);
   follower.at(14'000 + static_cast<std::uint64_t>(idle_limit(kTtl) / 1ms), TickCommand{});
   CHECK_FALSE(follower.find("a"));
@@ -81,8 +81,8 @@ TEST_CASE("whoever may append does so well before a pause would count as one") {
 
 TEST_CASE("renewals of many leases renew those that are still held, and tell nobody") {
   Follower follower;
-  const Lease a = follower.at(0, RegisterCommand{registration("a", 1)}).lease;
-  const Lease b = follower.at(0, RegisterCommand{registration("b", 2)}).lease;
+  const Lease a = follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()}).lease;
+  const Lease b = follower.at(0, RegisterCommand{registration("b", 2), 0, Proof::trusted()}).lease;
   const RenewCommand renew{{{"default", "a", a.incarnation},
                             {"default", "b", b.incarnation + 7},
                             {"default", "gone", 1},
@@ -103,7 +103,7 @@ TEST_CASE("a renewal of a peer that has a lease of its own length renews that") 
   Follower follower;
   Registration own = registration("a", 1);
   own.ttl = 60s;
-  const Lease a = follower.at(0, RegisterCommand{own}).lease;
+  const Lease a = follower.at(0, RegisterCommand{own, 0, Proof::trusted()}).lease;
   CHECK(follower.at(10'000, RenewCommand{{{"default", "a", a.incarnation}}}).status.ok());
   follower.tick_until(69'000);
   CHECK(follower.find("a"));
@@ -113,17 +113,20 @@ TEST_CASE("a renewal of a peer that has a lease of its own length renews that") 
 
 TEST_CASE("a heartbeat can be judged without renewing") {
   Follower follower;
-  const Lease lease = follower.at(0, RegisterCommand{registration("a", 1)}).lease;
+  const Lease lease = follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()}).lease;
   follower.tick_until(10'000);
   const Registry& registry = follower.registry;
-  const Outcome out = registry.check({"default", "a", lease.incarnation});
+  const Outcome out = registry.check({"default", "a", lease.incarnation, Proof::trusted()});
   CHECK(out.status.ok());
   CHECK(out.lease.incarnation == lease.incarnation);
   CHECK(out.lease.revision == lease.revision);
-  CHECK(registry.check({"default", "a", lease.incarnation - 1}).status.code() == Code::kAborted);
-  CHECK(registry.check({"default", "b", lease.incarnation}).status.code() == Code::kNotFound);
+  CHECK(registry.check({"default", "a", lease.incarnation - 1, Proof::trusted()}).status.code() ==
+        Code::kAborted);
+  CHECK(registry.check({"default", "b", lease.incarnation, Proof::trusted()}).status.code() ==
+        Code::kNotFound);
   follower.tick_until(15'000);
-  CHECK(registry.check({"default", "a", lease.incarnation}).status.code() == Code::kNotFound);
+  CHECK(registry.check({"default", "a", lease.incarnation, Proof::trusted()}).status.code() ==
+        Code::kNotFound);
 }
 
 Command random_command(Rng& rng, std::uint64_t granted) {
@@ -142,7 +145,8 @@ Command random_command(Rng& rng, std::uint64_t granted) {
     case 0:
       return SetLinksCommand{
           peer.scope, peer.name,
-          rng.chance(1, 3) ? std::vector<std::string>{} : std::vector<std::string>{"x", "y"}};
+          rng.chance(1, 3) ? std::vector<std::string>{} : std::vector<std::string>{"x", "y"},
+          Proof::trusted()};
     case 1:
       return PutTokenCommand{token, rng.chance(1, 2)};
     case 2:

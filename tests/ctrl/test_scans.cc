@@ -23,7 +23,7 @@ std::string peer_name(std::size_t number) { return str("peer-", 100'000 + number
 
 void enroll(Engine& engine, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
-    REQUIRE(engine.submit(RegisterCommand{registration(peer_name(i), 1)}).status.ok());
+    REQUIRE(engine.submit(RegisterCommand{registration(peer_name(i), 1), 0, Proof::trusted()}).status.ok());
 }
 
 TEST_CASE("a scan holds the registry for a slice at a time, ends with its budget, and goes on from there") {
@@ -84,7 +84,7 @@ TEST_CASE("the registry is free while a scan looks at its records, and they stay
   const ScanHead head = scans.visit("default", "", {}, [&](const PeerView& peer) {
     Registration moved = registration(peer.info->name, 1);
     moved.address = "127.0.0.1:9";
-    CHECK(engine.submit(RegisterCommand{moved}).status.ok());
+    CHECK(engine.submit(RegisterCommand{moved, 0, Proof::trusted()}).status.ok());
     addresses.push_back(peer.info->address);
     return true;
   });
@@ -95,8 +95,9 @@ TEST_CASE("the registry is free while a scan looks at its records, and they stay
 TEST_CASE("a record is taken for the store without its text, and encodes as it was") {
   ManualClock clock;
   Registry registry({});
-  REQUIRE(registry.apply(RegisterCommand{registration("a", 1)}, clock.now()).status.ok());
-  REQUIRE(registry.apply(SetLinksCommand{"default", "a", {"b"}}, clock.now()).status.ok());
+  REQUIRE(
+      registry.apply(RegisterCommand{registration("a", 1), 0, Proof::trusted()}, clock.now()).status.ok());
+  REQUIRE(registry.apply(SetLinksCommand{"default", "a", {"b"}, Proof::trusted()}, clock.now()).status.ok());
   const RecordKey peer{Table::kPeer, "default", "a"};
   const RecordKey links{Table::kLinks, "default", "a"};
   const RecordEncoder encode_peer = record_encoder(registry, peer);
@@ -104,8 +105,8 @@ TEST_CASE("a record is taken for the store without its text, and encodes as it w
   const std::optional<std::string> before = encode_record(registry, peer);
   Registration moved = registration("a", 1);
   moved.address = "127.0.0.1:9";
-  REQUIRE(registry.apply(RegisterCommand{moved}, clock.now()).status.ok());
-  REQUIRE(registry.apply(SetLinksCommand{"default", "a", {}}, clock.now()).status.ok());
+  REQUIRE(registry.apply(RegisterCommand{moved, 0, Proof::trusted()}, clock.now()).status.ok());
+  REQUIRE(registry.apply(SetLinksCommand{"default", "a", {}, Proof::trusted()}, clock.now()).status.ok());
   CHECK(encode_peer() == before);
   CHECK(encode_record(registry, peer) != before);
   CHECK(encode_links() == R"({"targets":["b"]})");

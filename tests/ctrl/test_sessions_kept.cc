@@ -105,7 +105,8 @@ TEST_CASE("a record from before there were sessions is nobody's until its lease 
   const slime::test::Folder folder;
   const std::string store = "sqlite:" + folder.file("registry");
   Registry old({.epoch = 1});
-  const Outcome out = old.apply(RegisterCommand{registration("cache:0", 1)}, TimePoint{});
+  const Outcome out =
+      old.apply(RegisterCommand{registration("cache:0", 1), 0, Proof::trusted()}, TimePoint{});
   REQUIRE(out.status.ok());
   REQUIRE(restore_backup(store, {.epoch = 1}, old.state(), steady_clock()).ok());
   ManualClock clock;

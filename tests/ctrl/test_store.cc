@@ -42,7 +42,7 @@ class Kept {
     return open_engine("sqlite:" + path, {.ttl = kTtl, .epoch = epoch}, clock);
   }
   Lease enroll(const std::string& name, std::uint8_t number) const {
-    const Outcome out = engine->submit(RegisterCommand{registration(name, number)});
+    const Outcome out = engine->submit(RegisterCommand{registration(name, number), 0, Proof::trusted()});
     REQUIRE(out.status.ok());
     return out.lease;
   }
@@ -67,7 +67,7 @@ TEST_CASE("a peer is there again after a restart, with its incarnation and a who
   peer.metadata = {{"gpu", "0"}};
   peer.services = {{"calc", "math", {"add"}}};
   peer.regions = {{"kv", 4096, RegionRights::kReadWrite}};
-  const Outcome registered = kept.engine->submit(RegisterCommand{peer});
+  const Outcome registered = kept.engine->submit(RegisterCommand{peer, 0, Proof::trusted()});
   REQUIRE(registered.status.ok());
   kept.clock.advance(9s);
   kept.open(2000);
@@ -76,14 +76,15 @@ TEST_CASE("a peer is there again after a restart, with its incarnation and a who
   CHECK(static_cast<const Registration&>(*found) == peer);
   CHECK(found->incarnation == registered.lease.incarnation);
   CHECK(found->expires_in == kTtl);
-  CHECK(kept.engine->submit(HeartbeatCommand{"default", "a", registered.lease.incarnation}).status.ok());
+  CHECK(kept.engine->submit(HeartbeatCommand{"default", "a", registered.lease.incarnation, Proof::trusted()})
+            .status.ok());
 }
 
 TEST_CASE("tokens, wanted links and keys are there again after a restart, and dropped keys are not") {
   Kept kept;
   TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
   REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
-  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b", "c"}}).status.ok());
+  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b", "c"}, Proof::trusted()}).status.ok());
   const Secret secret = Secret::random(limits::kScopeKeyBytes);
   REQUIRE(kept.engine->submit(RotateKeysCommand{"default", 0, false, secret, 7}).status.ok());
   kept.open(2000);
@@ -104,7 +105,8 @@ TEST_CASE("what was removed or has expired stays away after a restart") {
   Kept kept;
   const Lease gone = kept.enroll("gone", 1);
   kept.enroll("dead", 2);
-  REQUIRE(kept.engine->submit(DeregisterCommand{"default", "gone", gone.incarnation}).status.ok());
+  REQUIRE(kept.engine->submit(DeregisterCommand{"default", "gone", gone.incarnation, Proof::trusted()})
+              .status.ok());
   kept.clock.advance(kTtl);
   kept.enroll("later", 3);  // and with it what had expired is kept
   kept.open(2000);
@@ -128,10 +130,11 @@ TEST_CASE("incarnations and revisions go on after a restart, also when the clock
     CHECK(kept.enroll("b", 2).incarnation > before.incarnation);
     const Lease elsewhere = kept.engine
                                 ->submit(RegisterCommand{[] {
-                                  Registration other = registration("c", 3);
-                                  other.scope = "other";
-                                  return other;
-                                }()})
+                                                           Registration other = registration("c", 3);
+                                                           other.scope = "other";
+                                                           return other;
+                                                         }(),
+                                                         0, Proof::trusted()})
                                 .lease;
     CHECK(elsewhere.incarnation > before.incarnation);
     CHECK(elsewhere.revision >= epoch);
@@ -303,7 +306,8 @@ TEST_CASE("records that do not fit together are corrupt") {
   };
   ManualClock clock;
   Registry registry({.epoch = 500});
-  REQUIRE(registry.apply(RegisterCommand{registration("a", 1)}, clock.now()).status.ok());
+  REQUIRE(
+      registry.apply(RegisterCommand{registration("a", 1), 0, Proof::trusted()}, clock.now()).status.ok());
   const std::vector<Record> whole = encode_records(registry);
   REQUIRE(restored(whole).ok());
   for (std::size_t missing = 0; missing < 2; ++missing) {  // the counters, the scope
@@ -321,7 +325,7 @@ TEST_CASE("a backup brings everything but keys back into an empty store, and num
   const Lease lease = kept.enroll("a", 1);
   TokenRecord token{"0123456789abcdef", Role::kAdmin, "*", "mine", std::string(64, 'a'), 1, 2};
   REQUIRE(kept.engine->submit(PutTokenCommand{token}).status.ok());
-  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b"}}).status.ok());
+  REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b"}, Proof::trusted()}).status.ok());
   const RotateKeysCommand rotation{"default", 0, false, Secret::random(limits::kScopeKeyBytes), 7};
   REQUIRE(kept.engine->submit(rotation).status.ok());
   const std::string backup =
@@ -411,16 +415,19 @@ TEST_CASE("a full disk refuses changes, goes on with heartbeats, and mends itsel
   Kept kept;
   const Lease lease = kept.enroll("a", 1);
   std::optional<FullDisk> disk(0);
-  const Outcome lost = kept.engine->submit(RegisterCommand{registration("b", 2)});
-  const Outcome refused = kept.engine->submit(RegisterCommand{registration("c", 3)});
-  const Outcome beat = kept.engine->submit(HeartbeatCommand{"default", "a", lease.incarnation});
+  const Outcome lost = kept.engine->submit(RegisterCommand{registration("b", 2), 0, Proof::trusted()});
+  const Outcome refused = kept.engine->submit(RegisterCommand{registration("c", 3), 0, Proof::trusted()});
+  const Outcome beat =
+      kept.engine->submit(HeartbeatCommand{"default", "a", lease.incarnation, Proof::trusted()});
   disk.reset();
   CHECK(lost.status.code() == Code::kUnavailable);
   CHECK(lost.status.maybe_executed());
   CHECK(refused.status.code() == Code::kUnavailable);
   CHECK_FALSE(refused.status.maybe_executed());
   CHECK(beat.status.ok());
-  REQUIRE(eventually([&] { return kept.engine->submit(RegisterCommand{registration("d", 4)}).status.ok(); }));
+  REQUIRE(eventually([&] {
+    return kept.engine->submit(RegisterCommand{registration("d", 4), 0, Proof::trusted()}).status.ok();
+  }));
   kept.open(2000);
   CHECK(kept.find("a"));
   CHECK(kept.find("b"));  // it had its effect, and was kept as soon as that was possible

@@ -51,7 +51,8 @@ TEST_CASE("a change beside large records reads little of the file") {
     const std::unique_ptr<Engine> engine = open();
     // Names between which small ones lie: "large-10", "large-10-small", ...
     for (int i = 0; i < kNeighbours; ++i)
-      REQUIRE(engine->submit(RegisterCommand{large(str("large-", 100 + i))}).status.ok());
+      REQUIRE(
+          engine->submit(RegisterCommand{large(str("large-", 100 + i)), 0, Proof::trusted()}).status.ok());
   }
   std::uint64_t texts = 0;
   {
@@ -65,7 +66,7 @@ TEST_CASE("a change beside large records reads little of the file") {
   const std::uint64_t before = g_read;
   for (int i = 0; i < kNeighbours; ++i) {
     const std::string name = str("large-", 100 + i, "-small");
-    REQUIRE(engine->submit(RegisterCommand{registration(name, 1)}).status.ok());
+    REQUIRE(engine->submit(RegisterCommand{registration(name, 1), 0, Proof::trusted()}).status.ok());
   }
   // A page or two of each kind a change: keys, rows, and what was freed.
   CHECK(g_read - before < std::uint64_t{kNeighbours} * 16 * 4096);

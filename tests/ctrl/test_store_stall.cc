@@ -39,7 +39,7 @@ TEST_CASE("while the disk does not answer changes are refused in bounded time, a
   REQUIRE_MESSAGE(opened, opened.status().to_string());
   Engine& engine = **opened;
   const auto enroll = [&](const char* name, std::uint8_t number) {
-    return engine.submit(RegisterCommand{registration(name, number)});
+    return engine.submit(RegisterCommand{registration(name, number), 0, Proof::trusted()});
   };
   const Outcome first = enroll("a", 1);
   REQUIRE(first.status.ok());
@@ -47,7 +47,8 @@ TEST_CASE("while the disk does not answer changes are refused in bounded time, a
   g_stalled = true;
   const Outcome waited = enroll("b", 2);
   const Outcome refused = enroll("c", 3);
-  const Outcome beat = engine.submit(HeartbeatCommand{"default", "a", first.lease.incarnation});
+  const Outcome beat =
+      engine.submit(HeartbeatCommand{"default", "a", first.lease.incarnation, Proof::trusted()});
   const Status writable = engine.writable();
   g_stalled = false;
   g_stalled.notify_all();
