@@ -85,11 +85,13 @@ inline constexpr int kKeyRetries = 6;
 inline constexpr Nanos kKeyPause = std::chrono::milliseconds(50);
 // Between questions for newer keys because strangers came with others.
 inline constexpr Nanos kStrangerPause = std::chrono::seconds(1);
-// Between questions for newer keys because a peer that is connected proved one that is not known here.
-inline constexpr Nanos kMemberPause = std::chrono::milliseconds(100);
+// Between questions for newer keys because a peer that is connected proved one that is not known here: at
+// first, and after several that have brought nothing new.
+inline constexpr Nanos kMemberPauseMin = std::chrono::milliseconds(100);
+inline constexpr Nanos kMemberPauseMax = std::chrono::seconds(1);
 // Proofs under unknown keys that one connection may bring within the window. A peer sends one for each change
-// of its keys, which nanoctrl makes at most once in a lease's time, or when a token is revoked.
-inline constexpr std::uint32_t kUnknownProofs = 64;
+// of its keys that it hears of, and it asks for them no more often than kMemberPauseMin.
+inline constexpr std::uint32_t kUnknownProofs = 256;
 inline constexpr Nanos kProofWindow = std::chrono::seconds(10);
 // A timer that fires so much later than it should was kept by what has kept the loop from reading, too.
 inline constexpr Nanos kLateLoop = std::chrono::milliseconds(100);

@@ -110,9 +110,9 @@ void Session::revoke(std::string_view region) {
 
 void Session::on_keys(const KeySet& set) {
   if (!keys_ || state_ == State::kClosed) return;
-  if (Status kept = keys_->on_keys(set); !kept.ok()) {
-    abandon();
-    return channel_->expel(std::move(kept));
+  if (Status refused = keys_->on_keys(set); !refused.ok()) {
+    abandon(refused);
+    return channel_->expel(std::move(refused));
   }
   if (!channel_ || !channel_->takes_proofs()) return;
   if (const auto proof = keys_->next_proof(set)) channel_->prove(*proof);
@@ -126,17 +126,17 @@ Status Session::on_channel_proof(Bytes proof) noexcept {
   Status refused(Code::kCorrupt, "a proof of a key on a connection without keys");
   if (keys_) {
     const auto verdict = keys_->on_proof(proof, context_.keyring->set(), context_.loop.now());
-    if (verdict && *verdict == SessionKeys::Verdict::kUnknown) context_.owner.on_session_unknown_key(*this);
+    if (verdict && *verdict == SessionKeys::Verdict::kUnknown) context_.owner.on_session_unknown_key();
     if (verdict) return {};
     refused = verdict.error();
   }
-  SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
-  abandon();
+  abandon(refused);
   return refused;
 }
 
 // A proof comes over the channel, so it is open.
-void Session::abandon() {
+void Session::abandon(const Status& refused) {
+  SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
   abandoned_ = true;
   on_channel_closing();
 }
@@ -238,6 +238,9 @@ void Session::on_channel_closing() noexcept {
 void Session::on_channel_closed(const Status& reason) noexcept {
   if (state_ == State::kClosed) return;  // cut off before
   context_.loop.cancel_timer(ready_timer_);
+  // Where this side ended it for that, it has said so before.
+  if (reason.code() == Code::kUnauthenticated && !abandoned_)
+    SLIME_LOG(LogLevel::kWarning, "agent", "the connection with ", peer_.name, " ended: ", reason.text());
   state_ = State::kClosed;
   regions_.clear();
   fail_stalled(reason.ok() ? Status(Code::kCancelled, str("the connection to ", peer_.name, " was closed"))

@@ -34,7 +34,7 @@ class SessionOwner {
   // Its other end still has it, after probe().
   virtual void on_session_alive(Session& session) = 0;
   // The peer proved a key that is not known here yet: there may be newer ones.
-  virtual void on_session_unknown_key(Session& session) = 0;
+  virtual void on_session_unknown_key() = 0;
   // The last call. The session stays until the switchboard lets it go.
   virtual void on_session_closed(Session& session, const Status& reason) = 0;
 
@@ -84,6 +84,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_keys(const KeySet& set);
   // Until when the peer has to prove a key of the set; kNever: it has, or the connection is under no keys.
   TimePoint prove_by(const KeySet& set);
+  // Whether the peer has proved a key that is not known here yet.
+  [[nodiscard]] bool awaits_key() const { return keys_ && state_ != State::kClosed && keys_->awaits_key(); }
 
   // One-sided operations and atomics, in order.
   void post(std::shared_ptr<Posted> operation);
@@ -142,7 +144,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;
   // Takes it out of use, before the channel ends for a reason of ours.
-  void abandon();
+  void abandon(const Status& refused);
   void stall(std::shared_ptr<Posted> operation);
   void fail_stalled(const Status& reason);
 

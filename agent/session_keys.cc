@@ -14,7 +14,7 @@ Result<SessionKeys::Verdict> SessionKeys::on_proof(Bytes frame, const KeySet& se
     return Status(Code::kCorrupt,
                   str("its proof of a key is number ", proof->number, ", expected ", received_ + 1));
   ++received_;
-  kept_.clear();  // this one is of a newer key
+  kept_.clear();  // only the last one matters
   auto verdict = check(frame, set);
   if (!verdict || *verdict == Verdict::kProved) return verdict;
   if (now - window_ >= limits::kProofWindow) {

@@ -32,6 +32,8 @@ class SessionKeys {
 
   // Whether every key that the peer has proved was revoked.
   [[nodiscard]] bool revoked(const KeySet& set) const { return proved_ < set.version.revocations; }
+  // Whether the peer's last proof is of a key that was not in the set.
+  [[nodiscard]] bool awaits_key() const { return !kept_.empty(); }
   // Starts the peer's time to prove a key of the set, if it is revoked() and the time has not begun, and
   // stops it if it is not. Returns its end; kNever: none.
   TimePoint prove_by(const KeySet& set, TimePoint now);

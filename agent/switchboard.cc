@@ -39,6 +39,7 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
 Switchboard::~Switchboard() {
   SLIME_CHECK(sessions_.empty());
   loop_.cancel_timer(key_timer_);
+  loop_.cancel_timer(key_question_);
   if (forgets_links_) loop_.drop_deferred(*this);
 }
 

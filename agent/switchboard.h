@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/avoided.h"
+#include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/pairing.h"
 #include "agent/session.h"
@@ -156,7 +157,7 @@ class Switchboard final : public transport::Acceptor,
   void on_session_closing(Session& session) override;
   void on_session_imm(Session& session, std::uint32_t imm) override;
   void on_session_alive(Session& session) override;
-  void on_session_unknown_key(Session& session) override;
+  void on_session_unknown_key() override;
   void on_session_closed(Session& session, const Status& reason) override;
 
   Link& link_for(const std::string& key);
@@ -183,6 +184,7 @@ class Switchboard final : public transport::Acceptor,
   // Takes it out of the choice: what comes from now on waits for the next connection.
   Pairing::Changes retire(Session& session);
   void follow_keys(Session& session, const KeySet& set);
+  void ask_for_keys();
   void arm_key_timer(TimePoint when);
   // Ends the connections whose peers had to prove a newer key by now.
   void end_revoked();
@@ -205,10 +207,11 @@ class Switchboard final : public transport::Acceptor,
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;
-  TimePoint next_refresh_{};         // of keys, because of strangers
-  TimePoint next_member_refresh_{};  // the same because of peers
-  transport::TimerId key_timer_;     // end_revoked() is due
-  bool key_timer_late_ = false;      // it was put off once
+  TimePoint next_refresh_{};                   // of keys, because of strangers
+  transport::TimerId key_question_;            // the next one because of peers
+  Nanos key_pause_ = limits::kMemberPauseMin;  // before it
+  transport::TimerId key_timer_;               // end_revoked() is due
+  bool key_timer_late_ = false;                // it was put off once
   std::atomic<std::size_t> live_{0};
   ListOf<PeerOperation> operations_;  // that have not ended
 };

@@ -21,14 +21,26 @@ void Switchboard::on_keys(const std::string& name, std::uint64_t attempt) {
   if (link != nullptr && !closing_) link->on_keys(attempt);
 }
 
-void Switchboard::on_session_unknown_key(Session&) {
-  if (closing_ || !registry_.refresh_keys || loop_.now() < next_member_refresh_) return;
-  next_member_refresh_ = deadline_after(loop_.now(), limits::kMemberPause);
+void Switchboard::on_session_unknown_key() {
+  if (!closing_ && registry_.refresh_keys && !key_question_) ask_for_keys();
+}
+
+// And again while a peer's proof waits for its key: our nanoctrl may hear of it later than the peer's did.
+// The pauses grow until the keys change, so a peer that proves what nobody has costs little.
+void Switchboard::ask_for_keys() {
   registry_.refresh_keys({}, 0);
+  key_question_ = loop_.add_timer(deadline_after(loop_.now(), key_pause_), [this] {
+    key_question_ = {};
+    key_pause_ = std::min(2 * key_pause_, limits::kMemberPauseMax);
+    const bool waits = std::any_of(sessions_.begin(), sessions_.end(),
+                                   [](const auto& each) { return each.second->awaits_key(); });
+    if (waits && !closing_) ask_for_keys();
+  });
 }
 
 void Switchboard::on_new_keys() {
   if (options_.keyring == nullptr) return;
+  key_pause_ = limits::kMemberPauseMin;
   const KeySet set = options_.keyring->set();
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) follow_keys(*session, set);
@@ -53,7 +65,7 @@ void Switchboard::arm_key_timer(TimePoint when) {
     // A loop that is late has yet to read what has come meanwhile, proofs among it.
     const Nanos late = loop_.now() - when;
     if (late >= limits::kLateLoop && !std::exchange(key_timer_late_, true))
-      return arm_key_timer(deadline_after(loop_.now(), late));
+      return arm_key_timer(deadline_after(loop_.now(), std::min(late, options_.keyring->set().grace)));
     key_timer_late_ = false;
     end_revoked();
   });

@@ -158,8 +158,8 @@ class Channel {
   // Sends a proof of a key, before all that waits to be sent. Only if takes_proofs().
   virtual void prove(Bytes proof) = 0;
   // Tells the peer the reason and ends the channel within limits::kExpelBound. Nothing more is asked or
-  // answered; what is in flight completes with kUnavailable and the reason. A peer without takes_proofs() is
-  // reset without a word.
+  // answered; what is in flight completes with kUnavailable and the reason. A peer without takes_proofs(), or
+  // that has left no credit for one more message, is reset without a word.
   virtual void expel(Status reason) = 0;
 
   // Finishes what is in flight up to `bound`, then closes the endpoint; the rest completes with kCancelled.

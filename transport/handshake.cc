@@ -258,7 +258,8 @@ void Handshake::on_setup(Bytes body) {
     return;
   }
   outcome_.parameters = std::move(parameters);
-  state_ = State::kDone;
+  setup_ = frame_;
+  finish();
 }
 
 void Handshake::on_accept(Bytes body) {
@@ -277,7 +278,9 @@ void Handshake::on_accept(Bytes body) {
   outcome_.features &= config_.features.known();
   if (Status fits = check_expected(expected_, outcome_.peer); !fits.ok())
     return fail(fits.code(), fits.text());
-  state_ = set_up_for_ == choice ? State::kDone : State::kDeciding;
+  accept_ = frame_;
+  if (set_up_for_ == choice) return finish();
+  state_ = State::kDeciding;
 }
 
 void Handshake::on_refuse(Bytes body) {
@@ -324,9 +327,10 @@ void Handshake::set_up(std::size_t offer, Bytes parameters) {
   ByteWriter writer(body);
   writer.write(static_cast<std::uint8_t>(offer));
   writer.text(as_text(parameters));
-  send_proved(HandshakeFrame::kSetup, std::move(body));
+  setup_ = send_proved(HandshakeFrame::kSetup, std::move(body));
   set_up_for_ = offer;
-  state_ = outcome_.choice ? State::kDone : State::kReading;
+  if (outcome_.choice) return finish();
+  state_ = State::kReading;
 }
 
 void Handshake::await_choice() {
@@ -346,7 +350,7 @@ void Handshake::accept(std::size_t offer, std::string_view reason, Bytes paramet
   writer.write(static_cast<std::uint8_t>(offer));
   writer.text(outcome_.reason);
   writer.text(as_text(parameters));
-  send_proved(HandshakeFrame::kAccept, std::move(body));
+  accept_ = send_proved(HandshakeFrame::kAccept, std::move(body));
   awaited_ = Awaited::kSetup;
   state_ = State::kReading;
 }
@@ -387,12 +391,15 @@ void Handshake::send_refusal(const Status& reason, bool proved) {
   ByteWriter writer(body);
   writer.write(static_cast<std::uint8_t>(reason.code()));
   writer.text(std::string_view(reason.text()).substr(0, limits::kErrorTextBytes));
-  if (proved) return send_proved(HandshakeFrame::kRefuse, std::move(body));
+  if (proved) {
+    send_proved(HandshakeFrame::kRefuse, std::move(body));
+    return;
+  }
   writer.write(HandshakeMac{});
   send_frame(HandshakeFrame::kRefuse, body);
 }
 
-void Handshake::send_proved(HandshakeFrame type, ByteVector body) {
+ByteVector Handshake::send_proved(HandshakeFrame type, ByteVector body) {
   HandshakeHeader header;
   header.type = type;
   header.body_bytes = static_cast<std::uint16_t>(body.size() + kMacBytes);
@@ -400,8 +407,11 @@ void Handshake::send_proved(HandshakeFrame type, ByteVector body) {
   ByteWriter writer(frame);
   writer.write(header);
   writer.append(body);
-  ByteWriter(body).append(proofs_.prove(keys_.front(), frame));
+  const HandshakeMac mac = proofs_.prove(keys_.front(), frame);
+  writer.append(mac);
+  ByteWriter(body).append(mac);
   send_frame(type, body);
+  return frame;
 }
 
 void Handshake::send_frame(HandshakeFrame type, Bytes body) {
@@ -418,6 +428,13 @@ void Handshake::send_frame(HandshakeFrame type, Bytes body) {
   if (!shared) return;
   proofs_.add_shared(std::as_bytes(std::span(&header, 1)));
   proofs_.add_shared(body);
+}
+
+void Handshake::finish() {
+  proofs_.add_shared(setup_);
+  proofs_.add_shared(accept_);
+  setup_ = accept_ = {};
+  state_ = State::kDone;
 }
 
 void Handshake::fail(Code code, std::string text) {

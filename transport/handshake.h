@@ -123,7 +123,7 @@ class Handshake {
   [[nodiscard]] const HandshakeNonce& id() const {
     return role() == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
   }
-  // For further proofs on the connection.
+  // In kDone: for further proofs on the connection.
   [[nodiscard]] const HandshakeProofs& proofs() const { return proofs_; }
   [[nodiscard]] const Status& error() const { return error_; }
   // Whether the peer's MAC was right.
@@ -152,7 +152,8 @@ class Handshake {
   void send_auth();
   void send_refusal(const Status& reason, bool proved);
   void send_frame(HandshakeFrame type, Bytes body);
-  void send_proved(HandshakeFrame type, ByteVector body);
+  ByteVector send_proved(HandshakeFrame type, ByteVector body);  // returns the frame
+  void finish();
   [[nodiscard]] bool proof_fits() const { return proofs_.fits(keys_.front(), frame_); }
   [[nodiscard]] Role role() const { return proofs_.role(); }
   void fail(Code code, std::string text);
@@ -163,7 +164,10 @@ class Handshake {
   State state_ = State::kReading;
   Awaited awaited_;
   ByteVector frame_;        // the frame that is coming in
-  HandshakeProofs proofs_;  // over HELLO, CHALLENGE, AUTH, as far as they went
+  HandshakeProofs proofs_;  // over HELLO, CHALLENGE, AUTH, as far as they went; in kDone over all frames
+  // The initiator's SETUP, the chosen one in the end, and the acceptor's ACCEPT, whole. They cross, so
+  // neither is under the other's MAC.
+  ByteVector setup_, accept_;
   ByteVector output_;
   std::size_t output_begin_ = 0;
   HandshakeOpening peer_opening_;

@@ -13,14 +13,16 @@ namespace slime::transport {
 enum class HandshakeRole : std::uint8_t { kInitiator, kAcceptor };
 
 // One end of one handshake as its proofs see it. A proof is HMAC-SHA256, keyed with the token or a key, over
-// the label of the sender's role, the shared frames (HELLO, CHALLENGE, AUTH) and the proved frame. A frame of
-// another handshake (other nonces), or a frame of ours sent back to us (other role), never fits.
+// the label of the sender's role, the shared frames and the proved frame. Shared are HELLO, CHALLENGE and
+// AUTH, as far as they went; for what follows the handshake SETUP and ACCEPT too. So a frame of another
+// handshake never fits (other nonces), nor a frame of ours that is sent back to us (other role), nor a later
+// proof that is passed on from another connection (other ends, which SETUP and ACCEPT tell).
 class HandshakeProofs {
  public:
   explicit HandshakeProofs(HandshakeRole self) : self_(self) {}
 
   [[nodiscard]] HandshakeRole role() const { return self_; }
-  // Appends HELLO, CHALLENGE or AUTH, whole.
+  // Appends a shared frame, whole.
   void add_shared(Bytes frame) { shared_.insert(shared_.end(), frame.begin(), frame.end()); }
   // Returns the MAC to append to this frame of ours.
   [[nodiscard]] HandshakeMac prove(const Secret& key, Bytes frame) const { return mac(key, self_, frame); }

@@ -175,6 +175,32 @@ TEST_CASE("a nanoctrl that comes back without its keys ends no connection betwee
   CHECK(number_in(b->peer("a").info(), "connects") == 1);
 }
 
+// How many heartbeats nanoctrl has answered.
+int heartbeats(Members& members) {
+  const std::string bearer = std::string("Bearer ") + kAdmin;
+  ctrl::ApiRequest request;
+  request.method = "GET";
+  request.target = "/metrics";
+  request.authorization = bearer;
+  const std::string all = members.registry.api().handle(request).body;
+  const std::string line = R"(route="/v1/peers/{name}/heartbeat",status="200"} )";
+  const std::size_t at = all.find(line);
+  return at == std::string::npos ? 0 : std::stoi(all.substr(at + line.size()));
+}
+
+TEST_CASE("an agent goes on asking for the key that a peer has proved") {
+  Members members(seconds(300));  // a heartbeat each 100 s
+  PeerAgentOptions options = members.options("a", members.token());
+  options.heartbeat = {};
+  const auto a = Members::start(std::move(options));
+  RawPeer raw(members, *a);
+  ctrl::ScopeKey unknown = raw.keys.back();
+  unknown.id += 1'000'000;
+  const int before = heartbeats(members);
+  raw.send(FrameType::kProof, raw.proof(unknown, 1));
+  REQUIRE(eventually([&] { return heartbeats(members) >= before + 4; }));
+}
+
 TEST_CASE("a proof that is wrong, repeated or sent back ends the connection, and says why") {
   Members members(kLease);
   const auto a = members.start("a");

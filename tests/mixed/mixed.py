@@ -344,6 +344,8 @@ def check_store(first: Version, second: Version, folder: str) -> None:
             try:
                 ctrl, _ = started(version, store, port)
             except Failed:
+                if version.name == "new":
+                    raise
                 check_unreadable(version, store)
                 return
             for asking in taken[version]:

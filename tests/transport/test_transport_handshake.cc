@@ -173,7 +173,7 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   CHECK(s.b.state() == State::kDone);
   give(s.a, accept);
   CHECK(s.a.state() == State::kDone);
-  // Later, over HELLO CHALLENGE AUTH PROOF-without-MAC, by either side.
+  // Later, over HELLO CHALLENGE AUTH SETUP ACCEPT PROOF-without-MAC, by either side.
   const Secret key(as_bytes("k"));
   const ByteVector from_a = encode_key_proof(s.a.proofs(), key, {7, 1});
   const std::string proof_fields =
@@ -183,9 +183,9 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
       "3000"
       "0700000000000000"
       "0100000000000000";
-  CHECK(to_hex(from_a) == proof_fields + "9eedeb4399686f9762cf1a90788098fd3ecdb11a93a57c937487210b4e896d4e");
+  CHECK(to_hex(from_a) == proof_fields + "9bb779d75987d22585e851b3183285b12c0023faf15f6e55e5ceb8a37758d8b0");
   const ByteVector from_b = encode_key_proof(s.b.proofs(), key, {7, 1});
-  CHECK(to_hex(from_b) == proof_fields + "bcc2d1f98abc3bf9989f30dd2f7e3fb78e21c5ea63955431c9ea331424b56ad7");
+  CHECK(to_hex(from_b) == proof_fields + "26c7a6fba3bc7e294fd71c8d4ca39db6e81dc9ae02384c26909e319376ca5676");
   CHECK(s.b.proofs().fits(key, from_a));
   CHECK(s.a.proofs().fits(key, from_b));
   CHECK_FALSE(s.a.proofs().fits(key, from_a));
@@ -193,6 +193,55 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   REQUIRE(read.has_value());
   CHECK(read->key == 7);
   CHECK(read->number == 1);
+}
+
+// An AUTH, SETUP or ACCEPT of somebody who has the key and has seen the frames before.
+ByteVector made_with_key(HandshakeRole role, Bytes before, HandshakeFrame type, ByteVector body) {
+  HandshakeProofs proofs(role);
+  proofs.add_shared(before);
+  HandshakeHeader header;
+  header.type = type;
+  header.body_bytes = static_cast<std::uint16_t>(body.size() + sizeof(HandshakeMac));
+  ByteVector frame;
+  ByteWriter writer(frame);
+  writer.write(header);
+  writer.append(body);
+  writer.append(proofs.prove(Secret(as_bytes("k")), frame));
+  return frame;
+}
+
+TEST_CASE("a member between two others cannot pass a later proof of one on to the other") {
+  Sides s = sides(config("a", 1, "k"), config("b", 5, "k"));
+  const ByteVector hello = take_output(s.a);
+  give(s.b, hello);
+  const ByteVector challenge = take_output(s.b);
+  give(s.a, challenge);
+  const ByteVector auth = take_output(s.a);
+  give(s.b, auth);
+  ByteVector before = hello;
+  for (const ByteVector& frame : {challenge, auth}) before.insert(before.end(), frame.begin(), frame.end());
+  s.a.set_up(0, as_bytes("from a"));
+  s.b.accept(0, "", as_bytes("from b"));
+  take_output(s.a);
+  take_output(s.b);
+  // "a" asked for an address, not for a name: the one in the middle answers as itself, and speaks as "a".
+  ByteVector accept;
+  ByteWriter writer(accept);
+  writer.write(instance(9));
+  writer.text("middle");
+  writer.write(std::uint8_t{0});
+  writer.text("");
+  writer.text("from the middle");
+  give(s.a, made_with_key(HandshakeRole::kAcceptor, before, HandshakeFrame::kAccept, accept));
+  ByteVector setup;
+  ByteWriter(setup).write(std::uint8_t{0});
+  ByteWriter(setup).text("from the middle");
+  give(s.b, made_with_key(HandshakeRole::kInitiator, before, HandshakeFrame::kSetup, setup));
+  REQUIRE(s.a.state() == State::kDone);
+  REQUIRE(s.b.state() == State::kDone);
+  const Secret newer(as_bytes("a key that the middle has not"));
+  CHECK_FALSE(s.b.proofs().fits(newer, encode_key_proof(s.a.proofs(), newer, {7, 1})));
+  CHECK_FALSE(s.a.proofs().fits(newer, encode_key_proof(s.b.proofs(), newer, {7, 1})));
 }
 
 TEST_CASE("a refusal after the proof carries its code and text") {
