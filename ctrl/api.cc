@@ -115,9 +115,12 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
   }
   // Before anything of the body is looked at.
   Result<Principal> principal = match.open ? Principal{} : identify(request);
-  if (Status status = check_names(request); !status.ok()) principal = std::move(status);
   std::string token_id = principal ? principal->token_id : std::string();
-  if (principal) {
+  // Who has proved to have a token may call this server what it likes.
+  if (principal && token_id.empty()) {
+    if (Status status = check_names(request, match.open); !status.ok()) principal = std::move(status);
+  }
+  if (principal && !request.again) {
     if (Status status = take_turn(*principal); !status.ok()) principal = std::move(status);
   }
   const Principal nobody;
@@ -155,12 +158,13 @@ bool is_loopback_origin(std::string_view origin) {
 
 }  // namespace
 
-Status Api::check_names(const ApiRequest& request) const {
+Status Api::check_names(const ApiRequest& request, bool open) const {
   // Without a client it comes from this process.
   if (!options_.only_loopback_names || request.client.empty()) return {};
   const bool host = is_loopback(host_of(request.host));
   if (host && (request.origin.empty() || is_loopback_origin(request.origin))) return {};
-  if (engine_->look([&](const Registry& registry) { return requires_token(registry); })) return {};
+  // Elsewhere whoever came so far without a token needed none.
+  if (open && engine_->look([&](const Registry& registry) { return requires_token(registry); })) return {};
   if (request.host.empty()) return {Code::kInvalidArgument, "there is no Host header"};
   constexpr std::size_t kShown = 100;
   return {Code::kPermissionDenied,

@@ -96,7 +96,8 @@ class Api {
   using Lock = std::unique_lock<std::mutex>;
   using EncodePeer = std::function<void(const PeerView& peer, std::vector<std::string>& out)>;
 
-  [[nodiscard]] Status check_names(const ApiRequest& request) const;
+  // `open`: of a route that needs no token.
+  [[nodiscard]] Status check_names(const ApiRequest& request, bool open) const;
   [[nodiscard]] bool requires_token(const Registry& registry) const;
   [[nodiscard]] std::shared_ptr<const Tokens> admin() const {
     const std::lock_guard lock(admin_mutex_);

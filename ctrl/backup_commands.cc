@@ -37,9 +37,8 @@ static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler")
 class NewFile {
  public:
   static Result<NewFile> create(std::string path) {
-    std::string part = str(path, ".part");
-    ::unlink(part.c_str());  // what an earlier one left, whoever may read that
-    UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    std::string part = str(path, ".part-XXXXXX");  // another one may be under way
+    UniqueFd fd(::mkostemp(part.data(), O_CLOEXEC));
     if (!fd.valid()) return from_errno(part, errno);
     return NewFile(std::move(path), std::move(part), std::move(fd));
   }

@@ -239,4 +239,6 @@ Result<ServerStatus> Client::server_status() {
   return wire::decode_status(*reply);
 }
 
+Status Client::health() { return impl_->call("GET", "/healthz").status(); }
+
 }  // namespace slime::ctrl

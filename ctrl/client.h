@@ -204,6 +204,8 @@ class Client {
   // kResourceExhausted when too many watch: poll with heartbeats instead, or come back later.
   Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
   Result<ServerStatus> server_status();
+  // Whether it answers, which takes no token.
+  Status health();
   // Those that the token may see, in the order of their names.
   Result<std::vector<ScopeInfo>> list_scopes();
   // One page of all that nanoctrl keeps, in JSON (store/backup.h): the first, or the one that an earlier page

@@ -71,8 +71,7 @@ std::string render(const ApiReply& reply, bool head, After after) {
   return out;
 }
 
-Handled answer(const ApiHandler& handler, const RawRequest& request, std::string_view client,
-               bool answer_now) {
+Handled answer(const ApiHandler& handler, const RawRequest& request, const AnswerOptions& options) {
   const std::string_view method = request.part(request.method);
   const std::string_view target = request.part(request.target);
   ApiReply reply = handler({.method = method,
@@ -80,8 +79,9 @@ Handled answer(const ApiHandler& handler, const RawRequest& request, std::string
                             .content_type = request.value(Header::kContentType),
                             .body = request.body(),
                             .authorization = request.value(Header::kAuthorization),
-                            .client = client,
-                            .answer_now = answer_now,
+                            .client = options.client,
+                            .answer_now = options.answer_now,
+                            .again = options.again,
                             .accept = request.value(Header::kAccept),
                             .if_none_match = request.value(Header::kIfNoneMatch),
                             .host = request.value(Header::kHost),
@@ -93,7 +93,7 @@ Handled answer(const ApiHandler& handler, const RawRequest& request, std::string
   if (out.parked) return out;
   SLIME_LOG(LogLevel::kDebug, "nanoctrl", method, " ", target, " ", reply.status);
   out.status = reply.status;
-  out.close = !request.keeps_open;
+  out.close = !request.keeps_open || (options.last_refusal && reply.status == 429);
   const After open = request.old ? After::kOldOpen : After::kOpen;
   out.reply = render(reply, request.head, out.close ? After::kClose : open);
   return out;

@@ -21,9 +21,14 @@ struct Handled {
   std::optional<Parked> parked = {};  // then there is no reply yet
 };
 
+struct AnswerOptions {
+  std::string_view client;
+  bool answer_now = false;
+  bool again = false;         // as in ApiRequest
+  bool last_refusal = false;  // a 429 ends the connection
+};
 // What a handler makes of one whole request.
-Handled answer(const ApiHandler& handler, const RawRequest& request, std::string_view client,
-               bool answer_now);
+Handled answer(const ApiHandler& handler, const RawRequest& request, const AnswerOptions& options);
 
 // A reply ready to send. `head`: without the body.
 enum class After { kOpen, kOldOpen, kClose };  // kOldOpen: to HTTP/1.0, which wants to be told

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "ctrl/front_mailbox.h"
-
 namespace slime::ctrl {
 
 void FairQueue::line_up(const std::string& name, Tenant& tenant) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <unordered_map>
 
-namespace slime::ctrl {
+#include "ctrl/front_job.h"
 
-struct FrontJob;
+namespace slime::ctrl {
 
 // The requests that wait for a thread. Their tenants take turns, so one that sends many waits for itself; and
 // of each tenant at most so many are at work, so that one of another always finds a thread. Thread: one at a

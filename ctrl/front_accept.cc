@@ -64,6 +64,7 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   c.client = std::move(client);
   c.tenant = c.client;
   c.idle_at = idle_.insert(idle_.end(), id);
+  c.queued_at = queue_.end();
   set_deadline(c, deadline_after(now_, limits_.idle_time));
   if (tls_ != nullptr) enter(c, State::kHandshaking);
   if (!extra) return;

@@ -192,17 +192,16 @@ void FrontLoop::drive(Connection& c, bool queued) {
 }
 
 void FrontLoop::line_up(Connection& c) {
-  if (!std::exchange(c.queued, true)) queue_.push_back(c.id);
+  if (c.queued_at == queue_.end()) c.queued_at = queue_.insert(queue_.end(), c.id);
 }
 
 void FrontLoop::drive_queued() {
   const std::size_t turns = std::min(queue_.size(), kTurnsPerRound);
   for (std::size_t i = 0; i < turns; ++i) {
-    const auto found = connections_.find(queue_.front());
+    Connection& c = connections_.at(queue_.front());
     queue_.pop_front();
-    if (found == connections_.end()) continue;  // closed meanwhile
-    found->second.queued = false;
-    drive(found->second, true);
+    c.queued_at = queue_.end();
+    drive(c, true);
   }
 }
 
@@ -233,7 +232,9 @@ bool FrontLoop::advance(Connection& c) {
 }
 
 bool FrontLoop::handshake(Connection& c) {
-  if (over(handshakes_ >= kHandshakesPerRound)) return true;
+  if (!c.readable && !c.socket.wants_room()) return false;
+  // Each in its turn: those that come now are not before those that have begun.
+  if (over(!turn_.queued || handshakes_ >= kHandshakesPerRound)) return true;
   ++handshakes_;
   switch (c.socket.handshake()) {
     case Io::kDone:
@@ -244,6 +245,7 @@ bool FrontLoop::handshake(Connection& c) {
       refuse(c, 400, "this port speaks TLS: ask with https://");
       return true;
     case Io::kAgain:
+      c.readable = false;
       return false;
     case Io::kClosed:
       break;
@@ -359,6 +361,7 @@ void FrontLoop::close(Connection& c) {
   stop_waiting(c);
   set_deadline(c, kNever);
   if (c.idle_at != idle_.end()) idle_.erase(c.idle_at);
+  if (c.queued_at != queue_.end()) queue_.erase(c.queued_at);
   if (c.extra) --extras_;
   buffered_ -= c.counted;
   connections_.erase(c.id);
@@ -406,6 +409,7 @@ bool FrontLoop::dispatch(Connection& c) {
   job->client = c.client;
   job->tenant = c.tenant;
   job->request = c.framing.take(c.input);
+  job->last_refusal = c.too_often + 1 >= kTooOftenMost;
   job->scan = is_scan_ != nullptr &&
               is_scan_(job->request.part(job->request.method), job->request.part(job->request.target));
   c.job_bytes = job->request.bytes.size();
@@ -428,7 +432,7 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   if (!job->handled.token_id.empty()) c.tenant = str("token ", job->handled.token_id);
   if (!job->handled.parked) {
     note_answer(c, job->handled.status);
-    begin_reply(c, std::move(job->handled.reply), job->handled.close || c.too_often >= kTooOftenMost);
+    begin_reply(c, std::move(job->handled.reply), job->handled.close);
     drive(c);
   } else if (park(c, job)) {
     drive(c);

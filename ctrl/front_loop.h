@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <set>
@@ -71,16 +70,16 @@ class FrontLoop {
     unsigned too_often = 0;  // how many of its requests were refused with 429
     TimePoint deadline = kNever;
     std::list<std::uint64_t>::iterator idle_at;
+    std::list<std::uint64_t>::iterator queued_at;  // in queue_; its end: not there
     // What the events said that was not used up yet.
     bool readable = false;
     bool writable = true;
     bool gone = false;  // the other end has said that it sends nothing more
     bool closes = false;
     bool drains = false;
-    bool holds = false;   // the reply is a 429
-    bool waits = false;   // counts as parked until it is answered
-    bool extra = false;   // beyond the limit of connections: only told so
-    bool queued = false;  // in queue_
+    bool holds = false;  // the reply is a 429
+    bool waits = false;  // counts as parked until it is answered
+    bool extra = false;  // beyond the limit of connections: only told so
   };
   // What a connection may have before others are looked at. Whoever wants more has it in one of the turns
   // that follow, of which there are few between two looks at everybody: a heartbeat waits for these, not for
@@ -153,9 +152,9 @@ class FrontLoop {
   std::size_t buffered_ = 0;
   std::list<std::uint64_t> idle_;  // the longest idle first
   std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
-  std::deque<std::uint64_t> queue_;  // those whose turn was over
-  Turn turn_;                        // of the connection that is driven
-  std::size_t handshakes_ = 0;       // steps in this round
+  std::list<std::uint64_t> queue_;  // those whose turn was over, and that are there still
+  Turn turn_;                       // of the connection that is driven
+  std::size_t handshakes_ = 0;      // steps in this round
   Parking parking_;
   Rates rates_;
   Audit refusals_{Audit::kRefusals};

@@ -100,7 +100,11 @@ void FrontThreads::run() {
     if (job == nullptr) return;
     lock.unlock();
     const std::string tenant = job->tenant;
-    job->handled = answer(handler_, job->request, job->client, job->answer_now);
+    job->handled = answer(handler_, job->request,
+                          {.client = job->client,
+                           .answer_now = job->answer_now,
+                           .again = job->parked_until.has_value(),
+                           .last_refusal = job->last_refusal});
     mailbox_.done(std::move(job));
     lock.lock();
     jobs_.done(tenant);

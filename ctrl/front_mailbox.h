@@ -5,33 +5,18 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/unique_fd.h"
 #include "ctrl/codec.h"
 #include "ctrl/fair_queue.h"
-#include "ctrl/framing.h"
+#include "ctrl/front_job.h"
 
 namespace slime::ctrl {
-
-// One request on its way between the loop, which owns the connections, and the threads with the handler.
-struct FrontJob {
-  std::uint64_t connection = 0;
-  RawRequest request;
-  std::string client;
-  std::string tenant;  // who takes turns with others
-  bool scan = false;   // takes long, and much of a processor
-  bool answer_now = false;
-  std::uint64_t wakes = 0;                     // how many there had been before the handler looked
-  std::optional<TimePoint> parked_until = {};  // set once it was parked
-  Handled handled;
-};
 
 // What others tell the loop. Thread: any; take() the loop's.
 class FrontMailbox {

@@ -21,6 +21,7 @@ struct ApiRequest {
   std::string_view client = {};         // the address at the other end, without its port
   // False: a request that has to wait for something may be parked instead of answered.
   bool answer_now = true;
+  bool again = false;                   // it was parked, and counts as the same request
   std::string_view accept = {};         // that header's value
   std::string_view if_none_match = {};  // that header's value
   std::string_view host = {};           // that header's value

@@ -113,9 +113,9 @@ inline constexpr std::size_t kParkedPerClient = 1024;
 inline constexpr Nanos kWatchWaitMax = std::chrono::seconds(30);
 inline constexpr Nanos kProbeTimeout = std::chrono::milliseconds(200);
 inline constexpr std::size_t kHeaderBytes = std::size_t{16} << 10;
-inline constexpr std::size_t kHeaderLineBytes = 8000;  // what the HTTP library takes
-inline constexpr std::size_t kTargetBytes = 4096;      // path and query, as sent
-inline constexpr std::size_t kPathBytes = 1024;        // path, as sent
+inline constexpr std::size_t kHeaderLineBytes = 8000;
+inline constexpr std::size_t kTargetBytes = 4096;  // path and query, as sent
+inline constexpr std::size_t kPathBytes = 1024;    // path, as sent
 // A full list of regions with the longest names, and room for the rest.
 inline constexpr std::size_t kBodyBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepth = 8;

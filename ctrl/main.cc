@@ -278,14 +278,19 @@ int run_status(const Flags& flags) {
   const Result<std::unique_ptr<Client>> client = Client::create(std::move(*options));
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
-  if (!status && status.error().code() == Code::kUnauthenticated)
+  if (!status && status.error().code() == Code::kUnauthenticated) {
+    // It has answered: with 401, or in the TLS handshake with a certificate.
+    const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,
                str("nanoctrl runs: ", url, ", pid ", (*running)->pid,
-                   "; what it has it tells with a token ($SLIME_CTRL_TOKEN_FILE)"),
+                   trusted ? "; what it has it tells with a token ($SLIME_CTRL_TOKEN_FILE)"
+                           : "; its certificate is not trusted here ($SLIME_CTRL_CA_FILE), so it was asked "
+                             "nothing"),
                {{"state", "running"},
                 {"url", url},
                 {"pid", (*running)->pid},
                 {"log", instance_path(*dir, flags.port, ".log")}});
+  }
   if (!status)
     return fail(flags,
                 Status(status.error().code(), str("process ", (*running)->pid,

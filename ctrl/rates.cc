@@ -14,12 +14,12 @@ double seconds_between(TimePoint from, TimePoint to) {
 
 }  // namespace
 
-Rates::Rates(double per_second, std::size_t clients_max)
-    : per_second_(per_second), clients_max_(clients_max), others_{per_second * kBurstSeconds, {}} {}
+Rates::Rates(double per_second, std::size_t senders_max)
+    : per_second_(per_second), senders_max_(senders_max), others_{per_second * kBurstSeconds, {}} {}
 
-bool Rates::take(const std::string& client, TimePoint now) {
+bool Rates::take(const std::string& sender, TimePoint now) {
   if (per_second_ <= 0) return true;
-  Bucket& of = bucket(client, now);
+  Bucket& of = bucket(sender, now);
   of.tokens = std::min(per_second_ * kBurstSeconds, of.tokens + seconds_between(of.at, now) * per_second_);
   of.at = now;
   if (of.tokens < 1) return false;
@@ -27,12 +27,12 @@ bool Rates::take(const std::string& client, TimePoint now) {
   return true;
 }
 
-Rates::Bucket& Rates::bucket(const std::string& client, TimePoint now) {
-  const auto found = buckets_.find(client);
+Rates::Bucket& Rates::bucket(const std::string& sender, TimePoint now) {
+  const auto found = buckets_.find(sender);
   if (found != buckets_.end()) return found->second;
-  if (buckets_.size() >= clients_max_) drop_full(now);
-  if (buckets_.size() >= clients_max_) return others_;
-  return buckets_.emplace(client, Bucket{per_second_ * kBurstSeconds, now}).first->second;
+  if (buckets_.size() >= senders_max_) drop_full(now);
+  if (buckets_.size() >= senders_max_) return others_;
+  return buckets_.emplace(sender, Bucket{per_second_ * kBurstSeconds, now}).first->second;
 }
 
 // A bucket that is full again says no more than none. Looking for those takes time, so seldom.

@@ -9,25 +9,26 @@
 
 namespace slime::ctrl {
 
-// How many requests each client address may still send: a bucket of tokens for each, with twice a second's
-// worth at most. Bounded: addresses that there is no room for share one bucket. Thread: one.
+// How many requests each sender, a client address or the id of a token, may still send: a bucket for each,
+// with twice a second's worth at most. Bounded: senders that there is no room for share one bucket. Thread:
+// one.
 class Rates {
  public:
   // `per_second` 0: no limit.
-  Rates(double per_second, std::size_t clients_max);
-  // Takes one token, or says no.
-  bool take(const std::string& client, TimePoint now);
+  Rates(double per_second, std::size_t senders_max);
+  // Takes one request's worth, or says no.
+  bool take(const std::string& sender, TimePoint now);
 
  private:
   struct Bucket {
     double tokens = 0;
     TimePoint at;
   };
-  Bucket& bucket(const std::string& client, TimePoint now);
+  Bucket& bucket(const std::string& sender, TimePoint now);
   void drop_full(TimePoint now);
 
   const double per_second_;
-  const std::size_t clients_max_;
+  const std::size_t senders_max_;
   std::unordered_map<std::string, Bucket> buckets_;
   Bucket others_;
   TimePoint swept_at_;

@@ -452,7 +452,8 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registe
 }
 
 // The record in all indexes; nothing is told of it.
-Registry::Record& Registry::place(Scope& scope, std::shared_ptr<const PeerInfo> info, TimePoint expires_at) {
+Registry::Record& Registry::place(Scope& scope, const std::shared_ptr<const PeerInfo>& info,
+                                  TimePoint expires_at) {
   const std::size_t bytes = record_size(*info);
   expiries_.emplace(ExpiryKey{expires_at, info->incarnation}, PeerKey{info->scope, info->name});
   ++peer_count_;

@@ -339,7 +339,7 @@ class Registry {
   void count_in(Scope& scope, const Record& record);
   void count_out(Scope& scope, const Record& record);
   void insert(const std::string& scope_name, Scope& scope, const RegisterCommand& command, Outcome& out);
-  Record& place(Scope& scope, std::shared_ptr<const PeerInfo> info, TimePoint expires_at);
+  Record& place(Scope& scope, const std::shared_ptr<const PeerInfo>& info, TimePoint expires_at);
   void replace(const std::string& scope_name, Scope& scope, Record& record, const Registration& registration,
                Outcome& out);
   void remove(const std::string& scope_name, Scope& scope, const std::string& name, EventKind kind,

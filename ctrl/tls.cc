@@ -98,6 +98,7 @@ FrontSocket::FrontSocket(UniqueFd fd, const TlsServer* tls) : fd_(std::move(fd))
 Io FrontSocket::result_of(int result) {
   const int error = ::SSL_get_error(ssl_.get(), result);
   ::ERR_clear_error();
+  wants_room_ = error == SSL_ERROR_WANT_WRITE;
   return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? Io::kAgain : Io::kClosed;
 }
 

@@ -76,6 +76,8 @@ class FrontSocket {
   [[nodiscard]] int fd() const { return fd_.get(); }
   // kDone at once for a plain one. After kNotTls it is plain.
   Io handshake();
+  // Of a handshake that was last kAgain: it has more to send than there was room for.
+  [[nodiscard]] bool wants_room() const { return wants_room_; }
   // At most out.size() bytes; kDone with `size` of them.
   Io read(std::span<char> out, std::size_t& size);
   Io write(std::string_view data, std::size_t& size);
@@ -92,6 +94,7 @@ class FrontSocket {
 
   UniqueFd fd_;
   std::unique_ptr<ssl_st, Free> ssl_;
+  bool wants_room_ = false;
   bool looked_ = false;  // the first byte is that of a handshake
 };
 

@@ -229,13 +229,9 @@ Status check_regions(const std::vector<RegionInfo>& regions) {
 }
 
 Status check_owner(const Owner& owner) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  const auto is_hex = [&](const std::string& text, std::size_t digits) {
-    return text.empty() || (text.size() == digits && text.find_first_not_of(kHex) == std::string::npos);
-  };
-  if (!is_hex(owner.session_sha256, 2 * limits::kSessionBytes))
+  if (!owner.session_sha256.empty() && !is_hex(owner.session_sha256, 2 * limits::kSessionBytes))
     return {Code::kInvalidArgument, "the hash of a session is not 64 hexadecimal digits"};
-  if (!is_hex(owner.token_id, limits::kTokenIdDigits))
+  if (!owner.token_id.empty() && !is_hex(owner.token_id, limits::kTokenIdDigits))
     return {Code::kInvalidArgument, "the id of an owner's token is not 16 hexadecimal digits"};
   return {};
 }

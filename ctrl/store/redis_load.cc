@@ -55,6 +55,12 @@ Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& option
   bool readable = false;
   for (std::uint64_t format = kLogFormatRead; format <= kLogFormat; ++format)
     readable = readable || snapshot.rules == describe_rules(options, format);
+  // A log of before does not say what a scope may have. All that take it over must mean the same.
+  const bool unsaid = readable && snapshot.rules != describe_rules(options);
+  if (unsaid && options.record_bytes_per_scope_max != limits::kRecordBytesPerScope)
+    return Status(Code::kInvalidArgument,
+                  str("its registry is of an earlier version: start without --scope-bytes until every "
+                      "nanoctrl on it is of this one"));
   if (!readable)
     return Status(Code::kInvalidArgument,
                   str("its registry has ", snapshot.rules, "; this nanoctrl has ", describe_rules(options)));

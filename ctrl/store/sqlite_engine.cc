@@ -123,7 +123,8 @@ Result<Registry> read_registry(sqlite::Connection& connection, RegistryOptions o
 
 // Makes a file of kRoom bytes, and takes it away again.
 Status check_room(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  ::unlink(path.c_str());  // and never what somebody has put there
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return from_errno(path, errno);
   const int error = ::posix_fallocate(fd.get(), 0, kRoom);
   ::unlink(path.c_str());

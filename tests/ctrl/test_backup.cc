@@ -49,6 +49,10 @@ RegistryState large_state(std::size_t bytes) {
   return state;
 }
 
+std::ptrdiff_t folder_size(const Folder& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder.path()), {});
+}
+
 Json run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), slime::test::built_file("ctrl/nanoctrl"));
   arguments.push_back("--json");
@@ -186,7 +190,18 @@ TEST_CASE("a backup that fails leaves the file that was there, and nothing half 
   std::string text;
   std::getline(std::ifstream(file), text);
   CHECK(text == "an earlier one");
-  CHECK_FALSE(std::filesystem::exists(file + ".part"));
+  CHECK(folder_size(folder) == 1);
+}
+
+TEST_CASE("a backup takes nothing of another one to the same file away") {
+  const Folder folder;
+  const std::string file = folder.file("backup.json");
+  const std::string first = file + ".part-abcdef";  // of the one that is under way
+  std::ofstream(first) << "half of it";
+  Nanoctrl server("memory");
+  CHECK(run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port())}).contains("bytes"));
+  CHECK(std::filesystem::exists(first));
+  CHECK(folder_size(folder) == 2);
 }
 
 TEST_CASE("a backup that is interrupted leaves nothing") {
@@ -197,7 +212,7 @@ TEST_CASE("a backup that is interrupted leaves nothing") {
   Result<Process> backup = Process::spawn({slime::test::built_file("ctrl/nanoctrl"), "backup", file, "--ctrl",
                                            str("http://127.0.0.1:", server.port())});
   REQUIRE(backup);
-  REQUIRE(slime::test::eventually([&] { return std::filesystem::exists(file + ".part"); }));
+  REQUIRE(slime::test::eventually([&] { return folder_size(folder) == 1; }));
   REQUIRE(backup->interrupt().ok());
   REQUIRE(server.process().resume().ok());
   const Result<slime::test::ExitState> exit = backup->wait(slime::test::patient(60s));

@@ -169,6 +169,43 @@ TEST_CASE("whoever goes on asking too often is closed after eight refusals, and 
        at = answers.find("HTTP/1.1 429", at + 1))
     ++refused;
   CHECK(refused == 8);
+  CHECK(has(answers.substr(answers.rfind("HTTP/1.1")), "Connection: close"));
+}
+
+TEST_CASE("the last refusal of a handler says that it closes the connection") {
+  ApiOptions api;
+  api.requests_per_second_of_token = 1;
+  const NewToken admin = make_token(Role::kAdmin, "*", "", 0, 0);
+  api.admin_token = admin.record;
+  ServerOptions options = test::small_server();
+  options.api = api;
+  const test::HttpServer server(options);
+  RawConnection flooder(server.server->port());
+  std::string requests;
+  for (int i = 0; i < 30; ++i)
+    requests +=
+        str("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ", admin.text, "\r\n\r\n");
+  flooder.send(requests);
+  const std::string answers = flooder.read_all();
+  const std::string last = answers.substr(answers.rfind("HTTP/1.1"));
+  CHECK(last.starts_with("HTTP/1.1 429"));
+  CHECK(has(last, "Connection: close"));
+}
+
+TEST_CASE("a request that was parked counts once in its token's rate") {
+  ApiOptions options;
+  options.requests_per_second_of_token = 1.5;  // three at once
+  const NewToken admin = make_token(Role::kAdmin, "*", "", 0, 0);
+  options.admin_token = admin.record;
+  test::Fixture limited(options);
+  const std::string bearer = "Bearer " + admin.text;
+  ApiRequest watch{.method = "GET", .target = "/v1/status", .content_type = {}, .body = {}};
+  watch.authorization = bearer;
+  watch.again = true;
+  for (int i = 0; i < 10; ++i) CHECK(limited.api.handle(watch).status == 200);
+  watch.again = false;
+  for (int i = 0; i < 3; ++i) CHECK(limited.api.handle(watch).status == 200);
+  CHECK(limited.api.handle(watch).status == 429);
 }
 
 TEST_CASE("a token has a rate of its own, wherever it is used") {

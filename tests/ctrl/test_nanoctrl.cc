@@ -10,6 +10,7 @@
 
 #include "base/daemon.h"
 #include "base/str.h"
+#include "ctrl/auth.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "tests/ctrl/certificates.h"
@@ -125,6 +126,27 @@ TEST_CASE("status asks a server that listens everywhere at localhost, which its 
   REQUIRE(::unsetenv("SLIME_CTRL_CA_FILE") == 0);
   CHECK(status.exit_status == 0);
   CHECK(status.json.at("peers") == 0);
+}
+
+TEST_CASE("status says whether a token is missing or the certificate is not trusted") {
+  Fixture f;
+  const test::Identity authority = test::make_identity("test authority", nullptr, nullptr);
+  const test::Identity identity = test::make_identity("nanoctrl", "IP:127.0.0.1", &authority);
+  const std::string token = f.folder.file("token");
+  std::ofstream(token) << make_token(Role::kAdmin, "*", "", 0, 0).text << "\n";
+  REQUIRE(::chmod(token.c_str(), S_IRUSR) == 0);
+  const auto server =
+      f.serve({"--admin-token-file", token, "--tls-cert", write_certificate(f.folder, "server.pem", identity),
+               "--tls-key", write_key(f.folder, "key.pem", identity)});
+  const Output untrusted = f.run({"status", "--port", server.port});
+  CHECK(untrusted.exit_status == 0);
+  CHECK_MESSAGE(untrusted.line.find("certificate is not trusted") != std::string::npos, untrusted.line);
+  const std::string ca = write_certificate(f.folder, "ca.pem", authority);
+  REQUIRE(::setenv("SLIME_CTRL_CA_FILE", ca.c_str(), 1) == 0);
+  const Output trusted = f.run({"status", "--port", server.port});
+  REQUIRE(::unsetenv("SLIME_CTRL_CA_FILE") == 0);
+  CHECK(trusted.exit_status == 0);
+  CHECK_MESSAGE(trusted.line.find("with a token") != std::string::npos, trusted.line);
 }
 
 TEST_CASE("two on different ports live side by side") {

@@ -72,6 +72,7 @@ TEST_CASE("updates, services and wanted links count, and what goes makes room") 
   for (int i = 0; i < 200; ++i) services.publish.push_back({str("service-", i), "kind", {"method"}});
   CHECK(f.apply(services).status.code() == Code::kResourceExhausted);
   std::vector<std::string> targets;
+  targets.reserve(400);
   for (int i = 0; i < 400; ++i) targets.push_back(str("target-", i));
   CHECK(f.apply(SetLinksCommand{"default", "a", targets, Proof::trusted()}).status.code() ==
         Code::kResourceExhausted);

@@ -200,6 +200,18 @@ TEST_CASE(
   CHECK(keys_of(*late).size() == 1);
 }
 
+TEST_CASE("a log that was written before there were quotas is taken over with the default ones only") {
+  RedisServer server;
+  enroll(*join(server), "a");
+  const std::string old = describe_rules({.ttl = kTtl}, 2);
+  server.command({"HSET", "{slime}:snapshot", "rules", old});
+  const RegistryOptions other{.ttl = kTtl, .epoch = 1, .record_bytes_per_scope_max = 1 << 20};
+  const auto refused = RedisEngine::open(server.url(), other, steady_clock(), {});
+  REQUIRE_FALSE(refused);
+  CHECK_MESSAGE(refused.error().text().find("--scope-bytes") != std::string::npos, refused.error().text());
+  CHECK(find(*join(server), "a"));
+}
+
 Command random_command(Rng& rng, std::uint64_t granted) {
   Registration peer = registration(str("peer-", rng.below(20)), static_cast<std::uint8_t>(1 + rng.below(3)));
   peer.scope = str("scope-", rng.below(3));

@@ -128,6 +128,7 @@ void check_reload(bool background) {
   std::atomic<bool> stop{false};
   std::atomic<int> errors{0};
   std::vector<std::thread> threads;
+  threads.reserve(answers.size());
   for (std::atomic<int>& mine : answers) {
     threads.emplace_back([&, client = f.client(f.first_ca, member->token)] {
       while (!stop) ++(client->list_peers().status().ok() ? mine : errors);

@@ -74,10 +74,10 @@ void answer(const ctrl::RawRequest& request) {
     return reply;
   };
   check(request.header().ends_with("\r\n\r\n"));
-  const ctrl::Handled handled = ctrl::answer(handler, request, "127.0.0.1", true);
+  const ctrl::Handled handled = ctrl::answer(handler, request, {.client = "127.0.0.1", .answer_now = true});
   check(!handled.parked && handled.reply.starts_with("HTTP/1.1 200 OK\r\n"));
   check(handled.close == !request.keeps_open);
-  const ctrl::Handled first = ctrl::answer(handler, request, "127.0.0.1", false);
+  const ctrl::Handled first = ctrl::answer(handler, request, {.client = "127.0.0.1"});
   check(first.parked.has_value() && first.reply.empty());
 }
 
