@@ -440,13 +440,13 @@ Status RedisEngine::resume(RedisLog& log) {
   if (!check(*next).ok()) return load(log);
   const Result<std::optional<StoredEntry>> last = log.entry(at);
   if (!last) return last.error();
-  return *last && (*last)->entry.head == head ? Status() : load(log);
+  return *last && (*last)->entry.head == head ? Status() : load(log, true);
 }
 
 // The reader's thread alone changes what it reads here without the lock.
-Status RedisEngine::load(RedisLog& log) {
+Status RedisEngine::load(RedisLog& log, bool replaced) {
   Result<LoadedLog> loaded =
-      load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_});
+      load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_, replaced});
   if (!loaded) return loaded.error();
   const std::lock_guard lock(mutex_);
   fail_waiters(refusal());

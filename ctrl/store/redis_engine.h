@@ -80,7 +80,7 @@ class RedisEngine final : public Engine {
   void run_reader();
   Status follow();
   Status resume(RedisLog& log);
-  Status load(RedisLog& log);
+  Status load(RedisLog& log, bool replaced = false);  // EarlierLog::replaced
   Status apply_batch(const RedisLog::Batch& batch);
   Status check(const RedisLog::Batch& batch) const;
   void note_snapshot(const SnapshotHead& head);

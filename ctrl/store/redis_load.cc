@@ -90,14 +90,16 @@ Status catch_up(RedisLog& log, LoadedLog& out) {
 // Who starts without an earlier state cannot know that something is lost.
 Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earlier, LoadedLog& out) {
   const RegistryState before = earlier.registry.state();
-  const bool lost = out.head.lineage != earlier.lineage || out.replay.at() < earlier.replay.at() ||
-                    went_back(before, out.registry.state());
+  // Not by numbers alone: whoever came back first may have made up for them.
+  const bool lost = earlier.replaced || out.head.lineage != earlier.lineage ||
+                    out.replay.at() < earlier.replay.at() || went_back(before, out.registry.state());
   if (!lost) return {};
   SLIME_LOG(LogLevel::kError, "nanoctrl", "Redis has lost what was in it: the registry goes on from its ",
             out.registry.peer_count(), " peers at entry ", out.replay.at().to_string(), "; it had ",
             earlier.registry.peer_count(), " at ", earlier.replay.at().to_string());
   const std::uint64_t known = largest_number(before);
-  if (goes_on_from(out.registry.state(), known)) return {};
+  // One that has applied less may have begun anew before this one, at a number that this one has told.
+  if (goes_on_from(out.registry.state(), known + 1)) return {};
   SLIME_TRY(log.append(out.head.lineage, {encode_entry({name, 0, RestartCommand{known + 1}})}));
   return catch_up(log, out);
 }

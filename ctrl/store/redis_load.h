@@ -21,6 +21,7 @@ struct EarlierLog {
   std::string lineage;  // empty: nothing
   const Registry& registry;
   Replay replay;
+  bool replaced = false;  // the entry that it applied last is not in the log any more, or is another one
 };
 
 // The registry as of the log's last entry. Where there is no log, one with an empty registry is begun, under

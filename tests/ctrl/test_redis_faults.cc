@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "ctrl/client.h"
 #include "ctrl/store/redis_engine.h"
+#include "ctrl/store/redis_load.h"
 #include "tests/ctrl/nanoctrl.h"
 #include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"
@@ -231,6 +232,41 @@ TEST_CASE("when Redis comes back with an older state numbers go on from those th
   const Changes changes =
       a->read([&](const Registry& registry) { return registry.changes("default", lost.revision); });
   CHECK(changes.resync);
+}
+
+// Of two that Redis has forgotten something of, the one that knew less comes back first, and its new commands
+// get the numbers of those that are forgotten.
+TEST_CASE("a registry whose last entry is gone begins anew, even where others have made up for its numbers") {
+  RedisServer server;
+  const auto engine = join(server);
+  enroll(*engine, "kept");
+  const RegistryOptions options{.ttl = kTtl, .epoch = 1};
+  const RegistryState state = engine->read([](const Registry& registry) { return registry.state(); });
+  Result<Registry> earlier = Registry::restore(options, state, steady_clock().now());
+  REQUIRE(earlier);
+  const Outcome forgotten = earlier->apply(RegisterCommand{registration("forgotten", 2), 0, Proof::trusted()},
+                                           steady_clock().now());
+  const Lease next = enroll(*engine, "next");
+  REQUIRE(next.revision >= forgotten.lease.revision);
+
+  const Result<redis::Address> address = redis::parse_url(server.url());
+  REQUIRE(address);
+  redis::Interrupt nobody;
+  Result<redis::Connection> connection = redis::Connection::open(*address, 10s, nobody);
+  REQUIRE(connection);
+  const LogKeys keys(address->prefix);
+  RedisLog log(*connection, keys);
+  const std::string lineage = server.command({"HGET", "{slime}:snapshot", "lineage"}).text;
+  const Result<LoadedLog> loaded = load_log(log, "late", options, {lineage, *earlier, Replay(), true});
+  REQUIRE_MESSAGE(loaded, loaded.status().to_string());
+  CHECK(loaded->registry.changes("default", forgotten.lease.revision).resync);
+  CHECK(loaded->registry.find("default", "next"));
+  // And the others with it.
+  REQUIRE(eventually([&] {
+    return engine->read([&](const Registry& registry) {
+      return registry.changes("default", forgotten.lease.revision).resync;
+    });
+  }));
 }
 
 TEST_CASE("commands of a later version stop a nanoctrl that does not know them, and no other") {
