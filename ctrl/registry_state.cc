@@ -175,7 +175,7 @@ Result<Registry> Registry::restore(RegistryOptions options, RegistryState state,
     if (peer.incarnation > state.last_incarnation || peer.revision > scope->second.revision)
       return corrupt(str(what, "is of a later time than the counters"));
     const TimePoint expires_at = deadline_after(now, view.expires_in);
-    out.place(scope->second, std::move(view.info), expires_at);
+    out.place(scope->second, view.info, expires_at);
   }
   return out;
 }
