@@ -17,7 +17,7 @@ void Deaths::died(std::size_t scope, std::size_t slot, std::uint64_t incarnation
                   TimePoint answered) {
   Scope& its = scopes_[scope];
   its.hearers[slot].alive = false;
-  Death death{incarnation, sent + ttl_, answered + ttl_, {}, {}};
+  Death death{incarnation, sent + ttl_, answered + ttl_, sent + ttl_, {}, {}};
   death.heard.resize(its.hearers.size());
   death.missed.resize(its.hearers.size());
   const auto at = its.deaths.emplace(death.expires_last + slack_, std::move(death));
@@ -37,7 +37,10 @@ void Deaths::hear(Death& death, const Hearer& hearer, std::size_t slot, TimePoin
 bool Deaths::heard(std::size_t scope, std::size_t slot, std::uint64_t incarnation, TimePoint now) {
   const auto it = by_incarnation_.find(incarnation);
   if (it == by_incarnation_.end()) return false;
-  if (now < it->second->expires_first) ++figures_.early;
+  if (now < it->second->expires_first) {
+    ++figures_.early;
+    it->second->known_from = it->second->expires_last - ttl_;
+  }
   hear(*it->second, scopes_[scope].hearers[slot], slot, now);
   return true;
 }

@@ -14,7 +14,8 @@ namespace slime::bench {
 // had its last heartbeat, which was some moment from its sending to its answer. So nobody may hear of it
 // before the sending + TTL, and with the first heartbeat that is sent `slack` after the answer + TTL every
 // agent of the scope must have heard: each one that registered before it can have expired, and still lives.
-// Thread: one.
+// A server that was killed takes the last heartbeats with it. A lease that lacks one ends early, at any
+// moment since the agent fell silent, so who registers from then on has nothing to hear. Thread: one.
 class Deaths {
  public:
   struct Figures {
@@ -54,6 +55,7 @@ class Deaths {
     std::uint64_t incarnation = 0;
     TimePoint expires_first;  // the earliest moment
     TimePoint expires_last;
+    TimePoint known_from;      // who registered at that moment or later need not hear of it
     std::vector<bool> heard;   // by slot: of the agent that had to
     std::vector<bool> missed;  // by slot: it was late
   };
@@ -66,7 +68,7 @@ class Deaths {
     std::multimap<TimePoint, Death> deaths;  // by when they had to be heard of
     std::vector<Hearer> hearers;
   };
-  static bool owed(const Death& death, const Hearer& hearer) { return hearer.joined < death.expires_first; }
+  static bool owed(const Death& death, const Hearer& hearer) { return hearer.joined < death.known_from; }
   void hear(Death& death, const Hearer& hearer, std::size_t slot, TimePoint now);
 
   const Nanos ttl_;

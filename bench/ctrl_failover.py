@@ -12,6 +12,7 @@ slime-rdma; everything listens on 127.0.0.1.
 import argparse
 import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -119,7 +120,7 @@ def measure(options: argparse.Namespace, urls: list[str], victim: subprocess.Pop
     with running(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
         for line in bench.stderr:
             print(line.rstrip(), file=sys.stderr)
-            if "measuring for" not in line:
+            if not re.search(r"measuring (.* )?for ", line):
                 continue
             time.sleep(options.seconds / 2)
             before = calls.made
@@ -133,6 +134,8 @@ def measure(options: argparse.Namespace, urls: list[str], victim: subprocess.Pop
         report = bench.stdout.read()
         if not report:
             raise SystemExit("ctrl_failover.py: no report of slime bench ctrl")
+    if not found:
+        raise SystemExit("ctrl_failover.py: slime bench ctrl did not say that it measures, so nothing was killed")
     return {"bench": json.loads(report), **found}
 
 

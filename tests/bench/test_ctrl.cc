@@ -96,6 +96,17 @@ TEST_CASE("heard before the lease can have ended is too early, and of a stranger
   CHECK(one.deaths.finish().early == 1);
 }
 
+TEST_CASE("who registers between a death that came early and the end of its lease owes nothing") {
+  OneDeath one;
+  one.deaths.joined(0, 1, at(12s));
+  CHECK(one.deaths.heard(0, 0, kDead, at(14s)));
+  one.deaths.caught_up(0, 0, at(18s));
+  one.deaths.caught_up(0, 1, at(18s));
+  const auto figures = one.deaths.finish();
+  CHECK(figures.pairs == 1);
+  CHECK(figures.late == 0);
+}
+
 TEST_CASE("who is not in a list of the living is known to be dead, at any time; who is in it is not") {
   OneDeath one;
   one.deaths.listed(0, 0, {1, 2}, at(14s));
