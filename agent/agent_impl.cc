@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
+#include "transport/copy_checks.h"
 #include "transport/outage.h"
 
 namespace slime {
@@ -314,21 +315,52 @@ Status PeerAgentImpl::check_may_wait() const {
                 "inline handler): use a future and then()");
 }
 
+// The rest the endpoint finds out.
+Status PeerAgentImpl::check_blocks(std::span<const Copy> copies) const {
+  if (copies.size() > agent::limits::kBatchBlocks)
+    return Status(Code::kInvalidArgument,
+                  str("a batch of ", copies.size(), " blocks; at most ", agent::limits::kBatchBlocks));
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const auto& local = copies[i].local.state();
+    if (!local) return Status(Code::kInvalidArgument, str("block ", i, ": no local region"));
+    if (local->devices != devices_)
+      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's"));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfer,
+                                                                std::span<const Copy> copies) const {
+  if (copies.empty()) return Status(Code::kInvalidArgument, "a batch of no blocks");
+  SLIME_TRY(check_blocks(copies));
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const Copy& copy = copies[i];
+    if (copy.local.state()->closed())
+      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is closed"));
+    if (!transport::in_bounds(copy.local_offset, copy.length_bytes, copy.local.length_bytes()))
+      return Status(Code::kInvalidArgument,
+                    str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.local_offset,
+                        " are not inside the local region of ", copy.local.length_bytes()));
+  }
+  auto bound = std::make_shared<agent::BoundCopies>(copies, true);
+  SLIME_TRY(bound->check_remotes(agent::rights_for(transfer)));
+  return bound;
+}
+
+Future<None> PeerAgentImpl::post(const std::string& peer, agent::OneSided kind,
+                                 std::shared_ptr<agent::BoundCopies> copies,
+                                 std::span<const std::uint32_t> blocks, std::uint32_t imm, Nanos deadline,
+                                 bool wait_for_ready) {
+  return submit(peer,
+                std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
+                                                           std::vector(blocks.begin(), blocks.end()), imm),
+                deadline, wait_for_ready);
+}
+
 Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided kind,
                                       std::span<const Copy> copies, std::uint32_t imm, Nanos deadline,
                                       bool wait_for_ready) {
-  if (copies.size() > agent::limits::kBatchBlocks)
-    return Future<None>::ready(
-        Status(Code::kInvalidArgument,
-               str("a batch of ", copies.size(), " blocks; at most ", agent::limits::kBatchBlocks)));
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    const auto& local = copies[i].local.state();
-    if (!local)
-      return Future<None>::ready(Status(Code::kInvalidArgument, str("block ", i, ": no local region")));
-    if (local->devices != devices_)
-      return Future<None>::ready(
-          Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's")));
-  }
+  if (Status status = check_blocks(copies); !status.ok()) return Future<None>::ready(std::move(status));
   return submit(peer, std::make_shared<agent::OneSidedOperation>(driver_, kind, copies, imm), deadline,
                 wait_for_ready);
 }

@@ -73,6 +73,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   }
   Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
+  Result<std::shared_ptr<agent::BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
+  Future<None> post(const std::string& peer, agent::OneSided kind, std::shared_ptr<agent::BoundCopies> copies,
+                    std::span<const std::uint32_t> blocks, std::uint32_t imm, Nanos deadline,
+                    bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, agent::AtomicOperation::Request request,
                                Nanos deadline, bool wait_for_ready);
   Status disconnect(const std::string& peer);
@@ -108,6 +112,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   [[nodiscard]] std::string peer_info(const std::string& peer);
 
  private:
+  [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
   static void destroy(PeerAgentImpl* agent);
   Status listen();
   Status enroll();

@@ -143,74 +143,41 @@ void PostedOperation<T>::cancel_started(Session& session) {
 template class PostedOperation<None>;
 template class PostedOperation<std::uint64_t>;
 
-namespace {
-
-Status check_remote(Session& session, const RemoteRegion& remote) {
-  if (remote.endpoint_id() == session.channel().endpoint().id()) return {};
-  if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
-  return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ",
-                                    session.peer().name, ": ask for it again with region()"));
-}
-
-}  // namespace
-
 // ------------------------------------------------------------------------------------------------- one-sided
 
-OneSidedOperation::OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind,
-                                     std::span<const slime::Copy> copies, std::uint32_t imm)
-    : PostedOperation(std::move(driver)), kind_(kind), imm_(imm) {
-  copies_.reserve(copies.size());
-  const RemoteRegion* last_remote = nullptr;
-  const MemoryRegion::State* last_local = nullptr;
-  for (const slime::Copy& copy : copies) {
-    if (&copy.remote != last_remote) {
-      last_remote = &copy.remote;
-      remotes_.push_back(copy.remote);
-    }
-    if (copy.local.state().get() != last_local) {
-      last_local = copy.local.state().get();
-      locals_.push_back(copy.local.state());
-    }
-    copies_.push_back({.local = &locals_.back()->registrations.on(device_),
-                       .local_offset = copy.local_offset,
-                       .remote = &remotes_.back(),
-                       .remote_offset = copy.remote_offset,
-                       .length_bytes = copy.length_bytes});
-    bytes_ = std::min(bytes_ + std::min(copy.length_bytes, limits::kHelpBytes), limits::kHelpBytes);
-  }
+std::uint64_t OneSidedOperation::length_bytes() const {
+  if (blocks_.empty()) return copies().length_bytes();
+  std::uint64_t out = 0;
+  for (const std::uint32_t block : blocks_) out += copies().length_of(block);
+  return out;
 }
 
 std::string OneSidedOperation::describe() const {
   constexpr std::array<std::string_view, 3> kNames{"read", "write", "write_with_imm"};
-  std::uint64_t bytes = 0;
-  for (const transport::Copy& copy : copies_) bytes += copy.length_bytes;
-  return str(kNames[static_cast<std::size_t>(kind_)], " of ", copies_.size(),
-             copies_.size() == 1 ? " block, " : " blocks, ", bytes, " bytes");
+  const std::size_t count = blocks_.empty() ? copies().size() : blocks_.size();
+  return str(kNames[static_cast<std::size_t>(kind_)], " of ", count, count == 1 ? " block, " : " blocks, ",
+             length_bytes(), " bytes");
 }
 
 Status OneSidedOperation::bind(Session& session) {
-  const std::size_t device = session.device();
-  for (const RegionState& local : locals_) {
-    if (local->closed()) return Status(Code::kInvalidArgument, "a local region of this operation is closed");
-    SLIME_TRY(local->registrations.missing(device));
-  }
-  for (const RemoteRegion& remote : remotes_) SLIME_TRY(check_remote(session, remote));
-  if (device == device_) return {};
-  // Those of one piece of memory are one behind the other.
-  for (transport::Copy& copy : copies_)
-    copy.local += static_cast<std::ptrdiff_t>(device) - static_cast<std::ptrdiff_t>(device_);
-  device_ = device;
+  SLIME_TRY(copies().check_usable(session));
+  on_device_ = (shared_ ? *shared_ : *own_).on(session.device(), shared_ != nullptr);
+  if (blocks_.empty()) return {};
+  chosen_.clear();
+  chosen_.reserve(blocks_.size());
+  for (const std::uint32_t block : blocks_) chosen_.push_back(on_device_[block]);
+  on_device_ = chosen_;
   return {};
 }
 
 Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
   switch (kind_) {
     case OneSided::kRead:
-      return endpoint.read(copies_, *this);
+      return endpoint.read(on_device_, *this);
     case OneSided::kWrite:
-      return endpoint.write(copies_, *this);
+      return endpoint.write(on_device_, *this);
     case OneSided::kWriteWithImm:
-      return endpoint.write_with_imm(copies_, imm_, *this);
+      return endpoint.write_with_imm(on_device_, imm_, *this);
   }
   return Status(Code::kInternal, "an unknown one-sided operation");
 }
@@ -221,7 +188,7 @@ Status AtomicOperation::bind(Session& session) {
   const Registrations& local = place_.region().registrations;
   SLIME_TRY(local.missing(session.device()));
   local_ = &local.on(session.device());
-  return check_remote(session, request_.remote);
+  return session.check_remote(request_.remote);
 }
 
 Status AtomicOperation::post_to(transport::Endpoint& endpoint) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/bound_copies.h"
 #include "agent/limits.h"
 #include "agent/old_values.h"
 #include "agent/operation_list.h"
@@ -207,14 +207,23 @@ extern template class PostedOperation<std::uint64_t>;
 
 enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm };
 
-// A batch of one-sided copies. Owns the list and keeps the registrations.
+// A batch of one-sided copies: of a list of its own, or one post of a list that is shared.
 class OneSidedOperation final : public PostedOperation<None> {
  public:
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
-                    std::uint32_t imm);
+                    std::uint32_t imm)
+      : PostedOperation(std::move(driver)), kind_(kind), imm_(imm), own_(std::in_place, copies, false) {}
+  // `blocks`: the numbers of those that are posted; empty: all.
+  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::shared_ptr<BoundCopies> copies,
+                    std::vector<std::uint32_t> blocks, std::uint32_t imm)
+      : PostedOperation(std::move(driver)),
+        kind_(kind),
+        imm_(imm),
+        shared_(std::move(copies)),
+        blocks_(std::move(blocks)) {}
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] std::size_t weight() const override {
-    return bytes_ < limits::kHelpBytes ? 1 : limits::kHelpOperations + 1;
+    return length_bytes() < limits::kHelpBytes ? 1 : limits::kHelpOperations + 1;
   }
 
  private:
@@ -222,13 +231,16 @@ class OneSidedOperation final : public PostedOperation<None> {
   Status post_to(transport::Endpoint& endpoint) override;
   None value() override { return {}; }
 
+  [[nodiscard]] const BoundCopies& copies() const { return shared_ ? *shared_ : *own_; }
+  [[nodiscard]] std::uint64_t length_bytes() const;
+
   const OneSided kind_;
   const std::uint32_t imm_;
-  std::vector<transport::Copy> copies_;
-  std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
-  std::vector<RegionState> locals_;
-  std::size_t device_ = 0;   // whose registrations the copies name
-  std::uint64_t bytes_ = 0;  // of all copies, or kHelpBytes if there are more
+  std::optional<BoundCopies> own_;
+  const std::shared_ptr<BoundCopies> shared_;
+  const std::vector<std::uint32_t> blocks_;
+  std::vector<transport::Copy> chosen_;         // of blocks_
+  std::span<const transport::Copy> on_device_;  // what is posted, once it is bound
 };
 
 // One remote atomic; the old value is its result.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/prepared_batch.h"
 #include "agent/service_proxy.h"
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -163,6 +164,13 @@ class Peer {
   Future<None> write(std::span<const Copy> copies, Nanos deadline = {});
   // The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
   Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline = {});
+
+  // Checks and binds a batch that is posted many times (agent/prepared_batch.h). Connects nobody. Takes time
+  // for each block. kInvalidArgument for what is not inside its region, for no blocks and for too many, and
+  // for a closed local region; kPermissionDenied where the remote region does not allow the transfer.
+  Result<PreparedBatch> prepare(Transfer transfer, std::span<const Copy> copies) const;
+  Result<PreparedBatch> prepare(Transfer transfer, const BlockOffsets& blocks) const;
+  Result<PreparedBatch> prepare(Transfer transfer, const BlockStrides& blocks) const;
 
   // Remote atomics on the unsigned number of 8 bytes at `remote_offset`, which must be aligned to 8 in the
   // peer's memory, in the peer's byte order; the region needs Rights::kReadWrite. The future's value is the

@@ -143,6 +143,13 @@ void Session::abandon(const Status& refused) {
 
 // -------------------------------------------------------------------------------------- one-sided operations
 
+Status Session::check_remote(const RemoteRegion& remote) const {
+  if (remote.endpoint_id() == channel_->endpoint().id()) return {};
+  if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
+  return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ", peer_.name,
+                                    ": ask for it again with region()"));
+}
+
 void Session::post(std::shared_ptr<Posted> operation) {
   if (!stalled_.empty()) {
     stall(std::move(operation));

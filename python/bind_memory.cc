@@ -23,34 +23,13 @@ const char* rights_name(Rights rights) {
   return "?";
 }
 
-// A MemoryRegion, or the region of an array that agent.empty() made, and the array's place in it.
-struct Local {
-  nb::object region;
-  std::uint64_t offset = 0;
-  std::uint64_t length_bytes = UINT64_MAX;
-};
-
-Local locate(nb::handle local) {
-  if (nb::isinstance<PyRegion>(local)) return {nb::borrow(local)};
-  const nb::object found = nb::module_::import_("slime._memory").attr("locate")(local);
-  return {found[0], unsigned_from(found[1], "the array's offset"),
-          unsigned_from(found[2], "the array's length")};
-}
-
 PyCopy make_copy(nb::handle local, nb::handle local_offset, nb::handle remote, nb::handle remote_offset,
                  nb::handle length_bytes) {
-  Local place = locate(local);
-  if (!nb::isinstance<RemoteRegion>(remote)) {
-    raise(Code::kInvalidArgument, "remote has to be a RemoteRegion, as peer.region(name) gives it");
-  }
+  Local place = Local::of(local);
+  remote_from(remote);
   const std::uint64_t offset = unsigned_from(local_offset, "local_offset");
   const std::uint64_t length = unsigned_from(length_bytes, "length_bytes");
-  // Within the region is the operation's business; a view is known only here.
-  if (offset > place.length_bytes || length > place.length_bytes - offset) {
-    raise(Code::kInvalidArgument, str("local_offset ", offset, " and length_bytes ", length,
-                                      " reach past the end of an array of ", place.length_bytes, " bytes"));
-  }
-  return {std::move(place.region), place.offset + offset, nb::borrow(remote),
+  return {place.region, place.offset_of(offset, length), nb::borrow(remote),
           unsigned_from(remote_offset, "remote_offset"), length};
 }
 
@@ -70,11 +49,7 @@ void add_copy(nb::handle item, bool fills_local, nb::list& keep, std::vector<Cop
   }
   keep.append(copy);
   const auto& c = nb::cast<const PyCopy&>(copy);
-  const auto& local = nb::cast<const PyRegion&>(c.local);
-  if (fills_local && local.readonly()) {
-    raise(Code::kPermissionDenied, "the local memory is read-only: nothing can be read into it");
-  }
-  out.push_back(Copy{.local = local.region(),
+  out.push_back(Copy{.local = local_from(c.local, fills_local),
                      .local_offset = c.local_offset,
                      .remote = nb::cast<const RemoteRegion&>(c.remote),
                      .remote_offset = c.remote_offset,
@@ -82,6 +57,37 @@ void add_copy(nb::handle item, bool fills_local, nb::list& keep, std::vector<Cop
 }
 
 }  // namespace
+
+Local Local::of(nb::handle local) {
+  if (nb::isinstance<PyRegion>(local)) return {nb::borrow(local)};
+  const nb::object found = nb::module_::import_("slime._memory").attr("locate")(local);
+  return {found[0], unsigned_from(found[1], "the array's offset"),
+          unsigned_from(found[2], "the array's length")};
+}
+
+// Within the region is the operation's business; a view is known only here.
+std::uint64_t Local::offset_of(std::uint64_t at, std::uint64_t length) const {
+  if (at > length_bytes || length > length_bytes - at) {
+    raise(Code::kInvalidArgument, str("local_offset ", at, " and length_bytes ", length,
+                                      " reach past the end of an array of ", length_bytes, " bytes"));
+  }
+  return at + offset;
+}
+
+MemoryRegion& local_from(nb::handle region, bool fills_local) {
+  const auto& local = nb::cast<const PyRegion&>(region);
+  if (fills_local && local.readonly()) {
+    raise(Code::kPermissionDenied, "the local memory is read-only: nothing can be read into it");
+  }
+  return local.region();
+}
+
+const RemoteRegion& remote_from(nb::handle remote) {
+  if (!nb::isinstance<RemoteRegion>(remote)) {
+    raise(Code::kInvalidArgument, "remote has to be a RemoteRegion, as peer.region(name) gives it");
+  }
+  return nb::cast<const RemoteRegion&>(remote);
+}
 
 PyRegion::PyRegion(MemoryRegion region, PinnedMemory pin)
     : region_(std::make_shared<MemoryRegion>(std::move(region))),

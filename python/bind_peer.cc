@@ -28,13 +28,6 @@ nb::object region(const PyPeer& self, std::string name, Seconds deadline) {
       })));
 }
 
-// Makes a future. Keeps the regions of `used` open until the operation has ended, even if the
-// future is dropped.
-nb::object make_transfer(Future<None> future, nb::list used, nb::object agent) {
-  future.on_done([keeper = keep(PinnedMemory::owned_by(std::move(used)))] {});
-  return make_future(std::move(future), std::move(agent));
-}
-
 // The copies of one operation, and the Python list that keeps their regions.
 struct Blocks {
   Blocks(nb::handle list, bool fills_local) {
@@ -216,6 +209,11 @@ void bind_operations(nb::class_<PyPeer>& peer) {
 
 }  // namespace
 
+nb::object make_transfer(Future<None> future, nb::object used, nb::object agent) {
+  future.on_done([keeper = keep(PinnedMemory::owned_by(std::move(used)))] {});
+  return make_future(std::move(future), std::move(agent));
+}
+
 int PyPeer::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PyPeer>(self)->agent_.ptr());
@@ -280,6 +278,7 @@ void bind_peer(nb::module_& m) {
       .def("info_json",
            [](const PyPeer& self) { return run_blocking([peer = self.shared()] { return peer->info(); }); });
   bind_operations(peer);
+  bind_prepared(m, peer);
   bind_streams(m, peer);
 }
 

@@ -75,7 +75,12 @@ class PyPeer {
   nb::object agent_;
 };
 
+// The future of a one-sided operation, which keeps `used`, its regions, open until it has ended, even if the
+// future is dropped.
+nb::object make_transfer(Future<None> future, nb::object used, nb::object agent);
+
 void bind_peer(nb::module_& m);
+void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer);
 void bind_proxy(nb::module_& m);
 
 }  // namespace slime::python

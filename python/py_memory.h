@@ -72,6 +72,21 @@ class PyRegion {
   std::size_t exports_ = 0;
 };
 
+// A MemoryRegion, or the region of an array that agent.empty() made, and the array's place in it.
+struct Local {
+  static Local of(nb::handle local);
+  // Where this byte of the array is in the region. InvalidArgument for bytes that the array has not.
+  [[nodiscard]] std::uint64_t offset_of(std::uint64_t at, std::uint64_t length) const;
+
+  nb::object region;
+  std::uint64_t offset = 0;
+  std::uint64_t length_bytes = UINT64_MAX;
+};
+// `fills_local`: it is written to, so read-only memory is refused.
+MemoryRegion& local_from(nb::handle region, bool fills_local);
+// InvalidArgument for what is no RemoteRegion.
+const RemoteRegion& remote_from(nb::handle remote);
+
 // slime.Copy: holds what it names.
 struct PyCopy {
   nb::object local;

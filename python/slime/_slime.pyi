@@ -404,11 +404,84 @@ class Peer:
         `timing` and `as_bytes` as of call_raw; the time is that until it had left.
         """
 
+    def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | Iterable[Any]) -> PreparedBatch:
+        """
+        Checks and binds a batch that is posted many times. Connects nobody. InvalidArgument and
+        PermissionDenied name the block that no post could move.
+        """
+
     def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
         """
         Calls a method that streams with an encoded msgpack array of the arguments: this side of the
         stream, and the result, which is decode(Payload), or the Payload.
         """
+
+class Transfer(enum.Enum):
+    """Which way the bytes of a batch go."""
+
+    READ = 0
+    """remote -> local"""
+
+    WRITE = 1
+    """local -> remote"""
+
+class BlockOffsets:
+    """
+    Blocks of one length: block i is at local_offsets[i] and at remote_offsets[i].
+    """
+
+    def __init__(self, local: Any, local_offsets: Any, remote: RemoteRegion, remote_offsets: Any, length_bytes: int) -> None:
+        """
+        Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they are copied.
+        `local` as of Copy. `length_bytes` is that of each block.
+        """
+
+    def __len__(self) -> int: ...
+
+class BlockStrides:
+    """
+    Blocks of one length at equal distances: block i is at offset + i * stride.
+    """
+
+    def __init__(self, local: Any, local_offset: int, local_stride: int, remote: RemoteRegion, remote_offset: int, remote_stride: int, count: int, length_bytes: int) -> None:
+        """`local` as of Copy. `length_bytes` is that of each block."""
+
+    def __len__(self) -> int: ...
+
+class PreparedBatch:
+    """
+    A batch of copies with one peer that is checked and bound once, by peer.prepare(), and posted many
+    times. Posts may overlap; each is one operation, as peer.read() is. Keeps its local regions open.
+    After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().
+    """
+
+    def post(self, blocks: Any | None = None, deadline: float | None = None) -> Future:
+        """
+        Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is
+        the first). Bytes that are written must not change until the future is done.
+        """
+
+    def post_with_imm(self, imm: int, blocks: Any | None = None, deadline: float | None = None) -> Future:
+        """
+        As post(), of a batch that writes; then the peer's on_imm gets `imm` once.
+        """
+
+    def rebind(self, remotes: Iterable[RemoteRegion]) -> None:
+        """
+        Puts these regions in the place of `remotes`, in their order, for the posts that follow.
+        """
+
+    @property
+    def remotes(self) -> list[RemoteRegion]:
+        """The remote regions in the order in which the blocks first name them."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Of all blocks."""
+
+    def __len__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
 
 class StreamEnd:
     """One end of a stream, whose messages are bytes."""

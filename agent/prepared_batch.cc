@@ -1,0 +1,159 @@
+#include "agent/prepared_batch.h"
+
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "agent/agent_impl.h"
+#include "base/str.h"
+
+namespace slime {
+
+// What a batch is bound to now. Posts that are under way keep what they were posted with.
+struct PreparedBatch::State {
+  State(std::shared_ptr<PeerAgentImpl> its_agent, std::string its_peer, Transfer its_transfer,
+        Nanos its_deadline, bool waits, std::shared_ptr<agent::BoundCopies> copies)
+      : agent(std::move(its_agent)),
+        peer(std::move(its_peer)),
+        transfer(its_transfer),
+        deadline(its_deadline),
+        wait_for_ready(waits),
+        bound(std::move(copies)) {}
+
+  const std::shared_ptr<PeerAgentImpl> agent;
+  const std::string peer;
+  const Transfer transfer;
+  const Nanos deadline;
+  const bool wait_for_ready;
+
+  std::mutex mutex;
+  std::shared_ptr<agent::BoundCopies> bound;
+
+  std::shared_ptr<agent::BoundCopies> now() {
+    const std::lock_guard lock(mutex);
+    return bound;
+  }
+  Future<None> post(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
+                    Nanos within) {
+    return agent->post(peer, kind, now(), blocks, imm, within == Nanos::zero() ? deadline : within,
+                       wait_for_ready);
+  }
+  Future<None> post_some(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
+                         Nanos within) {
+    if (blocks.empty()) return Future<None>::ready(Status(Code::kInvalidArgument, "no blocks of the batch"));
+    const std::size_t size = now()->size();
+    for (const std::uint32_t block : blocks) {
+      if (block >= size)
+        return Future<None>::ready(
+            Status(Code::kInvalidArgument, str("block ", block, " of a batch of ", size)));
+    }
+    return post(kind, blocks, imm, within);
+  }
+};
+
+namespace {
+
+Status no_batch() { return Status(Code::kInvalidArgument, "an empty batch: get one from Peer::prepare()"); }
+Status no_imm() {
+  return Status(Code::kInvalidArgument,
+                "a batch that reads has no immediate: prepare it with Transfer::kWrite");
+}
+
+agent::OneSided kind_of(Transfer transfer) {
+  return transfer == Transfer::kRead ? agent::OneSided::kRead : agent::OneSided::kWrite;
+}
+
+Status too_many(std::uint64_t blocks) {
+  return Status(Code::kInvalidArgument,
+                str("a batch of ", blocks, " blocks; at most ", agent::limits::kBatchBlocks));
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------- preparing
+
+Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> copies) const {
+  if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
+  auto bound = agent_->bind(transfer, copies);
+  if (!bound) return std::move(bound).error();
+  return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, deadline_,
+                                                              wait_for_ready_, *std::move(bound)));
+}
+
+Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockOffsets& blocks) const {
+  const std::size_t count = blocks.local_offsets.size();
+  if (count != blocks.remote_offsets.size())
+    return Status(Code::kInvalidArgument,
+                  str(count, " local offsets, and ", blocks.remote_offsets.size(), " remote ones"));
+  if (count > agent::limits::kBatchBlocks) return too_many(count);
+  std::vector<Copy> copies;
+  copies.reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    copies.push_back({blocks.local, blocks.local_offsets[i], blocks.remote, blocks.remote_offsets[i],
+                      blocks.length_bytes});
+  return prepare(transfer, copies);
+}
+
+Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockStrides& blocks) const {
+  if (blocks.count > agent::limits::kBatchBlocks) return too_many(blocks.count);
+  // Of a block so far behind that its offset does not fit no region has the bytes.
+  const auto offset_of = [](std::uint64_t offset, std::uint64_t stride, std::uint64_t i) {
+    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+    return i > 0 && stride > (kMax - offset) / i ? kMax : offset + i * stride;
+  };
+  std::vector<Copy> copies;
+  copies.reserve(static_cast<std::size_t>(blocks.count));
+  for (std::uint64_t i = 0; i < blocks.count; ++i)
+    copies.push_back({blocks.local, offset_of(blocks.local_offset, blocks.local_stride, i), blocks.remote,
+                      offset_of(blocks.remote_offset, blocks.remote_stride, i), blocks.length_bytes});
+  return prepare(transfer, copies);
+}
+
+// --------------------------------------------------------------------------------------------------- posting
+
+Future<None> PreparedBatch::post(Nanos deadline) const {
+  if (!state_) return Future<None>::ready(no_batch());
+  return state_->post(kind_of(state_->transfer), {}, 0, deadline);
+}
+
+Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, Nanos deadline) const {
+  if (!state_) return Future<None>::ready(no_batch());
+  return state_->post_some(kind_of(state_->transfer), blocks, 0, deadline);
+}
+
+Future<None> PreparedBatch::post_with_imm(std::uint32_t imm, Nanos deadline) const {
+  if (!state_) return Future<None>::ready(no_batch());
+  if (state_->transfer == Transfer::kRead) return Future<None>::ready(no_imm());
+  return state_->post(agent::OneSided::kWriteWithImm, {}, imm, deadline);
+}
+
+Future<None> PreparedBatch::post_with_imm(std::uint32_t imm, std::span<const std::uint32_t> blocks,
+                                          Nanos deadline) const {
+  if (!state_) return Future<None>::ready(no_batch());
+  if (state_->transfer == Transfer::kRead) return Future<None>::ready(no_imm());
+  return state_->post_some(agent::OneSided::kWriteWithImm, blocks, imm, deadline);
+}
+
+Status PreparedBatch::rebind(std::span<const RemoteRegion> remotes) const {
+  if (!state_) return no_batch();
+  const auto before = state_->now();
+  if (remotes.size() != before->remotes().size())
+    return Status(Code::kInvalidArgument,
+                  str(remotes.size(), " remote regions, and the batch names ", before->remotes().size()));
+  auto after = before->with(remotes);
+  SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer)));
+  const std::lock_guard lock(state_->mutex);
+  state_->bound = std::move(after);
+  return {};
+}
+
+std::vector<RemoteRegion> PreparedBatch::remotes() const {
+  if (!state_) return {};
+  const auto bound = state_->now();
+  return {bound->remotes().begin(), bound->remotes().end()};
+}
+
+std::size_t PreparedBatch::size() const { return state_ ? state_->now()->size() : 0; }
+std::uint64_t PreparedBatch::length_bytes() const { return state_ ? state_->now()->length_bytes() : 0; }
+
+}  // namespace slime

@@ -1,0 +1,319 @@
+// Batches that are bound once and posted many times: slime.PreparedBatch, and lists of blocks as numbers.
+
+#include <nanobind/ndarray.h>
+
+#include <limits>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/str.h"
+#include "python/py_agent.h"
+#include "python/py_attachments.h"
+#include "python/py_memory.h"
+
+namespace slime::python {
+namespace {
+
+// ------------------------------------------------------------------------------------------- lists of
+// numbers
+
+using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
+
+template <class Item, class Number>
+void append_items(const AnyArray& array, const char* name, std::vector<Number>& out) {
+  const auto* data = static_cast<const Item*>(array.data());
+  const std::int64_t stride = array.stride(0);
+  for (std::size_t i = 0; i < array.shape(0); ++i) {
+    const Item item = data[static_cast<std::int64_t>(i) * stride];
+    if (!std::in_range<Number>(item))
+      raise(Code::kInvalidArgument, str(name, "[", i, "] is ", +item, ": it has to be from 0 to ",
+                                        std::numeric_limits<Number>::max()));
+    out.push_back(static_cast<Number>(item));
+  }
+}
+
+template <class Number>
+std::vector<Number> numbers_of(const AnyArray& array, const char* name) {
+  std::vector<Number> out;
+  if (array.ndim() != 1)
+    raise(Code::kInvalidArgument, str(name, " has ", array.ndim(), " dimensions, not 1"));
+  out.reserve(array.shape(0));
+  const nb::dlpack::dtype type = array.dtype();
+  if (type == nb::dtype<std::int64_t>()) {
+    append_items<std::int64_t>(array, name, out);
+  } else if (type == nb::dtype<std::uint64_t>()) {
+    append_items<std::uint64_t>(array, name, out);
+  } else if (type == nb::dtype<std::int32_t>()) {
+    append_items<std::int32_t>(array, name, out);
+  } else if (type == nb::dtype<std::uint32_t>()) {
+    append_items<std::uint32_t>(array, name, out);
+  } else {
+    raise(Code::kInvalidArgument, str(name, " has to be an array of int64, uint64, int32 or uint32"));
+  }
+  return out;
+}
+
+// An array of integers with one dimension, without an object for each; or whatever gives ints.
+template <class Number>
+std::vector<Number> numbers_from(nb::handle list, const char* name) {
+  AnyArray array;
+  if (nb::try_cast(list, array, false)) return numbers_of<Number>(array, name);
+  std::vector<Number> out;
+  const Py_ssize_t hint = PyObject_LengthHint(list.ptr(), 8);
+  if (hint < 0) throw nb::python_error();
+  out.reserve(static_cast<std::size_t>(hint));
+  for (const nb::handle item : nb::iter(list)) {
+    const std::uint64_t number = unsigned_from(item, name);
+    if (!std::in_range<Number>(number))
+      raise(Code::kInvalidArgument,
+            str(name, " has ", number, ": it has to be from 0 to ", std::numeric_limits<Number>::max()));
+    out.push_back(static_cast<Number>(number));
+  }
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------- lists of blocks
+
+// slime.BlockOffsets and slime.BlockStrides: hold the regions that they name.
+struct PyBlockOffsets {
+  nb::object local;
+  std::vector<std::uint64_t> local_offsets;
+  nb::object remote;
+  std::vector<std::uint64_t> remote_offsets;
+  std::uint64_t length_bytes = 0;
+};
+struct PyBlockStrides {
+  nb::object local;
+  std::uint64_t local_offset = 0;
+  std::uint64_t local_stride = 0;
+  nb::object remote;
+  std::uint64_t remote_offset = 0;
+  std::uint64_t remote_stride = 0;
+  std::uint64_t count = 0;
+  std::uint64_t length_bytes = 0;
+};
+
+PyBlockOffsets make_offsets(nb::handle local, nb::handle local_offsets, nb::handle remote,
+                            nb::handle remote_offsets, nb::handle length_bytes) {
+  const Local place = Local::of(local);
+  remote_from(remote);
+  PyBlockOffsets out{place.region, numbers_from<std::uint64_t>(local_offsets, "local_offsets"),
+                     nb::borrow(remote), numbers_from<std::uint64_t>(remote_offsets, "remote_offsets"),
+                     unsigned_from(length_bytes, "length_bytes")};
+  for (std::uint64_t& offset : out.local_offsets) offset = place.offset_of(offset, out.length_bytes);
+  return out;
+}
+
+PyBlockStrides make_strides(nb::handle local, nb::handle local_offset, nb::handle local_stride,
+                            nb::handle remote, nb::handle remote_offset, nb::handle remote_stride,
+                            nb::handle count, nb::handle length_bytes) {
+  const Local place = Local::of(local);
+  remote_from(remote);
+  PyBlockStrides out{place.region,
+                     unsigned_from(local_offset, "local_offset"),
+                     unsigned_from(local_stride, "local_stride"),
+                     nb::borrow(remote),
+                     unsigned_from(remote_offset, "remote_offset"),
+                     unsigned_from(remote_stride, "remote_stride"),
+                     unsigned_from(count, "count"),
+                     unsigned_from(length_bytes, "length_bytes")};
+  if (out.count > 0) {  // the last block reaches furthest
+    const std::uint64_t steps = out.count - 1;
+    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+    const bool fits = out.local_stride == 0 || steps <= (kMax - out.local_offset) / out.local_stride;
+    static_cast<void>(
+        place.offset_of(fits ? out.local_offset + steps * out.local_stride : kMax, out.length_bytes));
+    out.local_offset += place.offset;
+  }
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ the batch
+
+// slime.PreparedBatch. Thread: holds the GIL.
+class PyPreparedBatch {
+ public:
+  PyPreparedBatch(PreparedBatch batch, nb::object used, nb::object agent)
+      : batch_(std::make_shared<PreparedBatch>(std::move(batch))),
+        used_(std::move(used)),
+        agent_(std::move(agent)) {}
+
+  [[nodiscard]] PreparedBatch& batch() const { return *batch_; }
+
+  nb::object post(nb::handle blocks, std::optional<double> deadline) const {
+    return blocks.is_none()
+               ? posted(batch().post(deadline_from(deadline)))
+               : posted(batch().post(numbers_from<std::uint32_t>(blocks, "blocks"), deadline_from(deadline)));
+  }
+  nb::object post_with_imm(nb::handle imm, nb::handle blocks, std::optional<double> deadline) const {
+    const std::uint64_t number = unsigned_from(imm, "imm");
+    if (number > UINT32_MAX) raise(Code::kInvalidArgument, "imm is above 2**32 - 1");
+    const auto value = static_cast<std::uint32_t>(number);
+    return blocks.is_none()
+               ? posted(batch().post_with_imm(value, deadline_from(deadline)))
+               : posted(batch().post_with_imm(value, numbers_from<std::uint32_t>(blocks, "blocks"),
+                                              deadline_from(deadline)));
+  }
+  void rebind(nb::handle remotes) const {
+    std::vector<RemoteRegion> regions;
+    for (const nb::handle remote : nb::iter(remotes)) regions.push_back(remote_from(remote));
+    check(batch().rebind(regions));
+  }
+  [[nodiscard]] nb::list remotes() const {
+    nb::list out;
+    for (const RemoteRegion& remote : batch().remotes()) out.append(nb::cast(remote));
+    return out;
+  }
+
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    const auto* batch = nb::inst_ptr<PyPreparedBatch>(self);
+    Py_VISIT(batch->used_.ptr());
+    Py_VISIT(batch->agent_.ptr());
+    return 0;
+  }
+  static int clear(PyObject* self) {
+    auto* batch = nb::inst_ptr<PyPreparedBatch>(self);
+    batch->used_.reset();
+    batch->agent_.reset();
+    return 0;
+  }
+
+ private:
+  [[nodiscard]] nb::object posted(Future<None> future) const {
+    ReleaseQueue::get().have_waiter();
+    ReleaseQueue::get().drain();
+    return make_transfer(std::move(future), used_, agent_);
+  }
+  ForkGuarded<PreparedBatch> batch_;
+  nb::object used_;  // the local regions: stay open
+  nb::object agent_;
+};
+
+PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPreparedBatch::traverse)},
+                             {Py_tp_clear, reinterpret_cast<void*>(&PyPreparedBatch::clear)},
+                             {0, nullptr}};
+
+template <class Blocks>
+PreparedBatch prepare_unlocked(const PyPeer& self, Transfer transfer, const Blocks& blocks) {
+  const std::shared_ptr<Peer> peer = self.shared();
+  return unwrap([&] {
+    const nb::gil_scoped_release unlocked;  // it takes time for each block
+    return peer->prepare(transfer, blocks);
+  }());
+}
+
+nb::object prepare(const PyPeer& self, Transfer transfer, nb::handle blocks) {
+  const bool fills_local = transfer == Transfer::kRead;
+  if (nb::isinstance<PyBlockOffsets>(blocks)) {
+    const auto& list = nb::cast<const PyBlockOffsets&>(blocks);
+    const BlockOffsets bound{local_from(list.local, fills_local), list.local_offsets,
+                             remote_from(list.remote), list.remote_offsets, list.length_bytes};
+    return nb::cast(PyPreparedBatch(prepare_unlocked(self, transfer, bound), list.local, self.agent()));
+  }
+  if (nb::isinstance<PyBlockStrides>(blocks)) {
+    const auto& list = nb::cast<const PyBlockStrides&>(blocks);
+    const BlockStrides bound{local_from(list.local, fills_local),
+                             list.local_offset,
+                             list.local_stride,
+                             remote_from(list.remote),
+                             list.remote_offset,
+                             list.remote_stride,
+                             list.count,
+                             list.length_bytes};
+    return nb::cast(PyPreparedBatch(prepare_unlocked(self, transfer, bound), list.local, self.agent()));
+  }
+  nb::list copies;  // live until the batch is bound; it keeps only their regions
+  const std::vector<Copy> bound = copies_from(blocks, fills_local, copies);
+  nb::list regions;
+  std::unordered_set<const PyObject*> known;
+  for (const nb::handle copy : copies) {
+    const nb::object& region = nb::cast<const PyCopy&>(copy).local;
+    if (known.insert(region.ptr()).second) regions.append(region);
+  }
+  return nb::cast(PyPreparedBatch(prepare_unlocked(self, transfer, bound), regions, self.agent()));
+}
+
+void bind_blocks(nb::module_& m) {
+  nb::class_<PyBlockOffsets>(m, "BlockOffsets",
+                             "Blocks of one length: block i is at local_offsets[i] and at remote_offsets[i].")
+      .def(
+          "__init__",
+          [](PyBlockOffsets* self, nb::handle local, nb::handle local_offsets, nb::handle remote,
+             nb::handle remote_offsets, nb::handle length_bytes) {
+            new (self)
+                PyBlockOffsets(make_offsets(local, local_offsets, remote, remote_offsets, length_bytes));
+          },
+          nb::arg("local").none(), nb::arg("local_offsets").none(), nb::arg("remote").none(),
+          nb::arg("remote_offsets").none(), nb::arg("length_bytes"),
+          nb::sig("def __init__(self, local: typing.Any, local_offsets: typing.Any, remote: RemoteRegion, "
+                  "remote_offsets: typing.Any, length_bytes: int) -> None"),
+          "Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they are "
+          "copied.\n"
+          "`local` as of Copy. `length_bytes` is that of each block.")
+      .def("__len__", [](const PyBlockOffsets& self) { return self.local_offsets.size(); });
+  nb::class_<PyBlockStrides>(m, "BlockStrides",
+                             "Blocks of one length at equal distances: block i is at offset + i * stride.")
+      .def(
+          "__init__",
+          [](PyBlockStrides* self, nb::handle local, nb::handle local_offset, nb::handle local_stride,
+             nb::handle remote, nb::handle remote_offset, nb::handle remote_stride, nb::handle count,
+             nb::handle length_bytes) {
+            new (self) PyBlockStrides(make_strides(local, local_offset, local_stride, remote, remote_offset,
+                                                   remote_stride, count, length_bytes));
+          },
+          nb::arg("local").none(), nb::arg("local_offset"), nb::arg("local_stride"), nb::arg("remote").none(),
+          nb::arg("remote_offset"), nb::arg("remote_stride"), nb::arg("count"), nb::arg("length_bytes"),
+          nb::sig("def __init__(self, local: typing.Any, local_offset: int, local_stride: int, remote: "
+                  "RemoteRegion, remote_offset: int, remote_stride: int, count: int, length_bytes: int) -> "
+                  "None"),
+          "`local` as of Copy. `length_bytes` is that of each block.")
+      .def("__len__", [](const PyBlockStrides& self) { return self.count; });
+}
+
+}  // namespace
+
+void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
+  nb::enum_<Transfer>(m, "Transfer", "Which way the bytes of a batch go.")
+      .value("READ", Transfer::kRead, "remote -> local")
+      .value("WRITE", Transfer::kWrite, "local -> remote");
+  bind_blocks(m);
+  nb::class_<PyPreparedBatch>(
+      m, "PreparedBatch", nb::type_slots(kBatchSlots),
+      "A batch of copies with one peer that is checked and bound once, by peer.prepare(), and posted many\n"
+      "times. Posts may overlap; each is one operation, as peer.read() is. Keeps its local regions open.\n"
+      "After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().")
+      .def("post", &PyPreparedBatch::post, nb::arg("blocks").none() = nb::none(),
+           nb::arg("deadline") = nb::none(),
+           nb::sig(
+               "def post(self, blocks: typing.Any | None = None, deadline: float | None = None) -> Future"),
+           "Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is\n"
+           "the first). Bytes that are written must not change until the future is done.")
+      .def("post_with_imm", &PyPreparedBatch::post_with_imm, nb::arg("imm"),
+           nb::arg("blocks").none() = nb::none(), nb::arg("deadline") = nb::none(),
+           nb::sig("def post_with_imm(self, imm: int, blocks: typing.Any | None = None, "
+                   "deadline: float | None = None) -> Future"),
+           "As post(), of a batch that writes; then the peer's on_imm gets `imm` once.")
+      .def("rebind", &PyPreparedBatch::rebind, nb::arg("remotes"),
+           nb::sig("def rebind(self, remotes: collections.abc.Iterable[RemoteRegion]) -> None"),
+           "Puts these regions in the place of `remotes`, in their order, for the posts that follow.")
+      .def_prop_ro("remotes", &PyPreparedBatch::remotes, nb::sig("def remotes(self) -> list[RemoteRegion]"),
+                   "The remote regions in the order in which the blocks first name them.")
+      .def_prop_ro(
+          "length_bytes", [](const PyPreparedBatch& self) { return self.batch().length_bytes(); },
+          "Of all blocks.")
+      .def("__len__", [](const PyPreparedBatch& self) { return self.batch().size(); })
+      .def("__repr__", [](const PyPreparedBatch& self) {
+        return str("<slime.PreparedBatch ", self.batch().size(), " blocks, ", self.batch().length_bytes(),
+                   " bytes>");
+      });
+  peer.def("prepare", &prepare, nb::arg("transfer"), nb::arg("copies").none(),
+           nb::sig("def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | "
+                   "collections.abc.Iterable[typing.Any]) -> PreparedBatch"),
+           "Checks and binds a batch that is posted many times. Connects nobody. InvalidArgument and\n"
+           "PermissionDenied name the block that no post could move.");
+}
+
+}  // namespace slime::python

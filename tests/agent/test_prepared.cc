@@ -1,0 +1,270 @@
+// Batches that are bound once and posted many times.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "tests/agent/agents.h"
+
+namespace slime {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kBytes = 64 << 10;
+constexpr std::uint64_t kBlock = 1000;
+constexpr std::uint64_t kBlocks = 20;
+
+// Agent a, which prepares, and agent b with the region "buffer".
+struct Prepared {
+  Prepared() : a(start("a")), b(start("b")), peer(a->peer(b->address())) {
+    theirs = take(b->allocate(kBytes, Rights::kReadWrite));
+    REQUIRE(b->publish("buffer", theirs).ok());
+    mine = take(a->allocate(kBytes, Rights::kLocal));
+    remote = take(peer.region("buffer"));
+  }
+  // Block i is the i-th of `mine` and the i-th from the end of `theirs`.
+  [[nodiscard]] std::vector<Copy> reversed() const {
+    std::vector<Copy> out;
+    for (std::uint64_t i = 0; i < kBlocks; ++i)
+      out.push_back({mine, i * kBlock, remote, (kBlocks - 1 - i) * kBlock, kBlock});
+    return out;
+  }
+  void fill_theirs(int seed) const {
+    for (std::uint64_t i = 0; i < kBytes; ++i)
+      theirs.data()[i] = static_cast<std::byte>(seed + static_cast<int>(i / kBlock));
+  }
+  // What block i of `mine` has in each byte, or -1 where they differ.
+  [[nodiscard]] int value_of(std::uint64_t i) const {
+    const std::byte* data = mine.data() + i * kBlock;
+    const bool same = std::all_of(data, data + kBlock, [data](std::byte each) { return each == *data; });
+    return same ? static_cast<int>(*data) : -1;
+  }
+
+  std::unique_ptr<PeerAgent> a;
+  std::unique_ptr<PeerAgent> b;
+  Peer peer;
+  MemoryRegion theirs;
+  MemoryRegion mine;
+  RemoteRegion remote;
+};
+
+Code post(const PreparedBatch& batch) { return code_of(batch.post().wait(kSoon)); }
+
+TEST_CASE("a batch that is bound once reads what the peer has at each post") {
+  const Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  CHECK(batch.size() == kBlocks);
+  CHECK(batch.length_bytes() == kBlocks * kBlock);
+  for (int seed = 0; seed < 100; ++seed) {
+    pair.fill_theirs(seed);
+    REQUIRE(batch.post().wait(kSoon).status().to_string() == "ok");
+    for (std::uint64_t i = 0; i < kBlocks; ++i)
+      REQUIRE(pair.value_of(i) == seed + static_cast<int>(kBlocks - 1 - i));
+  }
+}
+
+TEST_CASE("posts of one batch may be under way at once") {
+  Prepared pair;
+  std::atomic<int> notes{0};
+  pair.b->on_imm([&](Peer, std::uint32_t) { ++notes; });
+  const auto batch = take(pair.peer.prepare(Transfer::kWrite, pair.reversed()));
+  std::fill_n(pair.mine.data(), kBlocks * kBlock, std::byte{5});
+  std::vector<Future<None>> posts;
+  posts.reserve(100);
+  for (std::uint32_t i = 0; i < 100; ++i) posts.push_back(i % 2 == 0 ? batch.post() : batch.post_with_imm(i));
+  for (Future<None>& each : posts) REQUIRE(each.wait(kSoon).status().to_string() == "ok");
+  CHECK(std::all_of(pair.theirs.data(), pair.theirs.data() + kBlocks * kBlock,
+                    [](std::byte each) { return each == std::byte{5}; }));
+  CHECK(eventually([&] { return notes.load() == 50; }));
+}
+
+TEST_CASE("a post of some blocks moves these, in any order, and no other") {
+  const Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  pair.fill_theirs(100);
+  const std::array<std::uint32_t, 3> some{17, 3, 9};
+  REQUIRE(batch.post(some).wait(kSoon).has_value());
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    const bool posted = std::find(some.begin(), some.end(), i) != some.end();
+    CHECK(pair.value_of(i) == (posted ? 100 + static_cast<int>(kBlocks - 1 - i) : 0));
+  }
+}
+
+TEST_CASE("a post of no block, and of one that the batch has not, is refused") {
+  const Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  CHECK(code_of(batch.post(std::span<const std::uint32_t>{}).wait(kSoon)) == Code::kInvalidArgument);
+  const std::array<std::uint32_t, 2> beyond{0, kBlocks};
+  const auto refused = batch.post(beyond).wait(kSoon);
+  CHECK(code_of(refused) == Code::kInvalidArgument);
+  CHECK(refused.status().text().find("block 20 of a batch of 20") != std::string::npos);
+}
+
+TEST_CASE("blocks as arrays of offsets and as strides move the same bytes") {
+  const Prepared pair;
+  pair.fill_theirs(10);
+  const std::array<std::uint64_t, 3> here{2 * kBlock, 0, 5 * kBlock};
+  const std::array<std::uint64_t, 3> there{kBlock, 7 * kBlock, 3 * kBlock};
+  REQUIRE(post(take(pair.peer.prepare(
+              Transfer::kRead, BlockOffsets{pair.mine, here, pair.remote, there, kBlock}))) == Code::kOk);
+  CHECK(pair.value_of(2) == 11);
+  CHECK(pair.value_of(0) == 17);
+  CHECK(pair.value_of(5) == 13);
+  // every second block of theirs, one behind the other
+  const auto strided = take(pair.peer.prepare(
+      Transfer::kRead, BlockStrides{pair.mine, 0, kBlock, pair.remote, kBlock, 2 * kBlock, 8, kBlock}));
+  REQUIRE(post(strided) == Code::kOk);
+  for (std::uint64_t i = 0; i < 8; ++i) CHECK(pair.value_of(i) == 10 + static_cast<int>(1 + 2 * i));
+}
+
+TEST_CASE("what no post could move is refused when it is bound, and the block is named") {
+  Prepared pair;
+  const auto refused = [&](Transfer transfer, const Copy& copy) {
+    const Copy good{pair.mine, 0, pair.remote, 0, kBlock};
+    const auto batch = pair.peer.prepare(transfer, std::vector<Copy>{good, copy});
+    CHECK(batch.status().text().find("block 1: ") != std::string::npos);
+    return batch.status().code();
+  };
+  CHECK(refused(Transfer::kRead, {pair.mine, kBytes - 10, pair.remote, 0, 11}) == Code::kInvalidArgument);
+  CHECK(refused(Transfer::kRead, {pair.mine, 0, pair.remote, kBytes - 10, 11}) == Code::kInvalidArgument);
+  CHECK(refused(Transfer::kRead, {pair.mine, 0, RemoteRegion(), 0, 1}) == Code::kInvalidArgument);
+  CHECK(refused(Transfer::kRead, {MemoryRegion(), 0, pair.remote, 0, 1}) == Code::kInvalidArgument);
+  CHECK(refused(Transfer::kRead, {pair.theirs, 0, pair.remote, 0, 1}) == Code::kInvalidArgument);
+  const auto readable = take(pair.b->allocate(kBytes, Rights::kRemoteRead));
+  REQUIRE(pair.b->publish("readable", readable).ok());
+  const auto read_only = take(pair.peer.region("readable"));
+  CHECK(refused(Transfer::kWrite, {pair.mine, 0, read_only, 0, 1}) == Code::kPermissionDenied);
+  auto closed = take(pair.a->allocate(kBytes, Rights::kLocal));
+  REQUIRE(closed.close().ok());
+  CHECK(refused(Transfer::kRead, {closed, 0, pair.remote, 0, 1}) == Code::kInvalidArgument);
+}
+
+TEST_CASE("lists that are none are refused when they are bound") {
+  const Prepared pair;
+  const auto code = [&](const auto& blocks) {
+    return pair.peer.prepare(Transfer::kRead, blocks).status().code();
+  };
+  CHECK(code(std::vector<Copy>{}) == Code::kInvalidArgument);
+  const std::array<std::uint64_t, 2> two{0, 1};
+  const std::array<std::uint64_t, 1> one{0};
+  CHECK(code(BlockOffsets{pair.mine, two, pair.remote, one, 1}) == Code::kInvalidArgument);
+  const auto strides = [&](std::uint64_t offset, std::uint64_t stride, std::uint64_t count) {
+    return BlockStrides{pair.mine, 0, 0, pair.remote, offset, stride, count, 1};
+  };
+  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
+  CHECK(code(strides(0, 1, 0)) == Code::kInvalidArgument);
+  CHECK(code(strides(0, kMax / 2, 4)) == Code::kInvalidArgument);  // 2 * stride + offset wraps to small
+  CHECK(code(strides(kMax, 1, 2)) == Code::kInvalidArgument);
+  CHECK(code(strides(0, 0, kMax)) == Code::kInvalidArgument);
+  CHECK(code(strides(0, 0, 3)) == Code::kOk);  // the same block three times
+  CHECK(Peer().prepare(Transfer::kRead, std::vector<Copy>{}).status().code() == Code::kInvalidArgument);
+  CHECK(code_of(PreparedBatch().post().wait(kSoon)) == Code::kInvalidArgument);
+}
+
+TEST_CASE("a batch that reads has no immediate") {
+  const Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  CHECK(code_of(batch.post_with_imm(1).wait(kSoon)) == Code::kInvalidArgument);
+}
+
+TEST_CASE("after a reconnect a post is refused until the batch is bound to regions of the new connection") {
+  Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  const PreparedBatch copy = batch;  // shares the binding
+  REQUIRE(post(batch) == Code::kOk);
+  REQUIRE(pair.peer.disconnect().ok());
+  REQUIRE(eventually([&] { return !has_state(pair.peer, "ready"); }));
+  CHECK(post(batch) == Code::kAborted);  // which connects anew
+  CHECK(post(batch) == Code::kAborted);
+  pair.fill_theirs(30);
+  const std::array again{take(pair.peer.region("buffer"))};
+  REQUIRE(batch.rebind(again).to_string() == "ok");
+  CHECK(post(copy) == Code::kOk);
+  CHECK(pair.value_of(0) == 30 + static_cast<int>(kBlocks - 1));
+}
+
+TEST_CASE("a batch of several regions is bound anew to as many, in the order of their blocks") {
+  Prepared pair;
+  auto other = take(pair.b->allocate(kBytes, Rights::kReadWrite));
+  std::fill_n(other.data(), kBytes, std::byte{200});
+  REQUIRE(pair.b->publish("other", other).ok());
+  const auto second = take(pair.peer.region("other"));
+  pair.fill_theirs(0);
+  const std::vector<Copy> copies{{pair.mine, 0, second, 0, kBlock},
+                                 {pair.mine, kBlock, pair.remote, 0, kBlock},
+                                 {pair.mine, 2 * kBlock, second, kBlock, kBlock}};
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, copies));
+  REQUIRE(batch.remotes().size() == 2);
+  CHECK(batch.remotes()[0].descriptor().id == second.descriptor().id);
+  CHECK(batch.remotes()[1].descriptor().id == pair.remote.descriptor().id);
+  REQUIRE(post(batch) == Code::kOk);
+  CHECK(pair.value_of(0) == 200);
+  CHECK(pair.value_of(1) == 0);
+  const std::array swapped{pair.remote, second};
+  REQUIRE(batch.rebind(swapped).ok());
+  REQUIRE(post(batch) == Code::kOk);
+  CHECK(pair.value_of(0) == 0);
+  CHECK(pair.value_of(1) == 200);
+  CHECK(pair.value_of(2) == 1);
+  CHECK(batch.rebind({&second, 1}).code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("a batch that cannot be bound anew keeps what it had") {
+  Prepared pair;
+  const auto small = take(pair.b->allocate(kBlock, Rights::kReadWrite));
+  REQUIRE(pair.b->publish("small", small).ok());
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  const auto too_small = take(pair.peer.region("small"));
+  CHECK(batch.rebind({&too_small, 1}).code() == Code::kInvalidArgument);
+  CHECK(post(batch) == Code::kOk);
+}
+
+TEST_CASE("a post after the local region was closed is refused, and touches nothing") {
+  Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  REQUIRE(pair.mine.close().ok());
+  CHECK(post(batch) == Code::kInvalidArgument);
+}
+
+TEST_CASE(
+    "a region that its owner closed fails the next post with a code, and the connection with it at most") {
+  Prepared pair;
+  const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+  REQUIRE(pair.theirs.close().ok());
+  const auto failed = batch.post().wait(kSoon);
+  INFO(failed.status().to_string());
+  CHECK(!failed.has_value());
+  auto anew = take(pair.b->allocate(kBytes, Rights::kReadWrite));
+  REQUIRE(pair.b->publish("buffer", anew).ok());
+  const std::array again{take(pair.peer.region("buffer"))};
+  REQUIRE(batch.rebind(again).ok());
+  CHECK(post(batch) == Code::kOk);
+}
+
+TEST_CASE("a batch keeps the deadline of the peer that made it, and each post may have its own") {
+  Prepared pair;
+  const auto batch =
+      take(pair.peer.with_deadline(std::chrono::nanoseconds(1)).prepare(Transfer::kRead, pair.reversed()));
+  CHECK(code_of(batch.post().wait(kSoon)) == Code::kDeadlineExceeded);
+  const std::array again{take(pair.peer.region("buffer"))};
+  REQUIRE(batch.rebind(again).ok());
+  CHECK(code_of(batch.post(kSoon).wait(kSoon)) == Code::kOk);
+}
+
+TEST_CASE("a batch outlives its agent, and its posts then fail") {
+  PreparedBatch batch;
+  {
+    const Prepared pair;
+    batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
+    REQUIRE(post(batch) == Code::kOk);
+    REQUIRE(pair.a->close().ok());
+  }
+  CHECK(!batch.post().wait(kSoon).has_value());
+}
+
+}  // namespace
+}  // namespace slime
