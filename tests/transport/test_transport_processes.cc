@@ -178,7 +178,7 @@ TEST_CASE("a peer killed while it is stopped is seen dead, too") {
 // needs no answer.
 void expect_stop_meets_deadline(Client::Kind kind) {
   Client client("serve-registered");
-  const TimePoint deadline = steady_clock().now() + milliseconds(500);
+  const TimePoint deadline = steady_clock().now() + test::patient(milliseconds(500));
   client.get_going(kind, deadline);
   REQUIRE(client.peer.stop().ok());
   const TimePoint stopped = steady_clock().now();
@@ -194,7 +194,7 @@ void expect_stop_meets_deadline(Client::Kind kind) {
   }
   bool late = false;
   for (const Timed& operation : client.operations) {
-    CHECK(operation.when < deadline + milliseconds(500));
+    CHECK(operation.when < deadline + test::patient(milliseconds(500)));
     const Code code = operation.status.code();
     late = late || code == Code::kDeadlineExceeded;
     const bool known = code == Code::kOk || code == Code::kDeadlineExceeded || code == Code::kUnavailable;
