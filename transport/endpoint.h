@@ -166,6 +166,8 @@ class Endpoint {
   [[nodiscard]] virtual std::uint64_t id() const = 0;       // unique in this process, never 0, never reused
   [[nodiscard]] virtual std::size_t in_flight() const = 0;  // posted, not completed operations
   [[nodiscard]] virtual std::uint64_t credits() const = 0;  // messages that would be taken now
+  // When the connection last moved bytes of this side's one-sided operations: see Operation::stall.
+  [[nodiscard]] virtual TimePoint last_progress() const = 0;
   [[nodiscard]] virtual EndpointCounters counters() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;  // for people: provider, addresses
 };

@@ -246,6 +246,8 @@ inline constexpr std::uint32_t kMessageDepth = 511;
 // That of the data queue pairs behind the first, which alone takes batches of many work requests: a deep one
 // costs memory, and time at each connection.
 inline constexpr std::uint32_t kSideDepth = 511;
+// A work request of so many bytes asks for a completion of its own, by which slow paths show progress.
+inline constexpr std::uint64_t kSignalBytes = 512 * 1024;
 // What one work request moves at most: others get their turn, and a region can be closed in the middle.
 inline constexpr std::uint64_t kWorkRequestBytes = 1024 * 1024;
 // A batch is spread over the data queue pairs from this size on, if its work requests are at least as large

@@ -19,8 +19,15 @@ class Operation {
   // uses any buffer.
   virtual void complete(Status status) noexcept = 0;
 
-  // When it must be over; set before posting. kNever is replaced by limits::kOperationDeadline from now.
+  // When it must be over; set before posting. kNever is replaced by limits::kOperationDeadline from now, but
+  // means none for a one-sided operation with a stall bound.
   TimePoint deadline = kNever;
+
+  // The stall bound; set before posting. Zero: none. Messages ignore it. A one-sided operation ends as at its
+  // deadline once its connection has moved no byte of this side's one-sided operations for so long, counted
+  // from the post or from the last such byte. Operations on a connection share one stream, so the progress of
+  // each counts for all.
+  Nanos stall = Nanos::zero();
 
   [[nodiscard]] bool posted() const { return posted_; }
 

@@ -245,6 +245,42 @@ CONFORMANCE("with a stopped peer every operation ends by its deadline, and a one
   CHECK(c.receiver_a.close_reason.code() == Code::kDeadlineExceeded);
 }
 
+CONFORMANCE("with a stopped peer a stall bound without a deadline ends a one-sided operation, and resets") {
+  Connection c(fixture);
+  Work work(fixture, c);
+  fixture.freeze_b(c.pair);
+  const Nanos stall = std::chrono::milliseconds(100);
+  const TimePoint posted = fixture.now();
+  work.operations[1].stall = stall;
+  work.post(c);
+  REQUIRE(fixture.until([&] { return work.done(); }));
+  work.check_each_once();
+  if (fixture.works_alone()) return;
+  CHECK(fixture.now() >= posted + stall);
+  CHECK(fixture.now() < posted + stall + test::patient(std::chrono::seconds(5)));
+  CHECK(work.operations[1].last.code() == Code::kDeadlineExceeded);
+  CHECK(work.operations[1].last.text().find("made no progress for 0.1 s") != std::string::npos);
+  CHECK(work.operations[0].last.code() == Code::kUnavailable);
+  REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
+  CHECK(c.receiver_a.close_reason.code() == Code::kDeadlineExceeded);
+}
+
+CONFORMANCE("the last progress of an endpoint is when its own one-sided operations moved bytes") {
+  Connection c(fixture);
+  TestOperation sending;
+  REQUIRE(send(c.a(), as_bytes("hello"), sending).ok());
+  REQUIRE(fixture.until([&] { return c.receiver_b.messages.size() == 1; }));
+  CHECK(c.a().last_progress() == TimePoint{});
+  const TimePoint before = fixture.now();
+  Work work(fixture, c);
+  work.post(c);
+  REQUIRE(fixture.until([&] { return work.done(); }));
+  CHECK(work.succeeded());
+  CHECK(c.a().last_progress() >= before);
+  CHECK(c.a().last_progress() <= fixture.now());
+  CHECK(c.b().last_progress() == TimePoint{});
+}
+
 CONFORMANCE("what a stopped peer does later touches nothing of a region that was closed meanwhile") {
   Connection c(fixture);
   GuardedRegion at_a(fixture.device(0), 16 * kMiB, Rights::kReadWrite, 1);

@@ -27,9 +27,11 @@ class ScriptWire final : public Wire {
     std::size_t total = 0;
     for (const iovec& part : parts) {
       const auto* bytes = static_cast<const std::byte*>(part.iov_base);
-      sent.insert(sent.end(), bytes, bytes + part.iov_len);
-      total += part.iov_len;
+      const std::size_t n = std::min(part.iov_len, room - total);
+      sent.insert(sent.end(), bytes, bytes + n);
+      total += n;
     }
+    if (room != SIZE_MAX) room -= total;
     return total;
   }
   Result<std::size_t> read(std::span<const iovec> parts) override {
@@ -50,8 +52,13 @@ class ScriptWire final : public Wire {
     coming.insert(coming.end(), bytes.begin(), bytes.end());
     handler_->on_readable();
   }
+  void take(std::size_t bytes) {
+    room = bytes;
+    handler_->on_writable();
+  }
   void tell_peer_memory() { handler_->on_peer_memory(); }
   bool waiting = false;
+  std::size_t room = SIZE_MAX;  // what it takes until it is full
   PeerMemory* memory = nullptr;
   ByteVector sent;
   ByteVector coming;

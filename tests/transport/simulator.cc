@@ -214,6 +214,7 @@ void Simulation::move_data(Lane& lane, int index) {
   work->legal = !(work->kind == Work::Kind::kWrite && rng_.chance(1, 12));
   if (rng_.chance(1, 12))
     work->deadline = fabric_.clock().now() + Nanos(static_cast<std::int64_t>(rng_.below(2'000'000)));
+  if (rng_.chance(1, 6)) work->stall = Nanos(1 + static_cast<std::int64_t>(rng_.below(1'000'000)));
   for (std::uint64_t blocks = 1 + rng_.below(4); blocks > 0; --blocks) {
     if (!add_block(*work, lane, index)) break;
     lock(*work);  // so that the next block finds other cells

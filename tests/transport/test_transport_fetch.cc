@@ -127,6 +127,29 @@ TEST_CASE(
   s.endpoint.reset();
 }
 
+TEST_CASE("what the peer has dealt with is progress, for a write with a stall bound") {
+  ScriptMemory memory;
+  Scripted s(&memory);
+  GuardedRegion local(s.device, 3 * kMiB, Rights::kLocal, 1);
+  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 3 * kMiB}};
+  TestOperation writing;
+  writing.stall = std::chrono::seconds(1);
+  REQUIRE(s.endpoint->write(copies, writing).ok());
+  std::vector<FrameHeader> headers = sent_by(s);
+  for (std::uint64_t done = limits::kChunkBytes; done <= 3 * kMiB; done += limits::kChunkBytes) {
+    s.clock.advance(std::chrono::milliseconds(900));
+    s.turns();
+    REQUIRE_FALSE(writing.done());
+    s.wire->deliver(frame({.type = FrameType::kFetched, .value = done}));
+    sent_by(s);
+  }
+  s.clock.advance(std::chrono::milliseconds(900));
+  s.wire->deliver(frame({.type = FrameType::kAck, .operation = headers[0].operation}));
+  s.turns();
+  CHECK(writing.last.to_string() == "ok");
+  s.endpoint.reset();
+}
+
 TEST_CASE("many blocks are asked for with few frames, and short ones bring their bytes") {
   ScriptMemory memory;
   Scripted s(&memory);

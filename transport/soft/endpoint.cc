@@ -102,6 +102,13 @@ TimePoint SoftEndpoint::take_deadline(const Operation& operation) {
   return deadline;
 }
 
+TimeBounds SoftEndpoint::take_bounds(const Operation& operation) {
+  last_send_ = loop_->now();
+  const TimeBounds bounds = TimeBounds::of(operation, last_send_);
+  arm(bounds.due(last_progress_));
+  return bounds;
+}
+
 Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
@@ -187,7 +194,7 @@ Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
     record.starved = std::exchange(starved_, false);
   }
   record.operation = &operation;
-  record.deadline = take_deadline(operation);
+  record.bounds = take_bounds(operation);
   record.sequence = next_sequence_++;
   const std::optional<Handle> handle = operations_.insert(record);
   SLIME_CHECK(handle.has_value());

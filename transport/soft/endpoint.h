@@ -11,6 +11,7 @@
 #include "transport/soft/pool.h"
 #include "transport/soft/port.h"
 #include "transport/soft/regions.h"
+#include "transport/time_bounds.h"
 #include "transport/wire.h"
 
 namespace slime::transport::soft {
@@ -52,6 +53,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] std::uint64_t id() const override { return id_; }
   [[nodiscard]] std::size_t in_flight() const override { return messages_in_flight_ + operations_.size(); }
   [[nodiscard]] std::uint64_t credits() const override;
+  [[nodiscard]] TimePoint last_progress() const override { return last_progress_; }
   [[nodiscard]] EndpointCounters counters() const override { return counters_; }
   [[nodiscard]] std::string describe() const override;
 
@@ -82,7 +84,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     explicit OneSided(Kind kind, std::span<const Copy> copies = {}) : kind(kind), copies(copies) {}
 
     Operation* operation = nullptr;
-    TimePoint deadline = kNever;
+    TimeBounds bounds;
     std::uint64_t sequence = 0;
     Kind kind;
     Way way = Way::kOpen;
@@ -98,7 +100,6 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     bool started = false;  // the peer may know of it
     bool sent = false;     // all frames of a write are handed over: its ack may come
     bool starved = false;
-    bool expired = false;
     bool fetched = false;  // of a read: some of it was, and not mapped
     Code failure = Code::kOk;
 
@@ -160,6 +161,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] std::uint64_t message_credits() const;
   [[nodiscard]] std::uint64_t free_credits() const { return credit_limit_ - credit_used_; }
   TimePoint take_deadline(const Operation& operation);
+  TimeBounds take_bounds(const Operation& operation);
+  // Bytes of our one-sided operations have moved. Cheap: within a turn the loop reads the clock once.
+  void note_progress() { last_progress_ = loop_->now(); }
   void schedule();
   void schedule_turn(bool lazily = false);
   static RegionRecord& record_of(const Copy& copy);
@@ -386,6 +390,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   TimerId timer_;
   TimePoint timer_due_ = kNever;
   TimePoint close_by_ = kNever;
+  TimePoint last_progress_{};
+  bool stall_suspected_ = false;  // a stall bound has passed, and the wire is looked at once more
 };
 
 }  // namespace slime::transport::soft

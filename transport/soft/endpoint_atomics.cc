@@ -85,6 +85,7 @@ void SoftEndpoint::on_atomic_reply(const FrameHeader& header) {
   const Handle handle = asked_.pop_front().operation;
   OneSided* operation = operations_.find(handle);
   SLIME_CHECK(operation != nullptr);  // it stays until it is answered
+  note_progress();
   if (header.code != 0) {
     operation->failure = error_code_from_wire(header.code);
     complete_one_sided(handle, refused_by_peer(*operation));

@@ -177,6 +177,7 @@ void SoftEndpoint::count_copy(const OneSided& operation) {
 // Copies until the operation's end or the step's.
 Code SoftEndpoint::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
+  const std::uint64_t step = copy_left_;
   Holding holding(*peer_memory_, operation.need());
   while (operation.next_copy < operation.copies.size()) {
     const Copy& copy = operation.copies[operation.next_copy];
@@ -212,6 +213,7 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
     ++operation.next_copy;
   }
   const Code code = holding.release();
+  if (code == Code::kOk && copy_left_ < step) note_progress();
   operation.fetched = operation.fetched || holding.fetched_bytes() > 0;
   counters_.fetched_bytes += holding.fetched_bytes();
   return code;
@@ -275,6 +277,7 @@ std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
     return 0;
   }
   copy_left_ = left;
+  note_progress();
   (holding.mapped() ? counters_.direct_bytes : counters_.fetched_bytes) += bytes;
   (holding.mapped() ? counters_.direct_copies : counters_.fetched_copies) += count;
   return count;

@@ -86,11 +86,10 @@ void SoftEndpoint::complete_leftovers() {
   std::vector<Handle> handles;
   operations_.for_each([&](Handle handle, OneSided&) { handles.push_back(handle); });
   for (const Handle handle : handles) {
-    const bool expired = operations_.find(handle)->expired;
-    complete_one_sided(handle, expired ? Status(Code::kDeadlineExceeded,
-                                                str("no end of a one-sided operation with ", who_.peer_name,
-                                                    " before its deadline; the connection was reset"))
-                                       : leftover_);
+    const OneSided& operation = *operations_.find(handle);
+    complete_one_sided(handle, operation.bounds.passed == Overdue::kNo
+                                   ? leftover_
+                                   : operation.bounds.not_ended(who_.peer_name));
   }
 }
 
@@ -252,34 +251,40 @@ void SoftEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
-// False when an operation that the peer knows of is past its deadline: nothing but a reset gives its memory
-// back.
+// False when an operation that the peer knows of is overdue: nothing but a reset gives its memory back.
 bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
+  // Timers run before the wire is looked at. After a pause of this process, or of whoever drives the loop,
+  // the wire may have what shows progress: so a stall counts only once it is found again in the turn after
+  // that.
+  const bool looked = std::exchange(stall_suspected_, false);
   std::vector<Handle> expired;
-  bool started = false;
+  const TimeBounds* reason = nullptr;
   operations_.for_each([&](Handle handle, OneSided& operation) {
-    if (operation.deadline > now) {
-      next = std::min(next, operation.deadline);
-    } else if (operation.started) {
-      operation.expired = true;
-      started = true;
-    } else {
-      expired.push_back(handle);
+    const Overdue overdue = operation.bounds.overdue(now, last_progress_);
+    if (overdue == Overdue::kNo) {
+      next = std::min(next, operation.bounds.due(last_progress_));
+      return;
     }
+    if (overdue == Overdue::kStall && !looked) {
+      stall_suspected_ = true;
+      next = now;
+      return;
+    }
+    operation.bounds.passed = overdue;
+    if (operation.started)
+      reason = &operation.bounds;
+    else
+      expired.push_back(handle);
   });
-  if (started) {
-    break_now(Status(Code::kDeadlineExceeded,
-                     str("a one-sided operation with ", who_.peer_name, " passed its deadline")));
-    for (const Handle handle : expired) operations_.find(handle)->expired = true;
+  if (reason != nullptr) {
+    break_now(reason->reset_reason(who_.peer_name));
     return false;
   }
   for (const Handle handle : expired) {
     const OneSided* operation = operations_.find(handle);
     if (operation == nullptr) continue;
     if (operation->has_imm) --credit_used_;
-    complete_one_sided(handle,
-                       Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
-                                                           " could not start before its deadline")));
+    complete_one_sided(handle, operation->bounds.not_started(who_.peer_name));
     if (!working()) return false;
   }
   return true;

@@ -104,6 +104,7 @@ bool SoftEndpoint::on_fetched(std::uint64_t done) {
     return false;
   }
   fetch_done_ = done;
+  note_progress();
   return true;
 }
 

@@ -121,6 +121,7 @@ Result<std::size_t> SoftEndpoint::fill() {
   const Result<std::size_t> got = wire_->read(std::span(parts.data(), count));
   if (!got) return got;
   const std::size_t placed = std::min(*got, direct);
+  if (placed > 0 && payload_ == Payload::kRead) note_progress();
   payload_to_ += placed;
   payload_left_ -= placed;
   buffer_end_ += *got - placed;
@@ -156,6 +157,7 @@ void SoftEndpoint::take_payload(Bytes& input) {
   const Pin pin = pin_payload();
   if (!working()) return;
   const std::size_t bytes = std::min(payload_left_, input.size());
+  if (payload_ == Payload::kRead) note_progress();
   if (payload_ != Payload::kDiscard) {
     std::memcpy(payload_to_, input.data(), bytes);
     payload_to_ += bytes;
@@ -381,6 +383,7 @@ void SoftEndpoint::on_ack(const FrameHeader& header) {
   if (operation == nullptr || operation->kind != Kind::kWrite || !operation->sent)
     return corrupt("an answer to a write that it was not sent");
   if (header.value != 0 && !on_fetched(header.value)) return;
+  note_progress();
   if (header.code == static_cast<std::uint8_t>(Code::kUnimplemented)) fetch_denied_ = true;
   if (header.code != 0) operation->failure = error_code_from_wire(header.code);
   complete_one_sided(handle, header.code == 0 ? Status() : refused_by_peer(*operation));
@@ -429,6 +432,7 @@ void SoftEndpoint::on_read_done(const FrameHeader& header) {
   const Handle handle = asked_.pop_front().operation;
   OneSided* operation = operations_.find(handle);
   SLIME_CHECK(operation != nullptr);  // a read stays until all its requests are answered
+  note_progress();
   --operation->asked;
   if (header.code != 0 && operation->failure == Code::kOk)
     operation->failure = error_code_from_wire(header.code);

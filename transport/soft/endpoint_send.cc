@@ -439,6 +439,7 @@ void SoftEndpoint::consume(std::size_t bytes) {
     const std::size_t part = std::min(bytes, front.size() - front.sent);
     front.sent += part;
     bytes -= part;
+    if (front.header.type == FrameType::kWrite) note_progress();
     if (front.sent < front.size()) return;
     Staged frame = staged_.pop_front();
     on_sent(frame);

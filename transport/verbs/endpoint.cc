@@ -117,6 +117,13 @@ TimePoint VerbsEndpoint::take_deadline(const Operation& operation) {
   return deadline;
 }
 
+TimeBounds VerbsEndpoint::take_bounds(const Operation& operation) {
+  last_send_ = loop_->now();
+  const TimeBounds bounds = TimeBounds::of(operation, last_send_);
+  arm(std::min(bounds.due(last_progress_), deadline_after(last_send_, limits::kStuckAfter)));
+  return bounds;
+}
+
 Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
@@ -221,9 +228,7 @@ Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifi
   record->kind = kind;
   record->batch = copies;
   record->has_imm = notifies;
-  record->deadline = take_deadline(operation);
-  record->posted_at = last_send_;
-  arm(last_send_ + limits::kStuckAfter);
+  record->bounds = take_bounds(operation);
   record->sequence = next_sequence_++;
   return {};
 }

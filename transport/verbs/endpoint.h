@@ -7,6 +7,7 @@
 #include "transport/endpoint.h"
 #include "transport/queue.h"
 #include "transport/receive_pool.h"
+#include "transport/time_bounds.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/parameters.h"
 #include "transport/verbs/port.h"
@@ -66,6 +67,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] std::uint64_t id() const override { return id_; }
   [[nodiscard]] std::size_t in_flight() const override { return messages_.size() + operations_.size(); }
   [[nodiscard]] std::uint64_t credits() const override;
+  [[nodiscard]] TimePoint last_progress() const override { return last_progress_; }
   [[nodiscard]] EndpointCounters counters() const override { return counters_; }
   [[nodiscard]] std::string describe() const override;
 
@@ -109,8 +111,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   struct OneSided {
     Handle self;
     Operation* operation = nullptr;
-    TimePoint deadline = kNever;
-    TimePoint posted_at{};
+    TimeBounds bounds;
     std::uint64_t sequence = 0;
     std::span<const Copy> batch;
     struct Atomic {  // a batch of one
@@ -128,10 +129,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     bool striped = false;
     bool flush_read = false;  // still to be posted
     bool has_imm_posted = false;
-    bool moved = false;    // a byte was posted
-    bool started = false;  // the device knows of it
-    bool posted = false;   // wholly
-    bool expired = false;
+    bool moved = false;     // a byte was posted
+    bool started = false;   // the device knows of it
+    bool posted = false;    // wholly
     bool reported = false;  // as stuck
     bool left = false;      // the device is done with it, and its regions are free
     Status failure;
@@ -181,6 +181,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Status post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add, std::uint64_t swap,
                      Operation& operation);
   TimePoint take_deadline(const Operation& operation);
+  TimeBounds take_bounds(const Operation& operation);
   [[nodiscard]] bool worth_striping(std::span<const Copy> copies) const;
   [[nodiscard]] bool wants_flush_read(std::span<const Copy> copies) const;
   static VerbsRegion& region_of(const Copy& copy);
@@ -347,6 +348,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   TimePoint open_by_ = kNever;
   TimePoint close_by_ = kNever;
   TimePoint goodbye_by_ = kNever;
+  TimePoint last_progress_{};     // when work requests of a one-sided operation last succeeded
+  bool stall_suspected_ = false;  // a stall bound has passed, and completions are looked for once more
 };
 
 }  // namespace slime::transport::verbs

@@ -111,7 +111,8 @@ std::uint32_t VerbsEndpoint::fill_chain(Lane& lane, Chain& chain, std::uint32_t 
       ++operation->in_flight;
       ++since_signal;
       const bool last = i + 1 == chain.count && !more;
-      if (last || operation->striped || since_signal >= interval) {
+      const bool large = (chain.requests[i].send_flags & IBV_SEND_SIGNALED) != 0;
+      if (large || last || operation->striped || since_signal >= interval) {
         chain.requests[i].send_flags |= IBV_SEND_SIGNALED;
         since_signal = 0;
       }
@@ -140,6 +141,7 @@ bool VerbsEndpoint::next_request(OneSided& operation, Chain& chain) {
   const std::uint64_t most = operation.striped ? limits::kWorkRequestBytes / 2 : limits::kWorkRequestBytes;
   const std::uint64_t total = gather(operation, request, most);
   operation.moved = true;
+  if (total >= limits::kSignalBytes) request.send_flags |= IBV_SEND_SIGNALED;
   (is_read ? counters_.bytes_received : counters_.bytes_sent) += total;
   while (operation.next_copy < copies.size() && copies[operation.next_copy].length_bytes == 0)
     ++operation.next_copy;

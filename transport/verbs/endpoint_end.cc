@@ -166,9 +166,8 @@ void VerbsEndpoint::end() {
     Status status = leftover_;
     if (!operation.failure.ok()) {
       status = std::move(operation.failure);
-    } else if (operation.expired) {
-      status = Status(Code::kDeadlineExceeded, str("no end of a one-sided operation with ", who_.peer_name,
-                                                   " before its deadline; the connection was reset"));
+    } else if (operation.bounds.passed != Overdue::kNo) {
+      status = operation.bounds.not_ended(who_.peer_name);
     }
     complete_one_sided(operation, std::move(status));
   }
@@ -284,40 +283,43 @@ void VerbsEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
-// False when an operation that the device knows of is past its deadline: nothing but a reset gives its memory
-// back.
+// False when an operation that the device knows of is overdue: nothing but a reset gives its memory back.
 bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
+  // Timers run before completions are polled. After a pause of this process, or of whoever drives the loop,
+  // some may be there: so a stall counts only once it is found again in the turn after that.
+  const bool looked = std::exchange(stall_suspected_, false);
   std::vector<Handle> expired;
-  bool started = false;
+  const TimeBounds* reason = nullptr;
   operations_.for_each([&](Handle handle, OneSided& operation) {
-    if (operation.deadline > now) {
-      next = std::min(next, operation.deadline);
-      const TimePoint stuck = deadline_after(operation.posted_at, limits::kStuckAfter);
+    const Overdue overdue = operation.bounds.overdue(now, last_progress_);
+    const bool suspected = overdue == Overdue::kStall && !looked;
+    if (overdue == Overdue::kNo || suspected) {
+      stall_suspected_ = stall_suspected_ || suspected;
+      next = std::min(next, suspected ? now : operation.bounds.due(last_progress_));
+      const TimePoint stuck = deadline_after(operation.bounds.posted_at, limits::kStuckAfter);
       if (operation.reported) return;
       if (stuck > now)
         next = std::min(next, stuck);
       else
         report_stuck(operation);
-    } else if (operation.started) {
-      operation.expired = true;
-      started = true;
-    } else {
-      expired.push_back(handle);
+      return;
     }
+    operation.bounds.passed = overdue;
+    if (operation.started)
+      reason = &operation.bounds;
+    else
+      expired.push_back(handle);
   });
-  if (started) {
-    for (const Handle handle : expired) operations_.find(handle)->expired = true;
-    break_now(Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
-                                                  " passed its deadline (", path(), ")")));
+  if (reason != nullptr) {
+    const Status status = reason->reset_reason(who_.peer_name);
+    break_now(Status(status.code(), str(status.text(), " (", path(), ")")));
     return false;
   }
   for (const Handle handle : expired) {
     OneSided* operation = operations_.find(handle);
     if (operation == nullptr) continue;
     if (operation->has_imm) --credit_used_;
-    complete_one_sided(*operation,
-                       Status(Code::kDeadlineExceeded, str("a one-sided operation with ", who_.peer_name,
-                                                           " could not start before its deadline")));
+    complete_one_sided(*operation, operation->bounds.not_started(who_.peer_name));
     if (!working()) return false;
   }
   return true;

@@ -29,6 +29,7 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
     if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
     OneSided* operation = operations_.find(owner.operation);
     if (operation == nullptr) return;
+    if (good) last_progress_ = loop_->now();
     operation->in_flight -= owner.work_requests;
     finished_.push_back(owner.operation);
   });
@@ -46,6 +47,7 @@ void VerbsEndpoint::finish_one(const QueuePair::Owner& owner) {
   if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
   OneSided* const operation = operations_.find(owner.operation);
   if (operation == nullptr) return;
+  last_progress_ = loop_->now();
   --operation->in_flight;
   if (operation->succeeded()) complete_one_sided(*operation, Status());
 }

@@ -102,6 +102,20 @@ TEST_CASE("a large transfer is spread over both data queue pairs, in parts of wh
   }
 }
 
+TEST_CASE("each large work request asks for a completion, which shows progress on a slow path") {
+  verbs::Options options;
+  options.data_queue_pairs = 1;
+  Rig rig(8 << 20, options);
+  bool reads = false;
+  SUBCASE("written") {}
+  SUBCASE("read") { reads = true; }
+  const std::vector<Copy> batch = rig.copies({.bytes = 8 << 20});
+  const EndpointCounters used = rig.run(reads, batch);
+  CHECK(used.work_requests == 8);
+  CHECK(used.completions == 8);
+  CHECK(rig.equal(batch));
+}
+
 TEST_CASE("what has an order, or is small, stays on one queue pair") {
   verbs::Options options;
   bool imm = false;

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/operation.h"
+
+namespace slime::transport {
+
+// Which of its bounds a one-sided operation has passed.
+enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
+
+// When a posted one-sided operation ends although its transfer is not over. `progress` is when its connection
+// last moved bytes of one-sided operations.
+struct TimeBounds {
+  static TimeBounds of(const Operation& operation, TimePoint now);
+
+  // The next time at which the operation may be overdue; later if there is progress until then.
+  [[nodiscard]] TimePoint due(TimePoint progress) const {
+    if (stall <= Nanos::zero()) return deadline;
+    return std::min(deadline, deadline_after(std::max(posted_at, progress), stall));
+  }
+  [[nodiscard]] Overdue overdue(TimePoint now, TimePoint progress) const {
+    if (deadline <= now) return Overdue::kDeadline;
+    return due(progress) <= now ? Overdue::kStall : Overdue::kNo;
+  }
+
+  // What an operation ends with for the bound that it has `passed`: one that has not started, and one that
+  // had its connection reset; and what the connection ends with.
+  [[nodiscard]] Status not_started(std::string_view peer) const;
+  [[nodiscard]] Status not_ended(std::string_view peer) const;
+  [[nodiscard]] Status reset_reason(std::string_view peer) const;
+
+  TimePoint deadline = kNever;
+  TimePoint posted_at{};
+  Nanos stall{};  // zero: none
+  Overdue passed = Overdue::kNo;
+};
+
+}  // namespace slime::transport
