@@ -51,14 +51,15 @@ namespace agent {
 
 void RegionTable::add(const RegionState& region) {
   const std::lock_guard lock(mutex_);
-  regions_.emplace(region.get(), region);
+  regions_[region.get()].region = region;
 }
 
 Status RegionTable::publish(std::string_view name, const RegionState& region) {
   const std::lock_guard lock(mutex_);
   if (region->closed()) return Status(Code::kInvalidArgument, str("region \"", name, "\" is closed"));
   const auto [it, added] = names_.try_emplace(std::string(name), region);
-  if (added || it->second == region) return {};
+  if (added) regions_[region.get()].names.emplace_back(name);
+  if (it->second == region) return {};
   return Status(Code::kAlreadyExists, str("another region is published as \"", name, "\""));
 }
 
@@ -66,23 +67,22 @@ Status RegionTable::unpublish(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto it = names_.find(name);
   if (it == names_.end()) return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
+  std::erase(regions_[it->second.get()].names, name);
   names_.erase(it);
   return {};
 }
 
 std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) {
   std::vector<RegionState> dropped;  // after the lock
-  std::vector<std::string> names;
   const std::lock_guard lock(mutex_);
-  regions_.erase(&region);
-  for (auto it = names_.begin(); it != names_.end();) {
-    if (it->second.get() != &region) {
-      ++it;
-      continue;
-    }
-    names.push_back(it->first);
+  const auto known = regions_.find(&region);
+  if (known == regions_.end()) return {};
+  std::vector<std::string> names = std::move(known->second.names);
+  regions_.erase(known);
+  for (const std::string& name : names) {
+    const auto it = names_.find(name);
     dropped.push_back(std::move(it->second));
-    it = names_.erase(it);
+    names_.erase(it);
   }
   return names;
 }
@@ -101,8 +101,8 @@ Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name,
 std::vector<RegionState> RegionTable::all() const {
   std::vector<RegionState> out;
   const std::lock_guard lock(mutex_);
-  for (const auto& [key, region] : regions_) {
-    if (auto alive = region.lock()) out.push_back(std::move(alive));
+  for (const auto& [key, known] : regions_) {
+    if (auto alive = known.region.lock()) out.push_back(std::move(alive));
   }
   return out;
 }

@@ -72,7 +72,11 @@ class RegionTable {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, RegionState, std::less<>> names_;
-  std::map<const MemoryRegion::State*, std::weak_ptr<MemoryRegion::State>> regions_;
+  struct Known {
+    std::weak_ptr<MemoryRegion::State> region;
+    std::vector<std::string> names;  // so that remove() takes the same time however many others have
+  };
+  std::map<const MemoryRegion::State*, Known> regions_;
 };
 
 }  // namespace agent
