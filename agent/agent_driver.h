@@ -16,13 +16,15 @@ namespace slime::agent {
 // the loop's descriptors and its thread are the parent's. Thread: any.
 class AgentDriver final : public Driver {
  public:
-  AgentDriver(std::shared_ptr<transport::Loop> loop, ForkGuard guard)
-      : loop_(std::move(loop)), guard_(guard) {}
+  // `polled`: who waits for a moment drives in any case.
+  AgentDriver(std::shared_ptr<transport::Loop> loop, ForkGuard guard, bool polled)
+      : loop_(std::move(loop)), guard_(guard), polled_(polled) {}
 
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override {
     if (guard_.forked()) return;
     // With many under way the thread and the one that waits do more than the one alone.
-    if (loop_->has_thread() && under_way.load(std::memory_order_relaxed) > limits::kHelpOperations)
+    if (loop_->has_thread() && !polled_ &&
+        under_way.load(std::memory_order_relaxed) > limits::kHelpOperations)
       sleep();
     else
       loop_->wait(std::move(done), deadline, std::move(sleep));
@@ -33,6 +35,7 @@ class AgentDriver final : public Driver {
  private:
   const std::shared_ptr<transport::Loop> loop_;
   const ForkGuard guard_;
+  const bool polled_;
 };
 
 }  // namespace slime::agent

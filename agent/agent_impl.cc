@@ -137,7 +137,7 @@ Status PeerAgentImpl::listen() {
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
   switchboard_ =
       std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
-  driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_);
+  driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_, options_.progress == Progress::kPolled);
   discovery_ = std::make_shared<agent::Discovery>(*loop_);
   keeper_ = std::make_unique<agent::Keeper>(
       *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
@@ -179,7 +179,7 @@ Result<std::string> PeerAgentImpl::advertised() const {
 // From here on others find us, so everything else is there.
 Status PeerAgentImpl::enroll() {
   if (options_.ctrl_url.empty()) {
-    if (options_.progress == Progress::kThread) loop_->start_thread();
+    if (options_.progress != Progress::kCaller) loop_->start_thread();
     return {};
   }
   auto client = ctrl::client_options(options_.ctrl_url, options_.ctrl_token, options_.ctrl_ca_file);
@@ -196,7 +196,7 @@ Status PeerAgentImpl::enroll() {
   registrar.self.kind = options_.kind;
   registrar.self.providers = devices_->names();
   if (options_.report_links) registrar.report = [this] { return report(); };
-  if (options_.progress == Progress::kThread) loop_->start_thread();
+  if (options_.progress != Progress::kCaller) loop_->start_thread();
   auto started = agent::Registrar::start(
       std::move(registrar),
       [this](const ctrl::Event& event) {
@@ -349,12 +349,12 @@ Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfe
 
 Future<None> PeerAgentImpl::post(const std::string& peer, agent::OneSided kind,
                                  std::shared_ptr<agent::BoundCopies> copies,
-                                 std::span<const std::uint32_t> blocks, std::uint32_t imm, Nanos deadline,
-                                 bool wait_for_ready) {
-  return submit(peer,
-                std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
-                                                           std::vector(blocks.begin(), blocks.end()), imm),
-                deadline, wait_for_ready);
+                                 std::span<const std::uint32_t> blocks, std::uint32_t imm,
+                                 PostOptions options, bool wait_for_ready) {
+  auto operation = std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
+                                                              std::vector(blocks.begin(), blocks.end()), imm);
+  operation->stall = options.stall;
+  return submit(peer, std::move(operation), options.deadline, wait_for_ready);
 }
 
 Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided kind,

@@ -75,7 +75,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
   Result<std::shared_ptr<agent::BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
   Future<None> post(const std::string& peer, agent::OneSided kind, std::shared_ptr<agent::BoundCopies> copies,
-                    std::span<const std::uint32_t> blocks, std::uint32_t imm, Nanos deadline,
+                    std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, agent::AtomicOperation::Request request,
                                Nanos deadline, bool wait_for_ready);
@@ -177,8 +177,8 @@ template <class Operation>
 auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
                            bool wait_for_ready) {
   auto future = operation->future();
-  // With Progress::kCaller the loop runs in here, and a callback may drop the last reference.
-  const auto kept = options_.progress == Progress::kCaller ? shared_from_this() : nullptr;
+  // Where callbacks run in here, one may drop the last reference.
+  const auto kept = options_.progress == Progress::kThread ? nullptr : shared_from_this();
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) {
     operation->fail(refusal());
@@ -200,7 +200,8 @@ auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> o
   });
   // Where the loop's thread sleeps it is spared, if the operation has nothing to wait for. Only while it is
   // the only one: what others complete calls back their users, who are not to be called from here.
-  if (driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kBorrowOperations) {
+  if (options_.progress == Progress::kPolled ||
+      driver_->under_way.load(std::memory_order_relaxed) <= agent::limits::kBorrowOperations) {
     const transport::Loop::Borrowed drive(*loop_);
     if (drive && switchboard_->submit_at_once(peer, operation)) return future;
   }

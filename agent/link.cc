@@ -86,8 +86,9 @@ void Link::wait(std::shared_ptr<PeerOperation> operation) {
   PeerOperation& waiting = *operation;
   waiting.link_ = this;
   waiting.place_ = waiting_.insert(waiting_.end(), std::move(operation));
-  if (waiting.deadline == kNever) return;
-  waiting.timer_ = loop_.add_timer(waiting.deadline, [this, &waiting] {
+  const TimePoint until = std::min(waiting.deadline, deadline_after(waiting.began, waiting.patience()));
+  if (until == kNever) return;
+  waiting.timer_ = loop_.add_timer(until, [this, &waiting] {
     waiting.timer_ = {};
     const auto late = withdraw(waiting);
     const bool receives = !late->connects();

@@ -37,6 +37,8 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   virtual void fail(Status reason) = 0;
   // Whether it makes its peer be connected, or waits until somebody else does.
   [[nodiscard]] virtual bool connects() const { return true; }
+  // How long it waits for a connection at most, besides its deadline.
+  [[nodiscard]] virtual Nanos patience() const { return Nanos::max(); }
   // How much of the loop's work it is, in short operations.
   [[nodiscard]] virtual std::size_t weight() const { return 1; }
 
@@ -194,6 +196,9 @@ class PostedOperation : public ResultOperation<T>, public Posted {
  protected:
   // Whether what it names can be used on this connection, and with its device from here on.
   [[nodiscard]] virtual Status bind(Session& session) = 0;
+  [[nodiscard]] Nanos patience() const final {
+    return this->stall == Nanos::zero() ? Nanos::max() : this->stall;
+  }
   virtual Status post_to(transport::Endpoint& endpoint) = 0;
   virtual T value() = 0;  // after it has completed with OK
 

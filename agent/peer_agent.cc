@@ -26,10 +26,13 @@ Future<None> Peer::connect(Nanos deadline) {
 Result<RemoteRegion> Peer::region(std::string_view name, Nanos deadline) {
   if (!agent_) return no_agent();
   SLIME_TRY(agent_->check_may_wait());
-  return agent_
-      ->submit(name_, std::make_shared<agent::RegionOperation>(agent_->driver(), std::string(name)),
-               span(deadline), wait_for_ready_)
-      .wait();
+  return lookup_region(name, deadline).wait();
+}
+
+Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos deadline) {
+  if (!agent_) return Future<RemoteRegion>::ready(no_agent());
+  return agent_->submit(name_, std::make_shared<agent::RegionOperation>(agent_->driver(), std::string(name)),
+                        span(deadline), wait_for_ready_);
 }
 
 Future<None> Peer::read(std::span<const Copy> copies, Nanos deadline) {

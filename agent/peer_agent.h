@@ -40,6 +40,10 @@ using transport::Rights;
 enum class Progress : std::uint8_t {
   kThread,  // the agent has a thread that makes progress; wait() does, too, while that sleeps
   kCaller,  // wait() and poll() make progress in the caller: no hand-over between threads
+  // As kThread, for users who ask again and again whether something is done (wait_done() with a short
+  // timeout): they carry out what they begin and ask for, however large, and the thread does the rest. What
+  // is given to Future::then() may run within any call of the agent.
+  kPolled,
 };
 
 struct PeerAgentOptions {
@@ -157,6 +161,8 @@ class Peer {
   // Asks the peer for a region by its published name. Cached for the connection; after a reconnect ask again:
   // the old value answers kAborted.
   Result<RemoteRegion> region(std::string_view name, Nanos deadline = {});
+  // The same, without waiting for the answer.
+  Future<RemoteRegion> lookup_region(std::string_view name, Nanos deadline = {});
 
   // One-sided, a whole batch as one operation. The list is copied; the memory of the regions is not: it stays
   // valid and, for writes, unchanged until the future is done.

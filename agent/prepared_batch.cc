@@ -34,12 +34,12 @@ struct PreparedBatch::State {
     return bound;
   }
   Future<None> post(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
-                    Nanos within) {
-    return agent->post(peer, kind, now(), blocks, imm, within == Nanos::zero() ? deadline : within,
-                       wait_for_ready);
+                    PostOptions options) {
+    if (options.deadline == Nanos::zero()) options.deadline = deadline;
+    return agent->post(peer, kind, now(), blocks, imm, options, wait_for_ready);
   }
   Future<None> post_some(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
-                         Nanos within) {
+                         PostOptions options) {
     if (blocks.empty()) return Future<None>::ready(Status(Code::kInvalidArgument, "no blocks of the batch"));
     const std::size_t size = now()->size();
     for (const std::uint32_t block : blocks) {
@@ -47,7 +47,7 @@ struct PreparedBatch::State {
         return Future<None>::ready(
             Status(Code::kInvalidArgument, str("block ", block, " of a batch of ", size)));
     }
-    return post(kind, blocks, imm, within);
+    return post(kind, blocks, imm, options);
   }
 };
 
@@ -111,27 +111,27 @@ Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockStrides& block
 
 // --------------------------------------------------------------------------------------------------- posting
 
-Future<None> PreparedBatch::post(Nanos deadline) const {
+Future<None> PreparedBatch::post(PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());
-  return state_->post(kind_of(state_->transfer), {}, 0, deadline);
+  return state_->post(kind_of(state_->transfer), {}, 0, options);
 }
 
-Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, Nanos deadline) const {
+Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());
-  return state_->post_some(kind_of(state_->transfer), blocks, 0, deadline);
+  return state_->post_some(kind_of(state_->transfer), blocks, 0, options);
 }
 
-Future<None> PreparedBatch::post_with_imm(std::uint32_t imm, Nanos deadline) const {
+Future<None> PreparedBatch::post_with_imm(std::uint32_t imm, PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());
   if (state_->transfer == Transfer::kRead) return Future<None>::ready(no_imm());
-  return state_->post(agent::OneSided::kWriteWithImm, {}, imm, deadline);
+  return state_->post(agent::OneSided::kWriteWithImm, {}, imm, options);
 }
 
 Future<None> PreparedBatch::post_with_imm(std::uint32_t imm, std::span<const std::uint32_t> blocks,
-                                          Nanos deadline) const {
+                                          PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());
   if (state_->transfer == Transfer::kRead) return Future<None>::ready(no_imm());
-  return state_->post_some(agent::OneSided::kWriteWithImm, blocks, imm, deadline);
+  return state_->post_some(agent::OneSided::kWriteWithImm, blocks, imm, options);
 }
 
 Status PreparedBatch::rebind(std::span<const RemoteRegion> remotes) const {

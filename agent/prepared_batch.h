@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,6 +43,21 @@ struct BlockStrides {
   std::uint64_t length_bytes = 0;  // of each
 };
 
+// What ends a post although its transfer is not over. A duration alone is the deadline: batch.post(5s).
+struct PostOptions {
+  PostOptions() = default;
+  template <std::convertible_to<Nanos> Deadline>
+  PostOptions(Deadline its_deadline, Nanos its_stall = {}) : deadline(its_deadline), stall(its_stall) {}
+
+  // Zero: that of the Peer which made the batch. Nanos::max() with a stall bound: none; without one the
+  // transport's default holds from when the connection takes the post.
+  Nanos deadline{};
+  // The stall bound. Zero: none. A post ends with kDeadlineExceeded when it has had no connection for so
+  // long; and when it has one, once that has moved no bytes of this agent's one-sided operations for so long.
+  // A post that is on the wire then resets the connection, as at a deadline.
+  Nanos stall{};
+};
+
 // A batch of copies with one peer that is checked and bound once, by Peer::prepare(), and posted many times:
 // whole, or some of its blocks by number (0 is the first). A post does not copy or check the list again, so
 // it takes the same short time for a long list. Posts may overlap; each is one operation, as Peer::read() is.
@@ -53,15 +69,14 @@ class PreparedBatch {
  public:
   PreparedBatch() = default;
 
-  // A deadline of zero is that of the Peer which made this.
-  Future<None> post(Nanos deadline = {}) const;
+  Future<None> post(PostOptions options = {}) const;
   // The blocks with these numbers, which are copied. kInvalidArgument for none, and for one that is not
   // there.
-  Future<None> post(std::span<const std::uint32_t> blocks, Nanos deadline = {}) const;
+  Future<None> post(std::span<const std::uint32_t> blocks, PostOptions options = {}) const;
   // A write after which the peer's on_imm gets `imm` once.
-  Future<None> post_with_imm(std::uint32_t imm, Nanos deadline = {}) const;
+  Future<None> post_with_imm(std::uint32_t imm, PostOptions options = {}) const;
   Future<None> post_with_imm(std::uint32_t imm, std::span<const std::uint32_t> blocks,
-                             Nanos deadline = {}) const;
+                             PostOptions options = {}) const;
 
   // Puts these in the place of remotes(), in their order, for the posts that follow, also those of copies of
   // this value. Takes time for each block. Errors change nothing: as of Peer::prepare(), and kInvalidArgument

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <utility>
 
 #include "agent/devices.h"
@@ -170,15 +171,35 @@ void Session::stall(std::shared_ptr<Posted> operation) {
                                                                      " one-sided operations wait already")));
     return;
   }
-  PeerOperation& waiting = operation->operation();
-  waiting.timer_ = context_.loop.add_timer(waiting.deadline, [this, raw = operation.get()] {
+  transport::TimeBounds bounds;
+  bounds.deadline = operation->operation().deadline;
+  bounds.posted_at = context_.loop.now();
+  bounds.stall = operation->stall;
+  watch_stalled(*operation, bounds, false);
+  stalled_.push_back(std::move(operation));
+}
+
+// Arms the timer of an operation that waits; its bounds hold as if the endpoint had it. `looked`: its stall
+// bound has passed, and the connection has had a turn since to show progress that came while nobody drove the
+// loop.
+void Session::watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked) {
+  const TimePoint progress = channel_->endpoint().last_progress();
+  const TimePoint due = std::max(bounds.due(progress), context_.loop.now());
+  operation.operation().timer_ = context_.loop.add_timer(due, [this, raw = &operation, bounds, looked] {
     const std::shared_ptr<PeerOperation> late = raw->operation().shared_from_this();
     late->timer_ = {};
-    if (withdraw(*raw))
-      late->fail(Status(Code::kDeadlineExceeded,
-                        str(peer_.name, ": the connection took no more operations before the deadline")));
+    const auto overdue = bounds.overdue(context_.loop.now(), channel_->endpoint().last_progress());
+    if (overdue == transport::Overdue::kNo || (overdue == transport::Overdue::kStall && !looked))
+      return watch_stalled(*raw, bounds, overdue != transport::Overdue::kNo);
+    if (!withdraw(*raw)) return;
+    late->fail(
+        overdue == transport::Overdue::kStall
+            ? Status(Code::kDeadlineExceeded,
+                     str(peer_.name, ": the connection took no more operations, and made no progress for ",
+                         std::chrono::duration<double>(bounds.stall).count(), " s"))
+            : Status(Code::kDeadlineExceeded,
+                     str(peer_.name, ": the connection took no more operations before the deadline")));
   });
-  stalled_.push_back(std::move(operation));
 }
 
 bool Session::withdraw(const Posted& operation) {

@@ -16,6 +16,7 @@
 #include "agent/session_keys.h"
 #include "rpc/channel.h"
 #include "transport/connect.h"
+#include "transport/time_bounds.h"
 
 namespace slime::agent {
 
@@ -148,6 +149,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // Takes it out of use, before the channel ends for a reason of ours.
   void abandon(const Status& refused);
   void stall(std::shared_ptr<Posted> operation);
+  void watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked);
   void fail_stalled(const Status& reason);
 
   SessionContext& context_;

@@ -256,7 +256,9 @@ Status PyAgent::close(double bound) {
 void bind_agent(nb::module_& m) {
   nb::enum_<Progress>(m, "Progress", "Who makes progress.")
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
-      .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads");
+      .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads")
+      .value("POLLED", Progress::kPolled,
+             "a thread, and whoever polls wait_done() carries out what it began, however large");
   nb::class_<PyAgent> agent(m, "PeerAgent", "See slime.PeerAgent.");
   bind_init(agent);
   agent.def_prop_ro("name", [](const PyAgent& self) { return self.agent().name(); })

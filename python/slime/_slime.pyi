@@ -238,6 +238,11 @@ class Progress(enum.Enum):
     CALLER = 1
     """wait() and poll(), in the caller: no hand-over between threads"""
 
+    POLLED = 2
+    """
+    a thread, and whoever polls wait_done() carries out what it began, however large
+    """
+
 class PeerAgent:
     """See slime.PeerAgent."""
 
@@ -455,13 +460,15 @@ class PreparedBatch:
     After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().
     """
 
-    def post(self, blocks: Any | None = None, deadline: float | None = None) -> Future:
+    def post(self, blocks: Any | None = None, deadline: float | None = None, stall: float | None = None) -> Future:
         """
         Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is
         the first). Bytes that are written must not change until the future is done.
+        `stall`: also ends with DeadlineExceeded when the connection moves no bytes of transfers for so
+        many seconds. With it, deadline=math.inf means no deadline.
         """
 
-    def post_with_imm(self, imm: int, blocks: Any | None = None, deadline: float | None = None) -> Future:
+    def post_with_imm(self, imm: int, blocks: Any | None = None, deadline: float | None = None, stall: float | None = None) -> Future:
         """
         As post(), of a batch that writes; then the peer's on_imm gets `imm` once.
         """

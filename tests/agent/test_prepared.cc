@@ -5,6 +5,10 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/agent/agents.h"
@@ -253,6 +257,91 @@ TEST_CASE("a batch keeps the deadline of the peer that made it, and each post ma
   const std::array again{take(pair.peer.region("buffer"))};
   REQUIRE(batch.rebind(again).ok());
   CHECK(code_of(batch.post(kSoon).wait(kSoon)) == Code::kOk);
+}
+
+// Runs an agent whose progress is its caller's, until stop().
+class Driver {
+ public:
+  explicit Driver(PeerAgent& agent)
+      : thread_([this, &agent] {
+          while (!stopped_) agent.poll(milliseconds(1));
+        }) {}
+  ~Driver() { stop(); }
+  void stop() {
+    stopped_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stopped_{false};
+  std::thread thread_;
+};
+
+bool says(const Status& status, std::string_view part) {
+  return status.text().find(part) != std::string::npos;
+}
+
+TEST_CASE(
+    "with a stall bound and no deadline a post ends when its peer falls silent, and others can follow") {
+  if (provider() == "verbs") return;  // an adapter needs nobody
+  std::vector<std::byte> memory(kBytes);
+  const auto a = start("a");
+  const auto b = start("b", Progress::kCaller);
+  // Not memory that Slime allocates, which a writes by itself over shm.
+  const auto theirs = take(b->register_memory(memory.data(), memory.size(), Rights::kReadWrite));
+  REQUIRE(b->publish("buffer", theirs).ok());
+  const auto mine = take(a->allocate(kBytes, Rights::kLocal));
+  Peer peer = a->peer(b->address());
+  Driver before(*b);
+  const auto remote = take(peer.region("buffer"));
+  const std::array copies{Copy{mine, 0, remote, 0, kBytes}};
+  const auto batch = take(peer.prepare(Transfer::kWrite, copies));
+  const PostOptions options(Nanos::max(), milliseconds(200));
+  REQUIRE(code_of(batch.post(PostOptions(Nanos::max(), kSoon)).wait(kSoon)) == Code::kOk);
+  before.stop();
+  const TimePoint began = steady_clock().now();
+  const auto stalled = batch.post(options).wait(kSoon);
+  CHECK(steady_clock().now() - began >= milliseconds(200));
+  INFO(stalled.status().to_string());
+  CHECK(code_of(stalled) == Code::kDeadlineExceeded);
+  CHECK(says(stalled.status(), "made no progress for 0.2 s"));
+  const Driver after(*b);
+  const std::array again{take(peer.region("buffer"))};
+  REQUIRE(batch.rebind(again).ok());
+  CHECK(code_of(batch.post(PostOptions(Nanos::max(), kSoon)).wait(kSoon)) == Code::kOk);
+}
+
+TEST_CASE("the stall bound ends a post that waits for credits of its peer, and the connection stays") {
+  const Prepared pair;
+  std::mutex mutex;
+  std::vector<HeldCredit> held;
+  pair.b->on_imm_queued([&](const Peer&, std::uint32_t, NotificationCredit& credit) {
+    const std::lock_guard lock(mutex);
+    held.push_back(credit.hold());
+  });
+  const auto batch = take(pair.peer.prepare(Transfer::kWrite, pair.reversed()));
+  const PostOptions options(Nanos::max(), patient(seconds(1)));
+  Result<None> last = None{};
+  for (int i = 0; last.has_value() && i < 5000; ++i) last = batch.post_with_imm(1, options).wait(kSoon);
+  INFO(last.status().to_string());
+  CHECK(code_of(last) == Code::kDeadlineExceeded);
+  CHECK(says(last.status(), "took no more operations, and made no progress for"));
+  CHECK(post(batch) == Code::kOk);
+  {
+    const std::lock_guard lock(mutex);
+    held.clear();
+  }
+  CHECK(code_of(batch.post_with_imm(1).wait(kSoon)) == Code::kOk);
+  REQUIRE(pair.b->close().ok());  // before what its handler uses
+}
+
+TEST_CASE("a post with a stall bound and no deadline waits for a connection that long at most") {
+  Prepared pair;
+  const auto batch = take(pair.peer.wait_for_ready().prepare(Transfer::kRead, pair.reversed()));
+  REQUIRE(pair.b->close().ok());
+  REQUIRE(eventually([&] { return !has_state(pair.peer, "ready"); }));
+  CHECK(code_of(batch.post(PostOptions(Nanos::max(), milliseconds(50))).wait(kSoon)) ==
+        Code::kDeadlineExceeded);
 }
 
 TEST_CASE("a batch outlives its agent, and its posts then fail") {

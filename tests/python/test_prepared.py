@@ -1,13 +1,16 @@
 """Batches that are bound once and posted many times."""
 
 import gc
+import math
+import os
+import signal
 import sys
 
 import numpy
 import pytest
 
 import slime
-from conftest import peer_and_region, wait_until
+from conftest import PATIENCE, peer_and_region, wait_until
 from slime import BlockOffsets, BlockStrides, Copy, Transfer
 
 BLOCK = 64
@@ -129,6 +132,37 @@ def test_a_batch_reads_into_no_read_only_memory(pair):
         with pytest.raises(slime.PermissionDenied, match="read-only"):
             peer.prepare(Transfer.READ, copies)
     peer.prepare(Transfer.WRITE, BlockStrides(region, 0, 0, remote, 0, 0, 1, 4)).post().wait(20)
+
+
+def test_a_stall_bound_ends_a_post_to_a_stopped_peer(make_agent, start_python):
+    program = start_python(
+        """
+        import sys, slime
+        agent = slime.PeerAgent("stopped", provider="tcp")
+        region = agent.register_memory(bytearray(32 << 20), slime.Rights.READ_WRITE)
+        agent.publish("memory", region)
+        print(agent.address)
+        sys.stdin.read()
+        """
+    )
+    a = make_agent("a", provider="tcp")
+    peer = a.peer(program.line())
+    size = 32 << 20  # more than two sockets hold
+    blocks = BlockStrides(a.empty((size,), "uint8"), 0, 0, peer.region("memory"), 0, 0, 1, size)
+    batch = peer.prepare(Transfer.WRITE, blocks)
+    batch.post(deadline=math.inf, stall=20).wait(20 * PATIENCE)
+    os.kill(program.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(slime.DeadlineExceeded, match="made no progress for 0.5 s") as error:
+            batch.post(deadline=math.inf, stall=0.5).wait(20 * PATIENCE)
+        assert not isinstance(error.value, slime.WaitTimeout)
+    finally:
+        os.kill(program.process.pid, signal.SIGCONT)
+    batch.rebind([peer.region("memory")])
+    batch.post_with_imm(1, [0], stall=20).wait(20 * PATIENCE)
+    for stall in (0, -1, math.nan):
+        with pytest.raises(slime.InvalidArgument, match="a stall bound is a positive number of seconds"):
+            batch.post(stall=stall)
 
 
 def test_a_notification_follows_the_bytes_of_a_post(bound, pair):
