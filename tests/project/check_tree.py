@@ -27,7 +27,8 @@ PROGRAMS = {
     "cli": EVERY_LAYER | {"bench", "cli"},
     "python": EVERY_LAYER | {"python"},
     "examples": EVERY_LAYER | {"examples"},
-    "tests": EVERY_LAYER | {"bench", "cli", "tests"},
+    "integrations": EVERY_LAYER | {"integrations"},
+    "tests": EVERY_LAYER | {"bench", "cli", "integrations", "tests"},
 }
 ARROWS = {**LAYERS, **PROGRAMS}
 

@@ -1,0 +1,159 @@
+// Registrations: thousands of them, and what queryMem says of them.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/str.h"
+#include "tests/nixl/pieces.h"
+
+namespace slime::test::nixl::registrations_test {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+// Pages of zeros, without one allocation for each registration.
+struct Pages {
+  explicit Pages(std::size_t its_count) : count(its_count) {
+    void* const at =
+        ::mmap(nullptr, count * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    base = static_cast<std::byte*>(at);
+  }
+  ~Pages() { ::munmap(base, count * kPage); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  [[nodiscard]] MutableBytes page(std::size_t i) const { return {base + i * kPage, kPage}; }
+
+  std::byte* base = nullptr;
+  std::size_t count;
+};
+
+std::string microseconds(Nanos all, std::size_t count) {
+  return str(all.count() / static_cast<Nanos::rep>(count) / 1000.0, " us");
+}
+
+}  // namespace
+
+TEST_CASE("10,000 regions are registered and deregistered, and each can be written while it is registered") {
+  const auto count = static_cast<std::size_t>(scaled(10'000));
+  const std::size_t some = std::min<std::size_t>(1000, count);
+  const Pages pages(count);
+  Host a("a");
+  Host b("b");
+  Memory& local = a.add(kPage);
+  std::vector<Memory*> regions(count);
+  std::vector<TimePoint> added{steady_clock().now()};
+  for (std::size_t i = 0; i < count; ++i) {
+    REQUIRE(b.add(pages.page(i), regions[i]) == NIXL_SUCCESS);
+    added.push_back(steady_clock().now());
+  }
+  MESSAGE(str("registered: ", microseconds(added[some] - added[0], some), " each of the first ", some, ", ",
+              microseconds(added[count] - added[count - some], some), " each of the last"));
+  REQUIRE(a.load(b.metadata()) == NIXL_SUCCESS);
+  for (std::size_t i = 0; i < count; i += 97) {
+    CAPTURE(i);
+    fill_pattern(local.bytes, i);
+    REQUIRE(a.prepared(NIXL_WRITE, "b", local.piece(regions[i]->address())).run() == NIXL_SUCCESS);
+    REQUIRE(has_pattern(pages.page(i), i));
+  }
+  a.unload("b");
+  std::vector<TimePoint> removed{steady_clock().now()};
+  for (Memory* const each : regions) {
+    REQUIRE(b.deregister(*each) == NIXL_SUCCESS);
+    removed.push_back(steady_clock().now());
+  }
+  MESSAGE(str("deregistered: ", microseconds(removed[some] - removed[0], some), " each of the first ", some,
+              ", ", microseconds(removed[count] - removed[count - some], some), " each of the last"));
+}
+
+TEST_CASE("one transfer has descriptors in 1,000 registrations of its peer") {
+  constexpr std::size_t kCount = 1000;
+  const Pages pages(kCount);
+  Host a("a");
+  Host b("b");
+  Memory& local = a.add(kCount * kPage);
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    Memory* region = nullptr;
+    REQUIRE(b.add(pages.page(i), region) == NIXL_SUCCESS);
+    pieces.push_back({local.address() + i * kPage, region->address(), kPage});
+  }
+  REQUIRE(introduce(a, b));
+  fill_pattern(local.bytes, 6);
+  Request request = a.prepared(NIXL_WRITE, "b", pieces);
+  CHECK(request.run() == NIXL_SUCCESS);
+  CHECK(same_bytes(pieces));
+}
+
+TEST_CASE("memory that is registered again is used under its new metadata, and not under the old") {
+  const Pages pages(1);
+  Host a("a");
+  Host b("b");
+  Memory& local = a.add(kPage);
+  Memory* region = nullptr;
+  REQUIRE(b.add(pages.page(0), region) == NIXL_SUCCESS);
+  REQUIRE(introduce(a, b));
+  const Piece piece = local.piece(region->address());
+  Request old = a.prepared(NIXL_WRITE, "b", piece);
+  REQUIRE(old.run() == NIXL_SUCCESS);
+  b.remove(*region);
+  REQUIRE(b.add(pages.page(0), region) == NIXL_SUCCESS);
+  CHECK(old.run() < NIXL_SUCCESS);
+  REQUIRE(a.load(b.metadata()) == NIXL_SUCCESS);
+  fill_pattern(local.bytes, 7);
+  CHECK(a.prepared(NIXL_WRITE, "b", piece).run() == NIXL_SUCCESS);
+  CHECK(has_pattern(pages.page(0), 7));
+  CHECK(old.run() < NIXL_SUCCESS);
+}
+
+TEST_CASE("two registrations of the same bytes both serve, and each ends by itself") {
+  const Pages pages(1);
+  Host a("a");
+  Host b("b");
+  nixlBlobDesc desc;
+  desc.addr = reinterpret_cast<std::uintptr_t>(pages.base);
+  desc.len = kPage;
+  desc.devId = 0;
+  nixlBackendMD* second = nullptr;
+  Memory* first = nullptr;
+  REQUIRE(b.add(pages.page(0), first) == NIXL_SUCCESS);
+  REQUIRE(b.engine().registerMem(desc, DRAM_SEG, second) == NIXL_SUCCESS);
+  Memory& local = a.add(kPage);
+  REQUIRE(introduce(a, b));
+  Request request = a.prepared(NIXL_WRITE, "b", local.piece(desc.addr));
+  CHECK(request.run() == NIXL_SUCCESS);
+  CHECK(b.engine().deregisterMem(second) == NIXL_SUCCESS);
+  fill_pattern(local.bytes, 3);
+  CHECK(request.run() == NIXL_SUCCESS);
+  CHECK(has_pattern(pages.page(0), 3));
+}
+
+TEST_CASE("queryMem finds what is inside of a registration, and nothing else") {
+  Host a("a");
+  Memory& memory = a.add(4096);
+  const std::uintptr_t at = memory.address();
+  const auto found = [&a](std::uintptr_t address, std::size_t length) {
+    nixl_reg_dlist_t list(DRAM_SEG);
+    nixlBlobDesc desc;
+    desc.addr = address;
+    desc.len = length;
+    desc.devId = 0;
+    list.push_back(desc);
+    std::vector<nixl_query_resp_t> answers;
+    REQUIRE(a.engine().queryMem(list, answers) == NIXL_SUCCESS);
+    REQUIRE(answers.size() == 1);
+    return answers[0].has_value();
+  };
+  CHECK(found(at, 4096));
+  CHECK(found(at + 100, 1));
+  CHECK_FALSE(found(at, 4097));
+  CHECK_FALSE(found(at - 1, 2));
+  CHECK_FALSE(found(at + 4090, 7));
+  CHECK_FALSE(found(at + 1, SIZE_MAX));
+  CHECK(a.deregister(memory) == NIXL_SUCCESS);
+  CHECK_FALSE(found(at, 1));
+}
+
+}  // namespace slime::test::nixl::registrations_test
