@@ -71,4 +71,10 @@ struct StubsOptions {
 };
 int stubs(const StubsOptions& options);
 
+struct NixlPluginDirOptions {
+  std::string python;  // the interpreter that has nixl; empty: find_nixl() chooses
+  bool json = false;
+};
+int nixl_plugin_dir(const NixlPluginDirOptions& options);
+
 }  // namespace slime::cli

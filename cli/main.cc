@@ -137,6 +137,24 @@ void add_stubs(Command& program) {
   });
 }
 
+void add_nixl_plugin_dir(Command& program) {
+  auto options = std::make_shared<NixlPluginDirOptions>();
+  Command command = program.add_command("nixl-plugin-dir",
+                                        "Print a folder for NIXL_PLUGIN_DIR, with NIXL's plugins and SLIME");
+  command.footer(
+      "Example:\n  export NIXL_PLUGIN_DIR=$(slime nixl-plugin-dir)\n"
+      "NIXL loads its plugins from one folder. This one, in the user's cache, consists of links to those of "
+      "NIXL\n"
+      "and to libplugin_SLIME.so, so that SLIME works beside UCX. Run the command again after an update of "
+      "nixl\n"
+      "or Slime.");
+  command.option(
+      "--nixl", options->python,
+      "the Python that has nixl; else that of $VIRTUAL_ENV, of slime's own environment, or python3");
+  command.flag("--json", options->json, "one JSON object");
+  command.action([options] { return nixl_plugin_dir(*options); });
+}
+
 int run(int argc, char** argv) {
   command_line::Program program(
       "slime", "Slime: peers, one-sided transfers and calls over RDMA mailboxes, or plain TCP");
@@ -152,6 +170,7 @@ int run(int argc, char** argv) {
   add_call(program);
   add_services(program);
   add_stubs(program);
+  add_nixl_plugin_dir(program);
   bench::add_commands(program);
   program.add_command("version", "Print the version").action([] {
     std::printf("slime %s\n", SLIME_VERSION);

@@ -117,7 +117,8 @@ class Served {
 TEST_CASE("every command explains itself") {
   const Outcome all = run({"--help"});
   CHECK(all.exit_code == 0);
-  for (const char* command : {"doctor", "peers", "call", "services", "stubs", "bench", "version"}) {
+  for (const char* command :
+       {"doctor", "peers", "call", "services", "stubs", "nixl-plugin-dir", "bench", "version"}) {
     CHECK(contains(all.text, command));
     const Outcome one = run({command, "--help"});
     CHECK(one.exit_code == 0);

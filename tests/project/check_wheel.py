@@ -1,12 +1,14 @@
-"""Runs what a wheel has installed: agents, a call, a read into numpy, the programs. For a Python whose environment was
-made for this; with the folder that holds the sources, of which nothing may be used.
+"""Runs what a wheel has installed: agents, a call, a read into numpy, the programs, NIXL's plugin. For a Python whose
+environment was made for this; with the folder that holds the sources, of which nothing may be used.
 
     python -I check_wheel.py SOURCE_FOLDER
 """
 
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import numpy
 
@@ -39,6 +41,37 @@ def call_and_read():
         check(numpy.array_equal(memory, data), "a read brought wrong bytes")
 
 
+def exported_by(library):
+    """The names that a library offers to others."""
+    command = ["readelf", "--dyn-syms", "--wide", library]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split() for line in lines]
+    return {row[7] for row in rows if len(row) >= 8 and row[0].endswith(":") and row[6] not in ("UND", "Ndx")}
+
+
+def check_nixl_plugin(environment):
+    plugin = pathlib.Path(slime.__file__).parent / "nixl/libplugin_SLIME.so"
+    names = exported_by(plugin)
+    check(names == {"nixl_plugin_init", "nixl_plugin_fini"}, f"{plugin} exports {sorted(names)}")
+    with tempfile.TemporaryDirectory() as folder:
+        # Stands in for NIXL: the program looks at nothing else of it.
+        site = pathlib.Path(folder, "site")
+        for name in ("nixl_cu12", "nixl_cu12-1.5.1.dist-info", ".nixl_cu12.mesonpy.libs/plugins", "nixl_cu12.libs"):
+            (site / name).mkdir(parents=True)
+        (site / "nixl_cu12/__init__.py").touch()
+        (site / "nixl_cu12-1.5.1.dist-info/METADATA").write_text("Name: nixl-cu12\nVersion: 1.5.1\n")
+        settings = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": f"{folder}/cache"}
+        command = [environment / "bin/slime", "nixl-plugin-dir"]
+        done = subprocess.run(command, env=settings, capture_output=True, text=True)
+        check(done.returncode == 0 and not done.stderr, f"slime nixl-plugin-dir: {done.stdout}{done.stderr}")
+        link = pathlib.Path(done.stdout.strip(), plugin.name)
+        check(link.resolve() == plugin.resolve(), f"{link} is not {plugin}")
+        # From this path, as NIXL does: the libraries that came with the wheel must be found from there.
+        load = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW).nixl_plugin_init"
+        done = subprocess.run([sys.executable, "-I", "-c", load, link], capture_output=True, text=True)
+        check(done.returncode == 0, f"{link} does not load: {done.stderr}")
+
+
 def main():
     source = pathlib.Path(sys.argv[1]).resolve()
     environment = pathlib.Path(sys.prefix)
@@ -49,7 +82,8 @@ def main():
     for program in ("slime", "nanoctrl", "slime-cache"):
         done = subprocess.run([environment / "bin" / program, "--help"], capture_output=True, text=True)
         check(done.returncode == 0 and "Usage:" in done.stdout, f"{program} --help: {done.stdout}{done.stderr}")
-    print("the wheel works: agents, a call, a read, the programs")
+    check_nixl_plugin(environment)
+    print("the wheel works: agents, a call, a read, the programs, NIXL's plugin")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ fi
 for program in nanoctrl slime slime-cache; do
   "$folder/moved/bin/$program" --help >/dev/null || fail "$program does not run"
 done
+# The installed program finds NIXL's plugin: it gets as far as the interpreter.
+message=$("$folder/moved/bin/slime" nixl-plugin-dir --nixl /no/such/python 2>&1) && fail "nixl-plugin-dir: $message"
+[[ "$message" == *"no interpreter /no/such/python"* ]] || fail "nixl-plugin-dir: $message"
 
 cp -r "$tests/consumer" "$folder/consumer"
 configure() { # PROJECT ARGUMENTS...
