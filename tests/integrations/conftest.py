@@ -1,0 +1,5 @@
+"""Tests of engines that run on Slime. scripts/integrations.sh makes the environments, and calls them."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--backend", default="SLIME", help="NIXL's backend: SLIME, or UCX for what both must do")
