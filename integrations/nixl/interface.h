@@ -31,6 +31,7 @@ static_assert(NIXL_PLUGIN_API_VERSION == 1,
 #error "NIXL is compiled with the new ABI of libstdc++ (_GLIBCXX_USE_CXX11_ABI=1)"
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names are NIXL's
 // ------------------------------------------------------------------------------------------------- values
 
 enum nixl_mem_t { DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG, FILE_SEG };
@@ -229,5 +230,6 @@ class nixlBackendPlugin {
   nixl_b_params_t (*get_backend_options)();
   nixl_mem_list_t (*get_backend_mems)();
 };
+// NOLINTEND(readability-identifier-naming)
 
 #endif
