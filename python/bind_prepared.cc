@@ -205,8 +205,7 @@ PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPrepare
 
 template <class Blocks>
 PreparedBatch prepare_unlocked(const PyPeer& self, Transfer transfer, const Blocks& blocks) {
-  const std::shared_ptr<Peer> peer = self.shared();
-  return unwrap([&] {
+  return unwrap([&, peer = self.shared()] {
     const nb::gil_scoped_release unlocked;  // it takes time for each block
     return peer->prepare(transfer, blocks);
   }());

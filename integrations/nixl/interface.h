@@ -103,6 +103,10 @@ template <class T>
 class nixlDescList {
  public:
   explicit nixlDescList(nixl_mem_t its_type) : type(its_type) {}
+  nixlDescList(const nixlDescList&) = default;
+  nixlDescList(nixlDescList&&) noexcept = default;
+  nixlDescList& operator=(const nixlDescList&) = default;
+  nixlDescList& operator=(nixlDescList&&) noexcept = default;
   virtual ~nixlDescList() = default;
   [[nodiscard]] nixl_mem_t getType() const { return type; }
   [[nodiscard]] int descCount() const { return static_cast<int>(descs.size()); }

@@ -74,7 +74,7 @@ TEST_CASE("a batch that is bound once reads what the peer has at each post") {
 TEST_CASE("posts of one batch may be under way at once") {
   Prepared pair;
   std::atomic<int> notes{0};
-  pair.b->on_imm([&](Peer, std::uint32_t) { ++notes; });
+  pair.b->on_imm([&](const Peer&, std::uint32_t) { ++notes; });
   const auto batch = take(pair.peer.prepare(Transfer::kWrite, pair.reversed()));
   std::fill_n(pair.mine.data(), kBlocks * kBlock, std::byte{5});
   std::vector<Future<None>> posts;
@@ -178,7 +178,8 @@ TEST_CASE("a batch that reads has no immediate") {
 TEST_CASE("after a reconnect a post is refused until the batch is bound to regions of the new connection") {
   Prepared pair;
   const auto batch = take(pair.peer.prepare(Transfer::kRead, pair.reversed()));
-  const PreparedBatch copy = batch;  // shares the binding
+  PreparedBatch copy;
+  copy = batch;  // shares the binding
   REQUIRE(post(batch) == Code::kOk);
   REQUIRE(pair.peer.disconnect().ok());
   REQUIRE(eventually([&] { return !has_state(pair.peer, "ready"); }));

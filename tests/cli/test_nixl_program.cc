@@ -52,7 +52,7 @@ class Environment {
   [[nodiscard]] fs::path cache() const { return folder_.path() / "cache"; }
   [[nodiscard]] fs::path path(const std::string& name) const { return folder_.path() / name; }
 
-  void add_metadata(std::string package, const std::string& version) {
+  void add_metadata(const std::string& package, const std::string& version) {
     write_file(site() / str(package, "-", version, ".dist-info") / "METADATA",
                str("Metadata-Version: 2.1\nName: ", package, "\nVersion: ", version, "\n"));
   }
@@ -225,6 +225,7 @@ TEST_CASE("nixl-plugin-dir: several at once, and one that was killed, leave one 
   fs::permissions(cache.parent_path(), fs::perms::owner_all);
 
   std::vector<Process> running;
+  running.reserve(6);
   for (int i = 0; i < 6; ++i) running.push_back(here.start({"--nixl", here.python()}));
   std::set<std::string> folders;
   for (Process& process : running) {

@@ -30,8 +30,8 @@ struct Pages {
   std::size_t count;
 };
 
-std::string microseconds(Nanos all, std::size_t count) {
-  return str(all.count() / static_cast<Nanos::rep>(count) / 1000.0, " us");
+std::string nanoseconds(Nanos all, std::size_t count) {
+  return str(all.count() / static_cast<Nanos::rep>(count), " ns");
 }
 
 }  // namespace
@@ -49,8 +49,8 @@ TEST_CASE("10,000 regions are registered and deregistered, and each can be writt
     REQUIRE(b.add(pages.page(i), regions[i]) == NIXL_SUCCESS);
     added.push_back(steady_clock().now());
   }
-  MESSAGE(str("registered: ", microseconds(added[some] - added[0], some), " each of the first ", some, ", ",
-              microseconds(added[count] - added[count - some], some), " each of the last"));
+  MESSAGE(str("registered: ", nanoseconds(added[some] - added[0], some), " each of the first ", some, ", ",
+              nanoseconds(added[count] - added[count - some], some), " each of the last"));
   REQUIRE(a.load(b.metadata()) == NIXL_SUCCESS);
   for (std::size_t i = 0; i < count; i += 97) {
     CAPTURE(i);
@@ -64,8 +64,8 @@ TEST_CASE("10,000 regions are registered and deregistered, and each can be writt
     REQUIRE(b.deregister(*each) == NIXL_SUCCESS);
     removed.push_back(steady_clock().now());
   }
-  MESSAGE(str("deregistered: ", microseconds(removed[some] - removed[0], some), " each of the first ", some,
-              ", ", microseconds(removed[count] - removed[count - some], some), " each of the last"));
+  MESSAGE(str("deregistered: ", nanoseconds(removed[some] - removed[0], some), " each of the first ", some,
+              ", ", nanoseconds(removed[count] - removed[count - some], some), " each of the last"));
 }
 
 TEST_CASE("one transfer has descriptors in 1,000 registrations of its peer") {
