@@ -180,11 +180,12 @@ def test_a_process_ends_whichever_way_its_agent_does(imports, end, start):
     target = start()
     program = textwrap.dedent(
         f"""
-        import sys
+        import ctypes, sys
         sys.path.insert(0, {str(HERE)!r})
         {imports or "pass"}
         from test_nixl_agent import Side
         side = Side("ends", "SLIME")
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(side.memory))  # bytes may arrive until the agent is gone
         agent = side.agent
         agent.add_remote_agent(sys.stdin.buffer.read())
         handle = agent.initialize_xfer("READ", side.blocks([0], 1 << 20),
