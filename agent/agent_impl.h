@@ -177,7 +177,8 @@ template <class Operation>
 auto PeerAgentImpl::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos deadline,
                            bool wait_for_ready) {
   auto future = operation->future();
-  // Where callbacks run in here, one may drop the last reference.
+  // Keeps the agent alive: in these modes callbacks run within this call, and one may drop the last
+  // reference.
   const auto kept = options_.progress == Progress::kThread ? nullptr : shared_from_this();
   const agent::Gate::Pass pass(gate_);
   if (!pass || forked()) {

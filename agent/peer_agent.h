@@ -171,7 +171,7 @@ class Peer {
   // The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
   Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline = {});
 
-  // Checks and binds a batch that is posted many times (agent/prepared_batch.h). Connects nobody. Takes time
+  // Checks and binds a batch for many posts (agent/prepared_batch.h). Opens no connection. Takes time
   // for each block. kInvalidArgument for what is not inside its region, for no blocks and for too many, and
   // for a closed local region; kPermissionDenied where the remote region does not allow the transfer.
   Result<PreparedBatch> prepare(Transfer transfer, std::span<const Copy> copies) const;

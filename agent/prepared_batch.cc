@@ -9,7 +9,7 @@
 
 namespace slime {
 
-// What a batch is bound to now. Posts that are under way keep what they were posted with.
+// Holds the current binding. A post that is under way keeps the binding that it was posted with.
 struct PreparedBatch::State {
   State(std::shared_ptr<PeerAgentImpl> its_agent, std::string its_peer, Transfer its_transfer,
         Nanos its_deadline, bool waits, std::shared_ptr<agent::BoundCopies> copies)
@@ -96,7 +96,7 @@ Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockOffsets& block
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockStrides& blocks) const {
   if (blocks.count > agent::limits::kBatchBlocks) return too_many(blocks.count);
-  // Of a block so far behind that its offset does not fit no region has the bytes.
+  // An offset that overflows becomes the largest number: no region has bytes there.
   const auto offset_of = [](std::uint64_t offset, std::uint64_t stride, std::uint64_t i) {
     constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
     return i > 0 && stride > (kMax - offset) / i ? kMax : offset + i * stride;

@@ -43,7 +43,7 @@ struct BlockStrides {
   std::uint64_t length_bytes = 0;  // of each
 };
 
-// What ends a post although its transfer is not over. A duration alone is the deadline: batch.post(5s).
+// Bounds how long a post may take. A duration alone is the deadline: batch.post(5s).
 struct PostOptions {
   PostOptions() = default;
   template <std::convertible_to<Nanos> Deadline>

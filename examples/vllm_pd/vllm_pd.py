@@ -199,9 +199,10 @@ class Run:
 
     def _lose_decode(self) -> None:
         self.decode.end()
-        time.sleep(LEASE_S + 1)
-        self.prefill.ask([5, 6, 7], 1)  # a step in which its scheduler looks
-        held = self.prefill.ask([5, 6, 7], 1)["held"]
+        deadline = time.monotonic() + 2 * LEASE_S
+        held = 1
+        while held > 0 and time.monotonic() < deadline:
+            held = self.prefill.ask([5, 6, 7], 1)["held"]  # its scheduler looks in each step
         self.report["faults"].append({"fault": "kill decode", "prefill_holds": held, "tokens_right": held == 0})
         self._moved_before = 0
         self.restart("decode")

@@ -137,10 +137,13 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& kin
   {
     const std::lock_guard lock(mutex_);
     memory->number = next_number_++;
-    registered_[mem.addr].emplace(mem.len, memory->number);
   }
   if (const Status status = agent_->publish(info_.region_name(memory->number), memory->region); !status.ok())
     return told("register memory", status);
+  {
+    const std::lock_guard lock(mutex_);
+    registered_[mem.addr].emplace(mem.len, memory->number);
+  }
   out = new LocalMeta(std::move(memory));
   return NIXL_SUCCESS;
 }

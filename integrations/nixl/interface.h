@@ -1,7 +1,7 @@
 #pragma once
 
-// What NIXL asks of a backend plugin whose API version is 1, as NIXL 1.0.0 to 1.5.1 have it in memory. NIXL's
-// packages have no headers, so this declares what crosses the border: the order of the virtual functions, the
+// Declares what NIXL 1.0.0 to 1.5.1 expect of a backend plugin with API version 1. NIXL's packages have no
+// headers, so this file has what crosses the border: the order of the virtual functions, the
 // members of the objects that NIXL makes or looks into, the values of the enumerations. The names are NIXL's,
 // because they are the interface. tests/integrations proves it against the installed packages. Configure with
 // -DSLIME_NIXL_INCLUDE=DIR to build with the headers of a NIXL source tree instead.
