@@ -130,6 +130,8 @@ void PostedOperation<T>::complete(Status status) noexcept {
   if (status.ok()) {
     this->conclude(value());
   } else {
+    // The word of the owner that a region is gone may still be on its way here.
+    if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
     this->conclude(std::move(status));
   }
 }
@@ -170,6 +172,10 @@ Status OneSidedOperation::bind(Session& session) {
   return {};
 }
 
+void OneSidedOperation::forget_regions(Session& session) const {
+  for (const RemoteRegion& remote : copies().remotes()) session.forget_region(remote);
+}
+
 Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
   switch (kind_) {
     case OneSided::kRead:
@@ -190,6 +196,8 @@ Status AtomicOperation::bind(Session& session) {
   local_ = &local.on(session.device());
   return session.check_remote(request_.remote);
 }
+
+void AtomicOperation::forget_regions(Session& session) const { session.forget_region(request_.remote); }
 
 Status AtomicOperation::post_to(transport::Endpoint& endpoint) {
   const transport::AtomicTarget target{local_, place_.offset(), &request_.remote, request_.remote_offset};

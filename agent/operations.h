@@ -62,6 +62,7 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   // What the user is told about a status of the session.
   [[nodiscard]] Status outcome(Status status) const;
   void set_running(Session* session) { session_ = session; }
+  [[nodiscard]] Session* running() const { return session_; }
 
  private:
   friend class Link;
@@ -201,6 +202,8 @@ class PostedOperation : public ResultOperation<T>, public Posted {
   }
   virtual Status post_to(transport::Endpoint& endpoint) = 0;
   virtual T value() = 0;  // after it has completed with OK
+  // The peer no longer has a region that this names.
+  virtual void forget_regions(Session& session) const = 0;
 
  private:
   void cancel_started(Session& session) final;
@@ -235,6 +238,7 @@ class OneSidedOperation final : public PostedOperation<None> {
   [[nodiscard]] Status bind(Session& session) override;
   Status post_to(transport::Endpoint& endpoint) override;
   None value() override { return {}; }
+  void forget_regions(Session& session) const override;
 
   [[nodiscard]] const BoundCopies& copies() const { return shared_ ? *shared_ : *own_; }
   [[nodiscard]] std::uint64_t length_bytes() const;
@@ -267,6 +271,7 @@ class AtomicOperation final : public PostedOperation<std::uint64_t> {
   [[nodiscard]] Status bind(Session& session) override;
   Status post_to(transport::Endpoint& endpoint) override;
   std::uint64_t value() override { return place_.value(); }
+  void forget_regions(Session& session) const override;
 
   const Request request_;
   const OldValues::Place place_;

@@ -296,6 +296,12 @@ void Session::cache_region(const std::string& name, const RemoteRegion& region) 
   if (ready()) regions_.insert_or_assign(name, region);
 }
 
+void Session::forget_region(const RemoteRegion& region) {
+  std::erase_if(regions_, [&](const auto& known) {
+    return known.second.descriptor().id == region.descriptor().id;
+  });
+}
+
 // Null once it is closed without a channel.
 const transport::Endpoint* Session::endpoint() const {
   return channel_ ? &channel_->endpoint() : endpoint_.get();
