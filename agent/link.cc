@@ -266,7 +266,7 @@ void Link::on_keys(std::uint64_t attempt) {
   });
 }
 
-// For what waits: no failure, since there is another way to the same peer.
+// For what waits, and came while it was draining: no failure, since there is another way to the same peer.
 void Link::connect_again(Status reason) {
   machine_.closed(std::move(reason));
   note_state();
@@ -317,6 +317,7 @@ void Link::on_session_draining() {
 }
 
 void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> replacement, bool others) {
+  const bool came_to_us = !session_->initiator();
   leave_session();
   const bool was_opening = machine_.state() == ConnectionState::kHandshaking;
   if (replacement) {
@@ -324,14 +325,15 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  if (was_opening && !others) {
+  // A connection of the peer that it gave up, as one does of two, says nothing of what ours would do.
+  if (was_opening && !others && !came_to_us) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))
                     : reason,
         loop_.now()));
     return;
   }
-  connect_again(reason);  // for what came while it was draining
+  connect_again(reason);
 }
 
 void Link::disconnect() {

@@ -1,11 +1,17 @@
 // Many begin at once, and one connection comes out.
 
 #include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "tests/agent/agents.h"
+#include "transport/connect.h"
+#include "transport/provider.h"
 
 namespace slime {
 namespace {
@@ -135,6 +141,82 @@ TEST_CASE("one peer under two names is one connection") {
   CHECK(two.wait(kSoon).has_value());
   CHECK(three.wait(kSoon).has_value());
   CHECK_MESSAGE(eventually([&] { return sides.one_connection(); }), sides.a->info());
+}
+
+// Connects to an agent under the identity of another one, and says nothing.
+class Impostor {
+ public:
+  Impostor(const PeerAgent& agent, const PeerAgent& as)
+      : device_(take(take(transport::make_provider(endpoint_provider()))->open_device())),
+        loop_(take(transport::Loop::create())),
+        port_(take(device_->open_port(*loop_))) {
+    loop_->start_thread();
+    transport::HandshakeOptions options;
+    options.self = {as.name(), *InstanceId::parse(instance_of(as))};
+    options.provider = endpoint_provider();
+    loop_->run([&] {
+      connecting_ =
+          transport::connect(*loop_, *port_, agent.address(), {}, std::move(options),
+                             [this](Result<transport::Connected> made) { made_ = std::move(made); });
+    });
+    REQUIRE(eventually([&] { return loop_->run([&] { return made_.has_value(); }); }));
+    REQUIRE(made_->status().to_string() == "ok");
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+  ~Impostor() {
+    loop_->run([this] {
+      connecting_.reset();
+      made_.reset();
+      port_.reset();
+    });
+  }
+  static std::string instance_of(const PeerAgent& agent) {
+    const std::string info = agent.info();
+    const std::string key = "\"instance\":\"";
+    return info.substr(info.find(key) + key.size(), 32);
+  }
+
+ private:
+  std::unique_ptr<transport::Device> device_;
+  std::shared_ptr<transport::Loop> loop_;
+  std::unique_ptr<transport::Port> port_;
+  std::unique_ptr<transport::Connecting> connecting_;
+  std::optional<Result<transport::Connected>> made_;
+};
+
+TEST_CASE("a connection of the peer's that it gives up holds up no operation, and is no failure of ours") {
+  auto a = start("a");
+  auto b = start("b", Progress::kCaller);
+  while (Impostor::instance_of(*a) < Impostor::instance_of(*b)) a = start("a");  // a decides between two
+  set_log_level(LogLevel::kWarning);
+  rpc::Service service = calculator();
+  REQUIRE(b->serve(service).ok());
+  Peer to_b = a->peer(b->address());
+  const auto polled = [&](auto&& condition) {
+    return eventually([&] {
+      b->poll(milliseconds(1));
+      return condition();
+    });
+  };
+  const auto calls = [&] {
+    auto call = to_b.call<std::int64_t>("calc", "add", 1, 1);
+    REQUIRE(polled([&] { return call.done(); }));
+    return call.wait();
+  };
+  REQUIRE(calls().has_value());
+  auto impostor = std::make_unique<Impostor>(*a, *b);
+  REQUIRE(eventually([&] { return number_in(a->info(), "connections") == 2; }));
+  // The one that was held back takes the place of the first.
+  REQUIRE(to_b.disconnect().ok());
+  REQUIRE(polled([&] { return has_state(to_b, "handshaking"); }));
+  impostor.reset();
+  REQUIRE(polled([&] { return number_in(a->info(), "connections") == 0; }));
+  const auto sum = calls();
+  CHECK_MESSAGE(sum.has_value(), sum.status().to_string());
+  std::thread closer([&] { a->close().ignore(); });
+  b->close().ignore();
+  closer.join();
 }
 
 TEST_CASE("above the limit the connection that was idle for longest closes, and opens again on use") {
