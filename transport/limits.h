@@ -113,6 +113,8 @@ inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 inline constexpr std::uint64_t kCopyStepBytes = 1024 * 1024;
 // What one block counts for at least: many small ones make a step as well.
 inline constexpr std::uint64_t kCopyStepLeast = 256;
+// What an operation counts for that fails: whoever posts it again at once must not keep the turn for ever.
+inline constexpr std::uint64_t kCopyStepFailed = 16 * 1024;
 // Batches of so many bytes and blocks are copied within the call that posts them, if nothing is in front of
 // them.
 inline constexpr std::uint64_t kPromptCopyBytes = 64 * 1024;
@@ -225,6 +227,10 @@ inline constexpr std::size_t kShmWatched = 8;
 // the rings.
 inline constexpr std::size_t kExports = 256;
 inline constexpr std::size_t kWindows = kExports;
+// Of those of one connection, the ones that the peer may write by their address; and of all connections of
+// this process: each is an entry in the kernel's list of its mappings, which has room for 65,530.
+inline constexpr std::size_t kGatedExports = 192;
+inline constexpr std::size_t kGates = 8192;
 inline constexpr std::size_t kWindowsAsked = 64;
 // What one peer may have us map: address space of 47 bits is for more than one.
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 42;

@@ -21,14 +21,15 @@
 namespace slime::transport {
 
 // A peer of the same host may copy by itself: it maps memory that Slime allocated, and has the kernel read
-// any other by its address, where the kernel lets it. These are the two sides of that, as the software engine
+// and write any other by its address, where the kernel lets it. These are the two sides of that, as the software engine
 // sees them; shm/exports.h and shm/windows.h implement them.
 //
 // A copy and a revocation meet in two words that both processes map: the copier stores its ticket in
 // `in_use`, then looks whether the owner still shows it; the owner takes it away, then looks at `in_use`. All
 // four are sequentially consistent, so either the copier sees that it must not, or the owner sees that it
 // does. Nobody has to wait for a reader of memory that is not mapped: it looks at the first word again when
-// it has read, and what came too late does not count.
+// it has read, and what came too late does not count. For a writer of such memory the owner waits; one that
+// was stopped finds, when it goes on, that the kernel lets none of its bytes pass (shm/gate.h).
 
 // ---- the owner's side
 
@@ -93,24 +94,29 @@ struct PeerWindow {
   std::uint64_t key = 0;
   Rights rights = Rights::kLocal;
   std::uint64_t ticket = 0;
+  std::uint64_t gate = 0;  // of what is not mapped, in the peer: what writes have to pass; 0: none may
   std::atomic<std::uint64_t>* in_use = nullptr;
   const std::atomic<std::uint64_t>* shown = nullptr;
 
   [[nodiscard]] bool covers(const RegionDescriptor& region, Rights need, std::uint64_t offset,
                             std::uint64_t length) const {
-    return region.keys[0] == key && allows(rights, need) && in_bounds(offset, length, length_bytes);
+    return region.keys[0] == key && allows(rights, need) && in_bounds(offset, length, length_bytes) &&
+           (mapped() || need != Rights::kRemoteWrite || gate != 0);
   }
   [[nodiscard]] bool mapped() const { return data != nullptr; }
-  // Until end() the owner waits for us, if it is mapped. False: it has taken the region away.
-  [[nodiscard]] bool begin() const {
-    if (!mapped()) return shown->load(std::memory_order_seq_cst) == ticket;
+  // Whether an owner that takes the region away waits for the end of such copies.
+  [[nodiscard]] bool waited_for(Rights need) const { return mapped() || need == Rights::kRemoteWrite; }
+  // Until end() the owner waits for us, if it does. False: it has taken the region away. `need`: what the
+  // copies do there.
+  [[nodiscard]] bool begin(Rights need) const {
+    if (!waited_for(need)) return shown->load(std::memory_order_seq_cst) == ticket;
     in_use->store(ticket, std::memory_order_seq_cst);
     if (shown->load(std::memory_order_seq_cst) == ticket) return true;
     in_use->store(0, std::memory_order_release);
     return false;
   }
   // False: it was taken away meanwhile, so what was copied may have gone into memory that is the owner's no
-  // more, or come from it. `need`: what the copies did there.
+  // more, or come from it.
   [[nodiscard]] bool end(Rights need) const {
     // What was copied, then the look. Stores that are still on their way would delay it.
     if (need == Rights::kRemoteRead)
@@ -118,7 +124,7 @@ struct PeerWindow {
     else
       full_fence();
     const bool still = shown->load(std::memory_order_seq_cst) == ticket;
-    if (mapped()) in_use->store(0, std::memory_order_release);
+    if (waited_for(need)) in_use->store(0, std::memory_order_release);
     return still;
   }
 };
@@ -128,8 +134,8 @@ inline std::byte* at_peer(std::uint64_t address) {
   return std::bit_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 
-// Blocks that one call reads out of the peer's memory.
-class FetchList {
+// Blocks that one call of the kernel's reads out of the peer's memory, or writes there.
+class PeerBlocks {
  public:
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bool full() const { return count_ == limits::kFetchBlocks; }
@@ -138,20 +144,21 @@ class FetchList {
   void add(std::byte* here, std::uint64_t there, std::uint64_t bytes) {
     std::byte* const from = at_peer(there);
     bytes_ += bytes;
-    if (count_ > 0 && ends_at(here_[count_ - 1], here) && ends_at(there_[count_ - 1], from)) {
-      here_[count_ - 1].iov_len += bytes;
-      there_[count_ - 1].iov_len += bytes;
+    if (count_ > 0 && ends_at(here_[count_], here) && ends_at(there_[count_], from)) {
+      here_[count_].iov_len += bytes;
+      there_[count_].iov_len += bytes;
       return;
     }
+    ++count_;
     here_[count_] = {here, static_cast<std::size_t>(bytes)};
-    there_[count_++] = {from, static_cast<std::size_t>(bytes)};
+    there_[count_] = {from, static_cast<std::size_t>(bytes)};
   }
   void clear() { bytes_ = count_ = 0; }
 
-  // For whoever reads: both sides have room for one more entry behind these.
+  // For whoever makes the call: on both sides there is room for one more entry in front of these, and behind.
   [[nodiscard]] std::size_t count() const { return count_; }
-  [[nodiscard]] iovec* here() { return here_.data(); }
-  [[nodiscard]] iovec* there() { return there_.data(); }
+  [[nodiscard]] iovec* here() { return here_.data() + 1; }
+  [[nodiscard]] iovec* there() { return there_.data() + 1; }
 
  private:
   // As numbers: the peer's may be anything, null and the end of all addresses included.
@@ -161,8 +168,8 @@ class FetchList {
 
   std::size_t count_ = 0;
   std::uint64_t bytes_ = 0;
-  std::array<iovec, limits::kFetchBlocks + 1> here_;
-  std::array<iovec, limits::kFetchBlocks + 1> there_;
+  std::array<iovec, limits::kFetchBlocks + 2> here_;
+  std::array<iovec, limits::kFetchBlocks + 2> there_;
 };
 
 // The peer's memory as one connection reaches it beside its wire. Thread: the loop.
@@ -180,7 +187,7 @@ class PeerMemory {
   virtual Reach reach(const RegionDescriptor& region) = 0;
 
   // How it ended. But for kDone, some of the bytes may have come.
-  enum class Fetch {
+  enum class Outcome {
     kDone,
     kFault,   // something is not there, on one of the two sides, or is no memory that the kernel reads
     kDenied,  // the kernel does not let us, any more
@@ -188,7 +195,9 @@ class PeerMemory {
   };
   // Reads out of the peer's memory, by addresses that it has told. kDone: the peer's connection stood when
   // the last byte had come, so that nothing which its operations named was given back before.
-  virtual Fetch fetch(FetchList& list) = 0;
+  virtual Outcome fetch(PeerBlocks& list) = 0;
+  // Writes there, through a window that is held for it. kGone also where the owner has taken it away.
+  virtual Outcome store(PeerBlocks& list, const PeerWindow& window) = 0;
   // What both sides found out when they connected: whether we read the peer, and whether it reads us.
   enum class Known { kNo, kYes, kOpen };
   [[nodiscard]] virtual bool fetches() const = 0;

@@ -25,13 +25,14 @@ constexpr std::size_t kMostSent = 64 * 1024 * 1024;
 class FuzzMemory final : public PeerMemory {
  public:
   Reach reach(const RegionDescriptor&) override { return {}; }
-  Fetch fetch(FetchList& list) override {
+  Outcome fetch(PeerBlocks& list) override {
     SLIME_CHECK(!withdrawn_ && list.count() <= limits::kFetchBlocks && list.bytes() <= limits::kChunkBytes);
-    if (++calls_ % 3 == 0) return calls_ % 2 == 0 ? Fetch::kFault : Fetch::kDenied;
+    if (++calls_ % 3 == 0) return calls_ % 2 == 0 ? Outcome::kFault : Outcome::kDenied;
     for (std::size_t i = 0; i < list.count(); ++i)
       std::memset(list.here()[i].iov_base, 0x5a, list.here()[i].iov_len);
-    return Fetch::kDone;
+    return Outcome::kDone;
   }
+  Outcome store(PeerBlocks&, const PeerWindow&) override { return Outcome::kDenied; }
   [[nodiscard]] bool fetches() const override { return true; }
   [[nodiscard]] Known peer_fetches() override { return Known::kYes; }
   void withdraw() override { withdrawn_ = true; }

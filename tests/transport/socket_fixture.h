@@ -35,6 +35,14 @@ class SocketFixture final : public Fixture, private Acceptor {
       return shm::make_shm_provider(shm::Options{.fetches = false});
     });
   }
+  // Which read it so, but do not write there.
+  static std::unique_ptr<SocketFixture> of_readers() {
+    auto out = std::make_unique<SocketFixture>([]() -> Result<std::unique_ptr<Provider>> {
+      return shm::make_shm_provider(shm::Options{.gates = false});
+    });
+    out->fetches_ = true;
+    return out;
+  }
   static std::unique_ptr<SocketFixture> of(std::string_view provider) {
     auto out = std::make_unique<SocketFixture>([provider] { return make_provider(provider); });
     out->fetches_ = provider == "shm";

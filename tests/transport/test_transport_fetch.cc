@@ -20,18 +20,19 @@ constexpr std::size_t kMiB = 1 << 20;
 class ScriptMemory final : public PeerMemory {
  public:
   Reach reach(const RegionDescriptor&) override { return {}; }
-  Fetch fetch(FetchList& list) override {
+  Outcome fetch(PeerBlocks& list) override {
     ++calls;
-    if (how != Fetch::kDone) return how;
+    if (how != Outcome::kDone) return how;
     for (std::size_t i = 0; i < list.count(); ++i)
       std::memcpy(list.here()[i].iov_base, list.there()[i].iov_base, list.there()[i].iov_len);
     return how;
   }
+  Outcome store(PeerBlocks&, const PeerWindow&) override { return Outcome::kDenied; }
   [[nodiscard]] bool fetches() const override { return agreed; }
   [[nodiscard]] Known peer_fetches() override { return known; }
   void withdraw() override { withdrawn = true; }
 
-  Fetch how = Fetch::kDone;
+  Outcome how = Outcome::kDone;
   bool agreed = true;
   Known known = Known::kYes;
   bool withdrawn = false;
@@ -287,20 +288,20 @@ TEST_CASE(
   const ByteVector source = random_data(100, 2);
   const struct {
     const char* what;
-    PeerMemory::Fetch how;
+    PeerMemory::Outcome how;
     std::uint64_t offset;
     bool writable;
     bool open;
     Code code;
     int calls;
   } cases[] = {
-      {"memory that is not there", PeerMemory::Fetch::kFault, 0, true, true, Code::kInvalidArgument, 1},
-      {"the kernel", PeerMemory::Fetch::kDenied, 0, true, true, Code::kUnimplemented, 1},
-      {"a process that is gone", PeerMemory::Fetch::kGone, 0, true, true, Code::kUnavailable, 1},
-      {"bounds", PeerMemory::Fetch::kDone, 901, true, true, Code::kPermissionDenied, 0},
-      {"an offset", PeerMemory::Fetch::kDone, ~std::uint64_t{0} - 10, true, true, Code::kPermissionDenied, 0},
-      {"rights", PeerMemory::Fetch::kDone, 0, false, true, Code::kPermissionDenied, 0},
-      {"a region that was closed", PeerMemory::Fetch::kDone, 0, true, false, Code::kNotFound, 0}};
+      {"memory that is not there", PeerMemory::Outcome::kFault, 0, true, true, Code::kInvalidArgument, 1},
+      {"the kernel", PeerMemory::Outcome::kDenied, 0, true, true, Code::kUnimplemented, 1},
+      {"a process that is gone", PeerMemory::Outcome::kGone, 0, true, true, Code::kUnavailable, 1},
+      {"bounds", PeerMemory::Outcome::kDone, 901, true, true, Code::kPermissionDenied, 0},
+      {"an offset", PeerMemory::Outcome::kDone, ~std::uint64_t{0} - 10, true, true, Code::kPermissionDenied, 0},
+      {"rights", PeerMemory::Outcome::kDone, 0, false, true, Code::kPermissionDenied, 0},
+      {"a region that was closed", PeerMemory::Outcome::kDone, 0, true, false, Code::kNotFound, 0}};
   for (const auto& one : cases) {
     CAPTURE(one.what);
     ScriptMemory memory;

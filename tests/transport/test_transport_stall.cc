@@ -248,7 +248,8 @@ class MappedMemory final : public PeerMemory {
     window_.shown = &shown_;
   }
   Reach reach(const RegionDescriptor&) override { return {Way::kDirect, &window_}; }
-  Fetch fetch(FetchList&) override { return Fetch::kDenied; }
+  Outcome fetch(PeerBlocks&) override { return Outcome::kDenied; }
+  Outcome store(PeerBlocks&, const PeerWindow&) override { return Outcome::kDenied; }
   [[nodiscard]] bool fetches() const override { return false; }
   [[nodiscard]] Known peer_fetches() override { return Known::kNo; }
   void withdraw() override {}

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/shm/gate.h"
 
 namespace slime::transport::shm {
 namespace {
@@ -21,17 +22,28 @@ bool is_gone(int socket) {
 
 class Exports::Export final : public Loan {
  public:
-  // `mapped` false: the peer reads it by its address, and nobody waits for that.
+  // `mapped` false: the peer reads it by its address, and nobody waits for that; or it writes there, if it
+  // is given a gate.
   Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket,
          bool mapped)
       : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket), mapped_(mapped) {
     page_.shown[slot_].store(ticket_, std::memory_order_seq_cst);
   }
 
+  void let_write(Gate gate) {
+    const std::lock_guard lock(mutex_);
+    if (revoked_ || !gate) return;
+    gate_ = std::move(gate);
+    page_.gates[slot_].store(gate_.address(), std::memory_order_seq_cst);
+  }
+
   void revoke() override {
     const std::lock_guard lock(mutex_);
     if (std::exchange(revoked_, true)) return;
     page_.shown[slot_].store(0, std::memory_order_seq_cst);
+    if (!gate_) return;
+    page_.gates[slot_].store(0, std::memory_order_seq_cst);
+    gate_.close();
   }
   [[nodiscard]] bool busy() const override {
     const std::lock_guard lock(mutex_);
@@ -45,22 +57,34 @@ class Exports::Export final : public Loan {
   void let_go() override {
     const std::lock_guard lock(mutex_);
     SLIME_CHECK(revoked_);
-    attachment_.reset();
+    end();
   }
 
  private:
   // The attachment goes with the last answer that is no: a region may outlive many connections.
   bool may_be_copying() const {
     if (attachment_ == nullptr) return false;
-    if (mapped_ && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
+    if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ && !no_longer_writes() &&
         !is_gone(attachment_->socket.get()))
       return true;
-    if (revoked_) attachment_.reset();
+    if (revoked_) end();
     return false;
+  }
+  // With the gate closed: the call that had passed it is over, or the thread is stopped, which it is outside
+  // of the kernel. What it begins later passes no more.
+  bool no_longer_writes() const {
+    if (!gate_) return false;
+    const std::uint64_t writing = page_.writing.load(std::memory_order_seq_cst);
+    return gate_.over() == writing || is_stopped(attachment_->peer, static_cast<int>(writing >> 32));
+  }
+  void end() const {
+    gate_ = Gate();
+    attachment_.reset();
   }
 
   mutable std::mutex mutex_;
   mutable std::shared_ptr<Attachment> attachment_;  // null: over
+  mutable Gate gate_;
   ExportPage& page_;
   const std::size_t slot_;
   const std::uint64_t ticket_;
@@ -102,6 +126,9 @@ WindowReply Exports::answer(const WindowRequest& request, Lender& lender, Unique
   Result<Lent> memory = lender.lend(Handle::unpack(request.region), request.key, lent);
   newest_ = lent.get();
   if (!memory) return refuse(request, memory.error().code());
+  if (memory->address != 0 && allows(memory->rights, Rights::kRemoteWrite) && slot < limits::kGatedExports &&
+      attachment_->peer != 0)
+    lent->let_write(Gate::open());
   if (slot == exports_.size())
     exports_.push_back(std::move(lent));
   else

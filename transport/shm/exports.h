@@ -23,6 +23,10 @@ struct ExportPage {
 
   alignas(kApart) std::atomic<std::uint64_t> in_use{0};  // by the peer: the ticket under which it copies
   alignas(kApart) std::array<std::atomic<std::uint64_t>, limits::kExports> shown{};  // by the owner: tickets
+  // By the peer, before each call that writes by address: its word, the thread's id above a number.
+  alignas(kApart) std::atomic<std::uint64_t> writing{0};
+  // By the owner: the gates of the first slots (gate.h). 0: none, as with an owner that knows of no gates.
+  alignas(kApart) std::array<std::atomic<std::uint64_t>, limits::kGatedExports> gates{};
 };
 inline constexpr std::size_t kExportPageBytes = 4096;
 static_assert(sizeof(ExportPage) <= kExportPageBytes && std::atomic<std::uint64_t>::is_always_lock_free);
@@ -32,6 +36,7 @@ static_assert(sizeof(ExportPage) <= kExportPageBytes && std::atomic<std::uint64_
 struct Attachment {
   SharedMemory memory;
   UniqueFd socket;
+  int peer = 0;  // its process id, if it may write memory by address; 0: it may not
 };
 
 // Which regions of ours one peer has been told about. Thread: the loop.

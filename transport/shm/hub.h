@@ -18,6 +18,8 @@ class ShmWire;
 struct Options {
   // False: no process reads the other one's memory by its address, as where the kernel refuses that.
   bool fetches = true;
+  // False: nobody writes the memory of this one by its address, as from another pid namespace.
+  bool gates = true;
 };
 
 // What the wires of one port share: the bell, the local socket through which descriptors come, and the looks

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/shm/gate.h"
+
 namespace slime::transport::shm {
 
 PeerProcess::Word PeerProcess::word_of(const InstanceId& cookie) {
@@ -43,18 +45,32 @@ bool PeerProcess::stands() const {
   return got == static_cast<ssize_t>(sizeof word) && word == theirs_;
 }
 
-PeerProcess::Fetch PeerProcess::fetch(FetchList& list) {
-  if (!fetches_) return Fetch::kDenied;
+PeerProcess::Outcome PeerProcess::fetch(PeerBlocks& list) {
+  if (!fetches_) return Outcome::kDenied;
   Word word{};
   const std::size_t count = list.count();
   list.here()[count] = {word.data(), sizeof word};
   list.there()[count] = {at_peer(their_word_), sizeof word};
   const ssize_t got = ::process_vm_readv(pid_, list.here(), count + 1, list.there(), count + 1, 0);
-  if (got == static_cast<ssize_t>(list.bytes() + sizeof word) && word == theirs_) return Fetch::kDone;
+  if (got == static_cast<ssize_t>(list.bytes() + sizeof word) && word == theirs_) return Outcome::kDone;
   const bool denied = got < 0 && errno != EFAULT && errno != ESRCH;
-  if (!denied && stands()) return Fetch::kFault;
+  if (!denied && stands()) return Outcome::kFault;
   fetches_ = false;
-  return denied ? Fetch::kDenied : Fetch::kGone;
+  return denied ? Outcome::kDenied : Outcome::kGone;
+}
+
+PeerProcess::Outcome PeerProcess::store(PeerBlocks& list, std::uint64_t gate, std::uint64_t word) {
+  if (!fetches_) return Outcome::kDenied;
+  const std::size_t count = list.count();
+  list.here()[-1] = list.here()[count] = {&word, sizeof word};
+  list.there()[-1] = {at_peer(gate), sizeof word};
+  list.there()[count] = {at_peer(Gate::last_word(gate)), sizeof word};
+  const ssize_t got = ::process_vm_writev(pid_, list.here() - 1, count + 2, list.there() - 1, count + 2, 0);
+  if (got == static_cast<ssize_t>(list.bytes() + 2 * sizeof word)) return Outcome::kDone;
+  if (got > 0) return Outcome::kFault;
+  if (errno == EFAULT || errno == ESRCH) return Outcome::kGone;
+  fetches_ = false;
+  return Outcome::kDenied;
 }
 
 void PeerProcess::withdraw() {

@@ -49,6 +49,7 @@ ShmWire::ShmWire(std::shared_ptr<Hub> hub, const Parameters& ours, const Paramet
       loop_(hub_->loop()),
       cookie_(ours.cookie),
       peer_cookie_(theirs.cookie),
+      peer_pid_(theirs.pid),
       text_(str("shm pid ", ours.pid, " -> pid ", theirs.pid)),
       socket_(std::move(socket)),
       process_(cookie_, peer_cookie_, hub_->options().fetches),
@@ -226,6 +227,9 @@ void ShmWire::on_attached() {
 
 void ShmWire::use_windows() {
   attachment_->socket = std::move(local_);
+  // Else we could not tell of its threads which one writes.
+  const bool knows_threads = process_.id() == static_cast<pid_t>(peer_pid_);
+  attachment_->peer = knows_threads && hub_->options().gates ? process_.id() : 0;
   exports_ = std::make_unique<Exports>(attachment_, exports_of(attachment_->memory, initiator_ ? 0 : 1));
   const auto ask = [this](const WindowRequest& request) {
     if (!std::exchange(has_windows_, true)) hub_->age_later();

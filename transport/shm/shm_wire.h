@@ -83,6 +83,7 @@ class ShmWire final : public Wire {
   const InstanceId cookie_;  // ours
   const InstanceId peer_cookie_;
   std::string peer_socket_;
+  const std::uint32_t peer_pid_;  // as it tells
   const std::string text_;
   std::optional<std::uint32_t> number_;
   WireHandler* handler_ = nullptr;

@@ -1,5 +1,7 @@
 #include "transport/shm/windows.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -109,6 +111,8 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   entry.window.length_bytes = reply.length_bytes;
   entry.window.rights = static_cast<Rights>(reply.rights);
   entry.window.ticket = reply.ticket;
+  if (reply.address != 0 && reply.slot < limits::kGatedExports)
+    entry.window.gate = page_->gates[reply.slot].load(std::memory_order_seq_cst);
   entry.window.in_use = &page_->in_use;
   entry.window.shown = &page_->shown[reply.slot];
   entry.state = State::kShown;
@@ -125,6 +129,14 @@ Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memo
   entry.memory = std::move(*mapped);
   bytes_ += entry.memory.size();
   return {};
+}
+
+// The owner closes the gate before it reads the word: of a call that has passed, the word is there.
+PeerMemory::Outcome Windows::store(PeerBlocks& list, const PeerWindow& window) {
+  static thread_local const auto thread = static_cast<std::uint64_t>(::gettid());
+  const std::uint64_t word = (thread << 32) | (++stores_ & 0xffffffff);
+  page_->writing.store(word, std::memory_order_seq_cst);
+  return process_.store(list, window.gate, word);
 }
 
 PeerMemory::Known Windows::peer_fetches() {

@@ -51,7 +51,8 @@ class Windows final : public PeerMemory {
   // Until then everything counts as asked for. True: somebody did, and waits.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
   Reach reach(const RegionDescriptor& region) override;
-  Fetch fetch(FetchList& list) override { return process_.fetch(list); }
+  Outcome fetch(PeerBlocks& list) override { return process_.fetch(list); }
+  Outcome store(PeerBlocks& list, const PeerWindow& window) override;
   [[nodiscard]] bool fetches() const override { return process_.met(); }
   [[nodiscard]] Known peer_fetches() override;
   void withdraw() override { process_.withdraw(); }
@@ -86,6 +87,7 @@ class Windows final : public PeerMemory {
   bool awaited_ = false;                    // before attach()
   std::map<std::uint64_t, Entry> entries_;  // by the region's packed handle
   std::uint64_t bytes_ = 0;                 // mapped
+  std::uint64_t stores_ = 0;
   std::size_t asked_ = 0;
   // What reach() was asked for last.
   std::uint64_t last_region_ = 0;

@@ -1,4 +1,4 @@
-// Reads and writes of memory that the peer lets us map, and reads of what the kernel reads for us: copied
+// Reads and writes of memory that the peer lets us map, and of what the kernel reads and writes for us: copied
 // here, once, without the peer's program. They keep their place in the queues, so that notifications and
 // barriers mean what they mean on the wire.
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace slime::transport::soft {
 namespace {
 
 // The window and the local region of the blocks that are being copied; those of the next block mostly are the
-// same. Blocks of memory that is not mapped are copied together, when the step or the list is at its end.
+// same. Blocks of memory that is not mapped are moved together, when the step or the list is at its end.
 class Holding {
  public:
   // `need`: what its blocks do to the peer's memory.
@@ -20,7 +20,7 @@ class Holding {
   ~Holding() { drop(); }
 
   // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
-  // Or how fetching the blocks before has failed.
+  // Or how moving the blocks before has failed.
   Code hold(const Copy& copy) {
     if (copy.remote != remote_) {
       const Code ended = release();
@@ -29,7 +29,7 @@ class Holding {
       // The kernel refuses, or the owner has closed it: over the wire the owner says so.
       if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->descriptor().keys[0]))
         return Code::kUnimplemented;
-      if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin()) return Code::kNotFound;
+      if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin(need_)) return Code::kNotFound;
       remote_ = copy.remote;
       window_ = *reach.window;
     }
@@ -37,8 +37,8 @@ class Holding {
       return Code::kNotFound;  // it was looked at before, so this is another region than then
     if (copy.local != local_) {
       bulk_copy_end();  // the region before is nobody's but its owner's from here on
-      const Code fetched = fetch();
-      if (fetched != Code::kOk) return fetched;
+      const Code moved = move();
+      if (moved != Code::kOk) return moved;
       pin_ = Pin::for_own(static_cast<SoftRegion*>(copy.local->impl())->record());
       local_ = pin_ ? copy.local : nullptr;
       if (!pin_) return Code::kUnavailable;
@@ -62,10 +62,10 @@ class Holding {
     return copy.remote == remote_ ? there(copy.remote_offset) : nullptr;
   }
   // Of memory that is not: together with others.
-  Code read(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
+  Code add(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
     if (list_.full()) {
-      const Code fetched = fetch();
-      if (fetched != Code::kOk) return fetched;
+      const Code moved = move();
+      if (moved != Code::kOk) return moved;
     }
     list_.add(here, window_.address + offset, bytes);
     return Code::kOk;
@@ -74,8 +74,8 @@ class Holding {
   // kNotFound: what was copied last may have been too late.
   Code release() {
     bulk_copy_end();
-    const Code fetched = fetch();
-    if (std::exchange(remote_, nullptr) == nullptr || window_.end(need_)) return fetched;
+    const Code moved = move();
+    if (std::exchange(remote_, nullptr) == nullptr || window_.end(need_)) return moved;
     return Code::kNotFound;
   }
   // What has not been copied yet never is.
@@ -83,24 +83,25 @@ class Holding {
     list_.clear();
     release();
   }
-  [[nodiscard]] std::uint64_t fetched_bytes() const { return fetched_bytes_; }
+  [[nodiscard]] std::uint64_t moved_bytes() const { return moved_bytes_; }
 
  private:
   // kInvalidArgument: memory that is not there; kUnimplemented: it goes over the wire from now on, or nothing
   // does.
-  Code fetch() {
+  Code move() {
     if (list_.empty()) return Code::kOk;
-    const PeerMemory::Fetch how = memory_.fetch(list_);
-    if (how == PeerMemory::Fetch::kDone) fetched_bytes_ += list_.bytes();
+    const PeerMemory::Outcome how =
+        need_ == Rights::kRemoteWrite ? memory_.store(list_, window_) : memory_.fetch(list_);
+    if (how == PeerMemory::Outcome::kDone) moved_bytes_ += list_.bytes();
     list_.clear();
-    if (how == PeerMemory::Fetch::kDone) return Code::kOk;
-    return how == PeerMemory::Fetch::kFault ? Code::kInvalidArgument : Code::kUnimplemented;
+    if (how == PeerMemory::Outcome::kDone) return Code::kOk;
+    return how == PeerMemory::Outcome::kFault ? Code::kInvalidArgument : Code::kUnimplemented;
   }
 
   PeerMemory& memory_;
   const Rights need_;
-  FetchList list_;
-  std::uint64_t fetched_bytes_ = 0;
+  PeerBlocks list_;
+  std::uint64_t moved_bytes_ = 0;
   const RemoteRegion* remote_ = nullptr;
   PeerWindow window_;
   const MemoryRegion* local_ = nullptr;
@@ -144,8 +145,6 @@ SoftEndpoint::Way SoftEndpoint::way_of(const OneSided& operation) {
     if (copy.length_bytes == 0) continue;
     const RegionDescriptor& region = copy.remote->descriptor();
     if (copy.remote != remote) {
-      // What is not mapped is written by nobody but its owner.
-      if (operation.kind == Kind::kWrite && !is_mappable(region.keys[0])) return fetch_or_wire(operation);
       reach = peer_memory_->reach(region);
       if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
       remote = copy.remote;
@@ -201,7 +200,7 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
                   last ? holding.source_of(operation.copies, operation.next_copy + 1) : nullptr);
         counters_.direct_bytes += part;
       } else {
-        code = holding.read(here, copy.remote_offset + at, part);
+        code = holding.add(here, copy.remote_offset + at, part);
         if (code != Code::kOk) return code;
       }
       operation.started = true;
@@ -214,8 +213,8 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
   }
   const Code code = holding.release();
   if (code == Code::kOk && copy_left_ < step) note_progress();
-  operation.fetched = operation.fetched || holding.fetched_bytes() > 0;
-  counters_.fetched_bytes += holding.fetched_bytes();
+  operation.fetched = operation.fetched || holding.moved_bytes() > 0;
+  counters_.fetched_bytes += holding.moved_bytes();
   return code;
 }
 
@@ -266,12 +265,12 @@ std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
       std::byte* const there = holding.there(copy.remote_offset);
       bulk_copy(read ? here : there, read ? there : here, copy.length_bytes, nullptr);
     } else {
-      holding.read(here, copy.remote_offset, copy.length_bytes);
+      holding.add(here, copy.remote_offset, copy.length_bytes);
     }
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
     bytes += copy.length_bytes;
   }
-  // Alone, one that the kernel would read has not been read yet.
+  // Alone, one that the kernel would move has not been moved yet.
   if (count == 0 || (count == 1 && !holding.mapped()) || holding.release() != Code::kOk) {
     holding.drop();
     return 0;
@@ -318,6 +317,7 @@ void SoftEndpoint::copy_head(Queue<Handle>& queue) {
     if (operation->has_imm) --credit_used_;
     queue.pop_front();
     completed_in_stage_ = true;
+    if (code != Code::kOk) copy_left_ -= std::min(copy_left_, limits::kCopyStepFailed);
     operation->failure = code;
     complete_one_sided(handle, code == Code::kOk ? Status() : refused_by_peer(*operation));
   }

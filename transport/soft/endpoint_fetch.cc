@@ -9,15 +9,15 @@ namespace slime::transport::soft {
 namespace {
 
 // What the acknowledgement of a fetch says that was not made.
-Code code_of(PeerMemory::Fetch fetch) {
+Code code_of(PeerMemory::Outcome fetch) {
   switch (fetch) {
-    case PeerMemory::Fetch::kDone:
+    case PeerMemory::Outcome::kDone:
       return Code::kOk;
-    case PeerMemory::Fetch::kFault:
+    case PeerMemory::Outcome::kFault:
       return Code::kInvalidArgument;
-    case PeerMemory::Fetch::kDenied:
+    case PeerMemory::Outcome::kDenied:
       return Code::kUnimplemented;
-    case PeerMemory::Fetch::kGone:
+    case PeerMemory::Outcome::kGone:
       break;
   }
   return Code::kUnavailable;
@@ -179,15 +179,15 @@ Code SoftEndpoint::fetch(const FrameHeader& write, std::span<const FetchBlock> b
   const std::shared_ptr<RegionRecord> record =
       port_->device->regions.find(Handle::unpack(write.region), write.key, Rights::kRemoteWrite, 0, 0, why);
   if (record == nullptr) return why;
-  FetchList list;
+  PeerBlocks list;
   for (const FetchBlock& block : blocks) {
     if (!in_bounds(block.offset, block.length, record->length_bytes)) return Code::kPermissionDenied;
     list.add(record->data + block.offset, block.source, block.length);
   }
   const Pin pin = Pin::for_peer(*record);
   if (!pin) return Code::kNotFound;
-  const PeerMemory::Fetch how = peer_memory_->fetch(list);
-  if (how == PeerMemory::Fetch::kDone) counters_.fetched_bytes += list.bytes();
+  const PeerMemory::Outcome how = peer_memory_->fetch(list);
+  if (how == PeerMemory::Outcome::kDone) counters_.fetched_bytes += list.bytes();
   return code_of(how);
 }
 

@@ -20,7 +20,7 @@
 namespace slime::transport::testing {
 namespace {
 
-using Fetch = PeerMemory::Fetch;
+using Outcome = PeerMemory::Outcome;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::byte kFill{0x5a};
@@ -84,8 +84,8 @@ struct Other {
 
 std::uint64_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
-Fetch fetch(shm::PeerProcess& process, std::byte* here, std::uint64_t there, std::size_t bytes) {
-  FetchList list;
+Outcome fetch(shm::PeerProcess& process, std::byte* here, std::uint64_t there, std::size_t bytes) {
+  PeerBlocks list;
   list.add(here, there, bytes);
   return process.fetch(list);
 }
@@ -96,14 +96,14 @@ TEST_CASE("blocks of another process are read, many with one call, and only thos
   process.meet(other.socket.get(), other.word.word());
   REQUIRE(process.met());
   ByteVector got(4 * kPage);
-  FetchList list;
+  PeerBlocks list;
   for (std::size_t i = 0; i < limits::kFetchBlocks; ++i) {
     REQUIRE_FALSE(list.full());
     list.add(got.data() + 20 * i, address_of(other.memory.data + 40 * i), 10);
   }
   CHECK(list.full());
   CHECK(list.bytes() == 10 * limits::kFetchBlocks);
-  CHECK(process.fetch(list) == Fetch::kDone);
+  CHECK(process.fetch(list) == Outcome::kDone);
   for (std::size_t i = 0; i < limits::kFetchBlocks; ++i) {
     const std::byte expected = 40 * i + 10 <= kPage ? std::byte{0x77} : kFill;
     if (40 * i < kPage && 40 * i + 10 > kPage) continue;
@@ -114,7 +114,7 @@ TEST_CASE("blocks of another process are read, many with one call, and only thos
 }
 
 TEST_CASE("blocks that follow each other on both sides are one") {
-  FetchList list;
+  PeerBlocks list;
   ByteVector here(100);
   list.add(here.data(), 1000, 10);
   list.add(here.data() + 10, 1010, 20);
@@ -131,19 +131,19 @@ TEST_CASE("memory that is not there, or only in part, is a fault, and what is th
   process.meet(other.socket.get(), other.word.word());
   REQUIRE(process.met());
   ByteVector got(4 * kPage);
-  CHECK(fetch(process, got.data(), 0, 1) == Fetch::kFault);
-  CHECK(fetch(process, got.data(), ~std::uint64_t{0} - 100, 200) == Fetch::kFault);
+  CHECK(fetch(process, got.data(), 0, 1) == Outcome::kFault);
+  CHECK(fetch(process, got.data(), ~std::uint64_t{0} - 100, 200) == Outcome::kFault);
   const std::uint64_t end = address_of(other.memory.data + other.memory.bytes);
   Mapped nothing(2 * kPage, PROT_NONE);
-  CHECK(fetch(process, got.data(), address_of(nothing.data), kPage) == Fetch::kFault);
-  FetchList half;
+  CHECK(fetch(process, got.data(), address_of(nothing.data), kPage) == Outcome::kFault);
+  PeerBlocks half;
   half.add(got.data(), end - 2 * kPage, kPage);
   half.add(got.data() + kPage, address_of(nothing.data), kPage);
-  CHECK(process.fetch(half) == Fetch::kFault);
+  CHECK(process.fetch(half) == Outcome::kFault);
   // Of ours.
-  CHECK(fetch(process, nothing.data, end - kPage, kPage) == Fetch::kFault);
+  CHECK(fetch(process, nothing.data, end - kPage, kPage) == Outcome::kFault);
   CHECK(process.fetches());
-  CHECK(fetch(process, got.data(), end - kPage, kPage) == Fetch::kDone);
+  CHECK(fetch(process, got.data(), end - kPage, kPage) == Outcome::kDone);
   CHECK(got[kPage - 1] == kFill);
 }
 
@@ -155,9 +155,9 @@ TEST_CASE("a process that is stopped is read like any other, one that was killed
   REQUIRE(::kill(other.pid, SIGSTOP) == 0);
   int state = 0;
   REQUIRE(::waitpid(other.pid, &state, WUNTRACED) == other.pid);
-  CHECK(fetch(process, got.data(), address_of(other.memory.data + kPage), kPage) == Fetch::kDone);
+  CHECK(fetch(process, got.data(), address_of(other.memory.data + kPage), kPage) == Outcome::kDone);
   other.end();
-  CHECK(fetch(process, got.data(), address_of(other.memory.data + kPage), kPage) == Fetch::kGone);
+  CHECK(fetch(process, got.data(), address_of(other.memory.data + kPage), kPage) == Outcome::kGone);
   CHECK_FALSE(process.fetches());
   CHECK(process.met());
 }
@@ -189,10 +189,10 @@ TEST_CASE("nothing counts that is read after the other side has withdrawn its wo
   REQUIRE(reader.met());
   const ByteVector memory(100, kFill);
   ByteVector got(100);
-  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Fetch::kDone);
+  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Outcome::kDone);
   source.withdraw();
-  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Fetch::kGone);
-  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Fetch::kDenied);
+  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Outcome::kGone);
+  CHECK(fetch(reader, got.data(), address_of(memory.data()), 100) == Outcome::kDenied);
 }
 
 TEST_CASE("who is not allowed to read does not, and is read by nobody") {

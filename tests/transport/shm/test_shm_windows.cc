@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,137 +11,11 @@
 #include <cstring>
 #include <memory>
 
-#include "tests/support/bytes.h"
 #include "tests/transport/huge_pool.h"
-#include "transport/owned_memory.h"
-#include "transport/shm/exports.h"
-#include "transport/shm/windows.h"
-#include "transport/soft/device.h"
+#include "tests/transport/shm/windows_rig.h"
 
 namespace slime::transport::testing {
 namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using test::all_are;
-
-constexpr std::size_t kMiB = 1 << 20;
-constexpr std::byte kOld{0x22};
-constexpr std::byte kPeers{0xee};
-constexpr std::byte kNew{0x11};
-
-// A device with regions, and what one peer has been told about them.
-struct Owner {
-  Owner() {
-    int fds[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
-    peers_end = UniqueFd(fds[1]);
-    attachment->socket = UniqueFd(fds[0]);
-    auto memory = shm::SharedMemory::create(shm::kExportPageBytes, page_fd);
-    REQUIRE(memory.has_value());
-    attachment->memory = std::move(*memory);
-    exports = std::make_unique<shm::Exports>(attachment, *new (attachment->memory.data()) shm::ExportPage());
-  }
-  [[nodiscard]] shm::ExportPage& page() const {
-    return *reinterpret_cast<shm::ExportPage*>(attachment->memory.data());
-  }
-  [[nodiscard]] MemoryRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite,
-                                    Pages pages = Pages::kDefault) const {
-    auto memory = OwnedMemory::create(bytes, pages);
-    REQUIRE(memory.has_value());
-    std::memset(memory->data(), static_cast<int>(kOld), bytes);
-    auto record = std::make_shared<soft::RegionRecord>(memory->data(), bytes, rights, 0x77, memory->fd());
-    const auto id = device->regions.add(record);
-    REQUIRE(id.has_value());
-    return MemoryRegion(
-        std::make_unique<soft::SoftRegion>(device, std::move(record), *id, std::move(*memory)));
-  }
-  // The same of memory that Slime has not allocated.
-  [[nodiscard]] MemoryRegion foreign(MutableBytes bytes, Rights rights = Rights::kReadWrite) const {
-    auto record = std::make_shared<soft::RegionRecord>(bytes.data(), bytes.size(), rights, 0x74);
-    const auto id = device->regions.add(record);
-    REQUIRE(id.has_value());
-    return MemoryRegion(std::make_unique<soft::SoftRegion>(device, std::move(record), *id, OwnedMemory()));
-  }
-  // Answers the one request that is there.
-  void answer() const {
-    auto packet = shm::receive_packet(attachment->socket.get());
-    REQUIRE_MESSAGE(packet.has_value(), packet.status().to_string());
-    const auto request = shm::decode_window_request(*packet);
-    REQUIRE(request.has_value());
-    UniqueFd descriptor;
-    const shm::WindowReply reply = exports->answer(*request, device->regions, descriptor);
-    const int sent[] = {descriptor.get()};
-    REQUIRE(shm::send_packet(attachment->socket.get(), std::as_bytes(std::span(&reply, 1)),
-                             std::span(sent).first(descriptor.valid() ? 1 : 0))
-                .ok());
-  }
-
-  std::shared_ptr<soft::DeviceState> device = std::make_shared<soft::DeviceState>();
-  std::shared_ptr<shm::Attachment> attachment = std::make_shared<shm::Attachment>();
-  UniqueFd page_fd;
-  UniqueFd peers_end;
-  std::unique_ptr<shm::Exports> exports;
-};
-
-// The peer's side of it.
-struct User {
-  explicit User(const Owner& of, bool owner_readable = true) : owner(of) {
-    auto made = Loop::create();
-    REQUIRE(made.has_value());
-    loop = std::move(*made);
-    unmapper = std::make_unique<shm::Unmapper>(*loop);
-    if (owner_readable) process.meet(owner.attachment->socket.get(), owners_word.word());
-    windows = std::make_unique<shm::Windows>(*unmapper, process);
-    windows->attach(owner.attachment, owner.page(), [this](const shm::WindowRequest& request) {
-      return shm::send_packet(owner.peers_end.get(), std::as_bytes(std::span(&request, 1)), {});
-    });
-  }
-  Status take_reply() const {
-    auto packet = shm::receive_packet(owner.peers_end.get());
-    REQUIRE(packet.has_value());
-    const auto reply = shm::decode_window_reply(*packet);
-    REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
-    return windows->on_reply(*reply, std::move(packet->descriptors));
-  }
-  // Asks, is answered, and looks again.
-  PeerMemory::Reach reach(const MemoryRegion& region) const {
-    const RegionDescriptor descriptor = region.describe();
-    if (windows->reach(descriptor).way != PeerMemory::Way::kAsked) return windows->reach(descriptor);
-    owner.answer();
-    REQUIRE(take_reply().ok());
-    return windows->reach(descriptor);
-  }
-
-  const Owner& owner;
-  const InstanceId users_cookie = InstanceId::random();
-  const InstanceId owners_cookie = InstanceId::random();
-  shm::PeerProcess owners_word{owners_cookie, users_cookie, true};
-  shm::PeerProcess process{users_cookie, owners_cookie, true};
-  std::shared_ptr<Loop> loop;
-  std::unique_ptr<shm::Unmapper> unmapper;
-  std::unique_ptr<shm::Windows> windows;
-};
-
-// Runs `fn` in a process of its own, which exits with what it returns. Windows that are mapped here are
-// mapped there, too.
-template <class F>
-pid_t in_child(Owner& owner, F fn) {
-  const pid_t pid = ::fork();
-  REQUIRE(pid >= 0);
-  if (pid == 0) {
-    owner.attachment->socket.reset();
-    _exit(fn());
-  }
-  owner.peers_end.reset();  // the child's alone, so that its end is seen
-  return pid;
-}
-
-int wait_for(pid_t pid) {
-  int state = 0;
-  REQUIRE(::waitpid(pid, &state, WUNTRACED) == pid);
-  return state;
-}
 
 void close_under_a_stopped_copy(std::size_t length, Pages pages) {
   Owner owner;
@@ -152,7 +25,7 @@ void close_under_a_stopped_copy(std::size_t length, Pages pages) {
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
   const PeerWindow window = *reach.window;
   const pid_t peer = in_child(owner, [&] {
-    if (!window.begin()) return 2;
+    if (!window.begin(Rights::kReadWrite)) return 2;
     std::memset(window.data, static_cast<int>(kPeers), length / 2);
     ::raise(SIGSTOP);
     std::memset(window.data, static_cast<int>(kPeers), window.length_bytes);
@@ -190,7 +63,7 @@ TEST_CASE("a peer that is stopped inside a copy reads nothing that came after th
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
   const PeerWindow window = *reach.window;
   const pid_t peer = in_child(owner, [&] {
-    if (!window.begin()) return 2;
+    if (!window.begin(Rights::kReadWrite)) return 2;
     ::raise(SIGSTOP);
     const bool clean = all_are(Bytes(window.data, window.length_bytes), kOld);
     return clean && !window.end(Rights::kReadWrite) ? 0 : 1;
@@ -214,7 +87,7 @@ TEST_CASE("a peer that was killed inside a copy holds nothing up") {
     REQUIRE(reach.way == PeerMemory::Way::kDirect);
     const PeerWindow window = *reach.window;
     peer = in_child(owner, [&] {
-      (void)window.begin();
+      (void)window.begin(Rights::kReadWrite);
       ::raise(SIGSTOP);
       return 0;
     });
@@ -234,10 +107,10 @@ TEST_CASE("after a region was closed its window opens no more, and is unmapped b
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
-  REQUIRE(reach.window->begin());
+  REQUIRE(reach.window->begin(Rights::kReadWrite));
   CHECK(reach.window->end(Rights::kRemoteRead));
   CHECK(region.close().ok());
-  CHECK_FALSE(reach.window->begin());
+  CHECK_FALSE(reach.window->begin(Rights::kReadWrite));
   CHECK(owner.page().in_use.load() == 0);
   CHECK(user.windows->mapped() == 1);
   user.windows->sweep();
@@ -252,7 +125,7 @@ TEST_CASE("an owner whose side of the connection ended has taken everything back
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
   owner.exports.reset();
-  CHECK_FALSE(reach.window->begin());
+  CHECK_FALSE(reach.window->begin(Rights::kReadWrite));
   CHECK(region.close(Nanos::zero()).ok());
 }
 
@@ -264,10 +137,10 @@ struct StoppedInside {
     REQUIRE(reach.way == PeerMemory::Way::kDirect);
     const PeerWindow window = *reach.window;
     peer = in_child(owner, [window] {
-      if (!window.begin()) return 2;
+      if (!window.begin(Rights::kReadWrite)) return 2;
       ::raise(SIGSTOP);
       const bool still = window.end(Rights::kReadWrite);
-      return still || window.begin() ? 1 : 0;
+      return still || window.begin(Rights::kReadWrite) ? 1 : 0;
     });
     REQUIRE(WIFSTOPPED(wait_for(peer)));
   }
@@ -507,19 +380,19 @@ TEST_CASE("memory that is not Slime's is read by its address, until its owner cl
   CHECK_FALSE(reach.window->mapped());
   CHECK(user.windows->mapped() == 0);
   ByteVector got(100);
-  FetchList list;
+  PeerBlocks list;
   list.add(got.data(), reach.window->address + 5, got.size());
-  REQUIRE(reach.window->begin());
-  CHECK(user.windows->fetch(list) == PeerMemory::Fetch::kDone);
+  REQUIRE(reach.window->begin(Rights::kRemoteRead));
+  CHECK(user.windows->fetch(list) == PeerMemory::Outcome::kDone);
   CHECK(reach.window->end(Rights::kRemoteRead));
   CHECK(all_are(got, kOld));
-  REQUIRE(reach.window->begin());
+  REQUIRE(reach.window->begin(Rights::kRemoteRead));
   // Nobody waits for a reader, also for one that was stopped there; it sees that it was too late.
   const TimePoint begin = steady_clock().now();
   CHECK(region.close(seconds(20)).ok());
   CHECK(steady_clock().now() - begin < seconds(10));
   CHECK_FALSE(reach.window->end(Rights::kRemoteRead));
-  CHECK_FALSE(reach.window->begin());
+  CHECK_FALSE(reach.window->begin(Rights::kRemoteRead));
   user.windows->sweep();
   CHECK(user.windows->empty());
 }
