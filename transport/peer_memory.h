@@ -21,8 +21,8 @@
 namespace slime::transport {
 
 // A peer of the same host may copy by itself: it maps memory that Slime allocated, and has the kernel read
-// and write any other by its address, where the kernel lets it. These are the two sides of that, as the software engine
-// sees them; shm/exports.h and shm/windows.h implement them.
+// and write any other by its address, where the kernel lets it. These are the two sides of that, as the
+// software engine sees them; shm/exports.h and shm/windows.h implement them.
 //
 // A copy and a revocation meet in two words that both processes map: the copier stores its ticket in
 // `in_use`, then looks whether the owner still shows it; the owner takes it away, then looks at `in_use`. All

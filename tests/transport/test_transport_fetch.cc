@@ -299,7 +299,8 @@ TEST_CASE(
       {"the kernel", PeerMemory::Outcome::kDenied, 0, true, true, Code::kUnimplemented, 1},
       {"a process that is gone", PeerMemory::Outcome::kGone, 0, true, true, Code::kUnavailable, 1},
       {"bounds", PeerMemory::Outcome::kDone, 901, true, true, Code::kPermissionDenied, 0},
-      {"an offset", PeerMemory::Outcome::kDone, ~std::uint64_t{0} - 10, true, true, Code::kPermissionDenied, 0},
+      {"an offset", PeerMemory::Outcome::kDone, ~std::uint64_t{0} - 10, true, true, Code::kPermissionDenied,
+       0},
       {"rights", PeerMemory::Outcome::kDone, 0, false, true, Code::kPermissionDenied, 0},
       {"a region that was closed", PeerMemory::Outcome::kDone, 0, true, false, Code::kNotFound, 0}};
   for (const auto& one : cases) {

@@ -17,7 +17,8 @@ TEST_CASE("shm keeps every promise of the transport with memory that the kernel 
   run_conformance([] { return SocketFixture::of_readers(); });
 }
 
-TEST_CASE("shm keeps every promise of the transport with memory that the kernel reads and writes for the peer") {
+TEST_CASE(
+    "shm keeps every promise of the transport with memory that the kernel reads and writes for the peer") {
   run_conformance([] { return SocketFixture::of("shm"); });
 }
 

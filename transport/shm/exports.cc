@@ -64,8 +64,8 @@ class Exports::Export final : public Loan {
   // The attachment goes with the last answer that is no: a region may outlive many connections.
   bool may_be_copying() const {
     if (attachment_ == nullptr) return false;
-    if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ && !no_longer_writes() &&
-        !is_gone(attachment_->socket.get()))
+    if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
+        !no_longer_writes() && !is_gone(attachment_->socket.get()))
       return true;
     if (revoked_) end();
     return false;

@@ -106,8 +106,8 @@ Status SoftRegion::close(Nanos bound) {
 }
 
 // Peers that are inside of a copy mostly leave it within microseconds. One that was stopped there may go on
-// at any time: it keeps the pages, and the memory gets others. Where the kernel has none, and where the memory
-// is not ours, there is nothing but to wait.
+// at any time: it keeps the pages, and the memory gets others. Where the kernel has none, and where the
+// memory is not ours, there is nothing but to wait.
 bool SoftRegion::take_back(TimePoint by) {
   if (record_->wait_returned(by)) return true;
   while (!owned_ || !owned_.part().ok()) {

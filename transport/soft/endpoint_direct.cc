@@ -1,6 +1,6 @@
-// Reads and writes of memory that the peer lets us map, and of what the kernel reads and writes for us: copied
-// here, once, without the peer's program. They keep their place in the queues, so that notifications and
-// barriers mean what they mean on the wire.
+// Reads and writes of memory that the peer lets us map, and of what the kernel reads and writes for us:
+// copied here, once, without the peer's program. They keep their place in the queues, so that notifications
+// and barriers mean what they mean on the wire.
 #include <algorithm>
 
 #include "transport/bulk_copy.h"

@@ -1,5 +1,5 @@
-// Memory that a peer writes by its address: what closes it to the peer, and whom an owner waits for that takes
-// it back.
+// Memory that a peer writes by its address: what closes it to the peer, and whom an owner waits for that
+// takes it back.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -122,7 +122,8 @@ TEST_CASE("the peer of another connection, or of none any more, passes no gate")
   CHECK(all_are(shown.memory, kNew));
 }
 
-TEST_CASE("a writer that is stopped before it has written holds nobody up, and writes nothing when it goes on") {
+TEST_CASE(
+    "a writer that is stopped before it has written holds nobody up, and writes nothing when it goes on") {
   Shown shown;
   Peer peer(shown, [&](const Peer& self) {
     if (!shown.window.begin(Rights::kRemoteWrite)) return 2;
