@@ -66,8 +66,8 @@ def find_plugins(slime_program: pathlib.Path, python: str) -> str:
 class Places:
     """Where the engines are: found, or made, at first use. A failure holds for each engine that needs the same."""
 
-    def __init__(self, slime_program: pathlib.Path, pythons: dict):
-        self._slime = slime_program
+    def __init__(self, slime_program: pathlib.Path, pythons: dict, say):
+        self._slime, self._say = slime_program, say
         self._found = {("python", home): path for home, path in pythons.items()}
 
     def of(self, engine: Engine) -> tuple:
@@ -77,11 +77,15 @@ class Places:
         environment.update(engine.environment)
         if engine.home != "slime":
             environment.pop("PYTHONPATH", None)  # nothing of Slime there
-        python = self._once(("python", engine.home), lambda: find_python(engine.home))
+        python = self._once(("python", engine.home), lambda: self._make(engine.home))
         if engine.home == "nixl":
             plugins = self._once(("plugins", engine.home), lambda: find_plugins(self._slime, python))
             environment["NIXL_PLUGIN_DIR"] = plugins
         return python, environment
+
+    def _make(self, home: str) -> str:
+        self._say(f"the environment of {home}: minutes if it is not there yet")
+        return find_python(home)
 
     def _once(self, key: tuple, find) -> str:
         if key not in self._found:

@@ -181,7 +181,7 @@ def measure(options) -> tuple:
     """Returns the report and its text."""
     engines = [engine for engine in engine_pair.ENGINES if engine.name in options.engines]
     cases = [case for case in engine_bars.CASES if case.name in options.only]
-    places = engine_pair.Places(options.slime, dict(options.python))
+    places = engine_pair.Places(options.slime, dict(options.python), say)
     head = {"machine": machine(), "engines": {engine.name: engine.what for engine in engines}}
     if options.ends:
         out = engine_ends.run(engines, places, options.bound, say)
