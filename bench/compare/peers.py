@@ -20,6 +20,7 @@ import sys
 import typing
 
 import beside
+import present
 import programs
 
 MIB = 1 << 20
@@ -252,9 +253,7 @@ def format_report(report: dict) -> str:
             first = [f"{item['what']}, {item['unit']} ({better})", number(item["slime"]), number(item["slime_thread"])]
             rows.append([*(first if index == 0 else ["", "", ""]), peer["name"], number(peer["median"]),
                          number(peer["ratio"]), f"{ratios[0]:.3g} to {ratios[1]:.3g}" if ratios else ""])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) if column in (0, 3) else cell.rjust(width)
-                       for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
+    lines = [present.aligned(rows, (0, 3))]
     for item in report["comparisons"]:
         lines += [f"{item['name']} failed in {failure}" for failure in item["failures"]]
     return "\n".join(lines)

@@ -31,6 +31,13 @@ def write_plots(folder: pathlib.Path, plots: dict) -> None:
         raise Wrong(str(error)) from None
 
 
+def aligned(rows, left) -> str:
+    """Rows of texts as lines whose columns are flush: those with a number in `left` on the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) if column in left else cell.rjust(width)
+                               for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+
+
 # --------------------------------------------------------------------------------------------------------------- plots
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 420, 80, 230, 62, 40

@@ -52,13 +52,13 @@ def wait_until(condition, seconds: float) -> bool:
 class Program:
     """A process that does not outlive its `with` block. A Ctrl-C on the terminal does not reach it: we end it."""
 
-    def __init__(self, command, environment=None):
+    def __init__(self, command, environment=None, pass_fds=()):
         self.name = pathlib.Path(command[0]).name
         self._output, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._errors, env=environment,
-                start_new_session=True,
+                start_new_session=True, pass_fds=pass_fds,
             )
         except OSError as error:
             raise Failed(f"{command[0]}: {error.strerror}") from error
@@ -80,22 +80,28 @@ class Program:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
+    def signal(self, number: int) -> None:
+        """Sends a signal to this process alone."""
+        self._process.send_signal(number)
+
     def output(self) -> str:
         return self._read(self._output)
 
     def result(self, seconds: float) -> str:
         """What it printed, once it has ended well."""
         if not wait_until(self.ended, seconds):
-            raise Failed(f"{self.name} did not end within {seconds:g} s{self._last_words()}")
+            raise Failed(f"{self.name} did not end within {seconds:g} s{self.last_words()}")
         if self._process.returncode != 0:
-            raise Failed(f"{self.name} ended with {self._how_it_ended()}{self._last_words()}")
+            raise Failed(f"{self.name} ended with {self.how_it_ended()}{self.last_words()}")
         return self.output()
 
-    def _how_it_ended(self) -> str:
+    def how_it_ended(self) -> str:
         status = self._process.returncode
-        return f"status {status}" if status > 0 else f"signal {-status} ({signal.Signals(-status).name})"
+        if status is None:
+            return "no status yet"
+        return f"status {status}" if status >= 0 else f"signal {-status} ({signal.Signals(-status).name})"
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
         for file in (self._errors, self._output):
             lines = [line.strip() for line in self._read(file).splitlines() if line.strip(" \t-*")]
             if lines:

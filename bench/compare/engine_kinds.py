@@ -1,0 +1,238 @@
+"""The engines that engines.py compares, each behind the same few calls. Runs in the engine's own Python.
+
+An engine object is one process's end: it owns memory of SIZE bytes, tells another process its address(), and after
+connect() makes lists of blocks ready with transfer(). Nothing of the other engines is imported.
+"""
+
+import contextlib
+import os
+import time
+
+import numpy
+
+SIZE = 64 << 20  # bytes of each end's memory
+LOOK = 0.2  # seconds after which a wait in C++ lets Python see a signal
+TARGET = "target"  # the name of the agent that is read and written
+
+
+class Refused(Exception):
+    """What an engine answered to a transfer or a connection in place of doing it."""
+
+
+def timed(function, *arguments):
+    """Returns the seconds that a call took, and its result."""
+    begin = time.perf_counter()
+    out = function(*arguments)
+    return time.perf_counter() - begin, out
+
+
+def parts_of(whole, most):
+    return [whole[at:at + most] for at in range(0, len(whole), most)]
+
+
+class Transfer:
+    """A list of blocks that run() moves, as often as it is called."""
+
+    def __init__(self, run, renew=None):
+        self.run = run  # blocks until all bytes are moved; raises Refused
+        self.renew = renew  # prepares the list again, prepared and plain: the seconds of each; None if nothing is prepared
+
+
+class Nixl:
+    """NIXL's agent with one backend; the environment has UCX_TLS, SLIME_NIXL_PROVIDER and NIXL_PLUGIN_DIR."""
+
+    def __init__(self, role, options):
+        from nixl_cu12._api import nixl_agent, nixl_agent_config
+
+        self.agent = nixl_agent(role, nixl_agent_config(backends=[options["backend"]]))
+        self.memory = numpy.zeros(SIZE, "uint8")
+        self.base = self.memory.ctypes.data
+        self.agent.register_memory([(self.base, SIZE, 0, "")], "DRAM")
+        self.there = 0
+
+    def address(self):
+        return {"metadata": self.agent.get_agent_metadata().hex(), "base": self.base}
+
+    def connect(self, address):
+        self.agent.add_remote_agent(bytes.fromhex(address["metadata"]))
+        self.there = address["base"]
+
+    def reconnect(self, address):
+        with contextlib.suppress(Exception):  # it may have dropped the agent by itself
+            self.agent.remove_remote_agent(TARGET)
+        self.connect(address)
+
+    def transfer(self, operation, here, there, length):
+        mine = self.agent.get_xfer_descs([(self.base + at, length, 0) for at in here], "DRAM")
+        theirs = self.agent.get_xfer_descs([(self.there + at, length, 0) for at in there], "DRAM")
+        numbers = numpy.arange(len(here), dtype="int32")
+
+        def prepare():
+            lists = (self.agent.prep_xfer_dlist("NIXL_INIT_AGENT", mine), self.agent.prep_xfer_dlist(TARGET, theirs))
+            return lists, self.agent.make_prepped_xfer(operation, lists[0], numbers, lists[1], numbers)
+
+        def renew():
+            plain, handle = timed(self.agent.initialize_xfer, operation, mine, theirs, TARGET)
+            self.agent.release_xfer_handle(handle)
+            prepared, (lists, handle) = timed(prepare)
+            self.agent.release_xfer_handle(handle)
+            for one in lists:
+                self.agent.release_dlist_handle(one)
+            return prepared, plain
+
+        kept = prepare()
+
+        def run():
+            handle = kept[1]
+            try:
+                state = self.agent.transfer(handle)
+                while state == "PROC":
+                    state = self.agent.check_xfer_state(handle)
+            except Exception as error:  # NIXL's own types, which differ by version
+                raise Refused(f"{type(error).__name__}: {error}") from None
+            if state != "DONE":
+                raise Refused(state)
+
+        return Transfer(run, renew)
+
+
+class Slime:
+    """Slime's agents; `own`: memory that Slime allocates, else the program's, registered."""
+
+    def __init__(self, role, options):
+        import slime
+
+        self.slime = slime
+        # The initiator's waiting thread makes the progress, as NIXL's check_xfer_state does; the target has a thread.
+        progress = slime.Progress.THREAD if role == TARGET else slime.Progress.CALLER
+        self.agent = slime.PeerAgent(role, provider=options["provider"], progress=progress,
+                                     listen=f"127.0.0.1:{options.get('port', 0)}")
+        if options["own"]:
+            self.region = self.agent.allocate(SIZE, slime.Rights.READ_WRITE)
+            self.memory = numpy.frombuffer(self.region, "uint8")
+        else:
+            self.memory = numpy.zeros(SIZE, "uint8")
+            self.region = self.agent.register_memory(self.memory, slime.Rights.READ_WRITE)
+        self.agent.publish("memory", self.region)
+        self.peer = self.remote = None
+
+    def address(self):
+        return {"address": self.agent.address, "port": int(self.agent.address.rpartition(":")[2])}
+
+    def connect(self, address):
+        self.peer = self.agent.peer(address["address"])
+        self.remote = self.peer.region("memory")
+
+    def reconnect(self, address):
+        self.peer.disconnect()
+        self.connect(address)
+
+    def transfer(self, operation, here, there, length):
+        slime, kind = self.slime, getattr(self.slime.Transfer, operation)
+        blocks = slime.BlockOffsets(self.region, numpy.array(here), self.remote, numpy.array(there), length)
+        copies = [slime.Copy(self.region, mine, self.remote, theirs, length) for mine, theirs in zip(here, there)]
+        plain_post = getattr(self.peer, operation.lower())
+
+        def renew():
+            prepared, _ = timed(self.peer.prepare, kind, blocks)
+            plain, future = timed(plain_post, copies)
+            future.wait()
+            return prepared, plain
+
+        batch = self.peer.prepare(kind, blocks)
+
+        def run():
+            try:
+                batch.post().wait()
+            except slime.Error as error:
+                raise Refused(f"{error.code.name.lower()}: {error.text}") from None
+
+        return Transfer(run, renew)
+
+
+class Mooncake:
+    """Mooncake's TransferEngine over tcp; its metadata is asked of the other end."""
+
+    MOST = 1024  # blocks of one call: a call of 10,000 ends with status -1
+
+    def __init__(self, role, options):
+        from mooncake.engine import TransferEngine
+
+        self.engine = TransferEngine()
+        if self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
+            raise Refused("TransferEngine.initialize failed")
+        self.memory = numpy.zeros(SIZE, "uint8")
+        self.base = self.memory.ctypes.data
+        if self.engine.register_memory(self.base, SIZE) != 0:
+            raise Refused("TransferEngine.register_memory failed")
+        self.name, self.there = "", 0
+
+    def address(self):
+        return {"name": f"127.0.0.1:{self.engine.get_rpc_port()}", "base": self.base}
+
+    def connect(self, address):
+        self.name, self.there = address["name"], address["base"]
+
+    reconnect = connect
+
+    def transfer(self, operation, here, there, length):
+        post = getattr(self.engine, f"batch_transfer_sync_{operation.lower()}")
+        parts = [([self.base + at for at in mine], [self.there + at for at in theirs], [length] * len(mine))
+                 for mine, theirs in zip(parts_of(here, self.MOST), parts_of(there, self.MOST))]
+        name = self.name
+
+        def run():
+            for mine, theirs, lengths in parts:
+                status = post(name, mine, theirs, lengths)
+                if status != 0:
+                    raise Refused(f"status {status}")
+
+        return Transfer(run)
+
+
+class DlSlime:
+    """DLSlime's TcpEndpoint."""
+
+    # Blocks of one call, each of which has a connection of its own: with 64 the listener's queue overruns, and a call
+    # takes seconds. 16 is about as fast as 1 and 32.
+    MOST = 16
+
+    def __init__(self, role, options):
+        import dlslime
+
+        self.endpoint = dlslime.TcpEndpoint("127.0.0.1", options.get("port", 0))
+        self.memory = numpy.zeros(SIZE, "uint8")
+        self.handle = self.endpoint.register_memory_region("memory", self.memory.ctypes.data, 0, SIZE)
+        self.remote = None
+
+    def address(self):
+        endpoint = self.endpoint.endpoint_info()
+        return {"endpoint": endpoint, "regions": self.endpoint.mr_info(), "port": endpoint["port"]}
+
+    def connect(self, address):
+        self.endpoint.connect(address["endpoint"])
+        self.remote = self.endpoint.register_remote_memory_region("memory", address["regions"]["memory"])
+
+    reconnect = connect
+
+    def transfer(self, operation, here, there, length):
+        post = getattr(self.endpoint, operation.lower())
+        parts = parts_of([(self.handle, self.remote, theirs, mine, length) for mine, theirs in zip(here, there)], self.MOST)
+
+        def run():
+            for blocks in parts:
+                future = post(blocks)
+                while (status := future.wait_for(LOOK)) is None:
+                    pass
+                if status != 0:
+                    raise Refused(f"status {status}")
+
+        return Transfer(run)
+
+
+KINDS = {"nixl": Nixl, "slime": Slime, "mooncake": Mooncake, "dlslime": DlSlime}
+
+
+def leave(status=0):
+    """Ends the process at once: UCX in NIXL 1.5.1 crashes in its destructors."""
+    os._exit(status)

@@ -1,0 +1,187 @@
+"""The engines of engines.py and their two processes: how each is found, started, talked to and ended."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+
+import programs
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+STARTS = 60.0  # seconds until an end is ready: NIXL imports torch
+MAKES = 3600.0  # seconds to make an environment: packages of 400 MB, and Slime's own build
+STEP = 0.25  # seconds between two looks for a signal
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    name: str
+    what: str
+    home: str  # of scripts/integrations.sh --environment
+    medium: str  # "shm", "tcp"
+    options: dict  # of engine_kinds' class
+    environment: dict = dataclasses.field(default_factory=dict)
+
+
+def nixl(name: str, what: str, medium: str, backend: str, **environment) -> Engine:
+    return Engine(name, what, "nixl", medium, {"kind": "nixl", "backend": backend}, environment)
+
+
+def slime(name: str, what: str, medium: str, own: bool) -> Engine:
+    return Engine(name, what, "slime", medium, {"kind": "slime", "provider": medium, "own": own})
+
+
+ENGINES = [
+    nixl("nixl-ucx", "NIXL over UCX as it comes (shared memory)", "shm", "UCX"),
+    nixl("nixl-slime-shm", "NIXL over SLIME, shm", "shm", "SLIME", SLIME_NIXL_PROVIDER="shm"),
+    slime("slime-shm", "Slime, shm, the program's memory", "shm", False),
+    slime("slime-shm-own", "Slime, shm, memory of allocate()", "shm", True),
+    nixl("nixl-ucx-tcp", "NIXL over UCX with UCX_TLS=tcp,self", "tcp", "UCX", UCX_TLS="tcp,self"),
+    nixl("nixl-slime-tcp", "NIXL over SLIME, tcp", "tcp", "SLIME", SLIME_NIXL_PROVIDER="tcp"),
+    slime("slime-tcp", "Slime, tcp, the program's memory", "tcp", False),
+    slime("slime-tcp-own", "Slime, tcp, memory of allocate()", "tcp", True),
+    Engine("mooncake", "Mooncake's TransferEngine, tcp", "mooncake", "tcp", {"kind": "mooncake"}),
+    Engine("dlslime", "DLSlime's TcpEndpoint", "dlslime", "tcp", {"kind": "dlslime"}),
+]
+HOMES = list(dict.fromkeys(engine.home for engine in ENGINES))
+
+
+def find_python(home: str) -> str:
+    """Makes the environment of an engine where it is not there yet; its Python."""
+    with programs.Program([str(ROOT / "scripts/integrations.sh"), "--environment", home]) as script:
+        return script.result(MAKES).split()[-1]
+
+
+def find_plugins(slime_program: pathlib.Path, python: str) -> str:
+    """The folder with NIXL's own plugins and SLIME."""
+    with programs.Program([str(slime_program), "nixl-plugin-dir", "--nixl", python]) as program:
+        return program.result(STARTS).strip()
+
+
+class Places:
+    """Where the engines are: found, or made, at first use. A failure holds for each engine that needs the same."""
+
+    def __init__(self, slime_program: pathlib.Path, pythons: dict, say):
+        self._slime, self._say = slime_program, say
+        self._found = {("python", home): path for home, path in pythons.items()}
+
+    def of(self, engine: Engine) -> tuple:
+        """Returns the engine's Python and the environment of its processes."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("UCX_", "NIXL_", "SLIME_NIXL_"))}
+        environment.update(engine.environment)
+        if engine.home != "slime":
+            environment.pop("PYTHONPATH", None)  # nothing of Slime there
+        python = self._once(("python", engine.home), lambda: self._make(engine.home))
+        if engine.home == "nixl":
+            plugins = self._once(("plugins", engine.home), lambda: find_plugins(self._slime, python))
+            environment["NIXL_PLUGIN_DIR"] = plugins
+        return python, environment
+
+    def _make(self, home: str) -> str:
+        self._say(f"the environment of {home}: minutes if it is not there yet")
+        return find_python(home)
+
+    def _once(self, key: tuple, find) -> str:
+        if key not in self._found:
+            try:
+                self._found[key] = find()
+            except programs.Failed as failure:
+                self._found[key] = failure
+        if isinstance(self._found[key], programs.Failed):
+            raise self._found[key]
+        return self._found[key]
+
+
+class Silent(programs.Failed):
+    """An end that gave no answer in time."""
+
+
+class Gone(programs.Failed):
+    """An end that ended before it answered."""
+
+
+class Lost(Exception):
+    """A pair that is of no further use, after a failure that has been told."""
+
+
+class Side(programs.Program):
+    """One end of a pair, in a process of its own."""
+
+    def __init__(self, role: str, engine: Engine, places: Places, timeout: float, **more):
+        python, environment = places.of(engine)
+        self._timeout, self._answers = timeout, b""
+        self._channel, other = socket.socketpair()
+        with other:
+            options = json.dumps({**engine.options, **more})
+            try:
+                super().__init__([python, str(HERE / "engine_side.py"), role, options, str(other.fileno())], environment,
+                                 (other.fileno(),))
+            except programs.Failed:
+                self._channel.close()
+                raise
+        self.role = role
+
+    def __exit__(self, *arguments):
+        self._channel.close()  # which ends a healthy process
+        with contextlib.suppress(ProcessLookupError):
+            if not self.ended():
+                self.signal(signal.SIGKILL)  # the others may be stopped, or wait for ever
+        super().__exit__(*arguments)
+
+    def wait_ready(self) -> None:
+        self.answer(STARTS)
+
+    def ask(self, do: str, **arguments) -> dict:
+        """Lets the end carry out a command; its answer."""
+        self.post(do, **arguments)
+        return self.answer(self._timeout)
+
+    def post(self, do: str, **arguments) -> None:
+        try:
+            self._channel.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+        except OSError:
+            self._say_gone()
+
+    def answer(self, seconds: float) -> dict:
+        """The next answer. Raises Silent, Gone, or Failed with the engine's own words."""
+        programs.wait_until(self._arrived, seconds)
+        line, found, rest = self._answers.partition(b"\n")
+        if not found:
+            raise Silent(f"the {self.role} gave no answer within {seconds:g} s")
+        self._answers = rest
+        out = json.loads(line)
+        if "error" in out:
+            raise programs.Failed(f"the {self.role}: {out['error']}")
+        return out
+
+    def _arrived(self) -> bool:
+        if b"\n" in self._answers or not select.select([self._channel], [], [], STEP)[0]:
+            return b"\n" in self._answers
+        try:
+            part = self._channel.recv(1 << 16)
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            self._say_gone()
+        self._answers += part
+        return b"\n" in self._answers
+
+    def _say_gone(self) -> None:
+        programs.wait_until(self.ended, programs.ENDING)
+        raise Gone(f"the {self.role} ended with {self.how_it_ended()}{self.last_words()}")
+
+
+@contextlib.contextmanager
+def pair(engine: Engine, places: Places, timeout: float):
+    """A target and an initiator that know each other; neither outlives the `with` block."""
+    with Side("target", engine, places, timeout) as target, Side("initiator", engine, places, timeout) as initiator:
+        target.wait_ready()
+        initiator.wait_ready()
+        initiator.ask("connect", address=target.ask("address"))
+        yield target, initiator

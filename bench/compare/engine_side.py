@@ -1,0 +1,159 @@
+"""One end of a pair of engines.py: `engine_side.py ROLE OPTIONS FD`, in the engine's own Python.
+
+Takes commands on the socket FD, one JSON object a line, and answers each with one; ends when the socket does. An
+answer with "error" says why a command was not carried out. The role is "target" or "initiator".
+"""
+
+import gc
+import json
+import resource
+import signal
+import socket
+import statistics
+import sys
+import time
+
+import numpy
+
+import engine_kinds
+
+PREPARED = 5  # times that a list is prepared to time it
+MOST_RUNS = 20_000
+
+
+class Endless(BaseException):
+    """A transfer that does not end. No Exception, because it comes anywhere in the engine's Python."""
+
+
+def raise_endless(*_):
+    raise Endless
+
+
+def pattern(seed, count):
+    """Returns bytes that differ by place and seed."""
+    words = numpy.arange(-(-count // 8), dtype="uint64") * numpy.uint64(0x9E3779B97F4A7C15) + numpy.uint64(seed)
+    return words.view("uint8")[:count]
+
+
+def processor_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class Side:
+    def __init__(self, role, options):
+        self.engine = engine_kinds.KINDS[options["kind"]](role, options)
+        self.transfer = None
+        self.size = self.count = 0
+
+    # ------------------------------------------------------------------------------------------------- of both ends
+
+    def address(self, _):
+        return self.engine.address()
+
+    def fill(self, command):
+        """Fills the memory with the pattern of a seed, or with zeros."""
+        count = command["bytes"]
+        self.engine.memory[:count] = pattern(command["seed"], count) if command["seed"] else 0
+        return {}
+
+    def check(self, command):
+        """Compares the memory with blocks of a pattern in reverse order."""
+        size, count = command["size"], command["count"]
+        got = self.engine.memory[:size * count].reshape(count, size)
+        return {"same": bool((got == pattern(command["seed"], size * count).reshape(count, size)[::-1]).all())}
+
+    def processor(self, _):
+        return {"seconds": processor_seconds()}
+
+    # ------------------------------------------------------------------------------------------------ the initiator's
+
+    def connect(self, command):
+        self.engine.connect(command["address"])
+        return {}
+
+    def reconnect(self, command):
+        self.transfer = None  # which gives up what has not ended
+        self.engine.reconnect(command["address"])
+        return {}
+
+    def prepare(self, command):
+        """Makes a list ready, moves it once or more, and times its preparation: ns for each block."""
+        self.size, self.count = command["size"], command["count"]
+        here = [number * self.size for number in range(self.count)]
+        times = command.get("times", 1)  # that each block is in the list
+        # The remote blocks come in reverse order, so that nothing can be merged into one range.
+        self.transfer = self.engine.transfer(command["operation"], here * times, here[::-1] * times, self.size)
+        self._runs(command["warm_s"], 1)
+        if self.transfer.renew is None:
+            return {}
+        times = [self.transfer.renew() for _ in range(PREPARED)]
+        prepared, plain = (statistics.median(column) / self.count * 1e9 for column in zip(*times))
+        return {"prepared_ns": prepared, "plain_ns": plain}
+
+    def loop(self, command):
+        """Moves the list for some seconds, and `least` times at least."""
+        before = processor_seconds()
+        times = self._runs(command["seconds"], command["least"])
+        spent = processor_seconds() - before
+        times.sort()
+        return {"runs": len(times), "p50_us": statistics.median(times) * 1e6,
+                "p99_us": times[min(len(times) - 1, int(len(times) * 0.99))] * 1e6, "processor_s": spent}
+
+    def _runs(self, seconds, least):
+        times, run, now = [], self.transfer.run, time.perf_counter
+        gc.disable()
+        end = now() + seconds
+        while (len(times) < least or now() < end) and len(times) < MOST_RUNS:
+            begin = now()
+            run()
+            times.append(now() - begin)
+        gc.enable()
+        return times
+
+    def once(self, command):
+        """Moves the list once: how that ended, and when by the monotonic clock, which all processes share."""
+        begin = time.monotonic()
+        signal.signal(signal.SIGALRM, raise_endless)
+        signal.setitimer(signal.ITIMER_REAL, command["bound_s"])
+        try:
+            self.transfer.run()
+            how, text = "done", ""
+        except engine_kinds.Refused as refused:
+            how, text = "error", str(refused)
+        except Endless:
+            how, text = "no end", ""
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return {"how": how, "text": text, "begin": begin, "end": time.monotonic()}
+
+
+def serve(side, channel):
+    lines = channel.makefile("rw")
+    for line in lines:
+        command = json.loads(line)
+        try:
+            answer = getattr(side, command["do"])(command)
+        except Exception as error:  # of any engine's own type: the other process says what it was
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        lines.write(json.dumps(answer) + "\n")
+        lines.flush()
+
+
+def main(role, options, number):
+    channel = socket.socket(fileno=int(number))
+    try:
+        side = Side(role, json.loads(options))
+    except Exception as error:  # of any engine's own type, or a package that is not there
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        engine_kinds.leave(1)
+    channel.sendall(b'{"ready": true}\n')
+    try:
+        serve(side, channel)
+    except OSError:  # the parent is gone
+        pass
+    engine_kinds.leave()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
