@@ -36,21 +36,27 @@ std::uint64_t page_bytes() {
 
 void* at(std::uint64_t address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
 
-}  // namespace
-
-Gate Gate::open() {
-  if (gates.fetch_add(1, std::memory_order_relaxed) >= limits::kGates) {
-    gates.fetch_sub(1, std::memory_order_relaxed);
-    return {};
-  }
+// At a random address, which another gate may have.
+std::uint64_t map_somewhere() {
   std::uint64_t random = 0;
   random_bytes(std::as_writable_bytes(std::span(&random, 1)));
   const std::uint64_t wanted = kLowest + (random % kSpan) / page_bytes() * page_bytes();
   const auto bytes = static_cast<std::size_t>(2 * page_bytes());
   void* const got =
       ::mmap(at(wanted), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (got == at(wanted) && ::madvise(got, bytes, MADV_DONTFORK) == 0) return Gate(wanted);
+  if (got == at(wanted) && ::madvise(got, bytes, MADV_DONTFORK) == 0) return wanted;
   if (got != MAP_FAILED) ::munmap(got, bytes);
+  return 0;
+}
+
+}  // namespace
+
+Gate Gate::open() {
+  if (gates.fetch_add(1, std::memory_order_relaxed) < limits::kGates) {
+    for (int tries = 0; tries < 4; ++tries) {
+      if (const std::uint64_t address = map_somewhere()) return Gate(address);
+    }
+  }
   gates.fetch_sub(1, std::memory_order_relaxed);
   return {};
 }
