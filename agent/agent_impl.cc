@@ -347,10 +347,22 @@ Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfe
   return bound;
 }
 
+// Of few blocks on this host that is all there is to do: no operation, no turn of the loop.
+bool PeerAgentImpl::done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies) {
+  if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
+  const agent::Gate::Pass pass(gate_);
+  if (!pass || forked()) return false;
+  const transport::Loop::Borrowed drive(*loop_);
+  return drive && switchboard_->done_now(peer, transfer, copies);
+}
+
 Future<None> PeerAgentImpl::post(const std::string& peer, agent::OneSided kind,
                                  std::shared_ptr<agent::BoundCopies> copies,
                                  std::span<const std::uint32_t> blocks, std::uint32_t imm,
                                  PostOptions options, bool wait_for_ready) {
+  if (blocks.empty() && kind != agent::OneSided::kWriteWithImm &&
+      done_now(peer, kind == agent::OneSided::kRead ? Transfer::kRead : Transfer::kWrite, *copies))
+    return Future<None>::ready(None{});
   auto operation = std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
                                                               std::vector(blocks.begin(), blocks.end()), imm);
   operation->stall = options.stall;

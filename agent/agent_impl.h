@@ -113,6 +113,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
  private:
   [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
+  bool done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies);
   static void destroy(PeerAgentImpl* agent);
   Status listen();
   Status enroll();

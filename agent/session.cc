@@ -151,6 +151,13 @@ Status Session::check_remote(const RemoteRegion& remote) const {
                                     ": ask for it again with region()"));
 }
 
+bool Session::done_now(Transfer transfer, BoundCopies& copies) {
+  if (!stalled_.empty() || !copies.check_usable(*this).ok()) return false;
+  transport::Endpoint& endpoint = channel_->endpoint();
+  const std::span<const transport::Copy> blocks = copies.on(device_, true);
+  return transfer == Transfer::kRead ? endpoint.read_now(blocks) : endpoint.write_now(blocks);
+}
+
 void Session::post(std::shared_ptr<Posted> operation) {
   if (!stalled_.empty()) {
     stall(std::move(operation));

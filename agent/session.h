@@ -112,6 +112,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] Session& receiver();
   // Which of the agent's devices it runs on, and why that one.
   [[nodiscard]] std::size_t device() const { return device_; }
+  // Whether a batch was done within this call: see transport::Endpoint::read_now().
+  bool done_now(Transfer transfer, BoundCopies& copies);
   // kAborted when the region was looked up over another connection.
   [[nodiscard]] Status check_remote(const RemoteRegion& remote) const;
   [[nodiscard]] const std::string& provider() const { return provider_; }

@@ -85,6 +85,13 @@ bool Switchboard::submit_at_once(const std::string& key, const std::shared_ptr<P
   return true;
 }
 
+bool Switchboard::done_now(const std::string& key, Transfer transfer, BoundCopies& copies) {
+  Link* const link = find_link(key);
+  if (closing_ || link == nullptr || !link->takes_at_once()) return false;
+  link->session()->touch();
+  return link->session()->done_now(transfer, copies);
+}
+
 void Switchboard::disconnect(const std::string& key) {
   if (Link* link = find_link(key)) link->disconnect();
 }

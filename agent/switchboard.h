@@ -112,6 +112,8 @@ class Switchboard final : public transport::Acceptor,
   // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
   // operation.
   bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
+  // The same of a batch that is done within this call, or not at all.
+  bool done_now(const std::string& key, Transfer transfer, BoundCopies& copies);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);

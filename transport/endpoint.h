@@ -120,6 +120,12 @@ class Endpoint {
   // a peer that holds the credits of notifications.
   virtual Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) = 0;
 
+  // Do a batch within the call, and post nothing, where nothing is in front of it and neither the peer's
+  // program nor a device is needed: few bytes, of memory on this host. False: it was not done, or not wholly;
+  // post it.
+  virtual bool read_now(std::span<const Copy> /*copies*/) { return false; }
+  virtual bool write_now(std::span<const Copy> /*copies*/) { return false; }
+
   // Remote atomics on an unsigned number of 8 bytes, in the byte order of its owner, in host memory.
   // fetch_add adds modulo 2^64; compare_swap stores `desired` if the number equals `expected`, and has
   // succeeded if the old value does. Once the operation has completed with OK, the old value is in the 8

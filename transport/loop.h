@@ -102,8 +102,9 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // The same without a thread. With one it drives while that sleeps, for as long as it pays to spin, and then
   // calls `sleep`. Callbacks run in the caller meanwhile.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
-  // The drive of a loop whose thread sleeps, for one short task in the caller: nothing is polled, so no
-  // callback runs but those of what the task has begun. False where the thread, or somebody else, is at work.
+  // The drive of a loop whose thread sleeps, or that has none, for one short task in the caller: nothing is
+  // polled, so no callback runs but those of what the task has begun. False where the thread, or somebody
+  // else, is at work.
   class Borrowed {
    public:
     explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}

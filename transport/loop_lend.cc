@@ -73,7 +73,8 @@ bool Loop::take_over(UniqueFunction<bool()>& done) {
 }
 
 bool Loop::borrow() {
-  if (!has_thread() || has_posted_.load(std::memory_order_acquire) || !try_drive()) return false;
+  if (has_posted_.load(std::memory_order_acquire) || !try_drive()) return false;
+  if (!has_thread()) return true;
   if (!has_posted_.load(std::memory_order_acquire) && !urgent_) {
     borrowed_ = true;
     return true;
@@ -83,6 +84,7 @@ bool Loop::borrow() {
 }
 
 void Loop::give_back() {
+  if (!has_thread()) return release_drive();
   run_last();
   borrowed_ = left_ = false;
   end_drive();

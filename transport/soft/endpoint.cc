@@ -169,16 +169,31 @@ void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
   }
 }
 
-Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
-  SLIME_TRY(refusal());
+Status SoftEndpoint::check_blocks(const OneSided& record) const {
   const MemoryRegion* local = nullptr;
   for (const Copy& copy : record.blocks()) {
     SLIME_TRY(check_copy(copy, record.need(), id_, who_.peer_name));
     if (copy.local != local) SLIME_TRY(check_local(copy));
     local = copy.local;
   }
+  return {};
+}
+
+bool SoftEndpoint::done_now(Kind kind, std::span<const Copy> copies) {
+  OneSided record(kind, copies);
+  if (!refusal().ok() || copies.empty() || !check_blocks(record).ok() ||
+      !copy_now(record, limits::kPromptCopyBytes))
+    return false;
+  ++(kind == Kind::kWrite ? counters_.writes : counters_.reads);
+  count_copy(record);
+  return true;
+}
+
+Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
+  SLIME_TRY(refusal());
+  SLIME_TRY(check_blocks(record));
   if (record.has_imm) SLIME_TRY(need_credit(message_credits()));
-  if (copy_now(record)) {
+  if (copy_now(record, limits::kPromptFetchBytes)) {
     operation.mark_posted();
     ++(record.kind == Kind::kWrite ? counters_.writes : counters_.reads);
     count_copy(record);

@@ -34,6 +34,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   Status read(std::span<const Copy> copies, Operation& operation) override;
   Status write(std::span<const Copy> copies, Operation& operation) override;
   Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
+  bool read_now(std::span<const Copy> copies) override { return done_now(Kind::kRead, copies); }
+  bool write_now(std::span<const Copy> copies) override { return done_now(Kind::kWrite, copies); }
   Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) override;
   Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                       Operation& operation) override;
@@ -232,7 +234,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool goes_by_wire(OneSided& operation);  // or by frames, at least
   void count_copy(const OneSided& operation);
   Code copy_blocks(OneSided& operation);
-  bool copy_now(OneSided& operation);
+  Status check_blocks(const OneSided& record) const;
+  bool copy_now(OneSided& operation, std::uint64_t most_moved);
+  bool done_now(Kind kind, std::span<const Copy> copies);
   std::size_t copy_together(Queue<Handle>& queue);
   void copy_head(Queue<Handle>& queue);
   void copy_directly();

@@ -218,8 +218,9 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
   return code;
 }
 
-// Within the post: one that is short and has nothing in front of it. False: it is posted like any other.
-bool SoftEndpoint::copy_now(OneSided& operation) {
+// Within the post: one that is short and has nothing in front of it; `most_moved`: by the kernel. False: it
+// is posted like any other.
+bool SoftEndpoint::copy_now(OneSided& operation, std::uint64_t most_moved) {
   if (peer_memory_ == nullptr || operation.has_imm || operation.atomic() ||
       operation.copies.size() > limits::kPromptCopyBlocks)
     return false;
@@ -229,7 +230,7 @@ bool SoftEndpoint::copy_now(OneSided& operation) {
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes > limits::kPromptCopyBytes) return false;
     total += copy.length_bytes;
-    if (!is_mappable(copy.remote->descriptor().keys[0])) most = limits::kPromptFetchBytes;
+    if (!is_mappable(copy.remote->descriptor().keys[0])) most = most_moved;
   }
   if (total > most || way_of(operation) != Way::kDirect) return false;
   const std::uint64_t left = std::exchange(copy_left_, limits::kCopyStepBytes);
