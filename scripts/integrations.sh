@@ -5,7 +5,8 @@
 #   scripts/integrations.sh --list       what there is
 #   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well: they are in no package
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
-# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR.
+# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR;
+# `import slime` beside it is the wheel in build/wheel, which scripts/test.sh leaves there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -25,7 +26,7 @@ while [ "$#" -gt 0 ]; do
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -50,6 +51,21 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 failed=0
 
+# install ENVIRONMENT PIP_ARGUMENTS...: fails with one line that says why, behind what pip wrote.
+install() {
+  local folder=$1 log
+  shift
+  log=$(mktemp "$results/XXXXXX")
+  "$folder/bin/python" -m pip install --progress-bar off --disable-pip-version-check "$@" > "$log" 2>&1 && return
+  grep -v '^WARNING: Location' "$log" | tail -n 20 >&2
+  if grep -qE '\(from versions: none\)|Retrying|Connection|timed out' "$log"; then
+    echo "  FAIL  PyPI (or the index that pip is configured with) cannot be reached: no packages for $(basename "$folder")" >&2
+  else
+    echo "  FAIL  pip cannot install the packages of $(basename "$folder"): $(grep -m 1 '^ERROR' "$log" | cut -c1-200)" >&2
+  fi
+  return 1
+}
+
 # environment NAME PACKAGE...: the Python of that environment, made if its packages are others than these.
 environment() {
   local folder=$kept/$1 wanted
@@ -59,15 +75,28 @@ environment() {
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv "$folder"
-    local options=(-q --disable-pip-version-check)
     # NIXL's packages want all of torch with CUDA.
-    "$folder/bin/python" -m pip install "${options[@]}" --no-deps $(printf '%s\n' "$@" | grep '^nixl') >&2
-    "$folder/bin/python" -m pip install "${options[@]}" $(printf '%s\n' "$@" | grep -v '^nixl') >&2
+    # shellcheck disable=SC2046
+    install "$folder" --no-deps $(printf '%s\n' "$@" | grep '^nixl') || return
+    # shellcheck disable=SC2046
+    install "$folder" $(printf '%s\n' "$@" | grep -v '^nixl') || return
     # vLLM's CPU build does not go with these.
-    "$folder/bin/python" -m pip uninstall "${options[@]}" -y torchvision torchaudio torchcodec triton >&2 2>/dev/null || true
+    "$folder/bin/python" -m pip uninstall -q --disable-pip-version-check -y torchvision torchaudio torchcodec triton >/dev/null 2>&1 || true
     echo "$wanted" > "$folder/packages"
   fi
   echo "$folder/bin/python"
+}
+
+# add_slime PYTHON: for the tests of the plugin beside `import slime`. Another run may use the same environment, so the
+# wheel goes into a folder of this run. With $SLIME_TEST_WHEEL those tests fail where slime cannot be imported.
+add_slime() {
+  local wheel=("$wheels"/slime_rdma-*.whl)
+  if [ ! -f "${wheel[0]}" ]; then
+    echo "  not run: the plugin beside \`import slime\`: no wheel in ${wheels#"$root"/} (scripts/test.sh --quick makes one)"
+    return
+  fi
+  install "$(dirname "$(dirname "$1")")" --no-deps --upgrade --target "$results/slime" "${wheel[0]}"
+  export SLIME_TEST_WHEEL=${wheel[0]} PYTHONPATH=$results/slime
 }
 
 # proof TEXT COMMAND...: runs it, and prints one line.
@@ -86,7 +115,8 @@ proof() {
 
 nixl() {
   local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api
-  interpreter=$(environment "nixl-$version" "nixl-cu12==$version" "nixl==$version" torch==2.13.0 numpy pytest)
+  interpreter=$(environment "nixl-$version" "nixl-cu12==$version" "nixl==$version" torch==2.13.0 numpy pytest msgpack)
+  add_slime "$interpreter"
   NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
   export NIXL_PLUGIN_DIR
   # UCX of NIXL 1.5.1 crashes when a process that has used it ends by itself, with its own folder of plugins, too.
