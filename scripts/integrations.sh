@@ -3,7 +3,8 @@
 #   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
 #   scripts/integrations.sh --list       what there is
-#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well: they are in no package
+#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they are in no package), and
+#                                        builds the plugin and its tests with that tree's headers
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
 # $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR;
 # `import slime` beside it is the wheel in build/wheel, which scripts/test.sh leaves there.
@@ -26,7 +27,7 @@ while [ "$#" -gt 0 ]; do
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -105,12 +106,30 @@ proof() {
   shift
   log=$(mktemp "$results/XXXXXX")
   if "$@" > "$log" 2>&1; then
-    printf '  ok    %4d s  %s: %s\n' $((SECONDS - begin)) "$text" "$(tail -n 1 "$log" | cut -c1-200)"
+    printf '  ok    %4d s  %s: %s\n' $((SECONDS - begin)) "$text" "$(grep -v '^\[doctest\] Status' "$log" | tail -n 1 | cut -c1-200)"
   else
     printf '  FAIL  %4d s  %s; the end of what it wrote:\n' $((SECONDS - begin)) "$text"
     tail -n 40 "$log" | sed 's/^/        | /'
     failed=1
   fi
+}
+
+# Builds the plugin and its tests with NIXL's own headers, and runs those tests with that plugin, and with the one that
+# is built with our declarations.
+nixl_headers() {
+  local tree=$root/build/nixl-headers provider
+  proof "a build with the headers of $nixl_source" build_with_headers "$tree"
+  [ -x "$tree/tests/nixl/test_nixl" ] || return 0
+  for provider in shm tcp; do
+    proof "tests with NIXL's headers, that plugin, $provider" env SLIME_TEST_PROVIDER="$provider" "$tree/tests/nixl/test_nixl"
+    proof "tests with NIXL's headers, the plugin of ${build#"$root"/}, $provider" env SLIME_TEST_PROVIDER="$provider" \
+      SLIME_NIXL_PLUGIN="$build/integrations/nixl/libplugin_SLIME.so" "$tree/tests/nixl/test_nixl"
+  done
+}
+build_with_headers() {
+  rm -f "$1/tests/nixl/test_nixl"
+  cmake --preset release -B "$1" -DSLIME_NIXL_INCLUDE="$nixl_source" -DSLIME_TOOL=OFF -DSLIME_EXAMPLES=OFF &&
+    cmake --build "$1" --parallel "$jobs" --target plugin_SLIME test_nixl
 }
 
 nixl() {
@@ -151,6 +170,11 @@ vllm() {
   done
 }
 
+if [ -n "$nixl_source" ]; then
+  nixl_source=$(cd "$nixl_source" && pwd)
+  if [ -f "$nixl_source/src/api/cpp/backend/backend_plugin.h" ]; then nixl_headers
+  else echo "  not run: a build with NIXL's headers: $nixl_source has no src/api/cpp"; fi
+fi
 for name in "${names[@]}"; do
   case "$name" in
     nixl) nixl 1.5.1 ;;

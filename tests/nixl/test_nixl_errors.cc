@@ -65,8 +65,8 @@ TEST_CASE("a descriptor that is not inside of its registration is refused at eit
   CHECK(two.prepare({local + 16, remote + 16, SIZE_MAX - 15}) == NIXL_ERR_INVALID_PARAM);
   nixl_meta_dlist_t here(DRAM_SEG);
   nixl_meta_dlist_t there(DRAM_SEG);
-  here.push_back(desc(local - 1, 8, two.local.local));
-  there.push_back(desc(remote, 8, two.a.remote_meta("b", remote)));
+  here.addDesc(desc(local - 1, 8, two.local.local));
+  there.addDesc(desc(remote, 8, two.a.remote_meta("b", remote)));
   CHECK(Request(two.a.engine(), NIXL_READ, "b", here, there).prepare() == NIXL_ERR_INVALID_PARAM);
   two.check_works();
 }
@@ -79,8 +79,8 @@ TEST_CASE("unequal lengths and counts, and descriptors without metadata, are ref
                               const std::vector<nixlMetaDesc>& remotes) {
     nixl_meta_dlist_t here(DRAM_SEG);
     nixl_meta_dlist_t there(DRAM_SEG);
-    for (const auto& each : locals) here.push_back(each);
-    for (const auto& each : remotes) there.push_back(each);
+    for (const auto& each : locals) here.addDesc(each);
+    for (const auto& each : remotes) there.addDesc(each);
     return Request(two.a.engine(), NIXL_WRITE, "b", here, there).prepare();
   };
   CHECK(prepare({local}, {remote}) == NIXL_SUCCESS);
@@ -184,8 +184,8 @@ TEST_CASE("a transfer to a registration that does not exist, or is shorter than 
             NIXL_SUCCESS);
     nixl_meta_dlist_t here(DRAM_SEG);
     nixl_meta_dlist_t there(DRAM_SEG);
-    here.push_back(desc(two.local.address(), 8, two.local.local));
-    there.push_back(desc(two.remote.address(), 8, meta));
+    here.addDesc(desc(two.local.address(), 8, two.local.local));
+    there.addDesc(desc(two.remote.address(), 8, meta));
     {
       Request request(two.a.engine(), NIXL_WRITE, "b", here, there);
       REQUIRE(request.prepare() == NIXL_SUCCESS);

@@ -140,7 +140,7 @@ TEST_CASE("queryMem finds what is inside of a registration, and nothing else") {
     desc.addr = address;
     desc.len = length;
     desc.devId = 0;
-    list.push_back(desc);
+    list.addDesc(desc);
     std::vector<nixl_query_resp_t> answers;
     REQUIRE(a.engine().queryMem(list, answers) == NIXL_SUCCESS);
     REQUIRE(answers.size() == 1);
