@@ -3,6 +3,7 @@
 #   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
 #   scripts/integrations.sh --list       what there is
+#   --soak                               the slow link for 90 s instead of 6 (also with SLIME_SOAK=1)
 #   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they are in no package), and
 #                                        builds the plugin and its tests with that tree's headers
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
@@ -20,14 +21,15 @@ while [ "$#" -gt 0 ]; do
   case "$1" in
     --all) names=("${small[@]}" "${large[@]}") ;;
     --list)
-      printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX" \
+      printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX; a slow link" \
         "nixl-1.3.0  the same with NIXL 1.3.0" "nixl-1.0.0  the same with NIXL 1.0.0" \
         "vllm        vLLM 0.32: prefill and decode in two processes; 3.4 GB of packages (--all)"
       exit 0 ;;
+    --soak) export SLIME_SOAK=1 ;;
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -154,6 +156,7 @@ nixl() {
     fi
   done
   unset SLIME_NIXL_PROVIDER
+  proof "nixl $version, a transfer over a slow link" "${run[@]}" -rs tests/integrations/test_nixl_slow.py
   [ -z "$nixl_source" ] ||
     proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$nixl_source/test/python/test_nixl_api.py" --backend UCX
 }

@@ -10,7 +10,7 @@
 #                             soaks of scripts/soak.sh
 #   scripts/test.sh --soak=NAME[,NAME...]
 #                             the release build, and of the soaks only these, each for minutes: exit, messages,
-#                             strangers, memory, descriptors, callbacks, fork
+#                             strangers, memory, descriptors, callbacks, fork, nixl
 #   --require-verbs           with the first three: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
@@ -222,11 +222,12 @@ python_tests() {
     --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi
   count_results "$results/python.xml"
 }
-# NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown, for they say what
-# is not run.
+# nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown,
+# for they say what is not run.
 nixl_proof() {
-  one_test nixl env -u SLIME_STEPS SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" SLIME_TEST_PATIENCE="$patience" \
-    SLIME_E2E_BOUND_MS="${SLIME_E2E_BOUND_MS:-5000}" scripts/integrations.sh nixl
+  one_test nixl env -u SLIME_STEPS SLIME_TEST_PATIENCE="$patience" \
+    SLIME_REQUIRE_SLOW_LINK="$([ "$require_all" = yes ] && echo 1)" \
+    SLIME_E2E_BOUND_MS="${SLIME_E2E_BOUND_MS:-5000}" scripts/integrations.sh "$@" nixl
   sed -nE '/^  (ok|not run)/s/^/      /p' "$logs/nixl.log"
 }
 instructions() {
