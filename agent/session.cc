@@ -297,9 +297,8 @@ void Session::cache_region(const std::string& name, const RemoteRegion& region) 
 }
 
 void Session::forget_region(const RemoteRegion& region) {
-  std::erase_if(regions_, [&](const auto& known) {
-    return known.second.descriptor().id == region.descriptor().id;
-  });
+  std::erase_if(regions_,
+                [&](const auto& known) { return known.second.descriptor().id == region.descriptor().id; });
 }
 
 // Null once it is closed without a channel.
