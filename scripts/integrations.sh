@@ -3,11 +3,14 @@
 #   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
 #   scripts/integrations.sh --list       what there is
-#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well: they are in no package
+#   --soak                               the slow link for 90 s instead of 6 (also with SLIME_SOAK=1)
+#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they are in no package), and
+#                                        builds the plugin and its tests with that tree's headers
 #   --environment NAME                   runs no proof; makes an environment for bench/compare/engines.py and prints its
 #                                        Python: nixl, mooncake, dlslime, or slime (this tree's package, in .venv)
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
-# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR.
+# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR;
+# `import slime` beside it is the wheel in build/wheel, which scripts/test.sh leaves there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -21,10 +24,11 @@ while [ "$#" -gt 0 ]; do
   case "$1" in
     --all) names=("${small[@]}" "${large[@]}") ;;
     --list)
-      printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX" \
+      printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX; a slow link" \
         "nixl-1.3.0  the same with NIXL 1.3.0" "nixl-1.0.0  the same with NIXL 1.0.0" \
         "vllm        vLLM 0.32: prefill and decode in two processes; 3.4 GB of packages (--all)"
       exit 0 ;;
+    --soak) export SLIME_SOAK=1 ;;
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
@@ -32,7 +36,7 @@ while [ "$#" -gt 0 ]; do
       [[ " nixl mooncake dlslime slime " == *" ${2:-} "* ]] ||
         { echo "integrations: no environment is called '${2:-}'; see --help" >&2; exit 2; }
       only_environment=$2; shift ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -57,6 +61,21 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 failed=0
 
+# install ENVIRONMENT PIP_ARGUMENTS...: fails with one line that says why, behind what pip wrote.
+install() {
+  local folder=$1 log
+  shift
+  log=$(mktemp "$results/XXXXXX")
+  "$folder/bin/python" -m pip install --progress-bar off --disable-pip-version-check "$@" > "$log" 2>&1 && return
+  grep -v '^WARNING: Location' "$log" | tail -n 20 >&2
+  if grep -qE '\(from versions: none\)|Retrying|Connection|timed out' "$log"; then
+    echo "  FAIL  PyPI (or the index that pip is configured with) cannot be reached: no packages for $(basename "$folder")" >&2
+  else
+    echo "  FAIL  pip cannot install the packages of $(basename "$folder"): $(grep -m 1 '^ERROR' "$log" | cut -c1-200)" >&2
+  fi
+  return 1
+}
+
 # environment NAME PACKAGE...: the Python of that environment, made if its packages are others than these.
 environment() {
   local folder=$kept/$1 wanted
@@ -66,21 +85,33 @@ environment() {
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv "$folder"
-    local options=(-q --disable-pip-version-check)
     # NIXL's packages want all of torch with CUDA.
     local bare
     bare=$(printf '%s\n' "$@" | grep '^nixl') || true
     # shellcheck disable=SC2086
-    [ -z "$bare" ] || "$folder/bin/python" -m pip install "${options[@]}" --no-deps $bare >&2
-    "$folder/bin/python" -m pip install "${options[@]}" $(printf '%s\n' "$@" | grep -v '^nixl') >&2
+    [ -z "$bare" ] || install "$folder" --no-deps $bare || return
+    # shellcheck disable=SC2046
+    install "$folder" $(printf '%s\n' "$@" | grep -v '^nixl') || return
     # vLLM's CPU build does not go with these.
-    "$folder/bin/python" -m pip uninstall "${options[@]}" -y torchvision torchaudio torchcodec triton >&2 2>/dev/null || true
+    "$folder/bin/python" -m pip uninstall -q --disable-pip-version-check -y torchvision torchaudio torchcodec triton >/dev/null 2>&1 || true
     echo "$wanted" > "$folder/packages"
   fi
   echo "$folder/bin/python"
 }
 
-nixl_environment() { environment "nixl-$1" "nixl-cu12==$1" "nixl==$1" torch==2.13.0 numpy pytest; }
+# add_slime PYTHON: for the tests of the plugin beside `import slime`. Another run may use the same environment, so the
+# wheel goes into a folder of this run. With $SLIME_TEST_WHEEL those tests fail where slime cannot be imported.
+add_slime() {
+  local wheel=("$wheels"/slime_rdma-*.whl)
+  if [ ! -f "${wheel[0]}" ]; then
+    echo "  not run: the plugin beside \`import slime\`: no wheel in ${wheels#"$root"/} (scripts/test.sh --quick makes one)"
+    return
+  fi
+  install "$(dirname "$(dirname "$1")")" --no-deps --upgrade --target "$results/slime" "${wheel[0]}"
+  export SLIME_TEST_WHEEL=${wheel[0]} PYTHONPATH=$results/slime
+}
+
+nixl_environment() { environment "nixl-$1" "nixl-cu12==$1" "nixl==$1" torch==2.13.0 numpy pytest msgpack; }
 
 # Prints the Python that has the engine of that name.
 engine_environment() {
@@ -102,7 +133,7 @@ proof() {
   shift
   log=$(mktemp "$results/XXXXXX")
   if "$@" > "$log" 2>&1; then
-    printf '  ok    %4d s  %s: %s\n' $((SECONDS - begin)) "$text" "$(tail -n 1 "$log" | cut -c1-200)"
+    printf '  ok    %4d s  %s: %s\n' $((SECONDS - begin)) "$text" "$(grep -v '^\[doctest\] Status' "$log" | tail -n 1 | cut -c1-200)"
   else
     printf '  FAIL  %4d s  %s; the end of what it wrote:\n' $((SECONDS - begin)) "$text"
     tail -n 40 "$log" | sed 's/^/        | /'
@@ -110,9 +141,28 @@ proof() {
   fi
 }
 
+# Builds the plugin and its tests with NIXL's own headers, and runs those tests with that plugin, and with the one that
+# is built with our declarations.
+nixl_headers() {
+  local tree=$root/build/nixl-headers provider
+  proof "a build with the headers of $nixl_source" build_with_headers "$tree"
+  [ -x "$tree/tests/nixl/test_nixl" ] || return 0
+  for provider in shm tcp; do
+    proof "tests with NIXL's headers, that plugin, $provider" env SLIME_TEST_PROVIDER="$provider" "$tree/tests/nixl/test_nixl"
+    proof "tests with NIXL's headers, the plugin of ${build#"$root"/}, $provider" env SLIME_TEST_PROVIDER="$provider" \
+      SLIME_NIXL_PLUGIN="$build/integrations/nixl/libplugin_SLIME.so" "$tree/tests/nixl/test_nixl"
+  done
+}
+build_with_headers() {
+  rm -f "$1/tests/nixl/test_nixl"
+  cmake --preset release -B "$1" -DSLIME_NIXL_INCLUDE="$nixl_source" -DSLIME_TOOL=OFF -DSLIME_EXAMPLES=OFF &&
+    cmake --build "$1" --parallel "$jobs" --target plugin_SLIME test_nixl
+}
+
 nixl() {
   local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api
   interpreter=$(nixl_environment "$version")
+  add_slime "$interpreter"
   NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
   export NIXL_PLUGIN_DIR
   # UCX of NIXL 1.5.1 crashes when a process that has used it ends by itself, with its own folder of plugins, too.
@@ -131,6 +181,7 @@ nixl() {
     fi
   done
   unset SLIME_NIXL_PROVIDER
+  proof "nixl $version, a transfer over a slow link" "${run[@]}" -rs tests/integrations/test_nixl_slow.py
   [ -z "$nixl_source" ] ||
     proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$nixl_source/test/python/test_nixl_api.py" --backend UCX
 }
@@ -147,6 +198,11 @@ vllm() {
   done
 }
 
+if [ -n "$nixl_source" ]; then
+  nixl_source=$(cd "$nixl_source" && pwd)
+  if [ -f "$nixl_source/src/api/cpp/backend/backend_plugin.h" ]; then nixl_headers
+  else echo "  not run: a build with NIXL's headers: $nixl_source has no src/api/cpp"; fi
+fi
 for name in "${names[@]}"; do
   case "$name" in
     nixl) nixl 1.5.1 ;;

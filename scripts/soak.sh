@@ -6,7 +6,8 @@
 #   descriptors  no descriptor left at each accept, attach, eventfd and memfd; then all goes on
 #   callbacks    SystemExit and its like from every place where user code runs
 #   fork         children forked by threads and by handlers, while all log at debug
-soaks=(exit messages strangers memory descriptors callbacks fork)
+#   nixl         NIXL's plugin: 300 restarts of a peer, handles released and peers killed, 90 s over a slow link
+soaks=(exit messages strangers memory descriptors callbacks fork nixl)
 # What the package is made for by most of its users, and what changed most in how the interpreter ends.
 soak_pythons=(3.11 3.13)
 
@@ -113,6 +114,11 @@ soak_callbacks() {
 soak_fork() {
   soak_ctest fork 'test_(base|agent)_fork' SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}"
   soak_pytest fork-python "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}" -- tests/python/test_fork.py
+}
+
+soak_nixl() {
+  soak_ctest nixl 'test_nixl_(death|ends|flat)_on_(shm|tcp)' SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-300}"
+  nixl_proof --soak
 }
 
 # run_soaks NAME...: one after the other; add() counts for the soak that runs.

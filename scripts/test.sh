@@ -1,15 +1,16 @@
 #!/bin/bash
 # Builds everything and runs every test; the last line says how many passed and failed.
 #   scripts/test.sh           three builds (release; address and undefined-behaviour sanitizers; thread sanitizer)
-#                             with all tests in each, the fuzz targets, the Python tests, the wheel, clang-tidy on what
-#                             has changed, the rings of shared memory on aarch64, the tests on RDMA verbs
+#                             with all tests in each, the fuzz targets, the Python tests, the wheel, NIXL from PyPI on
+#                             this tree's plugin, clang-tidy on what has changed, the rings of shared memory on aarch64,
+#                             the tests on RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
 #   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
 #                             ten minutes for each fuzz target; and each file alone, the page in a browser, the deployment, the
 #                             soaks of scripts/soak.sh
 #   scripts/test.sh --soak=NAME[,NAME...]
 #                             the release build, and of the soaks only these, each for minutes: exit, messages,
-#                             strangers, memory, descriptors, callbacks, fork
+#                             strangers, memory, descriptors, callbacks, fork, nixl
 #   --require-verbs           with the first three: the tests on RDMA verbs run, and fail where they cannot; without, a
 #                             machine that has no device and can boot no guest for them (tests/rxe) skips them
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
@@ -32,7 +33,7 @@ for argument in "$@"; do
     --soak=*) mode=soaks soak_names=${argument#--soak=} ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -221,6 +222,14 @@ python_tests() {
     --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi
   count_results "$results/python.xml"
 }
+# nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown,
+# for they say what is not run.
+nixl_proof() {
+  one_test nixl env -u SLIME_STEPS SLIME_TEST_PATIENCE="$patience" \
+    SLIME_REQUIRE_SLOW_LINK="$([ "$require_all" = yes ] && echo 1)" \
+    SLIME_E2E_BOUND_MS="${SLIME_E2E_BOUND_MS:-5000}" scripts/integrations.sh "$@" nixl
+  sed -nE '/^  (ok|not run)/s/^/      /p' "$logs/nixl.log"
+}
 instructions() {
   one_test instructions python3 -B tests/instructions/count.py build/release/tests/instructions/test_instructions
   sed -n '/instructions/s/^/        /p' "$logs/instructions.log"
@@ -247,6 +256,7 @@ release_tests() {
   run_ctest release
   python_tests
   [ "$mode" = quick ] || one_test wheel scripts/wheel.sh --check
+  [ "$mode" = quick ] || nixl_proof
   if [ "$mode" != quick ] || [ "$require_all" = yes ]; then
     one_test tidy scripts/tidy.sh
     one_test alone scripts/alone.sh $([ "$mode" = soak ] && echo --all)

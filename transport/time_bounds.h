@@ -23,6 +23,10 @@ struct TimeBounds {
     if (stall <= Nanos::zero()) return deadline;
     return std::min(deadline, deadline_after(std::max(posted_at, progress), stall));
   }
+  // Half way to a stall.
+  [[nodiscard]] TimePoint halfway(TimePoint progress) const {
+    return stall <= Nanos::zero() ? kNever : deadline_after(std::max(posted_at, progress), stall / 2);
+  }
   [[nodiscard]] Overdue overdue(TimePoint now, TimePoint progress) const {
     if (deadline <= now) return Overdue::kDeadline;
     return due(progress) <= now ? Overdue::kStall : Overdue::kNo;

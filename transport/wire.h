@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,8 @@ class Wire {
   virtual PeerMemory* peer_memory(Lender&) { return nullptr; }
   // Takes back what was lent to the peer. The loan under which it may still be inside of a copy; null: none.
   virtual std::shared_ptr<const Loan> take_back() { return nullptr; }
+  // Bytes that it has taken and that the peer's host has not acknowledged. 0 where nobody can tell.
+  [[nodiscard]] virtual std::uint64_t backlog_bytes() const { return 0; }
   // Work waits for the peer (or not): a socket arms its keepalive.
   virtual void set_waiting(bool waiting) = 0;
   // For people: "tcp 127.0.0.1:40112 -> 127.0.0.1:7000".

@@ -1,6 +1,5 @@
 #include "integrations/nixl/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -142,7 +141,7 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& kin
     return told("register memory", status);
   {
     const std::lock_guard lock(mutex_);
-    registered_[mem.addr].emplace(mem.len, memory->number);
+    registered_.add({mem.addr, mem.len});
   }
   out = new LocalMeta(std::move(memory));
   return NIXL_SUCCESS;
@@ -153,14 +152,11 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD* meta) {
   LocalMemory& memory = *owner->memory;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = registered_.find(memory.base);
-    if (at != registered_.end()) {
-      std::erase_if(at->second, [&](const auto& each) { return each.second == memory.number; });
-      if (at->second.empty()) registered_.erase(at);
-    }
+    registered_.remove({memory.base, memory.length_bytes});
   }
-  // Its memory is the user's again, whatever the status.
-  static_cast<void>(told("deregister memory", memory.region.close()));
+  // Its memory is the user's again, whatever the status. A transfer that was released under way ends here, or
+  // its connection is reset after limits::kDeregisterBound.
+  static_cast<void>(told("deregister memory", memory.region.close(limits::kDeregisterBound)));
   return NIXL_SUCCESS;
 }
 
@@ -198,14 +194,9 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t& descs, std::vector<nixl_q
   const std::lock_guard lock(mutex_);
   for (const nixlBlobDesc& desc : descs) {
     nixl_query_resp_t& answer = answers.emplace_back();
-    for (auto at = registered_.upper_bound(desc.addr); at != registered_.begin() && !answer;) {
-      --at;
-      const std::uint64_t most = at->second.rbegin()->first;
-      const std::uint64_t offset = desc.addr - at->first;
-      if (offset <= most && desc.len <= most - offset)
-        answer = nixl_b_params_t{{"registered_address", std::to_string(at->first)},
-                                 {"registered_bytes", std::to_string(most)}};
-    }
+    if (const auto range = registered_.around({desc.addr, desc.len}))
+      answer = nixl_b_params_t{{"registered_address", std::to_string(range->base)},
+                               {"registered_bytes", std::to_string(range->length_bytes)}};
   }
   return NIXL_SUCCESS;
 }
@@ -302,7 +293,7 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH* handle) const {
   if (handle == nullptr) return NIXL_ERR_INVALID_PARAM;
   const auto outcome = static_cast<Request*>(handle)->transfer->check();
   if (!outcome) return NIXL_IN_PROG;
-  return told("a transfer failed", *outcome);
+  return outcome->fresh ? told("a transfer failed", outcome->status) : status_of(outcome->status);
 }
 
 nixl_status_t Engine::releaseReqH(nixlBackendReqH* handle) const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +11,7 @@
 #include "integrations/nixl/inbox.h"
 #include "integrations/nixl/interface.h"
 #include "integrations/nixl/options.h"
+#include "integrations/nixl/ranges.h"
 #include "integrations/nixl/remote.h"
 #include "integrations/nixl/transfer.h"
 
@@ -74,7 +74,7 @@ class Engine final : public nixlBackendEngine {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Remote>> remotes_;
-  std::map<std::uintptr_t, std::multimap<std::uint64_t, std::uint64_t>> registered_;  // by address: lengths
+  Ranges registered_;
   std::uint64_t next_number_ = 1;
 };
 

@@ -4,7 +4,7 @@
 // headers, so this file has what crosses the border: the order of the virtual functions, the
 // members of the objects that NIXL makes or looks into, the values of the enumerations. The names are NIXL's,
 // because they are the interface. tests/integrations proves it against the installed packages. Configure with
-// -DSLIME_NIXL_INCLUDE=DIR to build with the headers of a NIXL source tree instead.
+// -DSLIME_NIXL_INCLUDE=DIR to build with the headers of the NIXL source tree DIR instead.
 
 #ifdef SLIME_NIXL_INCLUDE
 
@@ -113,7 +113,7 @@ class nixlDescList {
   const T& operator[](std::size_t index) const { return descs[index]; }
   [[nodiscard]] auto begin() const { return descs.begin(); }
   [[nodiscard]] auto end() const { return descs.end(); }
-  void push_back(const T& desc) { descs.push_back(desc); }
+  void addDesc(const T& desc) { descs.push_back(desc); }
 
  protected:
   nixl_mem_t type;

@@ -15,6 +15,10 @@ inline constexpr std::size_t kAgentNameBytes = 4096;
 // A transfer that moves no byte for so long has failed. NIXL's users wait for minutes, but a healthy peer
 // answers within milliseconds; 30 s is a peer that is stopped, or a network that is gone.
 inline constexpr Nanos kStallTimeout = std::chrono::seconds(30);
+// Longest that deregisterMem waits for transfers that were released while they were under way. Then their
+// connections are reset, which ends all other transfers with those peers, too. So it is no shorter: what a
+// healthy peer has begun to fetch is over within milliseconds, and only one that is stopped takes all of it.
+inline constexpr Nanos kDeregisterBound = std::chrono::seconds(2);
 // Longest that checkXfer drives the agent's loop for the caller, who polls it.
 inline constexpr Nanos kCheckSpin = std::chrono::microseconds(5);
 // Bytes of notifications to one peer that have not left. A peer that takes none must not fill our memory.

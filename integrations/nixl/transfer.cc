@@ -138,12 +138,12 @@ void TransferRequest::finish(Status status) {
   {
     const std::lock_guard lock(mutex_);
     moving_ = {};
-    outcome_ = std::move(status);
+    outcome_ = {std::move(status), true};
   }
   under_way_.store(false, std::memory_order_release);
 }
 
-std::optional<Status> TransferRequest::check() {
+std::optional<TransferRequest::Outcome> TransferRequest::check() {
   if (under_way_.load(std::memory_order_acquire)) {
     Future<None> moving;
     {
@@ -154,7 +154,7 @@ std::optional<Status> TransferRequest::check() {
     if (under_way_.load(std::memory_order_acquire)) return std::nullopt;
   }
   const std::lock_guard lock(mutex_);
-  return outcome_;
+  return Outcome{outcome_.status, std::exchange(outcome_.fresh, false)};
 }
 
 void TransferRequest::abandon() {

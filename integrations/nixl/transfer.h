@@ -75,8 +75,12 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   // `notification`: what the peer is told when all bytes are there; empty: nothing. False, and nothing is
   // posted, while an earlier post is under way.
   bool post(std::optional<ByteVector> notification);
+  struct Outcome {
+    Status status;
+    bool fresh = false;  // nobody has been told of this post's before
+  };
   // Nothing while it is under way. Drives the agent's loop for a moment then.
-  std::optional<Status> check();
+  std::optional<Outcome> check();
   // The user wants no more of it: nothing is sent that has not been handed to the connection, and no
   // notification. What is on the wire ends by itself, and keeps its memory until then.
   void abandon();
@@ -108,7 +112,7 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   std::atomic<bool> abandoned_{false};
   std::mutex mutex_;
   Future<None> moving_;  // to drive by
-  Status outcome_;
+  Outcome outcome_;
 };
 
 }  // namespace slime::nixl

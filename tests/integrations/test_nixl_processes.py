@@ -18,7 +18,7 @@ from test_nixl_agent import Side, as_text, new_agent, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 STALL_S = 1.0
-AFTER_S = 1.0  # beyond the timeout, when a transfer must be over
+AFTER_S = float(os.environ.get("SLIME_E2E_BOUND_MS", "1000")) / 1000  # beyond the timeout, when a transfer must be over
 SIZE = 64 << 20
 PROVIDER = os.environ.get("SLIME_NIXL_PROVIDER", "auto")
 ONE_SIDED = PROVIDER in ("auto", "shm")  # the peer's program is not needed: its memory is read through the kernel
@@ -175,7 +175,7 @@ def test_ucx_and_slime_live_in_one_agent():
 @pytest.mark.parametrize("imports", ["", "import slime; s = slime.PeerAgent('beside'); s.serve"])
 @pytest.mark.parametrize("end", ["del agent", "keep = agent", "import os; os._exit(0)", "raise SystemExit(0)"])
 def test_a_process_ends_whichever_way_its_agent_does(imports, end, start):
-    if imports:
+    if imports and "SLIME_TEST_WHEEL" not in os.environ:
         pytest.importorskip("slime")
     target = start()
     program = textwrap.dedent(

@@ -264,10 +264,10 @@ Request Host::request(nixl_xfer_op_t operation, const std::string& agent,
     desc.len = piece.length_bytes;
     desc.devId = 0;
     desc.metadataP = local_meta(piece.local);
-    local.push_back(desc);
+    local.addDesc(desc);
     desc.addr = piece.remote;
     desc.metadataP = remote_meta(agent, piece.remote);
-    remote.push_back(desc);
+    remote.addDesc(desc);
   }
   return {*engine_, operation, agent, std::move(local), std::move(remote)};
 }

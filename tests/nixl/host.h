@@ -14,6 +14,28 @@
 #include "base/clock.h"
 #include "integrations/nixl/interface.h"
 
+#ifdef SLIME_NIXL_INCLUDE
+// NIXL has these functions of its lists in its library, which is not linked here.
+template <class T>
+nixlDescList<T>::nixlDescList(const nixl_mem_t& its_type, const int& count)
+    : type(its_type), descs(static_cast<std::size_t>(count)) {}
+template <class T>
+void nixlDescList<T>::resize(const std::size_t& count) {
+  descs.resize(count);
+}
+template <class T>
+int nixlDescList<T>::getIndex(const nixlBasicDesc& query) const {
+  for (std::size_t i = 0; i < descs.size(); ++i) {
+    if (descs[i].covers(query)) return static_cast<int>(i);
+  }
+  return NIXL_ERR_NOT_FOUND;
+}
+template <class T>
+void nixlDescList<T>::addDesc(const T& desc) {
+  descs.push_back(desc);
+}
+#endif
+
 // What NIXL's core does with a backend plugin. Loads libplugin_SLIME.so and uses it through NIXL's interface
 // only.
 namespace slime::test::nixl {

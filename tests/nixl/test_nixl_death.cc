@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/str.h"
+#include "tests/nixl/peer_process.h"
 #include "tests/nixl/pieces.h"
 #include "tests/support/eventually.h"
-#include "tests/support/process.h"
 #include "tests/support/sanitizers.h"
 
 namespace slime::test::nixl::death_test {
@@ -40,42 +40,8 @@ nixl_b_params_t impatient() {
   return {{"stall_timeout_ms", str(std::chrono::duration_cast<milliseconds>(kStall).count())}};
 }
 
-// nixl_peer under the name "victim".
-class Victim {
- public:
-  explicit Victim(const std::vector<std::string>& params = {}) : process_(start(params)) {
-    const auto ready = process_.read_line(patient(seconds(30)));
-    REQUIRE_MESSAGE(ready.has_value(), ready.status().to_string());
-    REQUIRE(ready->rfind("READY ", 0) == 0);
-    const auto decoded = Metadata::decode(ready->substr(6));
-    REQUIRE(decoded.has_value());
-    metadata_ = *decoded;
-  }
-  std::string ask(const std::string& line) {
-    REQUIRE(process_.write_line(line).ok());
-    const auto answer = process_.read_line(patient(seconds(60)));
-    REQUIRE_MESSAGE(answer.has_value(), answer.status().to_string());
-    return *answer;
-  }
-  void kill() {
-    REQUIRE(process_.kill().ok());
-    REQUIRE(process_.wait(patient(seconds(30))).has_value());
-  }
-  Process& process() { return process_; }
-  [[nodiscard]] const Metadata& metadata() const { return metadata_; }
-  [[nodiscard]] std::uintptr_t address() const { return metadata_.sections.at(0).address; }
-
- private:
-  static Process start(const std::vector<std::string>& params) {
-    std::vector<std::string> command = {program_beside_this("nixl_peer"), "victim", str(kBytes),
-                                        str("provider=", provider())};
-    command.insert(command.end(), params.begin(), params.end());
-    auto process = Process::spawn(command);
-    REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
-    return std::move(*process);
-  }
-  Process process_;
-  Metadata metadata_;
+struct Victim : PeerProcess {
+  explicit Victim(const std::vector<std::string>& params = {}) : PeerProcess("victim", kBytes, params) {}
 };
 
 // "127.0.0.1:PORT" in connection info, where it is text.

@@ -1,11 +1,16 @@
 // What a user gives wrongly, and what a peer's metadata says wrongly, is refused with a status. Nothing
 // crashes.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/str.h"
+#include "base/unique_fd.h"
 #include "tests/nixl/pieces.h"
 #include "tests/support/eventually.h"
 
@@ -48,6 +53,19 @@ nixlBlobDesc blob(std::uintptr_t address, std::size_t length_bytes, std::string 
   return out;
 }
 
+// What this process writes to its stderr while `work` runs: the plugin has a log of its own.
+std::string logged_while(const std::function<void()>& work) {
+  const UniqueFd file(::memfd_create("log", MFD_CLOEXEC));
+  const UniqueFd before(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
+  REQUIRE((file.valid() && before.valid()));
+  REQUIRE(::dup2(file.get(), STDERR_FILENO) == STDERR_FILENO);
+  work();
+  REQUIRE(::dup2(before.get(), STDERR_FILENO) == STDERR_FILENO);
+  std::string out(static_cast<std::size_t>(::lseek(file.get(), 0, SEEK_END)), '\0');
+  REQUIRE(::pread(file.get(), out.data(), out.size(), 0) == static_cast<ssize_t>(out.size()));
+  return out;
+}
+
 bool starts_with(const nixl_b_params_t& params) { return Host("picky", params).started(); }
 
 }  // namespace
@@ -65,8 +83,8 @@ TEST_CASE("a descriptor that is not inside of its registration is refused at eit
   CHECK(two.prepare({local + 16, remote + 16, SIZE_MAX - 15}) == NIXL_ERR_INVALID_PARAM);
   nixl_meta_dlist_t here(DRAM_SEG);
   nixl_meta_dlist_t there(DRAM_SEG);
-  here.push_back(desc(local - 1, 8, two.local.local));
-  there.push_back(desc(remote, 8, two.a.remote_meta("b", remote)));
+  here.addDesc(desc(local - 1, 8, two.local.local));
+  there.addDesc(desc(remote, 8, two.a.remote_meta("b", remote)));
   CHECK(Request(two.a.engine(), NIXL_READ, "b", here, there).prepare() == NIXL_ERR_INVALID_PARAM);
   two.check_works();
 }
@@ -79,8 +97,8 @@ TEST_CASE("unequal lengths and counts, and descriptors without metadata, are ref
                               const std::vector<nixlMetaDesc>& remotes) {
     nixl_meta_dlist_t here(DRAM_SEG);
     nixl_meta_dlist_t there(DRAM_SEG);
-    for (const auto& each : locals) here.push_back(each);
-    for (const auto& each : remotes) there.push_back(each);
+    for (const auto& each : locals) here.addDesc(each);
+    for (const auto& each : remotes) there.addDesc(each);
     return Request(two.a.engine(), NIXL_WRITE, "b", here, there).prepare();
   };
   CHECK(prepare({local}, {remote}) == NIXL_SUCCESS);
@@ -184,8 +202,8 @@ TEST_CASE("a transfer to a registration that does not exist, or is shorter than 
             NIXL_SUCCESS);
     nixl_meta_dlist_t here(DRAM_SEG);
     nixl_meta_dlist_t there(DRAM_SEG);
-    here.push_back(desc(two.local.address(), 8, two.local.local));
-    there.push_back(desc(two.remote.address(), 8, meta));
+    here.addDesc(desc(two.local.address(), 8, two.local.local));
+    there.addDesc(desc(two.remote.address(), 8, meta));
     {
       Request request(two.a.engine(), NIXL_WRITE, "b", here, there);
       REQUIRE(request.prepare() == NIXL_SUCCESS);
@@ -303,6 +321,7 @@ TEST_CASE("an engine starts with each parameter as it may be, and with ones that
   const std::vector<nixl_b_params_t> good = {
       plugin().get_backend_options(),
       {{"interface", "lo"}},
+      {{"interface", "lo"}, {"listen", "127.0.0.1:0"}},  // the default, which NIXL hands back
       {{"listen", "[::1]:0"}},
       {{"listen", "0.0.0.0:0"}, {"token", "secret"}, {"advertise", "127.0.0.1:0"}},
       {{"listen", "0.0.0.0:0"}, {"insecure", "true"}, {"advertise", "127.0.0.1:0"}},
@@ -330,6 +349,24 @@ TEST_CASE("the plugin says its name, a version, and its options with their defau
     CAPTURE(name);
     CHECK(plugin().get_backend_options().count(name) == 1);
   }
+}
+
+TEST_CASE("a failed transfer is logged once for each post, however often it is checked") {
+  Two two;
+  Memory& gone = two.b.add(4096);
+  REQUIRE(two.a.load(two.b.metadata()) == NIXL_SUCCESS);
+  Request request = two.a.prepared(NIXL_WRITE, "b", two.local.piece(gone.address()));
+  two.b.remove(gone);
+  const std::string log = logged_while([&request] {
+    for (int post = 0; post < 2; ++post) {
+      const nixl_status_t status = request.run();
+      CHECK(status < NIXL_SUCCESS);
+      for (int i = 0; i < 100; ++i) CHECK(request.check() == status);
+    }
+  });
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = log.find("a transfer failed", at)) != std::string::npos; ++at) ++lines;
+  CHECK_MESSAGE(lines == 2, log);
 }
 
 TEST_CASE("an agent with another token is refused, and its transfers end with an error") {

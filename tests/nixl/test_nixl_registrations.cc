@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "base/str.h"
@@ -140,7 +141,7 @@ TEST_CASE("queryMem finds what is inside of a registration, and nothing else") {
     desc.addr = address;
     desc.len = length;
     desc.devId = 0;
-    list.push_back(desc);
+    list.addDesc(desc);
     std::vector<nixl_query_resp_t> answers;
     REQUIRE(a.engine().queryMem(list, answers) == NIXL_SUCCESS);
     REQUIRE(answers.size() == 1);
@@ -154,6 +155,81 @@ TEST_CASE("queryMem finds what is inside of a registration, and nothing else") {
   CHECK_FALSE(found(at + 1, SIZE_MAX));
   CHECK(a.deregister(memory) == NIXL_SUCCESS);
   CHECK_FALSE(found(at, 1));
+}
+
+TEST_CASE("queryMem knows registrations that overlap, contain each other or repeat, as they come and go") {
+  constexpr std::size_t kMost = 400;
+  Rng rng(seed_of_test());
+  Host a("a");
+  const auto bytes = std::make_unique<std::byte[]>(kMost * 2);
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.get());
+  struct One {
+    nixlBlobDesc desc;
+    nixlBackendMD* meta = nullptr;
+  };
+  std::vector<One> registered;
+  for (int round = 0; round < scaled(1000); ++round) {
+    CAPTURE(round);
+    if (registered.size() < 12 && rng.chance(3, 5)) {
+      One& one = registered.emplace_back();
+      one.desc.addr = first + rng.below(kMost);
+      one.desc.len = 1 + rng.below(rng.chance(1, 2) ? kMost : 20);
+      if (registered.size() > 1 && rng.chance(1, 4)) one.desc = registered[0].desc;
+      one.desc.devId = 0;
+      REQUIRE(a.engine().registerMem(one.desc, DRAM_SEG, one.meta) == NIXL_SUCCESS);
+    } else if (!registered.empty()) {
+      std::swap(registered[rng.below(registered.size())], registered.back());
+      REQUIRE(a.engine().deregisterMem(registered.back().meta) == NIXL_SUCCESS);
+      registered.pop_back();
+    }
+    nixl_reg_dlist_t asked(DRAM_SEG);
+    for (int i = 0; i < 20; ++i) {
+      nixlBlobDesc desc;
+      desc.addr = first + rng.below(2 * kMost);
+      desc.len = rng.below(rng.chance(1, 2) ? kMost : 20);
+      desc.devId = 0;
+      asked.addDesc(desc);
+    }
+    std::vector<nixl_query_resp_t> answers;
+    REQUIRE(a.engine().queryMem(asked, answers) == NIXL_SUCCESS);
+    REQUIRE(answers.size() == 20);
+    for (std::size_t i = 0; i < 20; ++i) {
+      const nixlBlobDesc& desc = asked[i];
+      const bool inside = std::any_of(registered.begin(), registered.end(), [&desc](const One& one) {
+        return one.desc.addr <= desc.addr && desc.addr + desc.len <= one.desc.addr + one.desc.len;
+      });
+      REQUIRE(answers[i].has_value() == inside);
+    }
+  }
+  for (const One& one : registered) CHECK(a.engine().deregisterMem(one.meta) == NIXL_SUCCESS);
+}
+
+TEST_CASE("queryMem of an unknown address takes no longer beside thousands of registrations") {
+  const auto count = static_cast<std::size_t>(scaled(4000));
+  const Pages pages(count + 1);
+  Host a("a");
+  Memory* region = nullptr;
+  nixl_reg_dlist_t unknown(DRAM_SEG);
+  nixlBlobDesc desc;
+  desc.addr = reinterpret_cast<std::uintptr_t>(pages.base) + count * kPage;  // above all of them
+  desc.len = 8;
+  desc.devId = 0;
+  for (int i = 0; i < 1000; ++i) unknown.addDesc(desc);
+  const auto ask = [&] {
+    std::vector<nixl_query_resp_t> answers;
+    const TimePoint began = steady_clock().now();
+    REQUIRE(a.engine().queryMem(unknown, answers) == NIXL_SUCCESS);
+    const Nanos took = steady_clock().now() - began;
+    REQUIRE(std::none_of(answers.begin(), answers.end(), [](const auto& each) { return each.has_value(); }));
+    return took;
+  };
+  REQUIRE(a.add(pages.page(0), region) == NIXL_SUCCESS);
+  const Nanos with_one = ask();
+  for (std::size_t i = 1; i < count; ++i) REQUIRE(a.add(pages.page(i), region) == NIXL_SUCCESS);
+  const Nanos with_all = ask();
+  MESSAGE(str("a miss: ", nanoseconds(with_one, 1000), " with 1 registration, ", nanoseconds(with_all, 1000),
+              " with ", count));
+  CHECK(with_all < std::max<Nanos>(20 * with_one, patient(std::chrono::milliseconds(10))));
 }
 
 }  // namespace slime::test::nixl::registrations_test

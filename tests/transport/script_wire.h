@@ -46,6 +46,7 @@ class ScriptWire final : public Wire {
   }
   void want_write(bool) override {}
   PeerMemory* peer_memory(Lender&) override { return memory; }
+  [[nodiscard]] std::uint64_t backlog_bytes() const override { return backlog; }
   void set_waiting(bool now) override { waiting = now; }
   [[nodiscard]] std::string describe() const override { return "script"; }
   void deliver(Bytes bytes) {
@@ -59,6 +60,7 @@ class ScriptWire final : public Wire {
   void tell_peer_memory() { handler_->on_peer_memory(); }
   bool waiting = false;
   std::size_t room = SIZE_MAX;  // what it takes until it is full
+  std::uint64_t backlog = 0;    // what the peer has not acknowledged
   PeerMemory* memory = nullptr;
   ByteVector sent;
   ByteVector coming;

@@ -102,6 +102,50 @@ TEST_CASE("a write whose bytes the wire keeps taking outlasts its stall bound, a
   CHECK(behind.last.to_string() == "ok");
 }
 
+TEST_CASE(
+    "a write that the wire has taken outlasts its stall bound while the peer acknowledges bytes, and no "
+    "longer") {
+  Stalling s;
+  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
+  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  TestOperation writing;
+  writing.stall = kStall;
+  REQUIRE(s.endpoint->write({&copy, 1}, writing).ok());
+  s.turns();
+  REQUIRE(s.wire->sent.size() > kMiB);
+  s.wire->backlog = kMiB;
+  for (int i = 0; i < 20; ++i) {
+    s.pass(kStall / 2);
+    REQUIRE_FALSE(writing.done());
+    s.wire->backlog -= 1000;
+  }
+  SUBCASE("the peer is silent from now on") {}
+  SUBCASE("only other bytes are acknowledged, of which more follow") {
+    s.pass(kStall / 2);
+    REQUIRE_FALSE(writing.done());
+    s.wire->backlog += 5000;
+  }
+  s.pass(kStall);
+  s.pass(kStall);
+  check_reset(s, writing);
+  CHECK(contains(writing.last, "made no progress for 1 s"));
+}
+
+TEST_CASE("what the peer acknowledges of other bytes is no progress of a read") {
+  Stalling s;
+  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
+  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  TestOperation reading;
+  reading.stall = kStall;
+  REQUIRE(s.read(reading, copy).ok());
+  s.turns();
+  s.wire->backlog = 10'000;
+  s.pass(kStall / 2);
+  s.wire->backlog = 0;
+  s.pass(kStall / 2);
+  check_reset(s, reading);
+}
+
 TEST_CASE("a silent peer ends an operation after its stall bound, from the post or the last byte on") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);

@@ -190,6 +190,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- time, and the steps of an end (endpoint_end.cc)
   void arm(TimePoint when);
   void on_timer();
+  void note_backlog(TimePoint now);
   bool expire(TimePoint now, TimePoint& next);
   void expire_messages(TimePoint now, TimePoint& next);
   void return_idle_credits(TimePoint now, TimePoint& next);
@@ -395,6 +396,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   TimePoint timer_due_ = kNever;
   TimePoint close_by_ = kNever;
   TimePoint last_progress_{};
+  std::uint64_t backlog_bytes_ = 0;  // of the wire, at that time
+  TimePoint backlog_at_{};
   bool stall_suspected_ = false;  // a stall bound has passed, and the wire is looked at once more
 };
 

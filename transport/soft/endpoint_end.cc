@@ -1,5 +1,6 @@
 // How an endpoint ends: close, reset, loss, deadlines.
 #include <algorithm>
+#include <utility>
 
 #include "base/str.h"
 #include "transport/soft/endpoint.h"
@@ -251,18 +252,33 @@ void SoftEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
+// A wire takes the bytes of writes long before the peer has them where its link is slow. That it has fewer of
+// them left is progress, too. Looked at half way to a stall, and at its end, so that a silent peer is found
+// in time.
+void SoftEndpoint::note_backlog(TimePoint now) {
+  bool writes = false;
+  operations_.for_each([&writes](Handle, const OneSided& operation) {
+    writes = writes || (operation.kind == Kind::kWrite && operation.started);
+  });
+  const std::uint64_t before = std::exchange(backlog_bytes_, writes ? wire_->backlog_bytes() : 0);
+  const bool comparable = std::exchange(backlog_at_, now) >= last_progress_;
+  if (comparable && backlog_bytes_ < before && writes) note_progress();
+}
+
 // False when an operation that the peer knows of is overdue: nothing but a reset gives its memory back.
 bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
   // Timers run before the wire is looked at. After a pause of this process, or of whoever drives the loop,
   // the wire may have what shows progress: so a stall counts only once it is found again in the turn after
   // that.
   const bool looked = std::exchange(stall_suspected_, false);
+  note_backlog(now);
   std::vector<Handle> expired;
   const TimeBounds* reason = nullptr;
   operations_.for_each([&](Handle handle, OneSided& operation) {
     const Overdue overdue = operation.bounds.overdue(now, last_progress_);
     if (overdue == Overdue::kNo) {
-      next = std::min(next, operation.bounds.due(last_progress_));
+      const TimePoint halfway = operation.bounds.halfway(last_progress_);
+      next = std::min(next, now < halfway ? halfway : operation.bounds.due(last_progress_));
       return;
     }
     if (overdue == Overdue::kStall && !looked) {

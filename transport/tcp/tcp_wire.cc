@@ -1,9 +1,11 @@
 #include "transport/tcp/tcp_wire.h"
 
 #include <limits.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -142,6 +144,11 @@ Status TcpWire::end_of_stream() const {
   if (write_error_ == 0 || write_error_ == EPIPE)
     return {Code::kUnavailable, "the peer closed the connection"};
   return {Code::kUnavailable, explain("sendmsg", write_error_)};
+}
+
+std::uint64_t TcpWire::backlog_bytes() const {
+  int bytes = 0;
+  return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
 // The engine gets the error as an answer; nothing more is told to it.
