@@ -74,6 +74,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
   Future<None> one_sided(const std::string& peer, agent::OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos deadline, bool wait_for_ready);
   Result<std::shared_ptr<agent::BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
+  bool done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies);
   Future<None> post(const std::string& peer, agent::OneSided kind, std::shared_ptr<agent::BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
@@ -113,7 +114,6 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl>, 
 
  private:
   [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
-  bool done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies);
   static void destroy(PeerAgentImpl* agent);
   Status listen();
   Status enroll();

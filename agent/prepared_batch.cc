@@ -116,6 +116,10 @@ Future<None> PreparedBatch::post(PostOptions options) const {
   return state_->post(kind_of(state_->transfer), {}, 0, options);
 }
 
+bool PreparedBatch::done_now() const {
+  return state_ && state_->agent->done_now(state_->peer, state_->transfer, *state_->now());
+}
+
 Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());
   return state_->post_some(kind_of(state_->transfer), blocks, 0, options);

@@ -78,6 +78,11 @@ class PreparedBatch {
   Future<None> post_with_imm(std::uint32_t imm, std::span<const std::uint32_t> blocks,
                              PostOptions options = {}) const;
 
+  // Does the whole batch within this call, if that needs neither the peer's program, nor a device, nor a
+  // wait: at most 16 blocks and 64 KiB, of memory on this host. False: nothing is under way; post() it, which
+  // says what is wrong. post() does the same, and returns a future that is done.
+  [[nodiscard]] bool done_now() const;
+
   // Puts these in the place of remotes(), in their order, for the posts that follow, also those of copies of
   // this value. Takes time for each block. Errors change nothing: as of Peer::prepare(), and kInvalidArgument
   // for another number of regions.

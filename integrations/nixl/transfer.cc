@@ -69,7 +69,8 @@ bool TransferRequest::post(std::optional<ByteVector> notification) {
   if (under_way_.load(std::memory_order_acquire)) return false;
   notification_ = std::move(notification);
   retried_ = false;
-  began_ = steady_clock().now();
+  measures_ = posts_++ % limits::kMeasured == 0;
+  if (measures_) began_ = steady_clock().now();
   under_way_.store(true, std::memory_order_relaxed);
   if (empty_)
     on_moved({});
@@ -79,7 +80,10 @@ bool TransferRequest::post(std::optional<ByteVector> notification) {
 }
 
 void TransferRequest::run() {
-  if (bound_) return launch();
+  if (bound_) {
+    if (!abandoned_.load(std::memory_order_relaxed) && batch_.done_now()) return on_moved({});
+    return launch();
+  }
   remote_->ask(blocks_.remotes(), [self = shared_from_this()](const Result<Remote::Regions>& regions) {
     if (!regions) return self->finish(regions.error());
     if (Status status = self->bind(*regions); !status.ok()) return self->finish(std::move(status));
@@ -134,7 +138,7 @@ void TransferRequest::on_moved(Status status) {
 }
 
 void TransferRequest::finish(Status status) {
-  if (status.ok()) remote_->measured(blocks_.length_bytes(), steady_clock().now() - began_);
+  if (status.ok() && measures_) remote_->measured(blocks_.length_bytes(), steady_clock().now() - began_);
   {
     const std::lock_guard lock(mutex_);
     moving_ = {};

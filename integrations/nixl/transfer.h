@@ -106,6 +106,8 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   bool bound_ = false;    // to regions that were good the last time
   bool retried_ = false;  // this post has looked for regions of a new connection
   std::optional<ByteVector> notification_;
+  std::uint64_t posts_ = 0;
+  bool measures_ = false;  // this post
   TimePoint began_{};
 
   std::atomic<bool> under_way_{false};
