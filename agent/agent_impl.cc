@@ -11,7 +11,6 @@
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/token_file.h"
-#include "transport/copy_checks.h"
 #include "transport/outage.h"
 
 namespace slime {
@@ -333,15 +332,7 @@ Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfe
                                                                 std::span<const Copy> copies) const {
   if (copies.empty()) return Status(Code::kInvalidArgument, "a batch of no blocks");
   SLIME_TRY(check_blocks(copies));
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    const Copy& copy = copies[i];
-    if (copy.local.state()->closed())
-      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is closed"));
-    if (!transport::in_bounds(copy.local_offset, copy.length_bytes, copy.local.length_bytes()))
-      return Status(Code::kInvalidArgument,
-                    str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.local_offset,
-                        " are not inside the local region of ", copy.local.length_bytes()));
-  }
+  SLIME_TRY(agent::BoundCopies::check_locals(copies));
   auto bound = std::make_shared<agent::BoundCopies>(copies, true);
   SLIME_TRY(bound->check_remotes(agent::rights_for(transfer)));
   return bound;
@@ -360,9 +351,6 @@ Future<None> PeerAgentImpl::post(const std::string& peer, agent::OneSided kind,
                                  std::shared_ptr<agent::BoundCopies> copies,
                                  std::span<const std::uint32_t> blocks, std::uint32_t imm,
                                  PostOptions options, bool wait_for_ready) {
-  if (blocks.empty() && kind != agent::OneSided::kWriteWithImm &&
-      done_now(peer, kind == agent::OneSided::kRead ? Transfer::kRead : Transfer::kWrite, *copies))
-    return Future<None>::ready(None{});
   auto operation = std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
                                                               std::vector(blocks.begin(), blocks.end()), imm);
   operation->stall = options.stall;

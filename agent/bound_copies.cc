@@ -54,6 +54,19 @@ BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
   }
 }
 
+Status BoundCopies::check_locals(std::span<const slime::Copy> copies) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const slime::Copy& copy = copies[i];
+    if (copy.local.state()->closed())
+      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is closed"));
+    if (!transport::in_bounds(copy.local_offset, copy.length_bytes, copy.local.length_bytes()))
+      return Status(Code::kInvalidArgument,
+                    str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.local_offset,
+                        " are not inside the local region of ", copy.local.length_bytes()));
+  }
+  return {};
+}
+
 Status BoundCopies::check_remotes(transport::Rights need) const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const transport::Copy& copy = copies_[i];

@@ -31,6 +31,8 @@ class BoundCopies {
   BoundCopies(const BoundCopies&) = delete;
   BoundCopies& operator=(const BoundCopies&) = delete;
 
+  // Names the first block whose local side is wrong: kInvalidArgument. All name a region.
+  [[nodiscard]] static Status check_locals(std::span<const slime::Copy> copies);
   // Names the first block whose remote side is wrong: kInvalidArgument, kPermissionDenied.
   [[nodiscard]] Status check_remotes(transport::Rights need) const;
   // Whether the regions can be used on this connection; takes time for each region, not for each block.

@@ -36,7 +36,10 @@ struct PreparedBatch::State {
   Future<None> post(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
                     PostOptions options) {
     if (options.deadline == Nanos::zero()) options.deadline = deadline;
-    return agent->post(peer, kind, now(), blocks, imm, options, wait_for_ready);
+    auto copies = now();
+    if (blocks.empty() && kind != agent::OneSided::kWriteWithImm && agent->done_now(peer, transfer, *copies))
+      return Future<None>::ready(None{});
+    return agent->post(peer, kind, std::move(copies), blocks, imm, options, wait_for_ready);
   }
   Future<None> post_some(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
                          PostOptions options) {
