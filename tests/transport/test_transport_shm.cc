@@ -132,7 +132,9 @@ TEST_CASE("several reads, or writes, are moved together, and one of memory that 
   constexpr std::size_t kBlocks = 8;
   constexpr std::size_t kMissing = 5;
   // Writes by their initiator, and by their target.
-  for (const auto& [writing, target_reads] : {std::pair(false, false), {true, false}, {true, true}}) {
+  for (const auto& way : {std::pair(false, false), {true, false}, {true, true}}) {
+    const bool writing = way.first;
+    const bool target_reads = way.second;
     CAPTURE(writing);
     CAPTURE(target_reads);
     const auto fixture = target_reads ? SocketFixture::of_readers() : SocketFixture::of("shm");

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <span>
 #include <string_view>
 
@@ -34,7 +35,7 @@ std::uint64_t page_bytes() {
   return bytes;
 }
 
-void* at(std::uint64_t address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
+void* at(std::uint64_t address) { return std::bit_cast<void*>(static_cast<std::uintptr_t>(address)); }
 
 // At a random address, which another gate may have.
 std::uint64_t map_somewhere() {

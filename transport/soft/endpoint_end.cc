@@ -278,7 +278,7 @@ bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
     const Overdue overdue = operation.bounds.overdue(now, last_progress_);
     if (overdue == Overdue::kNo) {
       const TimePoint halfway = operation.bounds.halfway(last_progress_);
-      next = std::min(next, now < halfway ? halfway : operation.bounds.due(last_progress_));
+      next = std::min({next, operation.bounds.due(last_progress_), now < halfway ? halfway : kNever});
       return;
     }
     if (overdue == Overdue::kStall && !looked) {
