@@ -338,7 +338,7 @@ Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfe
   return bound;
 }
 
-// Of few blocks on this host that is all there is to do: no operation, no turn of the loop.
+// Copies few blocks of this host's memory in the caller: it needs no operation, and no turn of the loop.
 bool PeerAgentImpl::done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies) {
   if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
   const agent::Gate::Pass pass(gate_);

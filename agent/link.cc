@@ -266,7 +266,7 @@ void Link::on_keys(std::uint64_t attempt) {
   });
 }
 
-// For what waits, and came while it was draining: no failure, since there is another way to the same peer.
+// Connects anew for the operations that wait. It counts as no failure, and so makes no pause.
 void Link::connect_again(Status reason) {
   machine_.closed(std::move(reason));
   note_state();
@@ -325,7 +325,7 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  // A connection of the peer that it gave up, as one does of two, says nothing of what ours would do.
+  // The peer opened this connection, and gave it up: one of ours may work all the same.
   if (was_opening && !others && !came_to_us) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))

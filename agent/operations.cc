@@ -130,7 +130,7 @@ void PostedOperation<T>::complete(Status status) noexcept {
   if (status.ok()) {
     this->conclude(value());
   } else {
-    // The word of the owner that a region is gone may still be on its way here.
+    // The owner's message that the region is closed may still be under way.
     if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
     this->conclude(std::move(status));
   }

@@ -121,7 +121,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] rpc::Channel& channel() { return *channel_; }
   [[nodiscard]] const RemoteRegion* cached_region(std::string_view name) const;
   void cache_region(const std::string& name, const RemoteRegion& region);
-  // The peer refused it: whoever asks for it again is to ask the peer.
+  // Drops it from the cache, because the peer has refused it. The next look-up asks the peer.
   void forget_region(const RemoteRegion& region);
   [[nodiscard]] std::string describe() const;  // of the endpoint
 

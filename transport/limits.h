@@ -227,11 +227,11 @@ inline constexpr std::size_t kShmWatched = 8;
 // the rings.
 inline constexpr std::size_t kExports = 256;
 inline constexpr std::size_t kWindows = kExports;
-// Of those of one connection, the ones that the peer may write by their address; and of all connections of
-// this process: each is an entry in the kernel's list of its mappings, which has room for 65,530.
+inline constexpr std::size_t kWindowsAsked = 64;
+// Regions that peers may write by their address: of one connection, and of this process. Each takes an entry
+// of the kernel's list of the process's mappings, which has room for 65,530.
 inline constexpr std::size_t kGatedExports = 192;
 inline constexpr std::size_t kGates = 8192;
-inline constexpr std::size_t kWindowsAsked = 64;
 // What one peer may have us map: address space of 47 bits is for more than one.
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 42;
 // What one turn of the loop unmaps of them, or less than twice that: about a millisecond.

@@ -88,7 +88,7 @@ class Measuring:
         source.ask("fill", bytes=case.bytes, seed=SEED)
         sink.ask("fill", bytes=case.bytes, seed=0)
         lists = initiator.ask("prepare", operation=case.operation, size=case.size, count=case.count, warm_s=WARM_S)
-        # What has come so far does not count: the bytes are those of the loop.
+        # Clears what the preparation moved, so that check() sees the bytes of the loop alone.
         sink.ask("fill", bytes=case.bytes, seed=0)
         before = target.ask("processor")["seconds"]
         loop = initiator.ask("loop", seconds=self._options.seconds, least=self._options.least)

@@ -26,10 +26,11 @@ inline constexpr std::size_t kNotificationBytes = std::size_t{64} << 20;
 
 // Estimates of what a transfer takes: from how many bytes on their number counts, how much the newest
 // measurement does, and what is said before there is one (as of a fast network).
-inline constexpr std::uint64_t kMeasured = 16;  // of the posts of one handle one in so many, and the first
 inline constexpr std::uint64_t kManyBytes = 64 << 10;
 inline constexpr double kEstimateWeight = 0.2;
 inline constexpr double kGuessedShortNs = 20'000;
 inline constexpr double kGuessedNsPerByte = 0.1;
+// One post in so many of a handle is measured, and the first.
+inline constexpr std::uint64_t kMeasured = 16;
 
 }  // namespace slime::nixl::limits

@@ -24,7 +24,7 @@ void Ranges::remove(Range range) {
   if (after != all_.end() && *after == range) return;  // the same range once more
   if (after != all_.begin() && *std::prev(after) == range) return;
   const auto next = outer_.erase(outer);
-  // What was inside of it alone begins before the next outer one.
+  // Ranges that only this one covered begin before the next outer one: they are looked at again.
   for (auto at = all_.lower_bound({range.base, 0});
        at != all_.end() && (next == outer_.end() || at->base < next->first); ++at) {
     const auto longer = std::next(at);

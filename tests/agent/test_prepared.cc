@@ -43,8 +43,8 @@ struct Prepared {
       theirs.data()[i] = static_cast<std::byte>(seed + static_cast<int>(i / kBlock));
     meet_b();
   }
-  // What b's loop sends, or has written, is ordered with this thread: the thread sanitizer does not see that
-  // a socket does that.
+  // Orders this thread with b's loop, which sends the memory or has written it. The sockets do that as well,
+  // but the thread sanitizer does not see it.
   void meet_b() const { static_cast<void>(b->info()); }
   // What block i of `mine` has in each byte, or -1 where they differ.
   [[nodiscard]] int value_of(std::uint64_t i) const {

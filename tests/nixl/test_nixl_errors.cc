@@ -53,7 +53,7 @@ nixlBlobDesc blob(std::uintptr_t address, std::size_t length_bytes, std::string 
   return out;
 }
 
-// What this process writes to its stderr while `work` runs: the plugin has a log of its own.
+// Returns what this process writes to its stderr while `work` runs: the plugin has a log of its own.
 std::string logged_while(const std::function<void()>& work) {
   const UniqueFd file(::memfd_create("log", MFD_CLOEXEC));
   const UniqueFd before(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));

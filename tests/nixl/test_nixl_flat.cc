@@ -1,5 +1,5 @@
-// What is done thousands of times, or with a peer that starts again and again, takes no more memory and
-// descriptors each time.
+// Shows that memory, descriptors and threads stay the same over thousands of posts and registrations, and
+// with a peer that starts again and again.
 #include <doctest/doctest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kBytes = 64 << 10;
 
-// What this process has.
+// Counts what this process uses.
 struct Use {
   std::uint64_t resident_bytes = 0;
   std::size_t descriptors = 0;

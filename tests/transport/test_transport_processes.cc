@@ -174,8 +174,8 @@ TEST_CASE("a peer killed while it is stopped is seen dead, too") {
   CHECK(client.closed_when - killed < seconds(1));
 }
 
-// Of memory that no peer maps: a stopped process cannot answer for it. What the kernel reads and writes there
-// for us needs no answer.
+// Moves memory that no peer maps. A stopped process cannot answer for it; what the kernel copies for us needs
+// no answer.
 void expect_stop_meets_deadline(Client::Kind kind) {
   Client client("serve-registered");
   const TimePoint deadline = steady_clock().now() + test::patient(milliseconds(500));

@@ -34,6 +34,18 @@ struct Stalling : Scripted {
   }
 };
 
+// A read of one chunk with a stall bound, which has just been posted.
+struct UnderWay {
+  UnderWay() {
+    reading.stall = kStall;
+    REQUIRE(s.read(reading, copy).ok());
+  }
+  Stalling s;
+  GuardedRegion local{s.device, kMiB, Rights::kLocal, 1};
+  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  TestOperation reading;
+};
+
 bool contains(const Status& status, const std::string& part) {
   return status.text().find(part) != std::string::npos;
 }
@@ -48,12 +60,9 @@ void check_reset(Stalling& s, const TestOperation& operation) {
 }
 
 TEST_CASE("a read whose bytes keep coming outlasts its stall bound, and the deadline of those without one") {
-  Stalling s;
-  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
-  TestOperation reading;
-  reading.stall = kStall;
-  REQUIRE(s.read(reading, copy).ok());
+  UnderWay under_way;
+  Stalling& s = under_way.s;
+  TestOperation& reading = under_way.reading;
   s.turns();
   const TimePoint began = s.clock.now();
   const ByteVector answer = s.data(limits::kChunkBytes);
@@ -132,12 +141,9 @@ TEST_CASE(
 }
 
 TEST_CASE("what the peer acknowledges of other bytes is no progress of a read") {
-  Stalling s;
-  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
-  TestOperation reading;
-  reading.stall = kStall;
-  REQUIRE(s.read(reading, copy).ok());
+  UnderWay under_way;
+  Stalling& s = under_way.s;
+  TestOperation& reading = under_way.reading;
   s.turns();
   s.wire->backlog = 10'000;
   s.pass(kStall / 2);
@@ -147,12 +153,9 @@ TEST_CASE("what the peer acknowledges of other bytes is no progress of a read") 
 }
 
 TEST_CASE("a silent peer ends an operation after its stall bound, from the post or the last byte on") {
-  Stalling s;
-  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
-  TestOperation reading;
-  reading.stall = kStall;
-  REQUIRE(s.read(reading, copy).ok());
+  UnderWay under_way;
+  Stalling& s = under_way.s;
+  TestOperation& reading = under_way.reading;
   s.turns();
   SUBCASE("it never answered") {}
   SUBCASE("it stopped in the middle of a frame") {
@@ -218,13 +221,33 @@ TEST_CASE("an operation that has not started ends alone, and others go on") {
   CHECK(s.recorder.closed == 0);
 }
 
-TEST_CASE("after a pause of whoever drives the loop the wire is looked at before an operation ends") {
+TEST_CASE("a deadline without a stall bound holds, also after the end of an operation with an earlier one") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
   const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
   TestOperation reading;
-  reading.stall = kStall;
+  reading.deadline = s.clock.now() + seconds(5);
   REQUIRE(s.read(reading, copy).ok());
+  s.turns();
+  s.wire->room = 0;
+  const Copy large{&local.region, 0, &s.remote, 0, kMiB};
+  TestOperation writing;
+  writing.deadline = s.clock.now() + seconds(60);
+  TestOperation waiting;
+  waiting.deadline = s.clock.now() + seconds(1);
+  REQUIRE(s.endpoint->write({&large, 1}, writing).ok());
+  REQUIRE(s.endpoint->write({&copy, 1}, waiting).ok());
+  s.pass(seconds(1));
+  REQUIRE(waiting.last.code() == Code::kDeadlineExceeded);
+  CHECK_FALSE(reading.done());
+  s.pass(seconds(4));
+  check_reset(s, reading);
+}
+
+TEST_CASE("after a pause of whoever drives the loop the wire is looked at before an operation ends") {
+  UnderWay under_way;
+  Stalling& s = under_way.s;
+  TestOperation& reading = under_way.reading;
   s.turns();
   s.clock.advance(seconds(10));
   s.loop->poll(Nanos::zero());                       // timers run first in a turn,

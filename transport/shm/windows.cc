@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fork.h"
+
 namespace slime::transport::shm {
 
 // ------------------------------------------------------------------------------------------------- unmapping
@@ -38,6 +40,23 @@ void Unmapper::run_deferred() noexcept {
 }
 
 // --------------------------------------------------------------------------------------------------- windows
+
+namespace {
+
+// What the kernel calls this thread. Asked for once: the answer takes as long as a short copy. The thread
+// that called fork() has another number in the child.
+std::uint64_t thread_number() {
+  struct Known {
+    std::uint64_t generation;
+    std::uint64_t number;
+  };
+  static thread_local Known known{0, 0};
+  if (known.number == 0 || known.generation != fork_generation())
+    known = {fork_generation(), static_cast<std::uint64_t>(::gettid())};
+  return known.number;
+}
+
+}  // namespace
 
 Windows::~Windows() {
   for (auto& [region, entry] : entries_) unmap(entry);
@@ -133,8 +152,7 @@ Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memo
 
 // The owner closes the gate before it reads the word: of a call that has passed, the word is there.
 PeerMemory::Outcome Windows::store(PeerBlocks& list, const PeerWindow& window) {
-  static thread_local const auto thread = static_cast<std::uint64_t>(::gettid());
-  const std::uint64_t word = (thread << 32) | (++stores_ & 0xffffffff);
+  const std::uint64_t word = (thread_number() << 32) | (++stores_ & 0xffffffff);
   page_->writing.store(word, std::memory_order_seq_cst);
   return process_.store(list, window.gate, word);
 }

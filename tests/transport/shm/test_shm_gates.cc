@@ -76,7 +76,7 @@ class Peer {
     REQUIRE(::kill(pid_, SIGKILL) == 0);
     wait_for(std::exchange(pid_, 0));
   }
-  // What `fn` has returned.
+  // Waits for the process to exit, and returns what `fn` returned.
   int result() {
     const int state = wait_for(std::exchange(pid_, 0));
     REQUIRE(WIFEXITED(state));
