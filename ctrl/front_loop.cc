@@ -41,6 +41,9 @@ constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
+// Empties it, its memory too: an assignment would keep that.
+void give_back(std::string& bytes) { std::string().swap(bytes); }
+
 ApiReply refusal_of(int status, std::string_view message) {
   switch (status) {
     case 429: {
@@ -323,7 +326,7 @@ bool FrontLoop::write_reply(Connection& c) {
     }
     return turn_.over;
   }
-  c.output = {};
+  give_back(c.output);
   count_bytes(c);
   if (!c.closes && !stopping_ && c.holds) {
     enter(c, State::kHeld);
@@ -390,7 +393,7 @@ void FrontLoop::set_deadline(Connection& c, TimePoint deadline) {
 }
 
 void FrontLoop::count_bytes(Connection& c) {
-  const std::size_t held = c.input.size() + c.output.size() + c.job_bytes;
+  const std::size_t held = c.input.capacity() + c.output.capacity() + c.job_bytes;
   const std::size_t counted = held > limits::kBufferedFree ? held - limits::kBufferedFree : 0;
   buffered_ += counted;
   buffered_ -= c.counted;
@@ -412,7 +415,7 @@ bool FrontLoop::dispatch(Connection& c) {
   job->last_refusal = c.too_often + 1 >= kTooOftenMost;
   job->scan = is_scan_ != nullptr &&
               is_scan_(job->request.part(job->request.method), job->request.part(job->request.target));
-  c.job_bytes = job->request.bytes.size();
+  c.job_bytes = job->request.bytes.capacity();
   count_bytes(c);
   submit(c, std::move(job));
   return false;
@@ -531,7 +534,7 @@ ApiReply FrontLoop::refusal(int status, std::string_view message) {
 void FrontLoop::refuse(Connection& c, int status, std::string_view message) {
   const bool head = c.parked ? c.parked->request.head : c.framing.head();
   const std::string reply = render(refusal(status, message), head, After::kClose);
-  c.input = {};
+  give_back(c.input);
   c.drains = true;
   begin_reply(c, reply, true);
 }
