@@ -91,8 +91,7 @@ TEST_CASE("a survivor goes on with a peer that is started again under its name 1
   }
   // The agent remembers the addresses of 4096 peers (agent/limits.h), in 2 KiB each.
   const auto remembered = static_cast<std::uint64_t>(rounds - rounds / 5) * 4096;
-  check_flat(str("after ", rounds / 5, " restarts, and after ", rounds), early,
-             remembered + (256 << 10));
+  check_flat(str("after ", rounds / 5, " restarts, and after ", rounds), early, remembered + (256 << 10));
 }
 
 TEST_CASE("a handle that is posted 10,000 times takes no memory for each post") {
