@@ -42,6 +42,9 @@ inline constexpr std::size_t kLoopEventsPerTurn = 64;
 inline constexpr Nanos kLoopLongestSleep = std::chrono::seconds(1);
 // How long a caller that helps spins at most, where that saves it from sleeping.
 inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
+// Who has less time than this left yields instead of sleeping: the kernel ends a sleep that much too late,
+// also one whose time has passed.
+inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
 // How often a caller that wants to help yields to the thread, which lets go when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
 // After several have waited at the same time nobody helps for this long: passing the drive around costs more.

@@ -173,6 +173,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void help(UniqueFunction<bool()>& done, TimePoint deadline);
   bool take_over(UniqueFunction<bool()>& done);
   [[nodiscard]] bool lends() const { return by_thread_ && wanted_.load(std::memory_order_relaxed); }
+  void sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep);
   void lend(TimePoint until);
   void sleep_lent(int timeout_ms);
   void tell_thread(bool of_fds);

@@ -20,14 +20,20 @@ void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
   SLIME_CHECK(!drives());
   waiting_.fetch_add(1, std::memory_order_relaxed);
   help(done, deadline);
-  if (!done()) {
-    const TimePoint began = steady_clock().now();
-    sleep();
-    // What comes soon after one has gone to sleep is worth a longer look the next time.
-    const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
-    help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
-  }
+  if (!done()) sleep_or_yield(done, deadline, sleep);
   waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep) {
+  const TimePoint began = steady_clock().now();
+  if (deadline - began < limits::kLoopShortestSleep) {
+    while (!done() && steady_clock().now() < deadline) std::this_thread::yield();
+    return;
+  }
+  sleep();
+  // What comes soon after one has gone to sleep is worth a longer look the next time.
+  const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
+  help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
 // Drives for as long as it pays to spin: a reply that comes soon then wakes nobody. One at a time, and nobody

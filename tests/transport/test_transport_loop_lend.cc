@@ -100,6 +100,19 @@ class Event final : public FdHandler {
   UniqueFd fd_;
 };
 
+TEST_CASE("a caller with less time than a sleep takes does not sleep") {
+  const auto loop = start_loop();
+  bool slept = false;
+  for (int round = 0; round < 100; ++round) {
+    const TimePoint deadline = steady_clock().now() + std::chrono::microseconds(round % 10);
+    loop->wait([] { return false; }, deadline, [&] { slept = true; });
+    CHECK(steady_clock().now() >= deadline);
+  }
+  CHECK(!slept);
+  loop->wait([&] { return slept; }, soon(), [&] { slept = true; });
+  CHECK(slept);
+}
+
 TEST_CASE("a caller that waits drives a loop whose thread sleeps") {
   const auto loop = start_loop();
   Mailbox mailbox(*loop);
