@@ -24,6 +24,8 @@ constexpr std::uint32_t kGone = EPOLLERR | EPOLLHUP;
 // TCP_RTO_MAX_MS, of Linux 6.15, which the C library does not know: the longest pause between two
 // retransmissions.
 constexpr int kLongestPause = 44;
+// A congestion control that every kernel has, for every user.
+constexpr std::string_view kUnpaced = "reno";
 
 // The connection is over, as opposed to a call that failed.
 bool is_end(int error) {
@@ -68,6 +70,8 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Na
   if (theirs && theirs->is_loopback()) {
     set_number(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, limits::kLoopbackUnsentBytes);
     set_number(socket.get(), IPPROTO_TCP, TCP_WINDOW_CLAMP, limits::kLoopbackWindowBytes);
+    // There is no congestion, and what paces (BBR) sends from timers at a rate that it guesses.
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   }
   std::string text =
       str("tcp ", ours->to_string(), " -> ", theirs ? theirs->to_string() : "a peer that is gone");
