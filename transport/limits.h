@@ -92,8 +92,8 @@ inline constexpr std::size_t kMaxRegions = 1 << 20;
 // ---- soft engine
 // One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
 inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
-// What one read takes into the buffer behind that much of bulk data: the next header and a little, for more
-// of the same kind would be copied once more.
+// What one read takes into the buffer behind a payload that is that large: the next header and a little, for
+// more of the same kind would be copied once more.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveBehindBulk = 4 * 1024;
 // Frames of one burst, which is one write to the wire.

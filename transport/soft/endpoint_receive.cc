@@ -99,7 +99,8 @@ Pin SoftEndpoint::pin_payload() {
 std::size_t SoftEndpoint::direct_room() const { return payload_ == Payload::kDiscard ? 0 : payload_left_; }
 std::size_t SoftEndpoint::buffer_room(std::size_t direct) const {
   const std::size_t room = limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
-  return direct < limits::kReceiveBulkBytes ? room : std::min(room, limits::kReceiveBehindBulk);
+  const bool bulk = direct > 0 && frame_.payload_bytes >= limits::kReceiveBulkBytes;
+  return bulk ? std::min(room, limits::kReceiveBehindBulk) : room;
 }
 
 // Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
