@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <utility>
 
 #include "agent/peer_agent.h"
 #include "python/py_attachments.h"
@@ -73,13 +74,13 @@ ReleaseQueue& ReleaseQueue::get() {
 }
 
 void ReleaseQueue::push(std::unique_ptr<PinnedMemory> memory) noexcept {
-  bool first = false;
+  bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     left_.push_back(memory.release());
-    first = left_.size() == 1;
+    wake = std::exchange(sleeps_, false);
   }
-  if (first) changed_.notify_one();
+  if (wake) changed_.notify_one();
 }
 
 void ReleaseQueue::drain() {
@@ -102,7 +103,10 @@ void ReleaseQueue::have_waiter() {
 bool ReleaseQueue::wait() {
   std::unique_lock lock(mutex_);
   waited_for_ = true;
-  changed_.wait(lock, [this] { return closed_ || !left_.empty(); });
+  for (; !closed_ && left_.empty(); sleeps_ = false) {
+    sleeps_ = true;
+    changed_.wait(lock);
+  }
   changed_.wait_for(lock, kReleaseDelay, [this] { return closed_; });
   return !closed_;
 }
