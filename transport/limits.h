@@ -92,10 +92,10 @@ inline constexpr std::size_t kMaxRegions = 1 << 20;
 // ---- soft engine
 // One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
 inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
-// What one read takes into the buffer behind a payload that is that large: the next header and a little, for
-// more of the same kind would be copied once more.
+// While payloads of that size come, a read takes little into the buffer before and behind them: the headers.
+// What else it took would be copied once more.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
-inline constexpr std::size_t kReceiveBehindBulk = 4 * 1024;
+inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
 // Frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 64;
 // What of a burst small frames may take, so that they cannot starve bulk data.

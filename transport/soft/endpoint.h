@@ -373,6 +373,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
+  bool expects_bulk_ = false;  // large payloads came, and no burst of small frames since
   Payload payload_ = Payload::kNone;
   FrameHeader frame_;
   std::byte* payload_to_ = nullptr;

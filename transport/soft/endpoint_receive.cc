@@ -30,6 +30,7 @@ void SoftEndpoint::on_readable() noexcept {
     }
     counters_.bytes_received += *got;
     moved += *got;
+    if (*got == room) expects_bulk_ = false;  // unless the frames that follow here are
     Bytes input(buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_);
     parse(input, kEverything);
     buffer_begin_ = buffer_end_ - input.size();
@@ -99,8 +100,8 @@ Pin SoftEndpoint::pin_payload() {
 std::size_t SoftEndpoint::direct_room() const { return payload_ == Payload::kDiscard ? 0 : payload_left_; }
 std::size_t SoftEndpoint::buffer_room(std::size_t direct) const {
   const std::size_t room = limits::kReceiveBufferBytes - (buffer_end_ - buffer_begin_);
-  const bool bulk = direct > 0 && frame_.payload_bytes >= limits::kReceiveBulkBytes;
-  return bulk ? std::min(room, limits::kReceiveBehindBulk) : room;
+  const bool discards = direct == 0 && payload_left_ > 0;
+  return expects_bulk_ && !discards ? std::min(room, limits::kReceiveAroundBulk) : room;
 }
 
 // Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
@@ -174,6 +175,7 @@ void SoftEndpoint::begin_frame(const FrameHeader& header) {
   }
   frame_ = header;
   payload_left_ = header.payload_bytes;
+  expects_bulk_ |= header.payload_bytes >= limits::kReceiveBulkBytes;
   switch (header.type) {
     case FrameType::kMessage:
       return begin_message(header);
