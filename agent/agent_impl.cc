@@ -108,6 +108,7 @@ Status PeerAgentImpl::listen() {
 
   transport::LoopOptions waiting;
   if (options_.progress == Progress::kCaller) waiting.max_spin = transport::limits::kCallerSpin;
+  if (options_.progress == Progress::kPolled) waiting.nap = transport::limits::kLoopPolledNap;
   auto loop = transport::Loop::create(waiting);
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);

@@ -34,7 +34,7 @@ class ReleaseQueue {
   std::condition_variable changed_;
   std::vector<PinnedMemory*> left_;
   bool waited_for_ = false;
-  bool sleeps_ = false;  // who waits, until there is something; not while it gives others the time to take that
+  bool sleeps_ = false;  // who waits, until there is something
   bool closed_ = false;
 };
 

@@ -51,8 +51,10 @@ inline constexpr int kLoopHandOverYields = 16;
 inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
 // Rounds of deferred work that a helper runs before it leaves the rest to the thread.
 inline constexpr int kLoopLastTurns = 4;
-// The thread's pause when it was woken by what a helper is at.
+// The thread's pause when it was woken by what a helper is at; and where callers poll, who come back sooner
+// than that.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
+inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
 // ---- messages and credits
 // One receive slot: the largest message. Larger payloads go by rendezvous.

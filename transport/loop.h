@@ -67,6 +67,9 @@ struct LoopOptions {
   // comes at such a pace.
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
+  // How long the thread leaves a caller alone that it found driving. So much later it may see what comes
+  // after that.
+  Nanos nap = limits::kLoopNap;
 };
 
 // One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
@@ -176,6 +179,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep);
   void lend(TimePoint until);
   void sleep_lent(int timeout_ms);
+  void nap() const;
   void tell_thread(bool of_fds);
   void wait_for_drive(TimePoint until, bool threaded);
   bool look();

@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -146,9 +147,17 @@ void Loop::sleep_lent(int timeout_ms) {
         by_thread_ = true;
         return;
       }
-      std::this_thread::sleep_for(limits::kLoopNap);
+      nap();
     } while (!hears_fds_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_acquire));
   }
+}
+
+// Ends when somebody wakes the thread, who has the drive soon.
+void Loop::nap() const {
+  pollfd woken{wake_.get(), POLLIN, 0};
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(options_.nap);
+  const timespec time{whole.count(), (options_.nap - whole).count()};
+  if (::ppoll(&woken, 1, &time, nullptr) > 0) std::this_thread::sleep_for(limits::kLoopNap);
 }
 
 }  // namespace slime::transport
