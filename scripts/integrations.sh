@@ -160,7 +160,7 @@ build_with_headers() {
 }
 
 nixl() {
-  local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api
+  local version=$1 interpreter tests=(tests/integrations/test_nixl_agent.py) api=
   interpreter=$(nixl_environment "$version")
   add_slime "$interpreter"
   NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
@@ -170,20 +170,23 @@ nixl() {
     -q -p no:cacheprovider)
   proof "nixl $version, the plugin's binary face" "${run[@]}" tests/integrations/test_nixl_abi.py
   proof "nixl $version, API over UCX" "${run[@]}" "${tests[@]}" --backend UCX
+  if [ -n "$nixl_source" ]; then
+    api=$nixl_source/test/python/test_nixl_api.py
+    if [ "$version" != 1.5.1 ] && ! "${run[@]}" --collect-only "$api" >/dev/null 2>&1; then
+      echo "  not run: NIXL's own API tests with nixl $version: those of $nixl_source are of a later version"
+      api=
+    fi
+  fi
   local provider
   for provider in shm tcp; do
     export SLIME_NIXL_PROVIDER=$provider
     proof "nixl $version, API over SLIME on $provider" "${run[@]}" "${tests[@]}" --backend SLIME
     proof "nixl $version, peers that die, on $provider" "${run[@]}" tests/integrations/test_nixl_processes.py
-    if [ -n "$nixl_source" ]; then
-      api=$nixl_source/test/python/test_nixl_api.py
-      proof "nixl $version, NIXL's own API tests on $provider" "${run[@]}" "$api" --backend SLIME
-    fi
+    [ -z "$api" ] || proof "nixl $version, NIXL's own API tests on $provider" "${run[@]}" "$api" --backend SLIME
   done
   unset SLIME_NIXL_PROVIDER
   proof "nixl $version, a transfer over a slow link" "${run[@]}" -rs tests/integrations/test_nixl_slow.py
-  [ -z "$nixl_source" ] ||
-    proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$nixl_source/test/python/test_nixl_api.py" --backend UCX
+  [ -z "$api" ] || proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$api" --backend UCX
 }
 
 vllm() {
