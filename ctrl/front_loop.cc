@@ -41,7 +41,7 @@ constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-// Empties it, its memory too: an assignment would keep that.
+// Frees the string's memory, too. An assignment of {} would keep it.
 void give_back(std::string& bytes) { std::string().swap(bytes); }
 
 ApiReply refusal_of(int status, std::string_view message) {

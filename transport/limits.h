@@ -42,8 +42,8 @@ inline constexpr std::size_t kLoopEventsPerTurn = 64;
 inline constexpr Nanos kLoopLongestSleep = std::chrono::seconds(1);
 // How long a caller that helps spins at most, where that saves it from sleeping.
 inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
-// Who has less time than this left yields instead of sleeping: the kernel ends a sleep that much too late,
-// also one whose time has passed.
+// A wait with less time left yields instead of sleeping. The kernel ends each sleep up to so much too late,
+// even one whose time has passed.
 inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
 // How often a caller that wants to help yields to the thread, which lets go when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
@@ -51,8 +51,8 @@ inline constexpr int kLoopHandOverYields = 16;
 inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
 // Rounds of deferred work that a helper runs before it leaves the rest to the thread.
 inline constexpr int kLoopLastTurns = 4;
-// The thread's pause when it was woken by what a helper is at; and where callers poll, who come back sooner
-// than that.
+// The thread's pause after it found a caller driving. The second is for loops whose callers poll: they are
+// back before it ends.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
@@ -94,8 +94,8 @@ inline constexpr std::size_t kMaxRegions = 1 << 20;
 // ---- soft engine
 // One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
 inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
-// While payloads of that size come, a read takes little into the buffer before and behind them: the headers.
-// What else it took would be copied once more.
+// While payloads of at least the first size come, one read takes the second into the buffer: enough for
+// headers. Payload bytes that get into the buffer are copied twice.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
 // Frames of one burst, which is one write to the wire.

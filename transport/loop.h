@@ -67,8 +67,8 @@ struct LoopOptions {
   // comes at such a pace.
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
-  // How long the thread leaves a caller alone that it found driving. So much later it may see what comes
-  // after that.
+  // How long the thread pauses after it found a caller driving. What comes once that caller has left may wait
+  // so long.
   Nanos nap = limits::kLoopNap;
 };
 

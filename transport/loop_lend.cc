@@ -32,7 +32,7 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
     return;
   }
   sleep();
-  // What comes soon after one has gone to sleep is worth a longer look the next time.
+  // If it was done soon after the caller fell asleep, the next wait looks for longer.
   const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
@@ -152,7 +152,8 @@ void Loop::sleep_lent(int timeout_ms) {
   }
 }
 
-// Ends when somebody wakes the thread, who has the drive soon.
+// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive then, and
+// the wake-up stays readable, so the thread waits for a moment before it tries again.
 void Loop::nap() const {
   pollfd woken{wake_.get(), POLLIN, 0};
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(options_.nap);

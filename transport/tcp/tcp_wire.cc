@@ -70,7 +70,7 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Na
   if (theirs && theirs->is_loopback()) {
     set_number(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, limits::kLoopbackUnsentBytes);
     set_number(socket.get(), IPPROTO_TCP, TCP_WINDOW_CLAMP, limits::kLoopbackWindowBytes);
-    // There is no congestion, and what paces (BBR) sends from timers at a rate that it guesses.
+    // Loopback has no congestion. An algorithm that paces (BBR) would only delay what is sent.
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   }
   std::string text =
