@@ -3,7 +3,7 @@
 #   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
 #   scripts/integrations.sh --list       what there is
-#   --soak                               the slow link for 90 s instead of 6 (also with SLIME_SOAK=1)
+#   --soak                               the slow link for 90 s instead of 12 (also with SLIME_SOAK=1)
 #   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they are in no package), and
 #                                        builds the plugin and its tests with that tree's headers
 #   --environment NAME                   runs no proof; makes an environment for bench/compare/engines.py and prints its

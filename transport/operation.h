@@ -25,9 +25,9 @@ class Operation {
 
   // The stall bound; set before posting. Zero: none. Messages ignore it. A one-sided operation ends as at its
   // deadline once its connection has moved no byte of this side's one-sided operations for so long, counted
-  // from the post or from the last such byte. A byte of a write moves when the wire takes it, and over TCP
-  // also when the peer's host acknowledges it. Operations on a connection share one stream, so the progress
-  // of each counts for all.
+  // from the post or from the last such byte, without the time for which this process did not run. A byte of
+  // a write moves when the wire takes it, and over TCP also when the peer's host acknowledges it. Operations
+  // on a connection share one stream, so the progress of each counts for all.
   Nanos stall = Nanos::zero();
 
   [[nodiscard]] bool posted() const { return posted_; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
@@ -23,9 +24,10 @@ struct TimeBounds {
     if (stall <= Nanos::zero()) return deadline;
     return std::min(deadline, deadline_after(std::max(posted_at, progress), stall));
   }
-  // Half way to a stall.
-  [[nodiscard]] TimePoint halfway(TimePoint progress) const {
-    return stall <= Nanos::zero() ? kNever : deadline_after(std::max(posted_at, progress), stall / 2);
+  // When to look for progress, and for overdue operations, again.
+  [[nodiscard]] TimePoint next_look(TimePoint now, TimePoint progress) const {
+    const TimePoint by = due(progress);
+    return stall <= Nanos::zero() ? by : std::min(by, deadline_after(now, stall / kLooksPerStall));
   }
   [[nodiscard]] Overdue overdue(TimePoint now, TimePoint progress) const {
     if (deadline <= now) return Overdue::kDeadline;
@@ -38,10 +40,22 @@ struct TimeBounds {
   [[nodiscard]] Status not_ended(std::string_view peer) const;
   [[nodiscard]] Status reset_reason(std::string_view peer) const;
 
+  // The process was paused for so long until now: that time does not count towards a stall.
+  void excuse(Nanos pause, TimePoint now) { posted_at = std::min(now, posted_at + pause); }
+
+  static constexpr int kLooksPerStall = 8;
+
   TimePoint deadline = kNever;
   TimePoint posted_at{};
   Nanos stall{};  // zero: none
   Overdue passed = Overdue::kNo;
 };
+
+// How long this process or its machine was paused, if a timer that was due at `due` fires `now`. Zero: a
+// delay that a busy machine explains.
+inline Nanos pause_before(TimePoint now, TimePoint due) {
+  const Nanos late = now - due;
+  return late < std::chrono::milliseconds(100) ? Nanos::zero() : late;
+}
 
 }  // namespace slime::transport

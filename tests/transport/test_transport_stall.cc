@@ -15,13 +15,17 @@ using std::chrono::seconds;
 constexpr std::size_t kMiB = 1 << 20;
 constexpr Nanos kStall = seconds(1);
 constexpr Nanos kPause = milliseconds(900);
+constexpr Nanos kStep = milliseconds(20);
 
 struct Stalling : Scripted {
   using Scripted::Scripted;
   ~Stalling() { endpoint.reset(); }
+  // In steps: the process runs all the time.
   void pass(Nanos span) {
-    clock.advance(span);
-    turns();
+    for (Nanos left = span; left > Nanos::zero(); left -= kStep) {
+      clock.advance(std::min(left, kStep));
+      turns();
+    }
   }
   Status read(TestOperation& operation, const Copy& copy) { return endpoint->read({&copy, 1}, operation); }
   // What the peer answers to the oldest read.
@@ -258,6 +262,40 @@ TEST_CASE("after a pause of whoever drives the loop the wire is looked at before
   CHECK_FALSE(reading.done());
   s.pass(kStall - kPause);
   check_reset(s, reading);
+}
+
+// As where a virtual machine is halted, with the peer and the path to it.
+TEST_CASE("a pause of the machine does not count towards a stall") {
+  UnderWay under_way;
+  Stalling& s = under_way.s;
+  TestOperation& reading = under_way.reading;
+  s.turns();
+  s.pass(kStall / 2);
+  for (int pause = 0; pause < 3; ++pause) {
+    s.clock.advance(seconds(10));
+    s.turns();
+    REQUIRE_FALSE(reading.done());
+    s.pass(milliseconds(100));
+    REQUIRE_FALSE(reading.done());
+  }
+  s.pass(kStall / 2);
+  check_reset(s, reading);
+}
+
+TEST_CASE("a write whose bytes are acknowledged late in its first stall bound does not stall") {
+  Stalling s;
+  GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
+  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  TestOperation writing;
+  writing.stall = kStall;
+  s.wire->backlog = kMiB;
+  REQUIRE(s.endpoint->write({&copy, 1}, writing).ok());
+  s.pass(kStall / 4);
+  s.wire->backlog -= 1000;
+  s.pass(kPause);
+  CHECK_FALSE(writing.done());
+  s.pass(kStall);
+  check_reset(s, writing);
 }
 
 TEST_CASE("a peer's own reads and writes, and messages, are no progress of our operations") {

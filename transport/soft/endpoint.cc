@@ -105,7 +105,7 @@ TimePoint SoftEndpoint::take_deadline(const Operation& operation) {
 TimeBounds SoftEndpoint::take_bounds(const Operation& operation) {
   last_send_ = loop_->now();
   const TimeBounds bounds = TimeBounds::of(operation, last_send_);
-  arm(std::min(bounds.halfway(last_progress_), bounds.due(last_progress_)));
+  arm(bounds.next_look(last_send_, last_progress_));
   return bounds;
 }
 

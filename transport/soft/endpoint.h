@@ -190,6 +190,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   // ---- time, and the steps of an end (endpoint_end.cc)
   void arm(TimePoint when);
   void on_timer();
+  void excuse(Nanos pause, TimePoint now);
   void note_backlog(TimePoint now);
   bool expire(TimePoint now, TimePoint& next);
   void expire_messages(TimePoint now, TimePoint& next);

@@ -194,9 +194,10 @@ void SoftEndpoint::arm(TimePoint when) {
 
 void SoftEndpoint::on_timer() {
   timer_ = TimerId{};
-  timer_due_ = kNever;
+  const TimePoint due = std::exchange(timer_due_, kNever);
   if (!working()) return;
   const TimePoint now = loop_->now();
+  excuse(pause_before(now, due), now);
   if (state_ == State::kClosing && now >= close_by_) {
     finish_close(Status(Code::kCancelled,
                         str("the connection to ", who_.peer_name, " was closed before this had completed")));
@@ -252,9 +253,15 @@ void SoftEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
+// A pause of this process, or of the machine with all that the path to the peer needs, is no stall.
+void SoftEndpoint::excuse(Nanos pause, TimePoint now) {
+  if (pause == Nanos::zero()) return;
+  last_progress_ = std::min(now, last_progress_ + pause);
+  operations_.for_each([=](Handle, OneSided& operation) { operation.bounds.excuse(pause, now); });
+}
+
 // A wire takes the bytes of writes long before the peer has them where its link is slow. That it has fewer of
-// them left is progress, too. Looked at half way to a stall, and at its end, so that a silent peer is found
-// in time.
+// them left than at the last look is progress, too.
 void SoftEndpoint::note_backlog(TimePoint now) {
   bool writes = false;
   operations_.for_each([&writes](Handle, const OneSided& operation) {
@@ -277,8 +284,7 @@ bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
   operations_.for_each([&](Handle handle, OneSided& operation) {
     const Overdue overdue = operation.bounds.overdue(now, last_progress_);
     if (overdue == Overdue::kNo) {
-      const TimePoint halfway = operation.bounds.halfway(last_progress_);
-      next = std::min({next, operation.bounds.due(last_progress_), now < halfway ? halfway : kNever});
+      next = std::min(next, operation.bounds.next_look(now, last_progress_));
       return;
     }
     if (overdue == Overdue::kStall && !looked) {

@@ -120,7 +120,8 @@ TimePoint VerbsEndpoint::take_deadline(const Operation& operation) {
 TimeBounds VerbsEndpoint::take_bounds(const Operation& operation) {
   last_send_ = loop_->now();
   const TimeBounds bounds = TimeBounds::of(operation, last_send_);
-  arm(std::min(bounds.due(last_progress_), deadline_after(last_send_, limits::kStuckAfter)));
+  arm(std::min(bounds.next_look(last_send_, last_progress_),
+               deadline_after(last_send_, limits::kStuckAfter)));
   return bounds;
 }
 

@@ -204,6 +204,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] Status unavailable(const Status& cause) const;
   void arm(TimePoint when);
   void on_timer();
+  void excuse(Nanos pause, TimePoint now);
   bool expire(TimePoint now, TimePoint& next);
   void expire_messages(TimePoint now, TimePoint& next);
   void report_stuck(OneSided& operation) const;

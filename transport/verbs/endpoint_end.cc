@@ -225,9 +225,10 @@ void VerbsEndpoint::arm(TimePoint when) {
 
 void VerbsEndpoint::on_timer() {
   timer_ = TimerId{};
-  timer_due_ = kNever;
-  const TimePoint now = loop_->now();
+  const TimePoint due = std::exchange(timer_due_, kNever);
   if (!working()) return;
+  const TimePoint now = loop_->now();
+  excuse(pause_before(now, due), now);
   TimePoint next = kNever;
   if (state_ == State::kClosing) {
     if (now >= close_by_)
@@ -283,6 +284,13 @@ void VerbsEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
+// A pause of this process, or of the machine with all that the path to the peer needs, is no stall.
+void VerbsEndpoint::excuse(Nanos pause, TimePoint now) {
+  if (pause == Nanos::zero()) return;
+  last_progress_ = std::min(now, last_progress_ + pause);
+  operations_.for_each([=](Handle, OneSided& operation) { operation.bounds.excuse(pause, now); });
+}
+
 // False when an operation that the device knows of is overdue: nothing but a reset gives its memory back.
 bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
   // Timers run before completions are polled. After a pause of this process, or of whoever drives the loop,
@@ -295,7 +303,7 @@ bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
     const bool suspected = overdue == Overdue::kStall && !looked;
     if (overdue == Overdue::kNo || suspected) {
       stall_suspected_ = stall_suspected_ || suspected;
-      next = std::min(next, suspected ? now : operation.bounds.due(last_progress_));
+      next = std::min(next, suspected ? now : operation.bounds.next_look(now, last_progress_));
       const TimePoint stuck = deadline_after(operation.bounds.posted_at, limits::kStuckAfter);
       if (operation.reported) return;
       if (stuck > now)
