@@ -144,28 +144,26 @@ void Registrar::ask(Question question) {
   }
 }
 
-std::uint64_t Registrar::put_service(ctrl::ServiceInfo service) {
+template <class Info>
+std::uint64_t Registrar::put(std::map<std::string, Info>& announced,
+                             std::map<std::string, std::optional<Info>>& changed, Info&& info) {
   std::uint64_t change = 0;
   {
     const std::lock_guard lock(mutex_);
-    changes_.services[service.name] = service;
-    services_[service.name] = std::move(service);
+    changed[info.name] = info;
+    announced[info.name] = std::move(info);
     change = ++last_change_;
   }
   changed_.notify_all();
   return change;
 }
 
+std::uint64_t Registrar::put_service(ctrl::ServiceInfo service) {
+  return put(services_, changes_.services, std::move(service));
+}
+
 std::uint64_t Registrar::put_region(ctrl::RegionInfo region) {
-  std::uint64_t change = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    changes_.regions[region.name] = region;
-    regions_[region.name] = std::move(region);
-    change = ++last_change_;
-  }
-  changed_.notify_all();
-  return change;
+  return put(regions_, changes_.regions, std::move(region));
 }
 
 std::uint64_t Registrar::drop_regions(const std::vector<std::string>& names) {

@@ -118,6 +118,10 @@ class Registrar {
 
   Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, Secret session,
             EventHandler on_event, NewsHandler on_news, LinksHandler on_links);
+  // Notes what is announced under `info.name` from now on. Returns the number of the change.
+  template <class Info>
+  std::uint64_t put(std::map<std::string, Info>& announced,
+                    std::map<std::string, std::optional<Info>>& changed, Info&& info);
   void run();
   void ask(Question question);
   Result<DirectoryEntry> find(const std::string& name);

@@ -147,18 +147,18 @@ def read_options(arguments):
                         help="these alone; a bar needs both of its engines")
     parser.add_argument("--only", type=some_of("case", cases), default=cases, metavar="CASE,...",
                         help="these alone, such as READ:4KiBx1")
-    parser.add_argument("--rounds", type=peers.within(int, 1, 1000), default=5, help="(5)")
-    parser.add_argument("--seconds", type=peers.within(float, 0.001, 60), default=0.2,
+    parser.add_argument("--rounds", type=programs.within(int, 1, 1000), default=5, help="(5)")
+    parser.add_argument("--seconds", type=programs.within(float, 0.001, 60), default=0.2,
                         help="of each case in each round, about (0.2)")
-    parser.add_argument("--least", type=peers.within(int, 1, 10_000), default=3, metavar="N",
+    parser.add_argument("--least", type=programs.within(int, 1, 10_000), default=3, metavar="N",
                         help="each list is moved N times at least (3)")
     parser.add_argument("--quick", action="store_true",
                         help="one round, few repetitions: whether it works; the figures are worth nothing")
     parser.add_argument("--ends", action="store_true",
                         help="no speed, but how transfers end whose target is killed, stopped or started again")
-    parser.add_argument("--bound", type=peers.within(float, 1, 3600), default=45, metavar="SECONDS",
+    parser.add_argument("--bound", type=programs.within(float, 1, 3600), default=45, metavar="SECONDS",
                         help="of --ends: after that a transfer has no end (45)")
-    parser.add_argument("--timeout", type=peers.within(float, 1, 3600), default=120, metavar="SECONDS",
+    parser.add_argument("--timeout", type=programs.within(float, 1, 3600), default=120, metavar="SECONDS",
                         help="after which one case of one engine has failed (120)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes all figures of all rounds there")
     parser.add_argument("--slime", type=lambda text: pathlib.Path(text).absolute(),

@@ -266,19 +266,6 @@ def say(text: str) -> None:
     print(f"peers.py: {text}", file=sys.stderr, flush=True)
 
 
-def within(kind, low, high):
-    """An argument's type: a number from `low` to `high`."""
-
-    def parse(text: str):
-        value = kind(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text}: from {low} to {high}")
-        return value
-
-    parse.__name__ = "number"  # for argparse's own texts
-    return parse
-
-
 def read_options(arguments):
     names = [item.name for item in COMPARISONS]
     more = [item.name for item in MATRIX]
@@ -287,9 +274,9 @@ def read_options(arguments):
     parser.add_argument("--slime", type=folder, default=ROOT / "build/release/cli/slime",
                         help="the program (build/release/cli/slime)")
     parser.add_argument("--build", type=folder, default=ROOT / "build/peers", help="for what is compiled (build/peers)")
-    parser.add_argument("--rounds", type=within(int, 1, 1000), default=5, help="(5)")
-    parser.add_argument("--seconds", type=within(float, 0.05, 60), default=1, help="of each run, about (1)")
-    parser.add_argument("--timeout", type=within(float, 1, 3600), default=120,
+    parser.add_argument("--rounds", type=programs.within(int, 1, 1000), default=5, help="(5)")
+    parser.add_argument("--seconds", type=programs.within(float, 0.05, 60), default=1, help="of each run, about (1)")
+    parser.add_argument("--timeout", type=programs.within(float, 1, 3600), default=120,
                         help="seconds after which one run has failed (120)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", choices=[*names, *more], metavar="NAME", default=names,

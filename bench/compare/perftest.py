@@ -269,34 +269,21 @@ def say(text: str) -> None:
     print(f"perftest.py: {text}", file=sys.stderr, flush=True)
 
 
-def within(kind, low, high):
-    """An argument's type: a number from `low` to `high`."""
-
-    def parse(text: str):
-        value = kind(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text}: from {low} to {high}")
-        return value
-
-    parse.__name__ = "number"  # for argparse's own texts
-    return parse
-
-
 def read_options(arguments):
     names = [item.name for item in COMPARISONS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="", help="such as mlx5_0 (the first one with an active port)")
-    parser.add_argument("--port", type=within(int, 1, 255), default=0, help="of the device (the first active one)")
-    parser.add_argument("--gid-index", type=within(int, 0, 255), default=-1,
+    parser.add_argument("--port", type=programs.within(int, 1, 255), default=0, help="of the device (the first active one)")
+    parser.add_argument("--gid-index", type=programs.within(int, 0, 255), default=-1,
                         help="(on Ethernet the first RoCEv2 one for IPv4)")
     parser.add_argument("--slime", type=lambda text: pathlib.Path(text).absolute(), default=ROOT / "build/release/cli/slime",
                         help="the program (build/release/cli/slime)")
-    parser.add_argument("--rounds", type=within(int, 1, 1000), default=5, help="(5)")
-    parser.add_argument("--seconds", type=within(float, 0.1, 60), default=1,
+    parser.add_argument("--rounds", type=programs.within(int, 1, 1000), default=5, help="(5)")
+    parser.add_argument("--seconds", type=programs.within(float, 0.1, 60), default=1,
                         help="of each run, about (1)")
-    parser.add_argument("--qp-timeout", type=within(int, 1, 31), default=20,
+    parser.add_argument("--qp-timeout", type=programs.within(int, 1, 31), default=20,
                         help="of both, for acknowledgements: 4.096 us x 2^N (20, about 4 s: emulated machines are slow)")
-    parser.add_argument("--timeout", type=within(float, 1, 3600), default=120,
+    parser.add_argument("--timeout", type=programs.within(float, 1, 3600), default=120,
                         help="seconds after which one run has failed (120)")
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", default=names,
                         help=f"some of: {', '.join(names)}")

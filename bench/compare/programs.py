@@ -1,5 +1,6 @@
 """Runs perftest's tools and `slime bench`, each bounded in time, and reads the figures that they print."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -182,3 +183,16 @@ def run_slime(command, environment, seconds: float) -> dict:
         return json.loads(text)
     except ValueError:
         raise Failed(f"slime printed no JSON: {text.strip()[:200]!r}") from None
+
+
+def within(kind, low, high):
+    """Returns the type of an argument: a number from `low` to `high`."""
+
+    def parse(text: str):
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text}: from {low} to {high}")
+        return value
+
+    parse.__name__ = "number"  # for argparse's own texts
+    return parse
