@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "agent/agents.h"
+#include "agent/connecting/target.h"
 #include "agent/limits.h"
-#include "agent/target.h"
 #include "base/log.h"
 #include "base/reaper.h"
 #include "base/str.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/agent_impl.h"
-#include "agent/proxy_call.h"
+#include "agent/services/proxy_call.h"
 #include "base/str.h"
 #include "ctrl/types.h"
 

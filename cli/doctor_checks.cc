@@ -14,7 +14,7 @@
 #include <optional>
 #include <sstream>
 
-#include "agent/devices.h"
+#include "agent/memory/devices.h"
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "agent/report.h"
+#include "agent/registry/report.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "tests/agent/registry.h"

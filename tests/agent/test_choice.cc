@@ -8,10 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "agent/avoided.h"
-#include "agent/devices.h"
+#include "agent/connecting/avoided.h"
 #include "agent/dump.h"
-#include "agent/registrations.h"
+#include "agent/memory/devices.h"
+#include "agent/memory/registrations.h"
 #include "base/str.h"
 #include "tests/agent/agents.h"
 #include "tests/transport/verbs/fake_fabric.h"

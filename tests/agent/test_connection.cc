@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "agent/connection.h"
+#include "agent/connecting/connection.h"
 
 namespace slime::agent::connection_test {
 namespace {

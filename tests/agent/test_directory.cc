@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
-#include "agent/directory.h"
 #include "agent/limits.h"
+#include "agent/registry/directory.h"
 #include "base/str.h"
 
 namespace slime::agent {

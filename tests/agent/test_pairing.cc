@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/pairing.h"
+#include "agent/connecting/pairing.h"
 #include "base/random.h"
 
 namespace slime::agent {

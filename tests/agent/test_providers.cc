@@ -6,7 +6,7 @@
 #include <set>
 
 #include "agent/limits.h"
-#include "agent/providers.h"
+#include "agent/services/providers.h"
 #include "base/str.h"
 
 namespace slime::agent {

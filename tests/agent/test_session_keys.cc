@@ -3,8 +3,8 @@
 
 #include <initializer_list>
 
+#include "agent/connecting/session_keys.h"
 #include "agent/limits.h"
-#include "agent/session_keys.h"
 
 namespace slime::agent::session_keys_test {
 namespace {

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "agent/target.h"
+#include "agent/connecting/target.h"
 
 namespace slime::agent {
 namespace {

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/operations/operations.h"
+#include "transport/loop.h"
+
+namespace slime::agent {
+
+// The connections that the registry says there should be: each is made, and made again when it breaks, for as
+// long as it is wanted. One that is no longer wanted stays until it is idle for too long, as any other.
+// Thread: the loop.
+class Keeper {
+ public:
+  // What makes a peer be connected, as a user's operation would.
+  using Submit = std::function<void(const std::string& peer, std::shared_ptr<PeerOperation> operation)>;
+
+  Keeper(transport::Loop& loop, Submit submit) : loop_(loop), submit_(std::move(submit)) {}
+  ~Keeper() { close(); }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // The whole set. Nothing happens before start(), when names can be found.
+  void want(std::vector<std::string> peers);
+  void start();
+  // The connection to this peer is gone.
+  void lost(const std::string& peer);
+  // Wants nothing any more, and hears nothing.
+  void close();
+
+ private:
+  class Attempt;
+  struct Wanted {
+    std::shared_ptr<Attempt> attempt;  // null: connected, or it waits for the next one
+    transport::TimerId retry;
+  };
+  void connect(const std::string& peer);
+  void connected(const std::string& peer);
+  void failed(const std::string& peer, const Status& reason);
+
+  transport::Loop& loop_;
+  const Submit submit_;
+  bool started_ = false;
+  std::map<std::string, Wanted> wanted_;
+};
+
+}  // namespace slime::agent

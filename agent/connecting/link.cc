@@ -1,0 +1,355 @@
+#include "agent/connecting/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+Link::Link(LinkOwner& owner, transport::Loop& loop, std::string log_name, std::string key, Target target,
+           std::uint64_t seed)
+    : owner_(owner),
+      loop_(loop),
+      log_name_(std::move(log_name)),
+      key_(std::move(key)),
+      target_(std::move(target)),
+      machine_(target_.by_name, seed),
+      address_(target_.address) {}
+
+Link::~Link() {
+  loop_.cancel_timer(retry_timer_);
+  leave_session();
+  SLIME_CHECK(waiting_.empty());
+}
+
+bool Link::forgettable() const {
+  return !session_ && !attempt_ && waiting_.empty() && machine_.state() != ConnectionState::kResolving;
+}
+
+// Logs a change of state, once.
+void Link::note_state() {
+  const ConnectionState now = machine_.state();
+  if (now == noted_) return;
+  const bool failed = now == ConnectionState::kBroken || now == ConnectionState::kBackoff;
+  SLIME_LOG(LogLevel::kInfo, "agent", log_name_, ": ", key_, ": ", state_name(noted_), " -> ",
+            state_name(now), failed ? ": " : "", failed ? machine_.reason().to_string() : std::string());
+  noted_ = now;
+}
+
+// ------------------------------------------------------------------------------------------------ operations
+
+void Link::submit(std::shared_ptr<PeerOperation> operation) {
+  if (takes_at_once()) {
+    start(std::move(operation));
+    return;
+  }
+  const TimePoint now = loop_.now();
+  if (operation->deadline <= now) {
+    operation->fail(Status(Code::kDeadlineExceeded, str(key_, ": the deadline had passed before it began")));
+    return;
+  }
+  if (waiting_.size() >= limits::kWaitingOperations) {
+    operation->fail(Status(Code::kResourceExhausted,
+                           str(key_, ": ", waiting_.size(), " operations wait for the connection already")));
+    return;
+  }
+  if (!operation->connects() || machine_.state() == ConnectionState::kReady) {
+    wait(std::move(operation));
+    return;
+  }
+  Step step = machine_.use(now);
+  // The peer may have come to us since the attempt that failed.
+  if (step == Step::kRefuse && owner_.find_session(*this)) {
+    machine_.forget_failures();
+    step = machine_.use(now);
+  }
+  if (step == Step::kRefuse && !operation->wait_for_ready) {
+    operation->fail(machine_.refusal(key_, now));
+    return;
+  }
+  wait(std::move(operation));
+  perform(step);
+}
+
+// A connection that broke a moment ago says so only in a later turn: who saw its first operation fail may be
+// back before that. What comes then waits for the next connection.
+bool Link::usable() const { return machine_.state() == ConnectionState::kReady && !session_->lost(); }
+
+void Link::start(std::shared_ptr<PeerOperation> operation) {
+  session_->touch();
+  operation->start(*session_);
+}
+
+void Link::wait(std::shared_ptr<PeerOperation> operation) {
+  PeerOperation& waiting = *operation;
+  waiting.link_ = this;
+  waiting.place_ = waiting_.insert(waiting_.end(), std::move(operation));
+  const TimePoint until = std::min(waiting.deadline, deadline_after(waiting.began, waiting.patience()));
+  if (until == kNever) return;
+  waiting.timer_ = loop_.add_timer(until, [this, &waiting] {
+    waiting.timer_ = {};
+    const auto late = withdraw(waiting);
+    const bool receives = !late->connects();
+    const Status& reason = machine_.reason();
+    late->fail(Status(Code::kDeadlineExceeded,
+                      str(key_,
+                          receives ? ": no message before the deadline; the connection is "
+                                   : ": no connection before the deadline; it is ",
+                          state_name(machine_.state()), reason.ok() ? "" : ": ", reason.text())));
+  });
+}
+
+std::shared_ptr<PeerOperation> Link::withdraw(PeerOperation& operation) {
+  SLIME_CHECK(operation.link_ == this);
+  std::shared_ptr<PeerOperation> out = std::move(*operation.place_);
+  waiting_.erase(operation.place_);
+  operation.link_ = nullptr;
+  loop_.cancel_timer(operation.timer_);
+  return out;
+}
+
+void Link::flush() {
+  if (flushing_) return;
+  flushing_ = true;  // what a callback submits now goes behind those that wait
+  while (!waiting_.empty() && usable()) start(withdraw(*waiting_.front()));
+  flushing_ = false;
+}
+
+void Link::fail_all(const Status& reason) {
+  end_attempt();
+  key_retries_ = 0;
+  loop_.cancel_timer(retry_timer_);
+  while (!waiting_.empty()) withdraw(*waiting_.front())->fail(reason);
+}
+
+// The attempt failed: ends those that wait for it. Receives go on waiting, as do those that asked to.
+void Link::fail_waiting() {
+  key_retries_ = 0;
+  const Status reason = machine_.reason();
+  std::vector<std::shared_ptr<PeerOperation>> failed;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    PeerOperation& operation = **it++;
+    if (!operation.connects() || (operation.wait_for_ready && worth_waiting(reason))) continue;
+    failed.push_back(withdraw(operation));
+  }
+  arm_retry();
+  for (const auto& operation : failed) operation->fail(reason);  // last: it may call back into this
+}
+
+// For those that wait for readiness.
+void Link::arm_retry() {
+  loop_.cancel_timer(retry_timer_);
+  const bool wanted = std::any_of(waiting_.begin(), waiting_.end(),
+                                  [](const auto& operation) { return operation->connects(); });
+  if (!wanted) return;
+  const TimePoint when =
+      machine_.state() == ConnectionState::kBackoff ? machine_.next_attempt() : loop_.now();
+  retry_timer_ = loop_.add_timer(when, [this] {
+    retry_timer_ = {};
+    perform(machine_.use(loop_.now()));
+  });
+}
+
+void Link::retry_soon() {
+  machine_.forget_failures();
+  if (machine_.state() == ConnectionState::kBroken) arm_retry();
+}
+
+// ------------------------------------------------------------------------------------------------ connecting
+
+void Link::perform(Step step) {
+  note_state();
+  switch (step) {
+    case Step::kUse:
+      flush();
+      return;
+    case Step::kWait:
+      return;
+    case Step::kResolve:
+      resolve(false);
+      return;
+    case Step::kResolveFresh:
+      resolve(true);
+      return;
+    case Step::kConnect:
+      connect();
+      return;
+    case Step::kFail:
+      fail_waiting();
+      return;
+    case Step::kRefuse:
+      arm_retry();
+      return;
+  }
+}
+
+void Link::resolve(bool fresh) {
+  if (auto session = owner_.find_session(*this)) {
+    attach(std::move(session));
+    return;
+  }
+  if (!fresh) {
+    if (auto entry = owner_.cached_entry(key_)) {
+      address_ = entry->address;
+      expected_ = {key_, entry->instance};
+      perform(machine_.resolved(true));
+      return;
+    }
+  }
+  owner_.resolve(*this);
+}
+
+void Link::on_resolved(Result<DirectoryEntry> entry) {
+  if (machine_.state() != ConnectionState::kResolving) return;  // a session came first, or it was given up
+  const TimePoint now = loop_.now();
+  if (!entry) {
+    perform(machine_.resolve_failed(std::move(entry).error(), now));
+    return;
+  }
+  const bool tried =
+      !machine_.reason().ok() && entry->address == address_ && entry->instance == expected_.instance;
+  address_ = entry->address;
+  expected_ = {key_, entry->instance};
+  // In this very attempt: the reason is of the address that was in memory.
+  if (tried && machine_.retrying()) {
+    perform(machine_.resolve_failed(machine_.reason(), now));
+  } else {
+    perform(machine_.resolved(false));
+  }
+}
+
+void Link::connect() {
+  if (auto session = owner_.find_session(*this)) {
+    attach(std::move(session));
+    return;
+  }
+  attempt_ = owner_.connect(*this, ++attempt_number_, address_, expected_);
+}
+
+void Link::end_attempt() {
+  if (attempt_) owner_.release_later(std::move(attempt_));
+}
+
+void Link::on_handshake_failed(Status reason, bool others) {
+  end_attempt();
+  // The peer may have come to us meanwhile.
+  if (auto session = owner_.find_session(*this)) {
+    attach(std::move(session));
+    return;
+  }
+  if (others) return connect_again(std::move(reason));
+  perform(machine_.connect_failed(std::move(reason), loop_.now()));
+}
+
+bool Link::wait_for_keys() {
+  if (key_retries_ == limits::kKeyRetries) return false;
+  ++key_retries_;
+  end_attempt();
+  return true;
+}
+
+void Link::on_keys(std::uint64_t attempt) {
+  const auto still = [this, attempt] {
+    return machine_.state() == ConnectionState::kHandshaking && !attempt_ && !session_ &&
+           attempt_number_ == attempt;
+  };
+  if (!still()) return;  // a session came first, or it was given up
+  if (key_retries_ == 1) return connect();
+  loop_.cancel_timer(retry_timer_);
+  const TimePoint when =
+      deadline_after(loop_.now(), limits::kKeyPause * (std::int64_t{1} << (key_retries_ - 2)));
+  retry_timer_ = loop_.add_timer(when, [this, still] {
+    retry_timer_ = {};
+    if (still()) connect();
+  });
+}
+
+// Connects anew for the operations that wait. It counts as no failure, and so makes no pause.
+void Link::connect_again(Status reason) {
+  machine_.closed(std::move(reason));
+  note_state();
+  arm_retry();
+}
+
+void Link::attach(std::shared_ptr<Session> session) {
+  end_attempt();
+  leave_session();
+  session_ = std::move(session);
+  session_->links.push_back(this);
+  identity_ = session_->peer();
+  if (session_->ready()) {
+    on_session_ready();
+  } else {
+    machine_.handshaking();
+    note_state();
+  }
+}
+
+void Link::on_session_ready() {
+  end_attempt();
+  loop_.cancel_timer(retry_timer_);
+  if (session_->initiator()) address_ = session_->address();
+  machine_.ready();
+  key_retries_ = 0;
+  ++connects_;
+  note_state();
+  flush();
+}
+
+void Link::leave_session() {
+  if (!session_) return;
+  std::erase(session_->links, this);
+  session_.reset();
+}
+
+void Link::detach(Status reason) {
+  leave_session();
+  machine_.closed(std::move(reason));
+  note_state();
+  if (machine_.state() != ConnectionState::kReady) arm_retry();
+}
+
+void Link::on_session_draining() {
+  machine_.drain();
+  note_state();
+}
+
+void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> replacement, bool others) {
+  const bool came_to_us = !session_->initiator();
+  leave_session();
+  const bool was_opening = machine_.state() == ConnectionState::kHandshaking;
+  if (replacement) {
+    if (!was_opening) machine_.closed(reason);
+    attach(std::move(replacement));
+    return;
+  }
+  // The peer opened this connection, and gave it up: one of ours may work all the same.
+  if (was_opening && !others && !came_to_us) {
+    perform(machine_.connect_failed(
+        reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))
+                    : reason,
+        loop_.now()));
+    return;
+  }
+  connect_again(reason);
+}
+
+void Link::disconnect() {
+  if (session_ && machine_.state() == ConnectionState::kReady) {
+    owner_.drain(*session_);
+    return;
+  }
+  if (machine_.state() == ConnectionState::kDraining) return;
+  const Status reason(Code::kCancelled, str(key_, " was disconnected"));
+  if (const auto opening = session_) {
+    leave_session();
+    if (opening->links.empty()) owner_.drain(*opening);
+  }
+  machine_.closed(Status());
+  fail_all(reason);
+  note_state();
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,340 @@
+#include "agent/connecting/session.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "agent/limits.h"
+#include "agent/memory/devices.h"
+#include "agent/memory/region.h"
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+Session::Session(SessionContext& context, Pairing::Id id, transport::Connected connected)
+    : context_(context),
+      id_(id),
+      peer_(std::move(connected.peer)),
+      address_(std::move(connected.address)),
+      initiator_(connected.initiator),
+      handshake_(connected.handshake),
+      provider_(std::move(connected.provider)),
+      reason_(std::move(connected.reason)),
+      device_(*context.devices.find(provider_)),  // it was one of ours
+      used_at_(context.loop.now()),
+      endpoint_(std::move(connected.endpoint)) {
+  if (context_.keyring != nullptr && connected.key_set)
+    keys_.emplace(std::move(connected.proofs), *connected.key_set);
+}
+
+Session::~Session() {
+  context_.loop.cancel_timer(ready_timer_);
+  SLIME_CHECK(stalled_.empty());
+}
+
+void Session::open() {
+  SLIME_CHECK(state_ == State::kHeld);
+  state_ = State::kOpening;
+  ready_timer_ = context_.loop.add_timer(deadline_after(context_.loop.now(), limits::kReadyTimeout), [this] {
+    ready_timer_ = {};
+    reset(Status(Code::kUnavailable,
+                 str(peer_.name, " finished the handshake but opened no channel within ",
+                     std::chrono::duration_cast<std::chrono::seconds>(limits::kReadyTimeout).count(), " s")));
+  });
+  rpc::ChannelOptions options;
+  options.peer_name = peer_.name;
+  options.streams = context_.streams;
+  options.memory_bytes = context_.memory_bytes;
+  options.max_payload_bytes = context_.max_payload_bytes;
+  channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
+                                  &context_.server, *this, std::move(options));
+}
+
+void Session::probe(Nanos timeout) {
+  channel_->ping(
+      deadline_after(context_.loop.now(), timeout), [self = shared_from_this()](const Status& status) {
+        if (status.ok()) {
+          self->context_.owner.on_session_alive(*self);
+          return;
+        }
+        if (self->state_ != State::kReady) return;  // it ends anyway
+        self->reset(Status(Code::kUnavailable,
+                           str(self->peer_.name, " no longer answers on this connection: ", status.text())));
+      });
+}
+
+void Session::drain(Nanos bound, bool abandoned) {
+  if (state_ == State::kClosed) return;
+  context_.loop.cancel_timer(ready_timer_);
+  abandoned_ = abandoned_ || abandoned;
+  state_ = State::kDraining;
+  if (channel_) {
+    channel_->close(bound);
+    return;
+  }
+  endpoint_.reset();  // held back: nobody has used it
+  state_ = State::kClosed;
+}
+
+void Session::reset(Status reason) {
+  if (state_ == State::kClosed) return;
+  if (channel_) {
+    channel_->reset(std::move(reason));
+    return;
+  }
+  endpoint_.reset();
+  state_ = State::kClosed;
+}
+
+void Session::cut(Status reason) {
+  const auto self = shared_from_this();
+  reset(reason);
+  on_channel_closed(reason);
+}
+
+void Session::expel(Status reason) {
+  if (state_ == State::kClosed) return;
+  if (!channel_) return reset(std::move(reason));
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kDraining;
+  abandoned_ = true;
+  channel_->expel(std::move(reason));
+}
+
+void Session::revoke(std::string_view region) {
+  if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
+}
+
+// ------------------------------------------------------------------------------------------------------ keys
+
+void Session::on_keys(const KeySet& set) {
+  if (!keys_ || state_ == State::kClosed) return;
+  if (Status refused = keys_->on_keys(set); !refused.ok()) {
+    abandon(refused);
+    return channel_->expel(std::move(refused));
+  }
+  if (!channel_ || !channel_->takes_proofs()) return;
+  if (const auto proof = keys_->next_proof(set)) channel_->prove(*proof);
+}
+
+TimePoint Session::prove_by(const KeySet& set) {
+  return keys_ && state_ != State::kClosed ? keys_->prove_by(set, context_.loop.now()) : kNever;
+}
+
+Status Session::on_channel_proof(Bytes proof) noexcept {
+  Status refused(Code::kCorrupt, "a proof of a key on a connection without keys");
+  if (keys_) {
+    const auto verdict = keys_->on_proof(proof, context_.keyring->set(), context_.loop.now());
+    if (verdict && *verdict == SessionKeys::Verdict::kUnknown) context_.owner.on_session_unknown_key();
+    if (verdict) return {};
+    refused = verdict.error();
+  }
+  abandon(refused);
+  return refused;
+}
+
+// A proof comes over the channel, so it is open.
+void Session::abandon(const Status& refused) {
+  SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
+  abandoned_ = true;
+  on_channel_closing();
+}
+
+// -------------------------------------------------------------------------------------- one-sided operations
+
+Status Session::check_remote(const RemoteRegion& remote) const {
+  if (remote.endpoint_id() == channel_->endpoint().id()) return {};
+  if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
+  return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ", peer_.name,
+                                    ": ask for it again with region()"));
+}
+
+bool Session::done_now(Transfer transfer, BoundCopies& copies) {
+  if (!stalled_.empty() || !copies.check_usable(*this).ok()) return false;
+  transport::Endpoint& endpoint = channel_->endpoint();
+  const std::span<const transport::Copy> blocks = copies.on(device_, true);
+  return transfer == Transfer::kRead ? endpoint.read_now(blocks) : endpoint.write_now(blocks);
+}
+
+void Session::post(std::shared_ptr<Posted> operation) {
+  if (!stalled_.empty()) {
+    stall(std::move(operation));
+    return;
+  }
+  Status status = operation->post(*this);
+  if (status.ok()) return;
+  if (status.code() == Code::kResourceExhausted) {
+    stall(std::move(operation));
+  } else {
+    operation->operation().fail(std::move(status));
+  }
+}
+
+void Session::stall(std::shared_ptr<Posted> operation) {
+  if (stalled_.size() >= limits::kStalledOperations) {
+    operation->operation().fail(Status(Code::kResourceExhausted, str(peer_.name, ": ", stalled_.size(),
+                                                                     " one-sided operations wait already")));
+    return;
+  }
+  transport::TimeBounds bounds;
+  bounds.deadline = operation->operation().deadline;
+  bounds.posted_at = context_.loop.now();
+  bounds.stall = operation->stall;
+  watch_stalled(*operation, bounds, false);
+  stalled_.push_back(std::move(operation));
+}
+
+// Arms the timer of an operation that waits; its bounds hold as if the endpoint had it. `looked`: its stall
+// bound has passed, and the connection has had a turn since to show progress that came while nobody drove the
+// loop.
+void Session::watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked) {
+  const TimePoint progress = channel_->endpoint().last_progress();
+  const TimePoint due = std::max(bounds.due(progress), context_.loop.now());
+  operation.operation().timer_ = context_.loop.add_timer(due, [this, raw = &operation, bounds, looked] {
+    const std::shared_ptr<PeerOperation> late = raw->operation().shared_from_this();
+    late->timer_ = {};
+    const auto overdue = bounds.overdue(context_.loop.now(), channel_->endpoint().last_progress());
+    if (overdue == transport::Overdue::kNo || (overdue == transport::Overdue::kStall && !looked))
+      return watch_stalled(*raw, bounds, overdue != transport::Overdue::kNo);
+    if (!withdraw(*raw)) return;
+    late->fail(
+        overdue == transport::Overdue::kStall
+            ? Status(Code::kDeadlineExceeded,
+                     str(peer_.name, ": the connection took no more operations, and made no progress for ",
+                         std::chrono::duration<double>(bounds.stall).count(), " s"))
+            : Status(Code::kDeadlineExceeded,
+                     str(peer_.name, ": the connection took no more operations before the deadline")));
+  });
+}
+
+bool Session::withdraw(const Posted& operation) {
+  const auto it = std::find_if(stalled_.begin(), stalled_.end(),
+                               [&operation](const auto& waiting) { return waiting.get() == &operation; });
+  if (it == stalled_.end()) return false;
+  context_.loop.cancel_timer((*it)->operation().timer_);
+  stalled_.erase(it);
+  return true;
+}
+
+void Session::on_channel_writable() noexcept {
+  while (!stalled_.empty() && (state_ == State::kReady || state_ == State::kDraining)) {
+    const std::shared_ptr<Posted> first = stalled_.front();
+    Status status = first->post(*this);
+    if (status.code() == Code::kResourceExhausted) return;
+    withdraw(*first);
+    if (!status.ok()) first->operation().fail(std::move(status));
+  }
+}
+
+void Session::fail_stalled(const Status& reason) {
+  while (!stalled_.empty()) {
+    const std::shared_ptr<Posted> first = stalled_.front();
+    withdraw(*first);
+    first->operation().fail(reason);
+  }
+}
+
+// --------------------------------------------------------------------------------------- the channel's owner
+
+void Session::on_channel_ready() noexcept {
+  if (state_ != State::kOpening) return;
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kReady;
+  context_.owner.on_session_ready(*this);
+}
+
+void Session::on_channel_imm(std::uint32_t imm) noexcept { context_.owner.on_session_imm(*this, imm); }
+
+Result<transport::RegionDescriptor> Session::on_region_lookup(std::string_view name) noexcept {
+  return context_.regions.describe(name, device_);
+}
+
+void Session::on_region_revoked(std::string_view name) noexcept {
+  if (const auto it = regions_.find(name); it != regions_.end()) regions_.erase(it);
+}
+
+// The 1st, 2nd, 4th, 8th, ... is logged: a handler that always fails must not fill the disk.
+void Session::on_one_way_failed(const Status& status) noexcept {
+  const std::uint64_t failed = channel_->counters().one_way_failed;
+  if (!std::has_single_bit(failed)) return;
+  SLIME_LOG(LogLevel::kWarning, "agent", peer_.name, ": a one-way call failed (", failed,
+            " so far): ", status.to_string());
+}
+
+void Session::on_channel_closing() noexcept {
+  if (state_ != State::kOpening && state_ != State::kReady) return;
+  context_.loop.cancel_timer(ready_timer_);
+  state_ = State::kDraining;
+  context_.owner.on_session_closing(*this);
+}
+
+void Session::on_channel_closed(const Status& reason) noexcept {
+  if (state_ == State::kClosed) return;  // cut off before
+  context_.loop.cancel_timer(ready_timer_);
+  // Where this side ended it for that, it has said so before.
+  if (reason.code() == Code::kUnauthenticated && !abandoned_)
+    SLIME_LOG(LogLevel::kWarning, "agent", "the connection with ", peer_.name, " ended: ", reason.text());
+  state_ = State::kClosed;
+  regions_.clear();
+  fail_stalled(reason.ok() ? Status(Code::kCancelled, str("the connection to ", peer_.name, " was closed"))
+                           : reason);
+  context_.owner.on_session_closed(*this, reason);
+}
+
+// ---------------------------------------------------------------------------------------------------- looks
+
+bool Session::other_end_of(const Session& session) const {
+  return handshake_ == session.handshake_ && initiator_ != session.initiator_;
+}
+
+Session& Session::receiver() {
+  const auto other_end = other_end_.lock();
+  return other_end && other_end->state_ != State::kClosed ? *other_end : *this;
+}
+
+const RemoteRegion* Session::cached_region(std::string_view name) const {
+  const auto it = regions_.find(name);
+  return it == regions_.end() ? nullptr : &it->second;
+}
+
+void Session::cache_region(const std::string& name, const RemoteRegion& region) {
+  if (ready()) regions_.insert_or_assign(name, region);
+}
+
+void Session::forget_region(const RemoteRegion& region) {
+  std::erase_if(regions_,
+                [&](const auto& known) { return known.second.descriptor().id == region.descriptor().id; });
+}
+
+// Null once it is closed without a channel.
+const transport::Endpoint* Session::endpoint() const {
+  return channel_ ? &channel_->endpoint() : endpoint_.get();
+}
+
+std::string Session::describe() const { return endpoint() ? endpoint()->describe() : std::string(); }
+std::size_t Session::in_flight() const { return endpoint() ? endpoint()->in_flight() : 0; }
+std::uint64_t Session::credits() const { return endpoint() ? endpoint()->credits() : 0; }
+
+bool Session::lost() const { return channel_ && !channel_->endpoint().error().ok(); }
+
+bool Session::idle() const {
+  return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && stalled_.empty();
+}
+
+TimePoint Session::last_use(TimePoint now) {
+  const std::uint64_t requests = channel_counters().requests + endpoint_counters().notifications_received;
+  if (std::exchange(requests_seen_, requests) != requests) used_at_ = now;
+  return used_at_;
+}
+
+rpc::ChannelCounters Session::channel_counters() const {
+  return channel_ ? channel_->counters() : rpc::ChannelCounters{};
+}
+
+transport::EndpointCounters Session::endpoint_counters() const {
+  return endpoint() ? endpoint()->counters() : transport::EndpointCounters{};
+}
+
+}  // namespace slime::agent

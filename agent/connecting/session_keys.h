@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "agent/registry/keyring.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "transport/connect.h"
+
+namespace slime::agent {
+
+// Remembers, for one connection, which of the scope's keys each end has proved to the other: in the handshake
+// and later. Does no I/O and has no clock or thread. Its frames are those of transport/handshake_proof.h.
+class SessionKeys {
+ public:
+  SessionKeys(transport::HandshakeProofs proofs, transport::KeySetVersion made_under)
+      : proofs_(std::move(proofs)), told_(made_under.changes), proved_(made_under.revocations) {}
+
+  enum class Verdict : std::uint8_t {
+    kProved,   // the peer has a key of the set
+    kUnknown,  // the set has no such key yet: the proof is kept, and newer keys are to be asked for
+  };
+  // The peer sent a proof. An error ends the connection: kCorrupt (no proof, or not the next one),
+  // kUnauthenticated (the MAC is wrong), kResourceExhausted (too many under keys that are not in the set).
+  Result<Verdict> on_proof(Bytes frame, const KeySet& set, TimePoint now);
+  // The set is another one: looks at the proof that was kept. Errors as above.
+  Status on_keys(const KeySet& set);
+  // Returns a proof of the newest key, to send to the peer; nothing when the peer has had it.
+  std::optional<ByteVector> next_proof(const KeySet& set);
+
+  // Whether every key that the peer has proved was revoked.
+  [[nodiscard]] bool revoked(const KeySet& set) const { return proved_ < set.version.revocations; }
+  // Whether the peer's last proof is of a key that was not in the set.
+  [[nodiscard]] bool awaits_key() const { return !kept_.empty(); }
+  // Starts the peer's time to prove a key of the set, if it is revoked() and the time has not begun, and
+  // stops it if it is not. Returns its end; kNever: none.
+  TimePoint prove_by(const KeySet& set, TimePoint now);
+
+ private:
+  Result<Verdict> check(Bytes frame, const KeySet& set);
+
+  const transport::HandshakeProofs proofs_;
+  std::uint64_t told_;           // KeySetVersion::changes of what this side has proved
+  std::uint64_t proved_;         // KeySetVersion::revocations of the set that the peer has proved a key of
+  std::uint64_t sent_ = 0;       // proofs
+  std::uint64_t received_ = 0;   // proofs
+  ByteVector kept_;              // the last proof, while its key is not in the set
+  TimePoint prove_by_ = kNever;  // while revoked()
+  TimePoint window_{};           // in which unknown proofs are counted
+  std::uint32_t unknown_ = 0;
+};
+
+}  // namespace slime::agent

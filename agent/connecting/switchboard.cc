@@ -1,0 +1,537 @@
+#include "agent/connecting/switchboard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/limits.h"
+#include "agent/registry/registrar.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "transport/outage.h"
+
+namespace slime::agent {
+namespace {
+
+Status closed_status() { return Status(Code::kUnavailable, "this agent is closed"); }
+
+}  // namespace
+
+Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets,
+                         rpc::Server& server, const RegionTable& regions, Options options)
+    : loop_(loop),
+      outlets_(std::move(outlets)),
+      options_(std::move(options)),
+      context_{loop,
+               devices,
+               server,
+               regions,
+               *this,
+               options_.streams,
+               options_.memory_bytes,
+               options_.max_payload_bytes,
+               options_.keyring.get()},
+      rng_([] {
+        std::uint64_t seed = 0;
+        random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
+        return seed;
+      }()) {}
+
+Switchboard::~Switchboard() {
+  SLIME_CHECK(sessions_.empty());
+  loop_.cancel_timer(key_timer_);
+  loop_.cancel_timer(key_question_);
+  if (forgets_links_) loop_.drop_deferred(*this);
+}
+
+void Switchboard::set_registry(Registry registry) { registry_ = std::move(registry); }
+void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
+
+// ----------------------------------------------------------------------------------------------------- links
+
+Link* Switchboard::find_link(std::string_view key) {
+  const auto it = links_.find(key);
+  return it == links_.end() ? nullptr : it->second.get();
+}
+
+Link& Switchboard::link_for(const std::string& key) {
+  if (Link* known = find_link(key)) return *known;
+  if (links_.size() >= limits::kRememberedPeers && !std::exchange(forgets_links_, true)) loop_.defer(*this);
+  const auto& self = options_.handshake.self.name;
+  auto link = std::make_unique<Link>(static_cast<LinkOwner&>(*this), loop_, self, key,
+                                     parse_target(key, options_.has_registry), rng_.next());
+  return *links_.emplace(key, std::move(link)).first->second;
+}
+
+// Peers come and go under names of their own for as long as we live.
+void Switchboard::run_deferred() noexcept {
+  forgets_links_ = false;
+  std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
+}
+
+void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> operation) {
+  if (closing_) {
+    operation->fail(closed_status());
+    return;
+  }
+  operations_.add(*operation);
+  link_for(key).submit(std::move(operation));
+}
+
+bool Switchboard::submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation) {
+  Link* const link = find_link(key);
+  if (closing_ || link == nullptr || !link->takes_at_once()) return false;
+  operations_.add(*operation);
+  link->submit(operation);
+  return true;
+}
+
+bool Switchboard::done_now(const std::string& key, Transfer transfer, BoundCopies& copies) {
+  Link* const link = find_link(key);
+  if (closing_ || link == nullptr || !link->takes_at_once()) return false;
+  link->session()->touch();
+  return link->session()->done_now(transfer, copies);
+}
+
+void Switchboard::disconnect(const std::string& key) {
+  if (Link* link = find_link(key)) link->disconnect();
+}
+
+std::optional<DirectoryEntry> Switchboard::cached_entry(const std::string& name) {
+  return registry_.directory != nullptr ? registry_.directory->find(name) : std::nullopt;
+}
+
+void Switchboard::resolve(Link& link) {
+  if (!link.problem().ok()) {
+    link.on_resolved(link.problem());
+    return;
+  }
+  if (registry_.look_up) {
+    registry_.look_up(link.key());
+    return;
+  }
+  const transport::PeerIdentity& self = options_.handshake.self;
+  if (link.key() == self.name) {
+    link.on_resolved(DirectoryEntry{own_address_, self.instance});
+    return;
+  }
+  link.on_resolved(Status(Code::kNotFound, str("\"", link.key(),
+                                               "\" is not connected, and without a registry (ctrl_url) only "
+                                               "\"host:port\" can be reached")));
+}
+
+void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> entry) {
+  Link* link = find_link(name);
+  if (link == nullptr || closing_) return;
+  if (entry && leads_elsewhere(*link, entry->instance)) {
+    // Another process has the name. Operations in flight on the old connection may end; new ones go to the
+    // new owner.
+    const SessionPtr session = link->session();
+    link->detach(Status(Code::kUnavailable, str(name, " is another process now")));
+    if (session->links.empty()) drain(*session, limits::kCloseBound, true);
+  }
+  link->on_resolved(std::move(entry));
+}
+
+// Whether the link is connected to a process other than `owner`.
+bool Switchboard::leads_elsewhere(const Link& link, const InstanceId& owner) {
+  return link.session() != nullptr && link.session()->peer().instance != owner &&
+         link.machine().state() == ConnectionState::kReady;
+}
+
+std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uint64_t attempt,
+                                                            const std::string& address,
+                                                            transport::PeerIdentity expected) {
+  make_room();  // one too many of our own is better than none
+  std::vector<transport::Outlet> outlets = outlets_();
+  const bool known = !expected.instance.is_zero();
+  avoided_.apply(known ? expected.instance : link.identity().instance, outlets, loop_.now());
+  return transport::connect(loop_, std::move(outlets), address, std::move(expected), options_.handshake,
+                            [this, key = link.key(), attempt](Result<transport::Connected> result) {
+                              handshake_done(key, attempt, std::move(result));
+                            });
+}
+
+void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
+                                 Result<transport::Connected> result) {
+  Link* link = find_link(key);
+  if (link == nullptr || link->attempt() != attempt || closing_) return;  // it was given up
+  if (result) return arrived(std::move(*result), link);
+  if (result.status().code() == Code::kUnauthenticated && registry_.refresh_keys && link->wait_for_keys())
+    return registry_.refresh_keys(key, attempt);
+  const transport::Unreached* const unreached = link->connecting()->unreached();
+  if (unreached != nullptr) link->answered(unreached->peer);
+  const bool others = unreached != nullptr && avoid(unreached->peer, unreached->provider, result.status());
+  link->on_handshake_failed(std::move(result).error(), others);
+}
+
+// Whether there are other providers for the next attempt, which did not fail as well: else it is a failure
+// like any other, with its pause, and the last one is not given up.
+bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& provider,
+                        const Status& cause) {
+  auto outlets = outlets_();
+  avoided_.apply(peer.instance, outlets, loop_.now());
+  const bool others = std::any_of(outlets.begin(), outlets.end(), [&](const transport::Outlet& outlet) {
+    return outlet.provider != provider && outlet.available.ok();
+  });
+  if (!others || peer.instance.is_zero() || !avoided_.add(peer.instance, provider, cause, loop_.now()))
+    return false;
+  SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ", provider, " failed with ",
+            peer.name, ", so new connections to it do without for ",
+            std::chrono::duration_cast<std::chrono::seconds>(limits::kAvoidFabric).count(),
+            " s: ", cause.text());
+  return true;
+}
+
+void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) {
+  loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt))] {});
+}
+
+// A session that leads to the peer of this link, by what is known of it.
+Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
+  InstanceId instance = link.identity().instance;
+  if (link.by_name()) {
+    if (const auto entry = cached_entry(link.key())) instance = entry->instance;
+  }
+  auto it = pairings_.find(instance);
+  // Without a registry a name is who came under it: whose handshake is over may be used before it is ready.
+  if (it == pairings_.end() && link.by_name() && !options_.has_registry) it = pairing_named(link.key());
+  return it == pairings_.end() ? nullptr : session_by_id(it->second.hope());
+}
+
+// Of who came last under this name.
+Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name) {
+  for (auto session = sessions_.rbegin(); session != sessions_.rend(); ++session) {
+    if (session->second->peer().name != name) continue;
+    if (const auto it = pairings_.find(session->second->peer().instance); it != pairings_.end()) return it;
+  }
+  return pairings_.end();
+}
+
+// ------------------------------------------------------------------------------------------------ handshakes
+
+Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
+  if (closing_) return Status(Code::kUnavailable, str(options_.handshake.self.name, " is closing"));
+  SLIME_TRY(ctrl::check_name("peer name", peer.name));
+  if (make_room()) return {};
+  return Status(Code::kResourceExhausted, str(options_.handshake.self.name, " has ", options_.max_connections,
+                                              " connections and none of them is idle"));
+}
+
+void Switchboard::on_connected(transport::Connected connected) noexcept {
+  if (closing_) return;
+  arrived(std::move(connected), nullptr);
+}
+
+Pairing& Switchboard::pairing_of(const InstanceId& instance) {
+  // Of connections to ourselves we decide alone, too, so there is only ever one that operations use.
+  return pairings_.try_emplace(instance, options_.handshake.self.instance >= instance).first->second;
+}
+
+bool Switchboard::passive(const Session& session) const {
+  return session.peer().instance == options_.handshake.self.instance && !session.initiator();
+}
+
+// Both ends of a connection to ourselves arrive, in any order, before either is ready.
+void Switchboard::join_ends(const SessionPtr& session) {
+  for (const auto& [id, other] : sessions_) {
+    if (!other->other_end_of(*session)) continue;
+    (session->initiator() ? session : other)->receive_at(session->initiator() ? other : session);
+    return;
+  }
+}
+
+void Switchboard::arrived(transport::Connected connected, Link* link) {
+  const auto session = std::make_shared<Session>(context_, ++last_id_, std::move(connected));
+  const InstanceId instance = session->peer().instance;
+  Pairing::Arrival arrival;
+  if (instance == options_.handshake.self.instance) join_ends(session);
+  Pairing* const pairing = passive(*session) ? nullptr : &pairing_of(instance);
+  if (pairing != nullptr) arrival = pairing->arrived(session->id(), session->initiator());
+  switch (arrival.verdict) {
+    case Pairing::Verdict::kOpen:
+      sessions_.emplace(session->id(), session);
+      live_.fetch_add(1, std::memory_order_acq_rel);
+      session->open();
+      if (link != nullptr) link->attach(session);
+      break;
+    case Pairing::Verdict::kHold:
+      sessions_.emplace(session->id(), session);
+      live_.fetch_add(1, std::memory_order_acq_rel);
+      break;
+    case Pairing::Verdict::kDrop:
+      // Dropped with its endpoint at the end of this; the peer sees it close before it was ever used.
+      if (link != nullptr) link->attach(session_by_id(pairing->current()));
+      break;
+  }
+  apply(arrival.changes);
+}
+
+void Switchboard::apply(const Pairing::Changes& changes) {
+  if (const SessionPtr held = session_by_id(changes.open)) held->open();
+  if (const SessionPtr old = session_by_id(changes.retire)) drain(*old, limits::kCloseBound, true);
+  for (const Pairing::Id id : changes.drop) {
+    if (const SessionPtr held = session_by_id(id)) {
+      held->drain(Nanos::zero(), true);
+      release(*held);
+    }
+  }
+  if (const SessionPtr asked = session_by_id(changes.probe)) asked->probe(limits::kProbeTimeout);
+}
+
+Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second;
+}
+
+// Lets a closed session go, in a later turn.
+void Switchboard::release(Session& session) {
+  const auto it = sessions_.find(session.id());
+  if (it == sessions_.end()) return;
+  totals_.add(session.channel_counters());
+  loop_.post([held = std::move(it->second)] {});
+  sessions_.erase(it);
+  live_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// -------------------------------------------------------------------------------------------------- sessions
+
+void Switchboard::on_session_ready(Session& session) {
+  const SessionPtr self = session_by_id(session.id());
+  if (self == nullptr) return;
+  ++totals_.made;
+  if (!passive(session)) {
+    const Pairing::Changes changes = pairing_of(session.peer().instance).ready(session.id());
+    attach_links(self);
+    apply(changes);
+  }
+  if (options_.keyring) follow_keys(session, options_.keyring->set());
+}
+
+// All links that lead to this peer use the new session, whoever opened it.
+void Switchboard::attach_links(const SessionPtr& session) {
+  // Walks over a copy: a link that becomes ready runs callbacks, which may change session->links.
+  const auto attached = session->links;
+  for (Link* link : attached) {
+    if (!session->ready()) return;
+    if (link->session() == session && link->machine().state() != ConnectionState::kReady)
+      link->on_session_ready();
+  }
+  std::vector<Link*> others;
+  Link& named = link_for(session->peer().name);
+  if (named.session() != session && displaces(*session, named)) others.push_back(&named);
+  for (const auto& [key, link] : links_) {
+    if (link.get() == &named || link->session() == session) continue;
+    if (link->identity().instance == session->peer().instance) others.push_back(link.get());
+  }
+  for (Link* link : others) {
+    if (!session->ready()) return;
+    if (link->session() == session) continue;
+    if (link->machine().state() == ConnectionState::kReady) link->detach(Status());
+    link->attach(session);
+  }
+}
+
+// Whether a session under a link's name takes the link. Names need not be unique without a registry: then the
+// latest has it. With one, who the registry says.
+bool Switchboard::displaces(const Session& session, const Link& link) {
+  if (!link.session() || link.session()->peer().instance == session.peer().instance) return true;
+  const auto entry = cached_entry(link.key());
+  return !entry || entry->instance != link.session()->peer().instance;
+}
+
+void Switchboard::on_session_imm(Session& session, std::uint32_t imm) {
+  if (handlers_.imm) handlers_.imm(session, imm);
+}
+
+void Switchboard::release_credit(Pairing::Id session) {
+  if (const SessionPtr found = session_by_id(session)) found->channel().endpoint().release_credits(1);
+}
+
+void Switchboard::on_session_alive(Session& session) {
+  const auto it = pairings_.find(session.peer().instance);
+  if (it != pairings_.end()) apply(it->second.probed_alive(session.id()));
+}
+
+void Switchboard::on_session_closed(Session& session, const Status& reason) {
+  const InstanceId instance = session.peer().instance;
+  const SessionPtr self = session_by_id(session.id());
+  const auto links = session.links;
+  Pairing::Changes changes;
+  SessionPtr replacement;
+  if (const auto it = pairings_.find(instance); it != pairings_.end()) {
+    changes = it->second.closed(session.id());
+    replacement = session_by_id(it->second.hope());
+    if (it->second.empty()) pairings_.erase(it);
+  }
+  const bool others = session.unreached() && avoid(session.peer(), session.provider(), reason);
+  release(session);
+  apply(changes);
+  for (Link* link : links) {
+    if (link->session() == self) link->on_session_closed(reason, replacement, others);
+  }
+  if (handlers_.closed) handlers_.closed(session.peer().name, session.channel().endpoint().id());
+}
+
+void Switchboard::drain(Session& session) { drain(session, limits::kCloseBound, false); }
+
+void Switchboard::drain(Session& session, Nanos bound, bool abandoned) {
+  const Pairing::Changes changes = retire(session);
+  session.drain(bound, abandoned);
+  apply(changes);
+}
+
+void Switchboard::on_session_closing(Session& session) { apply(retire(session)); }
+
+Pairing::Changes Switchboard::retire(Session& session) {
+  const auto links = session.links;
+  for (Link* link : links) link->on_session_draining();
+  const auto it = pairings_.find(session.peer().instance);
+  if (it == pairings_.end()) return {};
+  Pairing::Changes changes = it->second.closed(session.id());
+  if (it->second.empty()) pairings_.erase(it);
+  return changes;
+}
+
+bool Switchboard::make_room() {
+  if (sessions_.size() < options_.max_connections) return true;
+  const TimePoint now = loop_.now();
+  std::size_t staying = 0;
+  SessionPtr oldest;
+  TimePoint oldest_use = kNever;
+  for (const auto& [id, session] : sessions_) {
+    if (session->state() != Session::State::kDraining) ++staying;
+    const TimePoint used = session->last_use(now);
+    if (!session->ready() || !session->idle() || used >= oldest_use) continue;
+    oldest = session;
+    oldest_use = used;
+  }
+  if (staying < options_.max_connections) return true;
+  if (!oldest) return false;
+  drain(*oldest, limits::kCloseBound, true);
+  return true;
+}
+
+// ------------------------------------------------------------------------------------- the registry, regions
+
+void Switchboard::on_registry_event(const ctrl::Event& event) {
+  if (closing_) return;
+  if (event.kind == ctrl::EventKind::kExpired) {
+    const auto it = pairings_.find(event.instance);
+    const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
+    // The lease says little about the connection: who answers on it is there, if not before the end of an
+    // outage that is tolerated.
+    if (session && session->ready()) {
+      const int silent_ms = transport::keepalive_for(options_.outage_tolerated).silent_ms();
+      session->probe(std::max(limits::kProbeTimeout, Nanos(std::chrono::milliseconds(silent_ms))));
+    }
+    return;
+  }
+  if (event.kind != ctrl::EventKind::kRegistered) return;
+  Link* link = find_link(event.name);
+  if (link == nullptr) return;
+  // A lookup may have been faster than the changes, which then tell of owners before the one that we have.
+  const auto known = cached_entry(event.name);
+  if (known && known->incarnation > event.incarnation) return;
+  // The event may be of a former owner, whose successor has connected already: the registry knows who is now.
+  if (leads_elsewhere(*link, event.instance) && registry_.look_up) registry_.look_up(event.name);
+  link->retry_soon();
+}
+
+void Switchboard::revoke(const std::vector<std::string>& regions) {
+  for (const auto& [id, session] : sessions_) {
+    for (const std::string& region : regions) session->revoke(region);
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- closing
+
+void Switchboard::close(Nanos bound) {
+  closing_ = true;
+  for (const auto& [key, link] : links_) link->fail_all(closed_status());
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    const bool held = session->state() == Session::State::kHeld;
+    drain(*session, bound, false);
+    if (held) release(*session);
+  }
+}
+
+bool Switchboard::busy() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
+    return entry.second->state() != Session::State::kHeld && !entry.second->idle();
+  });
+}
+
+void Switchboard::cut_all() {
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    session->cut(Status(Code::kUnavailable, "the agent was closed and its time to end was over"));
+    release(*session);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- views
+
+PeerView Switchboard::view_of(const Link& link) const {
+  PeerView out;
+  out.name = link.key();
+  out.address = link.address();
+  out.identity = link.identity();
+  out.state = link.machine().state();
+  out.error = link.machine().reason();
+  out.failures = link.machine().failures();
+  out.waiting = link.waiting();
+  out.connects = link.connects();
+  if (const SessionPtr& session = link.session()) {
+    out.connection = session->id();
+    out.initiator = session->initiator();
+    out.provider = session->provider();
+    out.reason = session->reason();
+    out.endpoint = session->describe();
+    out.channel = session->channel_counters();
+    out.bytes = session->endpoint_counters();
+    out.in_flight = session->in_flight();
+    out.credits = session->credits();
+  }
+  return out;
+}
+
+std::vector<PeerView> Switchboard::view() const {
+  std::vector<PeerView> out;
+  out.reserve(links_.size());
+  for (const auto& [key, link] : links_) out.push_back(view_of(*link));
+  return out;
+}
+
+void BoardCounters::add(const rpc::ChannelCounters& channel) {
+  receives_given_back += channel.receives_given_back;
+  over_budget += channel.over_budget;
+  answers_revoked += channel.answers_revoked;
+}
+
+BoardCounters Switchboard::counters() const {
+  BoardCounters out = totals_;
+  out.connections = sessions_.size();
+  for (const auto& [id, session] : sessions_) out.add(session->channel_counters());
+  return out;
+}
+
+OperationsView Switchboard::operations() const {
+  OperationsView out;
+  const TimePoint now = loop_.now();
+  operations_.for_each([&](const PeerOperation& operation) {
+    if (out.count++ >= limits::kShownOperations) return;
+    out.oldest.push_back({operation.describe(), operation.peer(), operation.stage(), now - operation.began,
+                          operation.deadline - now});
+  });
+  return out;
+}
+
+PeerView Switchboard::view(const std::string& key) const {
+  if (const auto it = links_.find(key); it != links_.end()) return view_of(*it->second);
+  PeerView out;
+  out.name = key;
+  return out;
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,221 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/connecting/avoided.h"
+#include "agent/connecting/link.h"
+#include "agent/connecting/pairing.h"
+#include "agent/connecting/session.h"
+#include "agent/limits.h"
+#include "base/random.h"
+#include "ctrl/types.h"
+#include "transport/connect.h"
+
+namespace slime::agent {
+
+// What info() shows of a peer.
+struct PeerView {
+  std::string name;
+  std::string address;
+  transport::PeerIdentity identity;
+  ConnectionState state = ConnectionState::kIdle;
+  Status error;
+  std::uint32_t failures = 0;
+  std::size_t waiting = 0;
+  std::uint64_t connects = 0;
+  std::uint64_t connection = 0;  // its id; 0: none
+  bool initiator = false;
+  std::string provider;
+  std::string reason;  // why that one
+  std::string endpoint;
+  rpc::ChannelCounters channel;
+  transport::EndpointCounters bytes;
+  std::size_t in_flight = 0;  // operations that the endpoint has
+  std::uint64_t credits = 0;  // messages that it would take now
+};
+
+// What info() shows of an operation.
+struct OperationView {
+  std::string what;
+  std::string peer;
+  std::string_view stage;
+  Nanos age{};
+  Nanos left{};  // until its deadline
+};
+
+struct OperationsView {
+  std::size_t count = 0;
+  std::vector<OperationView> oldest;  // limits::kShownOperations at most
+};
+
+struct BoardCounters {
+  std::size_t connections = 0;  // open now
+  std::uint64_t made = 0;       // usable ones since the start
+  // Sums of rpc::ChannelCounters over all connections since the start.
+  std::uint64_t receives_given_back = 0;
+  std::uint64_t over_budget = 0;
+  std::uint64_t answers_revoked = 0;
+
+  void add(const rpc::ChannelCounters& channel);
+};
+
+// Everything between the peers that the user names and the connections that there are: links, sessions, and
+// for each peer instance the pairing that decides which session lives. Thread: the loop, where nothing else
+// is said.
+class Switchboard final : public transport::Acceptor,
+                          private transport::Deferred,
+                          private LinkOwner,
+                          private SessionOwner {
+ public:
+  struct Options {
+    transport::HandshakeOptions handshake;
+    std::size_t max_connections = 1024;
+    bool has_registry = false;
+    rpc::StreamOptions streams{};
+    std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
+    std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
+    Nanos outage_tolerated = transport::limits::kOutageTolerated;
+    std::shared_ptr<const Keyring> keyring = nullptr;  // null: the scope's keys mean nothing here
+  };
+  Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
+              const RegionTable& regions, Options options);
+  ~Switchboard();
+
+  // How names are found. `look_up` ends in on_resolved(), on the loop; without it there is no registry.
+  struct Registry {
+    const Directory* directory = nullptr;
+    std::function<void(const std::string& name)> look_up;
+    // Where handshakes are under keys that the registry hands out: asks for newer ones, which ends in
+    // on_keys(), on the loop. An empty name: of nobody's attempt.
+    std::function<void(const std::string& name, std::uint64_t attempt)> refresh_keys = {};
+  };
+  // On the loop.
+  struct Handlers {
+    std::function<void(Session& session, std::uint32_t imm)> imm;
+    std::function<void(const std::string& peer, std::uint64_t connection)> closed;
+  };
+  void set_registry(Registry registry);
+  void set_handlers(Handlers handlers);
+  // Where this agent listens: what its own name leads to where no registry says more.
+  void set_address(std::string address) { own_address_ = std::move(address); }
+
+  // Gives the held credit of one notification back: see Endpoint::hold_credit().
+  void release_credit(Pairing::Id session);
+  void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
+  // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
+  // operation.
+  bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
+  // The same of a batch that is done within this call, or not at all.
+  bool done_now(const std::string& key, Transfer transfer, BoundCopies& copies);
+  void disconnect(const std::string& key);
+  void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
+  void on_keys(const std::string& name, std::uint64_t attempt);
+  // The keyring has other keys than before.
+  void on_new_keys();
+  void on_registry_event(const ctrl::Event& event);
+  void revoke(const std::vector<std::string>& regions);
+
+  // Refuses all that is new, ends what waits, gives what is in flight until `bound`.
+  void close(Nanos bound);
+  // Cuts off what is left: no session is there when it returns.
+  void cut_all();
+  // Whether something is in flight on a connection, as far as this side sees.
+  [[nodiscard]] bool busy() const;
+  // Sessions that are not closed. Thread: any.
+  [[nodiscard]] std::size_t live_sessions() const { return live_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] std::vector<PeerView> view() const;
+  [[nodiscard]] PeerView view(const std::string& key) const;
+  [[nodiscard]] OperationsView operations() const;
+  [[nodiscard]] BoardCounters counters() const;
+
+  // Acceptor.
+  Status on_hello(const transport::PeerIdentity& peer) noexcept override;
+  void on_connected(transport::Connected connected) noexcept override;
+  void on_unproved() noexcept override;
+
+ private:
+  using SessionPtr = std::shared_ptr<Session>;
+  using Pairings = std::map<InstanceId, Pairing>;
+
+  // LinkOwner.
+  SessionPtr find_session(const Link& link) override;
+  std::optional<DirectoryEntry> cached_entry(const std::string& name) override;
+  void resolve(Link& link) override;
+  std::unique_ptr<transport::Connecting> connect(Link& link, std::uint64_t attempt,
+                                                 const std::string& address,
+                                                 transport::PeerIdentity expected) override;
+  void drain(Session& session) override;
+  void release_later(std::unique_ptr<transport::Connecting> attempt) override;
+  // SessionOwner.
+  void on_session_ready(Session& session) override;
+  void on_session_closing(Session& session) override;
+  void on_session_imm(Session& session, std::uint32_t imm) override;
+  void on_session_alive(Session& session) override;
+  void on_session_unknown_key() override;
+  void on_session_closed(Session& session, const Status& reason) override;
+
+  Link& link_for(const std::string& key);
+  Link* find_link(std::string_view key);
+  [[nodiscard]] PeerView view_of(const Link& link) const;
+  // Forgets links in a later turn: callbacks run while callers iterate over links_, which must not
+  // shrink then.
+  void run_deferred() noexcept override;
+  void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
+  void arrived(transport::Connected connected, Link* link);
+  // The end that we accepted of a connection to ourselves: it only answers, and receives.
+  [[nodiscard]] bool passive(const Session& session) const;
+  void join_ends(const SessionPtr& session);
+  bool avoid(const transport::PeerIdentity& peer, const std::string& provider, const Status& cause);
+  Pairings::iterator pairing_named(std::string_view name);
+  Pairing& pairing_of(const InstanceId& instance);
+  void apply(const Pairing::Changes& changes);
+  void attach_links(const SessionPtr& session);
+  [[nodiscard]] bool displaces(const Session& session, const Link& link);
+  [[nodiscard]] static bool leads_elsewhere(const Link& link, const InstanceId& owner);
+  SessionPtr session_by_id(Pairing::Id id) const;
+  void release(Session& session);
+  void drain(Session& session, Nanos bound, bool abandoned);
+  // Takes it out of the choice: what comes from now on waits for the next connection.
+  Pairing::Changes retire(Session& session);
+  void follow_keys(Session& session, const KeySet& set);
+  void ask_for_keys();
+  void arm_key_timer(TimePoint when);
+  // Ends the connections whose peers had to prove a newer key by now.
+  void end_revoked();
+  // Makes room for one more, if something is idle.
+  bool make_room();
+
+  transport::Loop& loop_;
+  const transport::Outlets outlets_;
+  const Options options_;
+  SessionContext context_;
+  Registry registry_;
+  Handlers handlers_;
+  Rng rng_;
+  std::string own_address_;
+  bool closing_ = false;
+  Pairing::Id last_id_ = 0;
+  BoardCounters totals_;  // of closed connections; `made` of all
+  std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
+  bool forgets_links_ = false;  // run_deferred() is due
+  std::map<Pairing::Id, SessionPtr> sessions_;
+  Pairings pairings_;
+  Avoided avoided_;
+  TimePoint next_refresh_{};                   // of keys, because of strangers
+  transport::TimerId key_question_;            // the next one because of peers
+  Nanos key_pause_ = limits::kMemberPauseMin;  // before it
+  transport::TimerId key_timer_;               // end_revoked() is due
+  bool key_timer_late_ = false;                // it was put off once
+  std::atomic<std::size_t> live_{0};
+  ListOf<PeerOperation> operations_;  // that have not ended
+};
+
+}  // namespace slime::agent

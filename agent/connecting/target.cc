@@ -1,0 +1,30 @@
+#include "agent/connecting/target.h"
+
+#include "base/str.h"
+
+namespace slime::agent {
+
+Target parse_target(std::string_view text, bool has_registry) {
+  constexpr std::string_view kScheme = "tcp://";
+  if (text.starts_with(kScheme)) return {false, std::string(text.substr(kScheme.size()))};
+  if (text.find("://") != std::string_view::npos)
+    return {
+        true,
+        {},
+        Status(Code::kInvalidArgument, str("\"", text,
+                                           "\" is a URL: a peer is a name (\"worker:0\"), \"host:port\" or "
+                                           "\"tcp://host:port\"; the URL of nanoctrl goes into ctrl_url"))};
+  const auto address = Address::parse(text);
+  if (!address || address->port == 0) return {true, {}};
+  if (has_registry && !SocketAddress::numeric(*address)) return {true, {}};
+  return {false, std::string(text)};
+}
+
+bool is_wildcard(const Address& address) {
+  const auto numeric = SocketAddress::numeric(address);
+  if (!numeric) return false;
+  const std::string host = numeric->to_address().host;
+  return host == "0.0.0.0" || host == "::";
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,185 @@
+#include "agent/memory/devices.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/log.h"
+#include "base/str.h"
+
+namespace slime::agent {
+namespace {
+
+// What "auto" is made of. The last one reaches everybody.
+constexpr std::array<std::string_view, 3> kPreference{"shm", "verbs", "tcp"};
+// Hardware and limits of the machine decide whether it takes memory.
+constexpr std::string_view kMayRefuseMemory = "verbs";
+
+}  // namespace
+
+Result<Devices::Entry> Devices::open_one(std::string_view name, const MakeProvider& make) {
+  auto provider = make ? make(name) : transport::make_provider(name);
+  if (!provider) return std::move(provider).error();
+  const std::string who = str("provider ", name);
+  SLIME_TRY((*provider)->available().with_context(who));
+  auto device = (*provider)->open_device();
+  if (!device) return std::move(device).error().with_context(who);
+  Entry out;
+  out.name = name;
+  out.provider = std::move(*provider);
+  out.device = std::move(*device);
+  return out;
+}
+
+Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, const MakeProvider& make) {
+  auto out = std::make_shared<Devices>();
+  out->automatic_ = provider == kAuto;
+  if (!out->automatic_) {
+    auto entry = open_one(provider, make);
+    if (!entry) return std::move(entry).error();
+    out->entries_.push_back(std::move(*entry));
+  } else {
+    for (const std::string_view name : kPreference) {
+      auto entry = open_one(name, make);
+      const bool last = name == kPreference.back();
+      if (!entry && (last || entry.status().code() == Code::kInvalidArgument))
+        return std::move(entry).error();
+      if (!entry) {
+        Entry missing;
+        missing.name = name;
+        missing.status = std::move(entry).error();
+        out->entries_.push_back(std::move(missing));
+        continue;
+      }
+      entry->optional = name == kMayRefuseMemory;
+      out->entries_.push_back(std::move(*entry));
+    }
+  }
+  out->warned_.resize(out->entries_.size());
+  return out;
+}
+
+Status Devices::status(std::size_t index) const {
+  if (!entries_[index].status.ok()) return entries_[index].status;
+  return entries_[index].device == nullptr ? Status() : entries_[index].device->usable();
+}
+
+std::optional<std::size_t> Devices::find(std::string_view provider) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].name == provider) return i;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Devices::names() const {
+  std::vector<std::string> out;
+  for (const Entry& entry : entries_) {
+    if (entry.device) out.push_back(entry.name);
+  }
+  return out;
+}
+
+std::string Devices::describe() const {
+  if (!automatic_) return "pinned";
+  std::string works;
+  std::string fails;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Status one = status(i);
+    if (one.ok())
+      works.append(works.empty() ? "" : ", ").append(entries_[i].name);
+    else
+      fails.append("; no ").append(entries_[i].name).append(": ").append(one.text());
+  }
+  return str(kAuto, ": ", works, fails);
+}
+
+Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(
+    transport::Loop& loop, const transport::PortOptions& options) {
+  std::vector<std::unique_ptr<transport::Port>> out(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (!entry.device) continue;
+    auto port = entry.device->open_port(loop, options);
+    if (port) {
+      out[i] = std::move(*port);
+      continue;
+    }
+    entry.status = std::move(port).error().with_context(str("provider ", entry.name));
+    if (!automatic_ || entry.name == kPreference.back()) return entry.status;
+    SLIME_LOG(LogLevel::kWarning, "agent", "no connection uses ", entry.name, ": ", entry.status.text());
+    entry.device.reset();
+    entry.provider.reset();
+  }
+  return out;
+}
+
+std::vector<transport::Outlet> Devices::outlets(
+    const std::vector<std::unique_ptr<transport::Port>>& ports) const {
+  std::vector<transport::Outlet> out;
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    out.push_back({entries_[i].name, ports[i].get(), device(i), status(i)});
+  return out;
+}
+
+std::size_t Devices::owner() const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].device && !entries_[i].optional) return i;
+  }
+  return entries_.size() - 1;  // there is one that must work
+}
+
+void Devices::warn(std::size_t index, const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (warned_[index]) return;
+    warned_[index] = true;
+  }
+  SLIME_LOG(LogLevel::kWarning, "agent", "memory is used without ", entries_[index].name,
+            ": operations that name it over a connection of ", entries_[index].name,
+            " fail; other memory is not concerned, and the next such memory is not logged. ", reason.text());
+}
+
+// OK when the region is there, or can be done without.
+Status Devices::add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region) {
+  if (region) {
+    to.add(index, std::move(*region));
+    return {};
+  }
+  Status why = std::move(region).error();
+  // Of a kind that it cannot move: others can, or nobody.
+  const bool cannot = why.code() == Code::kUnimplemented && entries_.size() > 1;
+  if (!cannot && !entries_[index].optional) return why;
+  if (!cannot) warn(index, why);
+  to.miss(index, std::move(why).with_context(
+                     str("this memory is not registered with ", entries_[index].name,
+                         ", which the connection uses; a peer or agent that is pinned to tcp can use it")));
+  return {};
+}
+
+Result<Registrations> Devices::allocate(std::size_t bytes, transport::Rights rights,
+                                        transport::MemoryKind kind, transport::Pages pages) {
+  const std::size_t first = owner();
+  auto made = entries_[first].device->allocate(bytes, rights, kind, pages);
+  if (!made) return std::move(made).error();
+  std::byte* const data = made->data();
+  Registrations out(entries_.size(), first);
+  out.add(first, std::move(*made));
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (i == first || !entries_[i].device) continue;
+    SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+  }
+  return out;
+}
+
+Result<Registrations> Devices::register_memory(void* data, std::size_t bytes, transport::Rights rights,
+                                               transport::MemoryKind kind) {
+  Registrations out(entries_.size(), owner());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].device)
+      SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+  }
+  if (!out.any()) return out.missing(owner());
+  return out;
+}
+
+}  // namespace slime::agent

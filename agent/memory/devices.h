@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/memory/registrations.h"
+#include "transport/connect.h"
+#include "transport/provider.h"
+
+namespace slime::agent {
+
+inline constexpr std::string_view kAuto = "auto";
+
+// The providers of an agent, in order of preference, and the device of each that works here. Thread: any.
+// Lifetime: outlives its registrations and ports.
+class Devices {
+ public:
+  using MakeProvider = std::function<Result<std::unique_ptr<transport::Provider>>(std::string_view)>;
+  // A provider by its name, which must work; or "auto": shm, verbs and tcp, as far as they do. There
+  // kUnavailable and the like are told by status(); kInvalidArgument, a setting of the user that is wrong, is
+  // an error.
+  static Result<std::shared_ptr<Devices>> open(std::string_view provider, const MakeProvider& make = {});
+
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  [[nodiscard]] const std::string& name(std::size_t index) const { return entries_[index].name; }
+  // Null where it does not work here.
+  [[nodiscard]] transport::Device* device(std::size_t index) const { return entries_[index].device.get(); }
+  // OK, or why no new connection uses it.
+  [[nodiscard]] Status status(std::size_t index) const;
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view provider) const;
+  // Those that work.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] bool automatic() const { return automatic_; }
+  // "pinned", or "auto: shm, tcp; no verbs: ...".
+  [[nodiscard]] std::string describe() const;
+  // A port of each device; null where there is none. Once, before anything else has the devices. "auto" does
+  // without a device that opens no port (the usual cause is the limit on locked memory, again), and logs it.
+  Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(
+      transport::Loop& loop, const transport::PortOptions& options = {});
+  // For the handshakes: `ports` has one for each device.
+  [[nodiscard]] std::vector<transport::Outlet> outlets(
+      const std::vector<std::unique_ptr<transport::Port>>& ports) const;
+
+  // With every device. Where "auto" meets a verbs device that does not take the memory (the usual cause is
+  // the limit on locked memory), the memory is had without it: operations that name it over a connection of
+  // verbs fail with the cause, and others go on. The first such memory is logged.
+  Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
+                                 transport::Pages pages = transport::Pages::kDefault);
+  Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
+                                        transport::MemoryKind kind);
+
+ private:
+  struct Entry {
+    std::string name;
+    Status status;          // why there is no device
+    bool optional = false;  // the agent does without it
+    std::unique_ptr<transport::Provider> provider;
+    std::unique_ptr<transport::Device> device;  // after the provider: goes first
+  };
+
+  static Result<Entry> open_one(std::string_view name, const MakeProvider& make);
+  // The first that must take what it is given: memory that is made is its.
+  [[nodiscard]] std::size_t owner() const;
+  Status add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region);
+  void warn(std::size_t index, const Status& reason);
+
+  bool automatic_ = false;
+  std::vector<Entry> entries_;
+  std::mutex mutex_;
+  std::vector<bool> warned_;  // of each: that it did not take some memory
+};
+
+}  // namespace slime::agent

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/fork_guard.h"
+#include "agent/memory/devices.h"
+#include "agent/memory/registrations.h"
+#include "agent/peer_agent.h"
+
+namespace slime {
+
+namespace agent {
+
+// Told when a region starts to close. Thread: the closing one.
+class RegionOwner {
+ public:
+  virtual void on_region_closing(const MemoryRegion::State& region) noexcept = 0;
+
+ protected:
+  ~RegionOwner() = default;
+};
+
+}  // namespace agent
+
+// One piece of registered memory and who has to know of its end. Shared by the handle, the operations that
+// use it and the table of published names. Thread: any.
+struct MemoryRegion::State {
+  State(std::shared_ptr<agent::Devices> of, std::weak_ptr<agent::RegionOwner> region_owner,
+        agent::Registrations all)
+      : devices(std::move(of)), owner(std::move(region_owner)), registrations(std::move(all)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+  Status close(Nanos bound);
+  [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
+
+  const std::shared_ptr<agent::Devices> devices;  // outlive the registrations
+  const std::weak_ptr<agent::RegionOwner> owner;
+  agent::Registrations registrations;
+  const agent::ForkGuard guard;
+
+ private:
+  std::atomic<bool> closing_{false};
+  std::mutex close_mutex_;
+};
+
+namespace agent {
+
+using RegionState = std::shared_ptr<MemoryRegion::State>;
+
+// The regions that have a name, and all that exist. Thread: any.
+class RegionTable {
+ public:
+  void add(const RegionState& region);
+  Status publish(std::string_view name, const RegionState& region);
+  Status unpublish(std::string_view name);
+  // Forgets a region; its names.
+  std::vector<std::string> remove(const MemoryRegion::State& region);
+  // What a peer that asks by name over a connection of this device is told: kNotFound, or why that device
+  // does not have it.
+  Result<transport::RegionDescriptor> describe(std::string_view name, std::size_t device) const;
+  // Those that exist, for closing them.
+  std::vector<RegionState> all() const;
+  [[nodiscard]] std::size_t published() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, RegionState, std::less<>> names_;
+  struct Known {
+    std::weak_ptr<MemoryRegion::State> region;
+    std::vector<std::string> names;  // so that remove() takes the same time however many others have
+  };
+  std::map<const MemoryRegion::State*, Known> regions_;
+};
+
+}  // namespace agent
+}  // namespace slime

@@ -1,0 +1,43 @@
+#include "agent/memory/registrations.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace slime::agent {
+
+Registrations::~Registrations() {
+  if (regions_.empty()) return;  // moved away
+  close(limits::kCloseBound).ignore();
+  if (kept_) static_cast<void>(new (std::nothrow) transport::MemoryRegion(std::move(regions_[owner_])));
+}
+
+void Registrations::add(std::size_t device, transport::MemoryRegion region) {
+  regions_[device] = std::move(region);
+  if (any_ == kNone || device == owner_) any_ = device;
+}
+
+Status Registrations::missing(std::size_t device) const {
+  if (regions_[device].valid()) return regions_[device].registered();
+  if (!missing_[device].ok()) return missing_[device];
+  return Status(Code::kUnimplemented, "this memory is not registered with that device");
+}
+
+Status Registrations::close(Nanos bound) {
+  const TimePoint deadline = deadline_after(steady_clock().now(), bound);
+  Status first;
+  const auto end = [&](std::size_t device) {
+    const Nanos left = std::max(deadline - steady_clock().now(), Nanos::zero());
+    Status status = regions_[device].close(left);
+    // An adapter whose driver does not let go of the memory (transport/verbs/regions.cc).
+    if (status.code() == Code::kInternal && device != owner_) kept_ = true;
+    if (first.ok()) first = std::move(status);
+  };
+  for (std::size_t device = 0; device < regions_.size(); ++device) {
+    if (device != owner_) end(device);
+  }
+  end(owner_);
+  return first;
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "agent/memory/region.h"
+
+namespace slime::agent {
+
+// Registered memory of the agent's own, in which the old values of remote atomics land. Grows by a chunk up
+// to a bound; a place is used again once its operation is over. Thread: any.
+class OldValues final : public std::enable_shared_from_this<OldValues> {
+ public:
+  // One place of 8 bytes. Keeps the memory alive; given back when it is destroyed. Movable.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept
+        : owner_(std::move(other.owner_)), region_(other.region_), place_(other.place_) {}
+    Place& operator=(Place&& other) noexcept;
+    ~Place() { reset(); }
+
+    [[nodiscard]] MemoryRegion::State& region() const { return *region_; }
+    [[nodiscard]] std::uint64_t offset() const;
+    // What landed there. Thread: the one that saw the operation end.
+    [[nodiscard]] std::uint64_t value() const;
+
+   private:
+    friend class OldValues;
+    Place(std::shared_ptr<OldValues> owner, MemoryRegion::State* region, std::uint32_t place)
+        : owner_(std::move(owner)), region_(region), place_(place) {}
+    void reset();
+
+    std::shared_ptr<OldValues> owner_;
+    MemoryRegion::State* region_ = nullptr;
+    std::uint32_t place_ = 0;
+  };
+
+  // Makes local memory of the given size.
+  using Allocate = std::function<Result<MemoryRegion>(std::size_t bytes)>;
+  // kResourceExhausted when all are in use, or what `allocate` answers.
+  Result<Place> take(const Allocate& allocate);
+
+ private:
+  std::mutex mutex_;
+  std::vector<MemoryRegion> chunks_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace slime::agent

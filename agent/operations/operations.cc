@@ -1,0 +1,208 @@
+#include "agent/operations/operations.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "agent/connecting/link.h"
+#include "agent/connecting/session.h"
+#include "base/str.h"
+
+namespace slime::agent {
+
+void PeerOperation::cancel() {
+  cancelled_ = true;
+  if (link_ != nullptr) {
+    const auto self = link_->withdraw(*this);
+    self->fail(Status(Code::kCancelled, "cancelled before it began"));
+  } else if (session_ != nullptr) {
+    cancel_started(*session_);
+  }
+}
+
+const std::string& PeerOperation::peer() const {
+  static const std::string kNobody;
+  if (link_ != nullptr) return link_->key();
+  return session_ != nullptr ? session_->peer().name : kNobody;
+}
+
+std::string_view PeerOperation::stage() const {
+  if (link_ != nullptr) return connects() ? "waits for a connection" : "waits for its peer to connect";
+  return taken() ? "under way" : "waits for room on its connection";
+}
+
+Status PeerOperation::outcome(Status status) const {
+  if (status.code() != Code::kCancelled || cancelled_ || session_ == nullptr || !session_->abandoned())
+    return status;
+  const bool maybe_executed = status.maybe_executed();
+  return Status(Code::kUnavailable, status.text()).with_maybe_executed(maybe_executed);
+}
+
+// --------------------------------------------------------------------------------------- through the channel
+
+std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
+std::string SendOperation::describe() const { return str("send with tag ", tag_); }
+
+void ConnectOperation::start(Session&) { conclude(None{}); }
+
+void RegionOperation::start(Session& session) {
+  if (const RemoteRegion* known = session.cached_region(name_)) {
+    conclude(*known);
+    return;
+  }
+  set_running(&session);
+  ticket_ =
+      session.channel().lookup_region(name_, deadline,
+                                      [self = std::static_pointer_cast<RegionOperation>(shared_from_this()),
+                                       &session](Result<transport::RemoteRegion> region) {
+                                        if (region) session.cache_region(self->name_, *region);
+                                        self->conclude(std::move(region));
+                                      });
+}
+
+void RegionOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
+void SendOperation::start(Session& session) {
+  set_running(&session);
+  ticket_ = session.channel().send(tag_, std::move(body_), deadline,
+                                   [self = std::static_pointer_cast<SendOperation>(shared_from_this())](
+                                       Status status) { self->conclude(none_or(std::move(status))); });
+}
+
+void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
+template <class T>
+std::string RecvOperation<T>::describe() const {
+  return str("recv with tag ", tag_);
+}
+
+template <class T>
+void RecvOperation<T>::start(Session& session) {
+  Session& receiver = session.receiver();
+  this->set_running(&receiver);
+  ticket_ =
+      receiver.channel().recv(tag_, deadline,
+                              [self = std::static_pointer_cast<RecvOperation>(this->shared_from_this())](
+                                  Result<rpc::Delivery> delivery) { self->end(std::move(delivery)); });
+}
+
+template <class T>
+void RecvOperation<T>::end(Result<rpc::Delivery> delivery) {
+  if (!delivery) return this->conclude(std::move(delivery).error());
+  if constexpr (std::is_same_v<T, rpc::Delivery>) {
+    this->conclude(std::move(delivery));
+  } else {
+    this->conclude_with(
+        [delivery = *std::move(delivery)]() mutable -> Result<Payload> { return delivery.take(); });
+  }
+}
+
+template <class T>
+void RecvOperation<T>::cancel_started(Session& session) {
+  session.channel().cancel(ticket_);
+}
+
+template class RecvOperation<Payload>;
+template class RecvOperation<rpc::Delivery>;
+
+// ------------------------------------------------------------------------------------------- on the endpoint
+
+template <class T>
+void PostedOperation<T>::start(Session& session) {
+  this->set_running(&session);
+  session.post(std::static_pointer_cast<PostedOperation<T>>(this->shared_from_this()));
+}
+
+template <class T>
+Status PostedOperation<T>::post(Session& session) {
+  SLIME_TRY(bind(session));
+  transport::Operation& posted = *this;
+  posted.deadline = deadline;
+  self_ = this->shared_from_this();
+  Status status = post_to(session.channel().endpoint());
+  if (!status.ok()) self_.reset();
+  return status;
+}
+
+template <class T>
+void PostedOperation<T>::complete(Status status) noexcept {
+  const std::shared_ptr<PeerOperation> self = std::move(self_);
+  if (status.ok()) {
+    this->conclude(value());
+  } else {
+    // The owner's message that the region is closed may still be under way.
+    if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
+    this->conclude(std::move(status));
+  }
+}
+
+template <class T>
+void PostedOperation<T>::cancel_started(Session& session) {
+  // On the wire it goes on: nothing but a reset would give the buffers back.
+  if (session.withdraw(*this)) this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
+}
+
+template class PostedOperation<None>;
+template class PostedOperation<std::uint64_t>;
+
+// ------------------------------------------------------------------------------------------------- one-sided
+
+std::uint64_t OneSidedOperation::length_bytes() const {
+  if (blocks_.empty()) return copies().length_bytes();
+  std::uint64_t out = 0;
+  for (const std::uint32_t block : blocks_) out += copies().length_of(block);
+  return out;
+}
+
+std::string OneSidedOperation::describe() const {
+  constexpr std::array<std::string_view, 3> kNames{"read", "write", "write_with_imm"};
+  const std::size_t count = blocks_.empty() ? copies().size() : blocks_.size();
+  return str(kNames[static_cast<std::size_t>(kind_)], " of ", count, count == 1 ? " block, " : " blocks, ",
+             length_bytes(), " bytes");
+}
+
+Status OneSidedOperation::bind(Session& session) {
+  SLIME_TRY(copies().check_usable(session));
+  on_device_ = (shared_ ? *shared_ : *own_).on(session.device(), shared_ != nullptr);
+  if (blocks_.empty()) return {};
+  chosen_.clear();
+  chosen_.reserve(blocks_.size());
+  for (const std::uint32_t block : blocks_) chosen_.push_back(on_device_[block]);
+  on_device_ = chosen_;
+  return {};
+}
+
+void OneSidedOperation::forget_regions(Session& session) const {
+  for (const RemoteRegion& remote : copies().remotes()) session.forget_region(remote);
+}
+
+Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
+  switch (kind_) {
+    case OneSided::kRead:
+      return endpoint.read(on_device_, *this);
+    case OneSided::kWrite:
+      return endpoint.write(on_device_, *this);
+    case OneSided::kWriteWithImm:
+      return endpoint.write_with_imm(on_device_, imm_, *this);
+  }
+  return Status(Code::kInternal, "an unknown one-sided operation");
+}
+
+// --------------------------------------------------------------------------------------------------- atomics
+
+Status AtomicOperation::bind(Session& session) {
+  const Registrations& local = place_.region().registrations;
+  SLIME_TRY(local.missing(session.device()));
+  local_ = &local.on(session.device());
+  return session.check_remote(request_.remote);
+}
+
+void AtomicOperation::forget_regions(Session& session) const { session.forget_region(request_.remote); }
+
+Status AtomicOperation::post_to(transport::Endpoint& endpoint) {
+  const transport::AtomicTarget target{local_, place_.offset(), &request_.remote, request_.remote_offset};
+  if (request_.expected) return endpoint.compare_swap(target, *request_.expected, request_.value, *this);
+  return endpoint.fetch_add(target, request_.value, *this);
+}
+
+}  // namespace slime::agent

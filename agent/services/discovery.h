@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/registry/registrar.h"
+#include "agent/services/providers.h"
+#include "base/clock.h"
+#include "transport/loop.h"
+
+namespace slime::agent {
+
+// A call that waits for an answer of the registry, or for a while.
+class Waiting {
+ public:
+  // On the loop, when what it waits for is there, or its time is over.
+  virtual void go_on() noexcept = 0;
+
+ protected:
+  ~Waiting() = default;
+};
+
+// What an agent knows of who serves what, and the calls that wait to know more. Questions are asked on the
+// registrar's thread, calls go on on the loop. Thread: any, unless it says so.
+class Discovery : public std::enable_shared_from_this<Discovery> {
+ public:
+  // `registrar` may be null: then nothing is known of anybody. It outlives what is asked.
+  explicit Discovery(transport::Loop& loop) : loop_(loop) {}
+  void use(Registrar& registrar) { registrar_ = &registrar; }
+  [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
+
+  // The same for all proxies of a service.
+  std::shared_ptr<Providers> providers(const std::string& service);
+  // Whether the registry, as far as is known, has a peer of that name.
+  [[nodiscard]] bool knows(std::string_view name) const;
+  // Asks who serves it, as of now. Returns the number of the answer.
+  std::uint64_t ask(const std::shared_ptr<Providers>& providers);
+  void ask_if_due(const std::shared_ptr<Providers>& providers, TimePoint now);
+
+  // Loop. Calls go_on() once: in a later turn, when `until` has come, or that answer (0: none is waited for).
+  void wait(std::shared_ptr<Waiting> call, std::shared_ptr<Providers> providers, std::uint64_t answer,
+            TimePoint until);
+  // Loop. Lets it go on now, if it waits.
+  void wake(const Waiting& call);
+  // Loop. Wakes all, now and from now on.
+  void close();
+
+  // The registrar's thread.
+  void on_event(const ctrl::Event& event);
+  void on_news(bool complete);
+  // This agent's own services have changed, of which it gets no event.
+  void note_change();
+
+ private:
+  struct Entry {
+    std::shared_ptr<Waiting> call;
+    std::shared_ptr<Providers> providers;
+    std::uint64_t answer = 0;
+    transport::TimerId timer;
+  };
+  void send(const std::shared_ptr<Providers>& providers);
+  void answered(const Providers& providers);
+  [[nodiscard]] std::vector<std::shared_ptr<Providers>> all() const;
+
+  transport::Loop& loop_;
+  Registrar* registrar_ = nullptr;
+  mutable std::mutex mutex_;  // guards services_
+  std::map<std::string, std::shared_ptr<Providers>, std::less<>> services_;
+  // The loop's.
+  std::map<const Waiting*, Entry> waiting_;
+  bool closed_ = false;
+};
+
+}  // namespace slime::agent

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "agent/agent_impl.h"
+#include "agent/service_proxy.h"
+#include "agent/services/discovery.h"
+#include "agent/services/providers.h"
+#include "base/function.h"
+#include "base/future.h"
+#include "rpc/attachment.h"
+#include "rpc/interceptor.h"
+#include "rpc/signature.h"
+
+namespace slime::agent {
+
+// One call of a ServiceProxy: goes from provider to provider until one has answered, the error is one that
+// another provider would not mend, or there is none left. One step at a time, each begun by the end of the
+// one before; only cancel() comes from anywhere.
+class ProxyCall final : public Waiting, public std::enable_shared_from_this<ProxyCall> {
+ public:
+  struct Target {
+    std::shared_ptr<Providers> providers;
+    std::shared_ptr<Favorite> favorite;
+    std::shared_ptr<const ProxyOptions> options;
+    std::string service;  // what is called of them: theirs, or one that every peer has
+    std::string method;
+    rpc::Signature signature;
+  };
+  // What is asked of whoever takes it.
+  struct Request {
+    rpc::CallKind kind = rpc::CallKind::kPlain;  // a one-way call has left in the end, and none for its value
+    rpc::AttachedBody body;
+    std::shared_ptr<const rpc::CallSettings> settings{};  // null: none
+  };
+  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, Request request, Nanos deadline);
+
+  // `problem`: why it cannot even begin.
+  Future<Payload> start(Status problem);
+
+ private:
+  enum class Verdict { kEnd, kNext, kAgain };
+
+  void go_on() noexcept override;
+  void try_next();
+  void attempt(std::shared_ptr<Provider> provider, TimePoint now);
+  template <class Call>
+  void run(std::shared_ptr<Call> call, Nanos deadline);
+  [[nodiscard]] Status show();
+  void on_outcome(Result<Payload> outcome);
+  // Returns whether `status` is the provider's answer, not a local or network failure.
+  [[nodiscard]] bool answered(const Status& status) const;
+  [[nodiscard]] Verdict judge(const Status& status);
+  [[nodiscard]] Verdict judge_not_executed(const Status& status);
+  [[nodiscard]] bool has_no_method() const;
+  void none_left();
+  void wait(std::uint64_t answer, TimePoint until);
+  void finish(Result<Payload> outcome);
+  void cancel();
+  [[nodiscard]] bool cancelled() const;
+  [[nodiscard]] bool over() const { return steady_clock().now() >= deadline_; }
+  [[nodiscard]] Status no_provider() const;
+
+  const std::shared_ptr<PeerAgentImpl> agent_;
+  const Target target_;
+  const Request request_;
+  const TimePoint deadline_;
+  Promise<Payload> promise_;
+
+  std::unique_ptr<rpc::InterceptedCall> intercepted_;  // those who see the call see it once; null: nobody
+
+  Providers::List tried_;  // in this round
+  std::shared_ptr<Provider> current_;
+  TimePoint attempt_began_{};
+  Status last_;               // why the last provider was of no use
+  std::uint64_t answer_ = 0;  // of the registry, that this call has waited for
+  bool must_have_ = false;    // one said that there is no such method
+  bool waits_again_ = false;  // for an answer, after a while
+  int executions_ = 0;        // attempts that may have been executed
+  int rounds_ = 0;            // of them, after which all providers were tried anew
+  Nanos pause_{};             // before the next of them, or before the next round
+  mutable std::mutex mutex_;  // guards what follows
+  Task cancel_attempt_;       // that is under way
+  bool cancelled_ = false;
+};
+
+}  // namespace slime::agent
