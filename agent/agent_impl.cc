@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/reaper.h"
 #include "base/str.h"
+#include "ctrl/client/token_file.h"
 #include "ctrl/limits.h"
-#include "ctrl/token_file.h"
 #include "transport/outage.h"
 
 namespace slime {

@@ -11,8 +11,8 @@
 
 #include "agent/agent_impl.h"
 #include "base/str.h"
-#include "ctrl/token_file.h"
-#include "ctrl/wire.h"
+#include "ctrl/client/token_file.h"
+#include "ctrl/wire/wire.h"
 
 namespace slime {
 namespace {

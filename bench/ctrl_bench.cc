@@ -12,7 +12,7 @@
 #include "bench/ctrl_server.h"
 #include "bench/figures.h"
 #include "bench/process.h"
-#include "ctrl/token_file.h"
+#include "ctrl/client/token_file.h"
 
 namespace slime::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/values.h"
 #include "ctrl/client.h"
-#include "ctrl/token_file.h"
+#include "ctrl/client/token_file.h"
 
 namespace slime::cli {
 namespace {

@@ -18,7 +18,7 @@
 #include "base/daemon.h"
 #include "base/str.h"
 #include "ctrl/client.h"
-#include "ctrl/token_file.h"
+#include "ctrl/client/token_file.h"
 #include "transport/huge_pages.h"
 #include "transport/loop.h"
 #include "transport/outage.h"

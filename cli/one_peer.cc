@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 #include "cli/signatures.h"
-#include "ctrl/token_file.h"
+#include "ctrl/client/token_file.h"
 
 namespace slime::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "ctrl/api.h"
-#include "ctrl/front.h"
+#include "ctrl/api/api.h"
+#include "ctrl/http/front.h"
 #include "ctrl/limits.h"
 
 namespace slime::ctrl {

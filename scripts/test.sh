@@ -208,7 +208,7 @@ fuzz() {
 }
 
 # What belongs to nanoctrl's page and deployment, and the tests of that.
-page_files=(ctrl/page ctrl/deploy ctrl/metrics.cc ctrl/page.cc tests/python/test_page.py tests/python/page_world.py
+page_files=(ctrl/page ctrl/deploy ctrl/api/metrics.cc ctrl/api/page.cc tests/python/test_page.py tests/python/page_world.py
   tests/python/test_dashboards.py tests/python/test_deploy.py tests/python/alerts_test.yaml)
 python_tests() {
   local ignored=()

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/str.h"
-#include "ctrl/json_fields.h"
 #include "ctrl/store/redis_load.h"
 #include "ctrl/store/redis_url.h"
 #include "ctrl/store/sqlite_engine.h"
+#include "ctrl/wire/json_fields.h"
 
 namespace slime::ctrl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/records.h"
 
 // A registry as one JSON text, whatever store it came from: peers, wanted links, tokens (hashed), and the

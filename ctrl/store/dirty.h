@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 
 namespace slime::ctrl {
 

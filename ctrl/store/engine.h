@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 
 namespace slime::ctrl {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/str.h"
-#include "ctrl/json_fields.h"
-#include "ctrl/wire.h"
+#include "ctrl/wire/json_fields.h"
+#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl {
 namespace {

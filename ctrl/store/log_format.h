@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/records.h"
 
 // The bytes of a shared log of commands and of the snapshots beside it. Others write into that store too, so

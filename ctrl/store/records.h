@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 
 // A registry as records, each a key and a JSON text: what stores keep and what a backup holds. Whoever reads
 // them may be a later version, so decoding ignores fields that it does not know.

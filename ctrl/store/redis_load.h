@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/redis_log.h"
 #include "ctrl/store/replay.h"
 

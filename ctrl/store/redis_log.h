@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/redis.h"
 

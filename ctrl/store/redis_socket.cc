@@ -19,7 +19,7 @@
 
 #include "base/address.h"
 #include "base/str.h"
-#include "ctrl/tls.h"
+#include "ctrl/http/tls.h"
 
 namespace slime::ctrl::redis {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 #include "ctrl/types.h"
-#include "ctrl/url.h"
+#include "ctrl/wire/url.h"
 
 namespace slime::ctrl::redis {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/log_format.h"
 
 namespace slime::ctrl {

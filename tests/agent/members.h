@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "ctrl/auth.h"
+#include "ctrl/api/auth.h"
 #include "tests/agent/registry.h"
 
 // Agents that authenticate each other with the keys that nanoctrl hands to the members of their scope.

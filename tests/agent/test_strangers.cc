@@ -11,8 +11,8 @@
 
 #include "base/address.h"
 #include "base/unique_fd.h"
+#include "ctrl/api/prober.h"
 #include "ctrl/limits.h"
-#include "ctrl/prober.h"
 #include "tests/agent/agents.h"
 #include "tests/support/descriptors.h"
 #include "transport/handshake.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ctrl/auth.h"
+#include "ctrl/api/auth.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 

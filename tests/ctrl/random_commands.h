@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "ctrl/limits.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 
 namespace slime::ctrl::test {
 

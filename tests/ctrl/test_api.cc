@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/wire.h"
+#include "ctrl/api/api.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::api_test {

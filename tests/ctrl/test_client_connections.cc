@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/str.h"
-#include "ctrl/api.h"
+#include "ctrl/api/api.h"
 #include "ctrl/client.h"
-#include "ctrl/front.h"
+#include "ctrl/http/front.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/wire.h"
-#include "ctrl/wire_compat.h"
+#include "ctrl/api/api.h"
+#include "ctrl/compat/entities.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/samples.h"
 
 // The routes of DLSlime's NanoCtrl.

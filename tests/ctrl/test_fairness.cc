@@ -4,9 +4,9 @@
 #include <mutex>
 #include <vector>
 
-#include "ctrl/fair_queue.h"
-#include "ctrl/front.h"
-#include "ctrl/front_mailbox.h"
+#include "ctrl/http/fair_queue.h"
+#include "ctrl/http/front.h"
+#include "ctrl/http/front_mailbox.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/tokens.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 #include "ctrl/client.h"
-#include "ctrl/rates.h"
+#include "ctrl/http/rates.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 

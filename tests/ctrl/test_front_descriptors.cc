@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <time.h>
 
-#include "ctrl/front.h"
+#include "ctrl/http/front.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/support/descriptors.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/probe.h"
 #include "base/str.h"
-#include "ctrl/prober.h"
+#include "ctrl/api/prober.h"
 #include "ctrl/server.h"
 #include "tests/ctrl/fake_agent.h"
 #include "tests/ctrl/raw_http.h"

@@ -10,7 +10,7 @@
 
 #include "base/daemon.h"
 #include "base/str.h"
-#include "ctrl/auth.h"
+#include "ctrl/api/auth.h"
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "tests/ctrl/certificates.h"

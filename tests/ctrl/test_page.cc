@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/page.h"
+#include "ctrl/api/api.h"
+#include "ctrl/api/page.h"
 #include "tests/ctrl/raw_http.h"
 
 // The page for operators, as it is served. What it does in a browser is in tests/page.

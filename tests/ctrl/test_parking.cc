@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/str.h"
-#include "ctrl/front.h"
+#include "ctrl/http/front.h"
 #include "tests/ctrl/raw_http.h"
 
 // Requests that wait for a change, without a thread.

@@ -2,11 +2,11 @@
 #include <doctest/doctest.h>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/auth.h"
-#include "ctrl/reports.h"
+#include "ctrl/api/api.h"
+#include "ctrl/api/auth.h"
+#include "ctrl/api/reports.h"
 #include "ctrl/store/log_format.h"
-#include "ctrl/wire.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::quotas_test {

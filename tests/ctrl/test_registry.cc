@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::registry_test {

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "base/str.h"
-#include "ctrl/registry.h"
+#include "ctrl/registry/registry.h"
 #include "ctrl/store/records.h"
 #include "tests/ctrl/random_commands.h"
 #include "tests/ctrl/samples.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/str.h"
-#include "ctrl/auth.h"
+#include "ctrl/api/auth.h"
 #include "ctrl/client.h"
 #include "tests/ctrl/certificates.h"
 #include "tests/ctrl/raw_http.h"

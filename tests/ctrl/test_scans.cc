@@ -5,12 +5,12 @@
 #include <set>
 
 #include "base/str.h"
-#include "ctrl/api.h"
+#include "ctrl/api/api.h"
+#include "ctrl/api/scan.h"
 #include "ctrl/client.h"
-#include "ctrl/scan.h"
 #include "ctrl/server.h"
 #include "ctrl/store/records.h"
-#include "ctrl/wire.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::scans_test {

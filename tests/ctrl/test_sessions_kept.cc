@@ -4,11 +4,11 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "ctrl/api.h"
+#include "ctrl/api/api.h"
 #include "ctrl/store/backup.h"
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/records.h"
-#include "ctrl/wire.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/wire.h"
+#include "ctrl/api/api.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/tokens.h"
 
 namespace slime::ctrl {

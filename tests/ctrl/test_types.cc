@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "ctrl/types.h"
-#include "ctrl/url.h"
+#include "ctrl/wire/url.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl {

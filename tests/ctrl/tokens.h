@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/wire.h"
+#include "ctrl/api/api.h"
+#include "ctrl/wire/wire.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::test {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "ctrl/store/backup.h"
-#include "ctrl/wire.h"
+#include "ctrl/wire/wire.h"
 
 // What a client makes of a server's answers, whoever the server is.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

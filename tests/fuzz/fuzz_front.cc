@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "ctrl/codec.h"
-#include "ctrl/framing.h"
+#include "ctrl/http/codec.h"
+#include "ctrl/http/framing.h"
 
 // The bytes of a connection into the framing of nanoctrl's HTTP: whatever they are, the same requests come
 // out and the same refusal, in however many pieces they came in. The first byte chooses the pieces. Each

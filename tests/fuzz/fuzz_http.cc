@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "base/str.h"
-#include "ctrl/api.h"
-#include "ctrl/auth.h"
-#include "ctrl/wire.h"
-#include "ctrl/wire_compat.h"
+#include "ctrl/api/api.h"
+#include "ctrl/api/auth.h"
+#include "ctrl/compat/entities.h"
+#include "ctrl/wire/wire.h"
 
 // Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET SESSION\nBODY", the session
 // or not, several of them separated by a zero byte, all to one server, so that later ones meet what earlier

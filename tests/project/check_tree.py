@@ -49,8 +49,8 @@ HEAVY = re.compile(
 MSGPACK_HEADERS = {"rpc/msgpack_types.h"}
 # Headers of one layer's own sources, with what they may include. No other header may include them.
 PRIVATE_HEADERS = {
-    "ctrl/json_fields.h": ("nlohmann/",),
-    "ctrl/wire_parts.h": ("nlohmann/",),
+    "ctrl/wire/json_fields.h": ("nlohmann/",),
+    "ctrl/wire/wire_parts.h": ("nlohmann/",),
 }
 
 # Headers of one part of a layer may show what that part is made of; no public header may include them.

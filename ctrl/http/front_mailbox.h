@@ -1,0 +1,107 @@
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "ctrl/http/codec.h"
+#include "ctrl/http/fair_queue.h"
+#include "ctrl/http/front_job.h"
+
+namespace slime::ctrl {
+
+// What others tell the loop. Thread: any; take() the loop's.
+class FrontMailbox {
+ public:
+  struct Mail {
+    std::vector<std::unique_ptr<FrontJob>> done;
+    std::set<std::string, std::less<>> woken;
+    bool all_woken = false;
+    bool stop = false;
+  };
+
+  explicit FrontMailbox(UniqueFd event);                 // a non-blocking eventfd
+  [[nodiscard]] int fd() const { return event_.get(); }  // readable when there is mail
+  void done(std::unique_ptr<FrontJob> job);
+  void wake(std::string_view key);
+  void wake_all();
+  void stop();
+  Mail take();
+
+  // How many wakes there have been, of any key.
+  std::uint64_t wakes();
+  // Whether `key` was woken after that many; sometimes true where another key was.
+  bool woken_since(std::string_view key, std::uint64_t wakes);
+
+ private:
+  static constexpr std::size_t kSlots = 1024;
+  static std::size_t slot(std::string_view key);
+  void ring();
+
+  std::mutex mutex_;
+  Mail mail_;
+  bool rung_ = false;
+  std::uint64_t wakes_ = 0;
+  std::array<std::uint64_t, kSlots> last_wake_{};  // by the hash of the key: a fixed size for any keys
+  UniqueFd event_;
+};
+
+// Threads that run the handler, and what waits for them. Thread: start(), submit() and stop() from one.
+class FrontThreads {
+ public:
+  struct Options {
+    std::size_t threads = 0;
+    std::size_t of_tenant = 0;  // at most so many have one tenant's requests
+    bool background = false;    // they leave the processors to others
+  };
+  FrontThreads(Options options, const ApiHandler& handler, FrontMailbox& mailbox)
+      : options_(options), handler_(handler), mailbox_(mailbox), jobs_(options.of_tenant) {}
+  ~FrontThreads() { stop(); }
+  FrontThreads(const FrontThreads&) = delete;
+  FrontThreads& operator=(const FrontThreads&) = delete;
+
+  void start();
+  void submit(std::unique_ptr<FrontJob> job);
+  // Returns when what was submitted is done.
+  void stop();
+
+ private:
+  void run();
+
+  const Options options_;
+  const ApiHandler& handler_;
+  FrontMailbox& mailbox_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  FairQueue jobs_;
+  bool stopped_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+// All of a front's threads: a few of their own for scans, so that neither their number nor their length is in
+// the way of what is short. Thread: start(), submit() and stop() from one.
+class FrontWorkers {
+ public:
+  FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox);
+
+  void start();
+  // Bounded by the loop: one for each connection.
+  void submit(std::unique_ptr<FrontJob> job);
+  // Returns when what was submitted is done.
+  void stop();
+
+ private:
+  const ApiHandler handler_;
+  FrontThreads short_;
+  FrontThreads scans_;
+};
+
+}  // namespace slime::ctrl

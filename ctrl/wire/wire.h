@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ctrl/client.h"
+#include "ctrl/registry/registry.h"
+#include "ctrl/types.h"
+
+// The JSON bodies of nanoctrl's HTTP API, both directions of each in one place. Requests are decoded
+// strictly: an unknown field, a wrong type or a missing value is kInvalidArgument with the field's name,
+// because a misspelled option that is ignored is worse than an error. Replies are decoded leniently, since a
+// newer server may say more, but what is there must have the right type (kCorrupt). Nothing here throws.
+namespace slime::ctrl::wire {
+
+struct RegisterRequest {
+  Registration registration;
+  bool takeover = false;
+  Secret session = {};  // that it is to have; empty: nanoctrl makes one
+};
+std::string encode(const RegisterRequest& request);
+Result<RegisterRequest> decode_register(std::string_view body);
+
+struct HeartbeatRequest {
+  std::uint64_t incarnation = 0;
+  std::optional<std::uint64_t> since;
+  std::optional<Report> report = {};
+  std::optional<std::uint64_t> keys_have = {};  // the newest_id() of its keys; absent: it wants none
+  Secret session = {};
+};
+std::string encode(const HeartbeatRequest& request);
+Result<HeartbeatRequest> decode_heartbeat(std::string_view body);
+
+struct HeartbeatsRequest {
+  std::optional<std::uint64_t> since;
+  std::vector<PeerRef> peers;
+};
+std::string encode(const HeartbeatsRequest& request);
+Result<HeartbeatsRequest> decode_heartbeats(std::string_view body);
+std::string encode(const Heartbeats& beats);
+Result<Heartbeats> decode_heartbeats_reply(std::string_view body);
+
+std::string encode(const std::vector<ScopeInfo>& scopes);
+Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body);
+
+// With `replace` the body has "regions", the new set; without it "publish" and "unpublish". Services alike.
+struct RegionsRequest {
+  std::uint64_t incarnation = 0;
+  std::vector<RegionInfo> publish;
+  std::vector<std::string> unpublish;
+  Secret session = {};
+};
+std::string encode(const RegionsRequest& request);
+Result<RegionsRequest> decode_regions(std::string_view body, bool replace);
+struct ServicesRequest {
+  std::uint64_t incarnation = 0;
+  std::vector<ServiceInfo> publish;
+  std::vector<std::string> unpublish;
+  Secret session = {};
+};
+std::string encode(const ServicesRequest& request);
+Result<ServicesRequest> decode_services(std::string_view body, bool replace);
+
+// A session's text in a header; nothing when it is none.
+std::optional<Secret> parse_session(std::string_view text);
+
+std::string encode(const Lease& lease);
+Result<Lease> decode_lease(std::string_view body);
+std::string encode(const Changes& changes);
+Result<Changes> decode_changes(std::string_view body);
+std::string encode(const PeerInfo& peer);
+// With another time that is left of its lease.
+std::string encode(const PeerInfo& peer, Nanos expires_in);
+Result<PeerInfo> decode_peer(std::string_view body);
+// With its owner: what stores keep.
+std::string encode_record(const PeerInfo& peer, Nanos expires_in);
+Result<PeerInfo> decode_peer_record(std::string_view record);
+std::string encode(const ServiceEntry& entry);
+std::string encode(const RegionEntry& entry);
+std::string encode(const LinkInfo& link);
+std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
+Result<ServerStatus> decode_status(std::string_view body);
+
+// {"keys": [...]}: what stores keep of a scope's. The same list is in replies to its members.
+std::string encode_keys(const ScopeKeys& keys);
+Result<ScopeKeys> decode_keys(std::string_view record);
+
+// {"targets": [names]}: who a peer should be connected to.
+std::string encode_targets(const std::vector<std::string>& targets);
+Result<std::vector<std::string>> decode_targets(std::string_view body);  // as stores keep it
+struct LinksRequest {
+  std::vector<std::string> targets;
+  Secret session = {};
+};
+std::string encode(const LinksRequest& request);
+Result<LinksRequest> decode_links_request(std::string_view body);
+Result<std::vector<std::string>> decode_links(std::string_view body);  // a reply
+
+std::string encode(const TokenRequest& request);
+Result<TokenRequest> decode_token_request(std::string_view body);
+std::string encode(const TokenInfo& token);
+Result<TokenInfo> decode_token_info(std::string_view body);
+std::string encode(const std::vector<TokenInfo>& tokens);
+Result<std::vector<TokenInfo>> decode_tokens(std::string_view body);
+// With the hash: what stores keep.
+std::string encode_record(const TokenRecord& token);
+Result<TokenRecord> decode_token(std::string_view record);
+
+// A page of a list: "<list>": [items], and "next", the name to go on after, when there is more.
+struct PageHead {
+  std::uint64_t server_epoch = 0;
+  std::uint64_t revision = 0;
+  std::optional<std::string> next;
+};
+// `items` are encoded entries.
+std::string encode_page(std::string_view list, const std::vector<std::string>& items, const PageHead& head);
+Result<PageHead> decode_peer_page(std::string_view body, std::vector<PeerInfo>& out);
+Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceEntry>& out);
+Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& out);
+Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out);
+
+// The one shape of an error: {"code", "message", "hint"}.
+struct Error {
+  Code code = Code::kInternal;
+  std::string message;
+  std::string hint;
+};
+std::string encode(const Error& error);
+// Nothing when the body is not such an error.
+std::optional<Error> decode_error(std::string_view body);
+
+// "{}" with one member.
+std::string encode_member(std::string_view key, std::string_view value);
+
+}  // namespace slime::ctrl::wire
