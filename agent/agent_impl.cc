@@ -16,72 +16,18 @@
 namespace slime {
 namespace {
 
-constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one process, so no agents
+// An agent without a name is called after its instance.
+PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
+  if (options.name.empty()) options.name = str("agent-", instance.to_string().substr(0, 12));
+  return options;
+}
 
 }  // namespace
 
-std::vector<std::string> PeerAgentImpl::provider_names() {
-  std::vector<std::string> out = transport::provider_names();
-  std::erase(out, kOneProcess);
-  out.emplace(out.begin(), agent::kAuto);
-  return out;
-}
-
-Status PeerAgentOptions::validate() const {
-  const std::vector<std::string> providers = PeerAgent::provider_names();
-  if (provider != kOneProcess && std::find(providers.begin(), providers.end(), provider) == providers.end()) {
-    std::string all;
-    for (const std::string& each : providers) all.append(all.empty() ? "" : ", ").append(each);
-    return Status(Code::kNotFound, str("no provider is called \"", provider, "\"; there are: ", all));
-  }
-  if (!name.empty()) {
-    SLIME_TRY(ctrl::check_name("name", name));
-    if (!agent::parse_target(name, true).by_name)
-      return Status(Code::kInvalidArgument, str("name \"", name, "\" would be taken for an address"));
-  }
-  SLIME_TRY(ctrl::check_name("scope", scope));
-  if (!kind.empty()) SLIME_TRY(ctrl::check_name("kind", kind));
-  const auto address = Address::parse(listen);
-  if (!address) return address.status().with_context("listen");
-  if (!advertise.empty()) {
-    const auto shown = Address::parse(advertise);
-    if (!shown) return shown.status().with_context("advertise");
-    if (agent::is_wildcard(*shown))
-      return Status(Code::kInvalidArgument, str("advertise: nobody can connect to \"", advertise, "\""));
-  } else if (!ctrl_url.empty() && agent::is_wildcard(*address)) {
-    return Status(Code::kInvalidArgument, str("listen is \"", listen,
-                                              "\", every address of this host: set advertise to the one that "
-                                              "others should connect to"));
-  }
-  if (!ctrl_url.empty()) {
-    const auto client = ctrl::client_options(ctrl_url, ctrl_token, ctrl_ca_file);
-    if (!client) return client.status().with_context("ctrl_token");
-    SLIME_TRY(client->validate().with_context("ctrl_url"));
-  }
-  if (provider.empty()) return Status(Code::kInvalidArgument, "provider is empty; \"auto\" picks one");
-  if (token.size() > limits::kTokenBytes)
-    return Status(Code::kInvalidArgument, str("token is longer than ", limits::kTokenBytes, " bytes"));
-  if (deadline <= Nanos::zero()) return Status(Code::kInvalidArgument, "deadline must be positive");
-  if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
-  if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
-  if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");
-  if (streams.idle_timeout <= Nanos::zero())
-    return Status(Code::kInvalidArgument, "streams.idle_timeout must be above 0; Nanos::max() for none");
-  if (memory_bytes < agent::limits::kMemoryBytesMin)
-    return Status(Code::kInvalidArgument,
-                  str("memory_bytes must be at least ", agent::limits::kMemoryBytesMin));
-  if (outage_tolerated != Nanos::zero())
-    SLIME_TRY(transport::check_outage("outage_tolerated", outage_tolerated));
-  if (max_payload_bytes == 0) return Status(Code::kInvalidArgument, "max_payload_bytes must be at least 1");
-  if (server.workers == 0) return Status(Code::kInvalidArgument, "server.workers must be at least 1");
-  return {};
-}
-
 // ----------------------------------------------------------------------------------------------------- start
 
-PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options) : options_(std::move(options)) {
-  if (options_.name.empty()) options_.name = str("agent-", instance_.to_string().substr(0, 12));
-}
+PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options)
+    : options_(named(std::move(options), instance_)), admission_(options_.name) {}
 
 Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
   SLIME_TRY(options.validate());
@@ -135,10 +81,28 @@ Status PeerAgentImpl::listen() {
   board.has_registry = !options_.ctrl_url.empty();
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
-  switchboard_ =
-      std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_, regions_, std::move(board));
-  driver_ = std::make_shared<agent::AgentDriver>(loop_, guard_, options_.progress == Progress::kPolled);
+  memory_ = std::make_unique<agent::AgentMemory>(
+      weak_from_this(), admission_, devices_, [this](std::vector<std::string> names) {
+        loop_->dispatch(
+            [self = shared_from_this(), names = std::move(names)] { self->switchboard_->revoke(names); });
+      });
+  switchboard_ = std::make_unique<agent::Switchboard>(*loop_, *devices_, outlets, *server_,
+                                                      memory_->regions(), std::move(board));
+  starter_ = std::make_unique<agent::OperationStarter>(
+      agent::OperationStarter::Parts{.owner = weak_from_this(),
+                                     .admission = admission_,
+                                     .loop = loop_,
+                                     .driver = std::make_shared<agent::AgentDriver>(
+                                         loop_, admission_.guard(), options_.progress == Progress::kPolled),
+                                     .switchboard = *switchboard_,
+                                     .memory = *memory_},
+      options_.progress, options_.deadline);
   discovery_ = std::make_shared<agent::Discovery>(*loop_);
+  calling_.emplace(agent::CallingAgent{.starter = *starter_,
+                                       .discovery = *discovery_,
+                                       .scope = options_.scope,
+                                       .ctrl_url = options_.ctrl_url,
+                                       .timeout = options_.deadline});
   keeper_ = std::make_unique<agent::Keeper>(
       *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
         switchboard_->submit(name, std::move(operation));
@@ -209,6 +173,7 @@ Status PeerAgentImpl::enroll() {
       });
   if (!started) return std::move(started).error();
   registrar_ = std::move(*started);
+  memory_->announce_to(*registrar_);
   SLIME_TRY(check_exposure());
   discovery_->use(*registrar_);
   agent::Switchboard::Registry registry;
@@ -303,85 +268,16 @@ void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
 
 Peer PeerAgentImpl::peer(std::string name) { return Peer(shared_from_this(), std::move(name)); }
 
-Status PeerAgentImpl::refusal() const {
-  if (guard_.forked()) return guard_.status();
-  return gate_.closed() ? Status(Code::kUnavailable, str("agent ", options_.name, " is closed")) : Status();
-}
-
 Status PeerAgentImpl::check_may_wait() const {
-  if (guard_.forked() || !loop_ || !loop_->drives()) return {};
+  if (forked() || !loop_ || !loop_->drives()) return {};
   return Status(Code::kInvalidArgument,
                 "this waits for the loop, and was called by the loop (a callback, an "
                 "inline handler): use a future and then()");
 }
 
-// The rest the endpoint finds out.
-Status PeerAgentImpl::check_blocks(std::span<const Copy> copies) const {
-  if (copies.size() > agent::limits::kBatchBlocks)
-    return Status(Code::kInvalidArgument,
-                  str("a batch of ", copies.size(), " blocks; at most ", agent::limits::kBatchBlocks));
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    const auto& local = copies[i].local.state();
-    if (!local) return Status(Code::kInvalidArgument, str("block ", i, ": no local region"));
-    if (local->devices != devices_)
-      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's"));
-  }
-  return {};
-}
-
-Result<std::shared_ptr<agent::BoundCopies>> PeerAgentImpl::bind(Transfer transfer,
-                                                                std::span<const Copy> copies) const {
-  if (copies.empty()) return Status(Code::kInvalidArgument, "a batch of no blocks");
-  SLIME_TRY(check_blocks(copies));
-  SLIME_TRY(agent::BoundCopies::check_locals(copies));
-  auto bound = std::make_shared<agent::BoundCopies>(copies, true);
-  SLIME_TRY(bound->check_remotes(agent::rights_for(transfer)));
-  return bound;
-}
-
-// Copies few blocks of this host's memory in the caller: it needs no operation, and no turn of the loop.
-bool PeerAgentImpl::done_now(const std::string& peer, Transfer transfer, agent::BoundCopies& copies) {
-  if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return false;
-  const transport::Loop::Borrowed drive(*loop_);
-  return drive && switchboard_->done_now(peer, transfer, copies);
-}
-
-Future<None> PeerAgentImpl::post(const std::string& peer, agent::OneSided kind,
-                                 std::shared_ptr<agent::BoundCopies> copies,
-                                 std::span<const std::uint32_t> blocks, std::uint32_t imm,
-                                 PostOptions options, bool wait_for_ready) {
-  auto operation = std::make_shared<agent::OneSidedOperation>(driver_, kind, std::move(copies),
-                                                              std::vector(blocks.begin(), blocks.end()), imm);
-  operation->stall = options.stall;
-  return submit(peer, std::move(operation), options.deadline, wait_for_ready);
-}
-
-Future<None> PeerAgentImpl::one_sided(const std::string& peer, agent::OneSided kind,
-                                      std::span<const Copy> copies, std::uint32_t imm, Nanos deadline,
-                                      bool wait_for_ready) {
-  if (Status status = check_blocks(copies); !status.ok()) return Future<None>::ready(std::move(status));
-  return submit(peer, std::make_shared<agent::OneSidedOperation>(driver_, kind, copies, imm), deadline,
-                wait_for_ready);
-}
-
-Future<std::uint64_t> PeerAgentImpl::atomic(const std::string& peer, agent::AtomicOperation::Request request,
-                                            Nanos deadline, bool wait_for_ready) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return Future<std::uint64_t>::ready(refusal());
-  auto place = old_values_->take([this](std::size_t bytes) {
-    return keep(devices_->allocate(bytes, Rights::kLocal, MemoryKind::kHost));
-  });
-  if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
-  return submit(peer,
-                std::make_shared<agent::AtomicOperation>(driver_, std::move(request), std::move(*place)),
-                deadline, wait_for_ready);
-}
-
 Status PeerAgentImpl::disconnect(const std::string& peer) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
+  const agent::Admission::Pass pass(admission_);
+  if (!pass) return admission_.refusal();
   loop_->run([&] { switchboard_->disconnect(peer); });
   return {};
 }
@@ -398,72 +294,18 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
   sessions_changed_.notify_all();
 }
 
-// --------------------------------------------------------------------------------------------------- regions
-
-Result<MemoryRegion> PeerAgentImpl::keep(Result<agent::Registrations> registrations) {
-  if (!registrations) return std::move(registrations).error();
-  auto state = std::make_shared<MemoryRegion::State>(devices_, weak_from_this(), std::move(*registrations));
-  regions_.add(state);
-  return MemoryRegion(std::move(state));
-}
-
-Result<MemoryRegion> PeerAgentImpl::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
-  return keep(devices_->allocate(bytes, rights, kind, pages));
-}
-
-Result<MemoryRegion> PeerAgentImpl::register_memory(void* data, std::size_t bytes, Rights rights,
-                                                    MemoryKind kind) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
-  return keep(devices_->register_memory(data, bytes, rights, kind));
-}
-
-Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
-  SLIME_TRY(ctrl::check_name("region name", name));
-  if (!region.valid()) return Status(Code::kInvalidArgument, "an empty region");
-  agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
-  if (region.state()->devices != devices_) return Status(Code::kInvalidArgument, "a region of another agent");
-  if (region.rights() == Rights::kLocal)
-    return Status(Code::kInvalidArgument,
-                  str("region \"", name, "\" gives peers no rights: nothing to publish"));
-  SLIME_TRY(regions_.publish(name, region.state()));
-  if (!registrar_) return {};
-  const std::uint64_t change =
-      registrar_->put_region({.name = std::string(name),
-                              .length_bytes = region.length_bytes(),
-                              .rights = static_cast<ctrl::RegionRights>(region.rights())});
-  pass.leave();  // a close need not wait for this
-  if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
-  return {};
-}
-
-Status PeerAgentImpl::unpublish(std::string_view name) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
-  SLIME_TRY(regions_.unpublish(name));
-  revoke({std::string(name)});
-  return {};
-}
-
-void PeerAgentImpl::on_region_closing(const MemoryRegion::State& region) noexcept {
-  const std::vector<std::string> names = regions_.remove(region);
-  const agent::Gate::Pass pass(gate_);
-  if (pass && !names.empty()) revoke(names);
-}
-
-void PeerAgentImpl::revoke(const std::vector<std::string>& names) {
-  if (registrar_) registrar_->drop_regions(names);
-  loop_->dispatch([self = shared_from_this(), names] { self->switchboard_->revoke(names); });
-}
-
 // --------------------------------------------------------------------------------------------------- serving
 
+Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
+  const auto change = memory_->publish(name, region);
+  if (!change) return change.error();
+  if (*change != 0 && !loop_->drives()) registrar_->wait_announced(*change, agent::limits::kAnnounceWait);
+  return {};
+}
+
 Status PeerAgentImpl::serve(rpc::Service& service) {
-  agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
+  agent::Admission::Pass pass(admission_);
+  if (!pass) return admission_.refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
   // More than the registry shows of one service, or names that it has no room for; it still is served whole.
@@ -489,38 +331,39 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
 ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
   // In a forked child the lock of what is known may be held by a thread that is not here.
   auto providers = forked() ? nullptr : discovery_->providers(service);
-  return ServiceProxy(shared_from_this(), std::move(providers), std::move(service), std::move(options));
+  return ServiceProxy({shared_from_this(), &*calling_}, std::move(providers), std::move(service),
+                      std::move(options));
 }
 
 void PeerAgentImpl::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor) {
-  const agent::Gate::Pass pass(gate_);
-  if (pass && !forked()) server_->add_interceptor(std::move(interceptor));
+  const agent::Admission::Pass pass(admission_);
+  if (pass) server_->add_interceptor(std::move(interceptor));
 }
 
 Status PeerAgentImpl::drain(Nanos bound) {
   SLIME_TRY(check_may_wait());
-  agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return refusal();
+  agent::Admission::Pass pass(admission_);
+  if (!pass) return admission_.refusal();
   const std::shared_ptr<rpc::Server> server = server_;
   pass.leave();
   return server->drain(bound);
 }
 
 void PeerAgentImpl::on_imm(ImmHandler handler) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return;
+  const agent::Admission::Pass pass(admission_);
+  if (!pass) return;
   loop_->run([&] { std::swap(imm_handler_, handler); });
 }
 
 void PeerAgentImpl::release_credit(std::uint64_t session) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return;  // closing the connection gives the credit back
+  const agent::Admission::Pass pass(admission_);
+  if (!pass) return;  // closing the connection gives the credit back
   loop_->dispatch([self = shared_from_this(), session] { self->switchboard_->release_credit(session); });
 }
 
 void PeerAgentImpl::on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler) {
-  const agent::Gate::Pass pass(gate_);
-  if (!pass || forked()) return;
+  const agent::Admission::Pass pass(admission_);
+  if (!pass) return;
   loop_->run([&] { disconnect_handlers_.push_back(std::move(handler)); });
 }
 
@@ -532,11 +375,11 @@ bool PeerAgentImpl::poll(Nanos budget) {
 // ---------------------------------------------------------------------------------------------------- close
 
 Status PeerAgentImpl::close(Nanos bound) {
-  if (guard_.forked()) return guard_.status();
+  if (forked()) return admission_.refusal();
   SLIME_TRY(check_may_wait());
   const std::lock_guard lock(close_mutex_);
   if (closed_) return close_status_;
-  gate_.close();
+  admission_.close();
   close_status_ = close_parts(bound);
   closed_ = true;
   return close_status_;
@@ -567,8 +410,7 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
   if (busy && loop_->now() >= deadline)
     status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");
   // What was cut off leaves the device in a moment: only what does not is an error of its region.
-  for (const agent::RegionState& region : regions_.all())
-    region->close(transport::limits::kCloseBound).ignore();
+  memory_->close_regions(transport::limits::kCloseBound);
   loop_->stop();
   while (loop_->poll(Nanos::zero())) {
   }

@@ -209,10 +209,10 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["outage_tolerated_ms"] = duration_cast<milliseconds>(options_.outage_tolerated).count();
   out["memory_bytes"] = options_.memory_bytes;
   out["max_payload_bytes"] = options_.max_payload_bytes;
-  const agent::Gate::Pass pass(gate_);
+  const agent::Admission::Pass pass(admission_);
   out["state"] = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
-  if (!pass || forked()) return text_of(out);
+  if (!pass) return text_of(out);
   const rpc::ServerCounters server = server_->counters();
   out["server"] = {{"requests", server.requests},
                    {"refused", server.refused},
@@ -234,7 +234,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["receives_given_back"] = view->board.receives_given_back;
   out["over_budget"] = view->board.over_budget;
   out["answers_revoked"] = view->board.answers_revoked;
-  out["regions_published"] = regions_.published();
+  out["regions_published"] = memory_->regions().published();
   out["port"] = port_json(view->port);
   out["operations_in_flight"] = view->operations.count;
   out["peers"] = Json::array();
@@ -248,18 +248,18 @@ std::string PeerAgentImpl::info(Nanos bound) {
 std::string PeerAgentImpl::peer_info(const std::string& peer) {
   agent::PeerView view;
   view.name = peer;
-  const agent::Gate::Pass pass(gate_);
-  if (pass && !forked()) {
+  const agent::Admission::Pass pass(admission_);
+  if (pass) {
     loop_->run([&] { view = switchboard_->view(peer); });
   } else {
-    view.error = refusal();
+    view.error = admission_.refusal();
   }
   return text_of(peer_json(view));
 }
 
 Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
   SLIME_TRY(check_may_wait());
-  if (forked() || gate_.closed()) return refusal();
+  SLIME_TRY(admission_.refusal());
   if (options_.ctrl_url.empty())
     return Status(Code::kInvalidArgument,
                   "this agent has no registry: set ctrl_url to list the peers of one");

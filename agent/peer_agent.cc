@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/agent_impl.h"
+#include "agent/operations/calls.h"
 #include "base/reaper.h"
 #include "base/str.h"
 
@@ -19,8 +20,9 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 Future<None> Peer::connect(Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->submit(name_, std::make_shared<agent::ConnectOperation>(agent_->driver()), span(deadline),
-                        wait_for_ready_);
+  return agent_->starter().submit(name_,
+                                  std::make_shared<agent::ConnectOperation>(agent_->starter().driver()),
+                                  span(deadline), wait_for_ready_);
 }
 
 Result<RemoteRegion> Peer::region(std::string_view name, Nanos deadline) {
@@ -31,54 +33,59 @@ Result<RemoteRegion> Peer::region(std::string_view name, Nanos deadline) {
 
 Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos deadline) {
   if (!agent_) return Future<RemoteRegion>::ready(no_agent());
-  return agent_->submit(name_, std::make_shared<agent::RegionOperation>(agent_->driver(), std::string(name)),
-                        span(deadline), wait_for_ready_);
+  return agent_->starter().submit(
+      name_, std::make_shared<agent::RegionOperation>(agent_->starter().driver(), std::string(name)),
+      span(deadline), wait_for_ready_);
 }
 
 Future<None> Peer::read(std::span<const Copy> copies, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->one_sided(name_, agent::OneSided::kRead, copies, 0, span(deadline), wait_for_ready_);
+  return agent_->starter().one_sided(name_, agent::OneSided::kRead, copies, 0, span(deadline),
+                                     wait_for_ready_);
 }
 
 Future<None> Peer::write(std::span<const Copy> copies, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->one_sided(name_, agent::OneSided::kWrite, copies, 0, span(deadline), wait_for_ready_);
+  return agent_->starter().one_sided(name_, agent::OneSided::kWrite, copies, 0, span(deadline),
+                                     wait_for_ready_);
 }
 
 Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(deadline),
-                           wait_for_ready_);
+  return agent_->starter().one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(deadline),
+                                     wait_for_ready_);
 }
 
 Future<std::uint64_t> Peer::fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset,
                                       std::uint64_t add, Nanos deadline) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
-  return agent_->atomic(name_, {.remote = remote, .remote_offset = remote_offset, .value = add},
-                        span(deadline), wait_for_ready_);
+  return agent_->starter().atomic(name_, {.remote = remote, .remote_offset = remote_offset, .value = add},
+                                  span(deadline), wait_for_ready_);
 }
 
 Future<std::uint64_t> Peer::compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
                                          std::uint64_t expected, std::uint64_t desired, Nanos deadline) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
-  return agent_->atomic(
+  return agent_->starter().atomic(
       name_, {.remote = remote, .remote_offset = remote_offset, .value = desired, .expected = expected},
       span(deadline), wait_for_ready_);
 }
 
 Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->submit(
+  return agent_->starter().submit(
       name_,
-      std::make_shared<agent::SendOperation>(agent_->driver(), tag, ByteVector(bytes.begin(), bytes.end())),
+      std::make_shared<agent::SendOperation>(agent_->starter().driver(), tag,
+                                             ByteVector(bytes.begin(), bytes.end())),
       span(deadline), wait_for_ready_);
 }
 
 template <class T>
 Future<T> Peer::receive(std::uint64_t tag, Nanos deadline) {
   if (!agent_) return Future<T>::ready(no_agent());
-  return agent_->submit(name_, std::make_shared<agent::RecvOperation<T>>(agent_->patient_driver(), tag),
-                        span(deadline), wait_for_ready_);
+  return agent_->starter().submit(
+      name_, std::make_shared<agent::RecvOperation<T>>(agent_->starter().patient_driver(), tag),
+      span(deadline), wait_for_ready_);
 }
 
 Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) { return receive<Payload>(tag, deadline); }
@@ -90,13 +97,13 @@ Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos deadline) {
 template <class Call>
 auto Peer::begin(std::shared_ptr<Call> call, Nanos deadline) const {
   call->take_for(signature_);
-  return agent_->begin(name_, std::move(call), settings_, span(deadline), wait_for_ready_);
+  return agent_->starter().begin(name_, std::move(call), settings_, span(deadline), wait_for_ready_);
 }
 
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
                                Nanos deadline) {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return begin(std::make_shared<agent::CallOperation>(agent_->driver(), std::string(service),
+  return begin(std::make_shared<agent::CallOperation>(agent_->starter().driver(), std::string(service),
                                                       std::string(method), std::move(arguments)),
                deadline);
 }
@@ -106,7 +113,7 @@ Future<Payload> Peer::call_attached(std::string_view service, std::string_view m
   if (request.attachments.empty() && request.into.empty() && !request.raw)
     return call_raw(service, method, std::move(request.body), deadline);
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return begin(std::make_shared<agent::AttachedCall>(agent_->driver(), std::string(service),
+  return begin(std::make_shared<agent::AttachedCall>(agent_->starter().driver(), std::string(service),
                                                      std::string(method), std::move(request)),
                deadline);
 }
@@ -114,7 +121,7 @@ Future<Payload> Peer::call_attached(std::string_view service, std::string_view m
 Future<None> Peer::one_way_attached(std::string_view service, std::string_view method,
                                     rpc::AttachedBody request, Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return begin(std::make_shared<agent::OneWayOperation>(agent_->driver(), std::string(service),
+  return begin(std::make_shared<agent::OneWayOperation>(agent_->starter().driver(), std::string(service),
                                                         std::string(method), std::move(request)),
                deadline);
 }
@@ -129,9 +136,9 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attache
     end->stop(no_agent());
     return {std::move(end), Future<Payload>::ready(no_agent())};
   }
-  auto end = std::make_shared<rpc::StreamEnd>(agent_->patient_driver(), reads);
-  auto operation = std::make_shared<agent::StreamOperation>(agent_->patient_driver(), std::string(service),
-                                                            std::string(method), std::move(request), end);
+  auto end = std::make_shared<rpc::StreamEnd>(agent_->starter().patient_driver(), reads);
+  auto operation = std::make_shared<agent::StreamOperation>(
+      agent_->starter().patient_driver(), std::string(service), std::string(method), std::move(request), end);
   // The idle timeout also bounds the time to connect.
   const Nanos total = span(deadline);
   const Nanos idle = idle_timeout_ == Nanos::zero() ? agent_->options().streams.idle_timeout : idle_timeout_;
@@ -225,16 +232,16 @@ InstanceId PeerAgent::instance() const { return impl_->instance(); }
 Peer PeerAgent::peer(std::string_view name_or_address) { return impl_->peer(std::string(name_or_address)); }
 
 Result<MemoryRegion> PeerAgent::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
-  return impl_->allocate(bytes, rights, kind, pages);
+  return impl_->memory().allocate(bytes, rights, kind, pages);
 }
 Result<MemoryRegion> PeerAgent::register_memory(void* data, std::size_t bytes, Rights rights,
                                                 MemoryKind kind) {
-  return impl_->register_memory(data, bytes, rights, kind);
+  return impl_->memory().register_memory(data, bytes, rights, kind);
 }
 Status PeerAgent::publish(std::string_view name, const MemoryRegion& region) {
   return impl_->publish(name, region);
 }
-Status PeerAgent::unpublish(std::string_view name) { return impl_->unpublish(name); }
+Status PeerAgent::unpublish(std::string_view name) { return impl_->memory().unpublish(name); }
 Status PeerAgent::serve(rpc::Service& service) { return impl_->serve(service); }
 ServiceProxy PeerAgent::proxy(std::string_view service, ProxyOptions options) {
   return impl_->proxy(std::string(service), std::move(options));
@@ -244,7 +251,7 @@ void PeerAgent::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> intercep
   impl_->add_interceptor(std::move(interceptor));
 }
 void PeerAgent::add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
-  impl_->add_interceptor(std::move(interceptor));
+  impl_->starter().add_interceptor(std::move(interceptor));
 }
 Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
 void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {

@@ -37,9 +37,10 @@ struct PreparedBatch::State {
                     PostOptions options) {
     if (options.deadline == Nanos::zero()) options.deadline = deadline;
     auto copies = now();
-    if (blocks.empty() && kind != agent::OneSided::kWriteWithImm && agent->done_now(peer, transfer, *copies))
+    if (blocks.empty() && kind != agent::OneSided::kWriteWithImm &&
+        agent->starter().done_now(peer, transfer, *copies))
       return Future<None>::ready(None{});
-    return agent->post(peer, kind, std::move(copies), blocks, imm, options, wait_for_ready);
+    return agent->starter().post(peer, kind, std::move(copies), blocks, imm, options, wait_for_ready);
   }
   Future<None> post_some(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
                          PostOptions options) {
@@ -77,7 +78,7 @@ Status too_many(std::uint64_t blocks) {
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> copies) const {
   if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
-  auto bound = agent_->bind(transfer, copies);
+  auto bound = agent_->starter().bind(transfer, copies);
   if (!bound) return std::move(bound).error();
   return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, deadline_,
                                                               wait_for_ready_, *std::move(bound)));
@@ -120,7 +121,7 @@ Future<None> PreparedBatch::post(PostOptions options) const {
 }
 
 bool PreparedBatch::done_now() const {
-  return state_ && state_->agent->done_now(state_->peer, state_->transfer, *state_->now());
+  return state_ && state_->agent->starter().done_now(state_->peer, state_->transfer, *state_->now());
 }
 
 Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, PostOptions options) const {

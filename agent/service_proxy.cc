@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "agent/agent_impl.h"
 #include "agent/services/proxy_call.h"
 #include "base/str.h"
 #include "ctrl/types.h"
@@ -27,8 +26,9 @@ Status ProxyOptions::validate() const {
   return retry.validate();
 }
 
-ServiceProxy::ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::Providers> providers,
-                           std::string service, ProxyOptions options)
+ServiceProxy::ServiceProxy(std::shared_ptr<agent::CallingAgent> agent,
+                           std::shared_ptr<agent::Providers> providers, std::string service,
+                           ProxyOptions options)
     : agent_(std::move(agent)),
       providers_(std::move(providers)),
       favorite_(std::make_shared<agent::Favorite>()),
@@ -41,16 +41,16 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
   if (!agent_)
     return Future<rpc::Payload>::ready(
         Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
-  Status problem = agent_->refusal();
+  Status problem = agent_->starter.refusal();
   if (problem.ok()) problem = ctrl::check_name("service", service_);
   if (problem.ok()) problem = options_->validate();
-  if (problem.ok() && !agent_->discovery().usable())
+  if (problem.ok() && !agent_->discovery.usable())
     problem = Status(Code::kInvalidArgument,
                      str("service \"", service_,
                          "\": this agent has no registry to find providers in: set ctrl_url, "
                          "or call a peer"));
   Nanos span = deadline == Nanos::zero() ? options_->deadline : deadline;
-  if (span == Nanos::zero()) span = agent_->options().deadline;
+  if (span == Nanos::zero()) span = agent_->timeout;
   return std::make_shared<agent::ProxyCall>(
              agent_,
              agent::ProxyCall::Target{providers_, favorite_, options_, std::string(service),
@@ -135,7 +135,7 @@ std::string ServiceProxy::info() const {
   nlohmann::ordered_json out;
   out["service"] = service_;
   out["providers"] = nlohmann::ordered_json::array();
-  if (agent_ && !agent_->forked()) {
+  if (agent_ && !agent_->starter.forked()) {
     const TimePoint now = steady_clock().now();
     for (const agent::Provider& provider : providers_->view()) {
       nlohmann::ordered_json each;

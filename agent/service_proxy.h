@@ -21,6 +21,7 @@ namespace slime {
 
 class PeerAgentImpl;
 namespace agent {
+struct CallingAgent;
 class Providers;
 struct Favorite;
 }  // namespace agent
@@ -116,7 +117,7 @@ class ServiceProxy {
 
  private:
   friend class PeerAgentImpl;
-  ServiceProxy(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::Providers> providers,
+  ServiceProxy(std::shared_ptr<agent::CallingAgent> agent, std::shared_ptr<agent::Providers> providers,
                std::string service, ProxyOptions options);
   [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
   [[nodiscard]] ServiceProxy with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
@@ -124,7 +125,7 @@ class ServiceProxy {
                                            std::string_view method, rpc::AttachedBody request,
                                            Nanos deadline) const;
 
-  std::shared_ptr<PeerAgentImpl> agent_;
+  std::shared_ptr<agent::CallingAgent> agent_;
   std::shared_ptr<agent::Providers> providers_;
   std::shared_ptr<agent::Favorite> favorite_;
   std::shared_ptr<const ProxyOptions> options_;

@@ -38,12 +38,13 @@ Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transpor
 
 Switchboard::~Switchboard() {
   SLIME_CHECK(sessions_.empty());
-  loop_.cancel_timer(key_timer_);
-  loop_.cancel_timer(key_question_);
   if (forgets_links_) loop_.drop_deferred(*this);
 }
 
-void Switchboard::set_registry(Registry registry) { registry_ = std::move(registry); }
+void Switchboard::set_registry(Registry registry) {
+  registry_ = std::move(registry);
+  if (registry_.refresh_keys) keys_.use([this] { registry_.refresh_keys({}, 0); });
+}
 void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
 // ----------------------------------------------------------------------------------------------------- links
@@ -117,6 +118,11 @@ void Switchboard::resolve(Link& link) {
   link.on_resolved(Status(Code::kNotFound, str("\"", link.key(),
                                                "\" is not connected, and without a registry (ctrl_url) only "
                                                "\"host:port\" can be reached")));
+}
+
+void Switchboard::on_keys(const std::string& name, std::uint64_t attempt) {
+  Link* const link = find_link(name);
+  if (link != nullptr && !closing_) link->on_keys(attempt);
 }
 
 void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> entry) {
@@ -304,7 +310,17 @@ void Switchboard::on_session_ready(Session& session) {
     attach_links(self);
     apply(changes);
   }
-  if (options_.keyring) follow_keys(session, options_.keyring->set());
+  keys_.on_ready(session);
+}
+
+void Switchboard::expel(Session& session, Status reason) {
+  SLIME_LOG(LogLevel::kWarning, "agent", options_.handshake.self.name, ": ends the connection with ",
+            session.peer().name, ": ", reason.text());
+  const bool held = session.state() == Session::State::kHeld;
+  const Pairing::Changes changes = retire(session);
+  session.expel(std::move(reason));
+  if (held) release(session);
+  apply(changes);
 }
 
 // All links that lead to this peer use the new session, whoever opened it.
@@ -447,6 +463,7 @@ void Switchboard::revoke(const std::vector<std::string>& regions) {
 
 void Switchboard::close(Nanos bound) {
   closing_ = true;
+  keys_.stop_asking();
   for (const auto& [key, link] : links_) link->fail_all(closed_status());
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/connecting/avoided.h"
+#include "agent/connecting/key_watch.h"
 #include "agent/connecting/link.h"
 #include "agent/connecting/pairing.h"
 #include "agent/connecting/session.h"
@@ -72,7 +73,8 @@ struct BoardCounters {
 class Switchboard final : public transport::Acceptor,
                           private transport::Deferred,
                           private LinkOwner,
-                          private SessionOwner {
+                          private SessionOwner,
+                          private KeyWatchOwner {
  public:
   struct Options {
     transport::HandshakeOptions handshake;
@@ -118,7 +120,7 @@ class Switchboard final : public transport::Acceptor,
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);
   // The keyring has other keys than before.
-  void on_new_keys();
+  void on_new_keys() { keys_.on_new_keys(); }
   void on_registry_event(const ctrl::Event& event);
   void revoke(const std::vector<std::string>& regions);
 
@@ -139,7 +141,7 @@ class Switchboard final : public transport::Acceptor,
   // Acceptor.
   Status on_hello(const transport::PeerIdentity& peer) noexcept override;
   void on_connected(transport::Connected connected) noexcept override;
-  void on_unproved() noexcept override;
+  void on_unproved() noexcept override { keys_.on_stranger(); }
 
  private:
   using SessionPtr = std::shared_ptr<Session>;
@@ -159,8 +161,11 @@ class Switchboard final : public transport::Acceptor,
   void on_session_closing(Session& session) override;
   void on_session_imm(Session& session, std::uint32_t imm) override;
   void on_session_alive(Session& session) override;
-  void on_session_unknown_key() override;
+  void on_session_unknown_key() override { keys_.on_unknown_key(); }
   void on_session_closed(Session& session, const Status& reason) override;
+  // KeyWatchOwner.
+  void replace_unproved(Session& session, Nanos left) override { drain(session, left, true); }
+  void expel(Session& session, Status reason) override;
 
   Link& link_for(const std::string& key);
   Link* find_link(std::string_view key);
@@ -185,11 +190,6 @@ class Switchboard final : public transport::Acceptor,
   void drain(Session& session, Nanos bound, bool abandoned);
   // Takes it out of the choice: what comes from now on waits for the next connection.
   Pairing::Changes retire(Session& session);
-  void follow_keys(Session& session, const KeySet& set);
-  void ask_for_keys();
-  void arm_key_timer(TimePoint when);
-  // Ends the connections whose peers had to prove a newer key by now.
-  void end_revoked();
   // Makes room for one more, if something is idle.
   bool make_room();
 
@@ -209,11 +209,7 @@ class Switchboard final : public transport::Acceptor,
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;
-  TimePoint next_refresh_{};                   // of keys, because of strangers
-  transport::TimerId key_question_;            // the next one because of peers
-  Nanos key_pause_ = limits::kMemberPauseMin;  // before it
-  transport::TimerId key_timer_;               // end_revoked() is due
-  bool key_timer_late_ = false;                // it was put off once
+  KeyWatch keys_{loop_, options_.keyring, sessions_, *this};
   std::atomic<std::size_t> live_{0};
   ListOf<PeerOperation> operations_;  // that have not ended
 };

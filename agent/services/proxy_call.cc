@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/limits.h"
+#include "agent/operations/calls.h"
 #include "base/str.h"
 
 namespace slime::agent {
@@ -21,12 +22,12 @@ Result<Payload> to_payload(Result<None> outcome) {
 
 }  // namespace
 
-ProxyCall::ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, Request request, Nanos deadline)
+ProxyCall::ProxyCall(std::shared_ptr<CallingAgent> agent, Target target, Request request, Nanos deadline)
     : agent_(std::move(agent)),
       target_(std::move(target)),
       request_(std::move(request)),
       deadline_(deadline_after(steady_clock().now(), deadline)),
-      promise_(agent_->driver()) {}
+      promise_(agent_->starter.driver()) {}
 
 Future<Payload> ProxyCall::start(Status problem) {
   Future<Payload> future = promise_.future();
@@ -39,7 +40,7 @@ Future<Payload> ProxyCall::start(Status problem) {
     if (const auto self = weak.lock()) self->cancel();
   });
   const TimePoint now = steady_clock().now();
-  Discovery& discovery = agent_->discovery();
+  Discovery& discovery = agent_->discovery;
   if (target_.providers->old(now)) {
     answer_ = discovery.ask(target_.providers);
     wait(answer_, deadline_);
@@ -51,16 +52,16 @@ Future<Payload> ProxyCall::start(Status problem) {
 }
 
 Status ProxyCall::show() {
-  if (request_.settings == nullptr && !agent_->intercepts()) return {};
+  if (request_.settings == nullptr && !agent_->starter.intercepts()) return {};
   intercepted_ = std::make_unique<rpc::InterceptedCall>(
       rpc::CallNamed{
           .peer = kAnyProvider, .service = target_.service, .method = target_.method, .kind = request_.kind},
-      request_.settings.get(), agent_->interceptors());
+      request_.settings.get(), agent_->starter.interceptors());
   return intercepted_->begin(request_.body.attachments);
 }
 
 void ProxyCall::cancel() {
-  if (agent_->forked()) return;
+  if (agent_->starter.forked()) return;
   Task cancel_attempt;
   {
     const std::lock_guard lock(mutex_);
@@ -68,7 +69,7 @@ void ProxyCall::cancel() {
     cancel_attempt = std::move(cancel_attempt_);
   }
   if (cancel_attempt) cancel_attempt();
-  agent_->loop().dispatch([self = shared_from_this()] { self->agent_->discovery().wake(*self); });
+  agent_->starter.loop().dispatch([self = shared_from_this()] { self->agent_->discovery.wake(*self); });
 }
 
 bool ProxyCall::cancelled() const {
@@ -89,7 +90,7 @@ void ProxyCall::finish(Result<Payload> outcome) {
 
 void ProxyCall::go_on() noexcept {
   if (std::exchange(waits_again_, false) && !over()) {
-    answer_ = agent_->discovery().ask(target_.providers);
+    answer_ = agent_->discovery.ask(target_.providers);
     wait(answer_, deadline_);
     return;
   }
@@ -97,7 +98,7 @@ void ProxyCall::go_on() noexcept {
 }
 
 void ProxyCall::try_next() {
-  if (const Status refused = agent_->refusal(); !refused.ok()) return finish(refused);
+  if (const Status refused = agent_->starter.refusal(); !refused.ok()) return finish(refused);
   if (cancelled()) return finish(Status(Code::kCancelled, "the call was cancelled"));
   if (over()) {
     const Status why = last_.ok() ? no_provider() : last_;
@@ -129,17 +130,17 @@ void ProxyCall::attempt(std::shared_ptr<Provider> provider, TimePoint now) {
   const auto& [service, method] = std::tie(target_.service, target_.method);
   const rpc::AttachedBody& body = request_.body;
   if (request_.kind == rpc::CallKind::kOneWay)
-    return run(std::make_shared<OneWayOperation>(agent_->driver(), service, method, body), left);
+    return run(std::make_shared<OneWayOperation>(agent_->starter.driver(), service, method, body), left);
   if (body.attachments.empty() && body.into.empty() && !body.raw)
-    return run(std::make_shared<CallOperation>(agent_->driver(), service, method, body.body), left);
-  run(std::make_shared<AttachedCall>(agent_->driver(), service, method, body), left);
+    return run(std::make_shared<CallOperation>(agent_->starter.driver(), service, method, body.body), left);
+  run(std::make_shared<AttachedCall>(agent_->starter.driver(), service, method, body), left);
 }
 
 template <class Call>
 void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
   call->take_for(target_.signature);
   if (intercepted_) call->watch(std::make_unique<rpc::InterceptedCall>(intercepted_->context()));
-  auto future = agent_->submit(current_->name, std::move(call), deadline, false);
+  auto future = agent_->starter.submit(current_->name, std::move(call), deadline, false);
   bool cancelled = false;
   {
     const std::lock_guard lock(mutex_);
@@ -169,7 +170,7 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   last_ = std::move(status);
   // In another turn: this may be deep inside of the provider's link.
   if (verdict == Verdict::kNext) {
-    agent_->loop().post([self = shared_from_this()] { self->try_next(); });
+    agent_->starter.loop().post([self = shared_from_this()] { self->try_next(); });
     return;
   }
   answer_ = 0;
@@ -195,7 +196,8 @@ bool ProxyCall::answered(const Status& status) const {
 }
 
 ProxyCall::Verdict ProxyCall::judge(const Status& status) {
-  if (cancelled() || status.code() == Code::kCancelled || !agent_->refusal().ok()) return Verdict::kEnd;
+  if (cancelled() || status.code() == Code::kCancelled || !agent_->starter.refusal().ok())
+    return Verdict::kEnd;
   if (!status.maybe_executed()) return judge_not_executed(status);
   ++executions_;
   if (status.code() == Code::kDeadlineExceeded)
@@ -244,14 +246,14 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
 bool ProxyCall::has_no_method() const {
   const Providers::Says says = target_.providers->says(*current_, target_.method);
   if (says != Providers::Says::kNothing) return says == Providers::Says::kNo;
-  return agent_->discovery().knows(current_->name);
+  return agent_->discovery.knows(current_->name);
 }
 
 // ----------------------------------------------------------------------------------------------- no provider
 
 void ProxyCall::none_left() {
   if (must_have_) return finish(last_);
-  Discovery& discovery = agent_->discovery();
+  Discovery& discovery = agent_->discovery;
   if (answer_ == 0) {
     // What was known may be old: whoever came since then is worth a try.
     answer_ = discovery.ask(target_.providers);
@@ -271,17 +273,18 @@ void ProxyCall::none_left() {
 }
 
 void ProxyCall::wait(std::uint64_t answer, TimePoint until) {
-  agent_->loop().dispatch([self = shared_from_this(), answer, until = std::min(until, deadline_)]() mutable {
-    Discovery& discovery = self->agent_->discovery();
-    if (self->cancelled()) until = self->agent_->loop().now();
-    const auto providers = self->target_.providers;
-    discovery.wait(std::move(self), providers, answer, until);
-  });
+  agent_->starter.loop().dispatch(
+      [self = shared_from_this(), answer, until = std::min(until, deadline_)]() mutable {
+        Discovery& discovery = self->agent_->discovery;
+        if (self->cancelled()) until = self->agent_->starter.loop().now();
+        const auto providers = self->target_.providers;
+        discovery.wait(std::move(self), providers, answer, until);
+      });
 }
 
 Status ProxyCall::no_provider() const {
-  const std::string knows = str(" in scope \"", agent_->options().scope, "\": ", agent_->options().ctrl_url,
-                                " ", target_.providers->knowledge());
+  const std::string knows =
+      str(" in scope \"", agent_->scope, "\": ", agent_->ctrl_url, " ", target_.providers->knowledge());
   const std::string service = str("service \"", target_.providers->service(), "\"");
   if (last_.ok()) return Status(Code::kUnavailable, str(service, " has no live provider", knows));
   // There are some, and what the caller does next is what the last one said: back off, get rights.

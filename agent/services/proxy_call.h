@@ -4,8 +4,8 @@
 #include <mutex>
 #include <string>
 
-#include "agent/agent_impl.h"
 #include "agent/service_proxy.h"
+#include "agent/services/calling_agent.h"
 #include "agent/services/discovery.h"
 #include "agent/services/providers.h"
 #include "base/function.h"
@@ -35,7 +35,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
     rpc::AttachedBody body;
     std::shared_ptr<const rpc::CallSettings> settings{};  // null: none
   };
-  ProxyCall(std::shared_ptr<PeerAgentImpl> agent, Target target, Request request, Nanos deadline);
+  ProxyCall(std::shared_ptr<CallingAgent> agent, Target target, Request request, Nanos deadline);
 
   // `problem`: why it cannot even begin.
   Future<Payload> start(Status problem);
@@ -63,7 +63,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   [[nodiscard]] bool over() const { return steady_clock().now() >= deadline_; }
   [[nodiscard]] Status no_provider() const;
 
-  const std::shared_ptr<PeerAgentImpl> agent_;
+  const std::shared_ptr<CallingAgent> agent_;
   const Target target_;
   const Request request_;
   const TimePoint deadline_;

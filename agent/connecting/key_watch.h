@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "agent/connecting/pairing.h"
+#include "agent/connecting/session.h"
+#include "agent/limits.h"
+#include "agent/registry/keyring.h"
+#include "transport/loop.h"
+
+namespace slime::agent {
+
+// Ends sessions for KeyWatch.
+class KeyWatchOwner {
+ public:
+  // Closes a session whose peer is too old to prove a key here, and lets a new one begin. At most `left` of
+  // its operations' time remains.
+  virtual void replace_unproved(Session& session, Nanos left) = 0;
+  // Ends a session at once, with this reason.
+  virtual void expel(Session& session, Status reason) = 0;
+
+ protected:
+  ~KeyWatchOwner() = default;
+};
+
+// Follows the scope's keys on all sessions of an agent: proves the newest key to each peer, asks the registry
+// for keys that peers proved and this agent does not have, and ends sessions whose peers prove no valid key
+// in time. Thread: the loop.
+class KeyWatch {
+ public:
+  using Sessions = std::map<Pairing::Id, std::shared_ptr<Session>>;
+
+  // `keyring` null: handshakes are under a token or nothing, and no function does anything.
+  KeyWatch(transport::Loop& loop, std::shared_ptr<const Keyring> keyring, const Sessions& sessions,
+           KeyWatchOwner& owner)
+      : loop_(loop), keyring_(std::move(keyring)), sessions_(sessions), owner_(owner) {}
+  KeyWatch(const KeyWatch&) = delete;
+  KeyWatch& operator=(const KeyWatch&) = delete;
+  ~KeyWatch();
+
+  // `refresh` asks the registry for newer keys, which ends in on_new_keys() if there are any.
+  void use(std::function<void()> refresh) { refresh_ = std::move(refresh); }
+  // The agent closes: asks nothing from now on.
+  void stop_asking();
+
+  // A session has become ready.
+  void on_ready(Session& session);
+  // The keyring has changed.
+  void on_new_keys();
+  // A peer that is connected proved a key that is not in the keyring.
+  void on_unknown_key();
+  // A stranger's handshake used a key that is not in the keyring: it may be newer than ours.
+  void on_stranger();
+
+ private:
+  void follow(Session& session, const KeySet& set);
+  void ask();
+  void arm(TimePoint when);
+  void end_revoked();
+
+  transport::Loop& loop_;
+  const std::shared_ptr<const Keyring> keyring_;
+  const Sessions& sessions_;
+  KeyWatchOwner& owner_;
+  std::function<void()> refresh_;
+  TimePoint next_stranger_{};              // the earliest next question because of a stranger
+  transport::TimerId question_;            // the next question because of a peer
+  Nanos pause_ = limits::kMemberPauseMin;  // before that question
+  transport::TimerId timer_;               // end_revoked() is due
+  bool timer_late_ = false;                // end_revoked() was put off once
+};
+
+}  // namespace slime::agent

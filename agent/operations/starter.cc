@@ -1,0 +1,52 @@
+#include "agent/operations/starter.h"
+
+#include "base/str.h"
+#include "transport/limits.h"
+
+namespace slime::agent {
+
+Future<None> OperationStarter::one_sided(const std::string& peer, OneSided kind, std::span<const Copy> copies,
+                                         std::uint32_t imm, Nanos timeout, bool wait_for_ready) {
+  if (Status status = parts_.memory.check_blocks(copies); !status.ok())
+    return Future<None>::ready(std::move(status));
+  return submit(peer, std::make_shared<OneSidedOperation>(parts_.driver, kind, copies, imm), timeout,
+                wait_for_ready);
+}
+
+Future<std::uint64_t> OperationStarter::atomic(const std::string& peer, AtomicOperation::Request request,
+                                               Nanos timeout, bool wait_for_ready) {
+  auto place = parts_.memory.place_for_old_value();
+  if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
+  return submit(peer, std::make_shared<AtomicOperation>(parts_.driver, std::move(request), std::move(*place)),
+                timeout, wait_for_ready);
+}
+
+Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(Transfer transfer,
+                                                            std::span<const Copy> copies) const {
+  if (copies.empty()) return Status(Code::kInvalidArgument, "a batch of no blocks");
+  SLIME_TRY(parts_.memory.check_blocks(copies));
+  SLIME_TRY(BoundCopies::check_locals(copies));
+  auto bound = std::make_shared<BoundCopies>(copies, true);
+  SLIME_TRY(bound->check_remotes(rights_for(transfer)));
+  return bound;
+}
+
+Future<None> OperationStarter::post(const std::string& peer, OneSided kind,
+                                    std::shared_ptr<BoundCopies> copies,
+                                    std::span<const std::uint32_t> blocks, std::uint32_t imm,
+                                    PostOptions options, bool wait_for_ready) {
+  auto operation = std::make_shared<OneSidedOperation>(parts_.driver, kind, std::move(copies),
+                                                       std::vector(blocks.begin(), blocks.end()), imm);
+  operation->stall = options.stall;
+  return submit(peer, std::move(operation), options.deadline, wait_for_ready);
+}
+
+bool OperationStarter::done_now(const std::string& peer, Transfer transfer, BoundCopies& copies) {
+  if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
+  const Admission::Pass pass(parts_.admission);
+  if (!pass) return false;
+  const transport::Loop::Borrowed drive(*parts_.loop);
+  return drive && parts_.switchboard.done_now(peer, transfer, copies);
+}
+
+}  // namespace slime::agent

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/admission.h"
+#include "agent/agent_driver.h"
+#include "agent/connecting/switchboard.h"
+#include "agent/limits.h"
+#include "agent/memory/agent_memory.h"
+#include "agent/operations/operations.h"
+#include "agent/peer_agent.h"
+#include "rpc/interceptor.h"
+#include "transport/loop.h"
+
+namespace slime::agent {
+
+// Starts operations on peers: applies the agent's default timeout, counts what is in flight, and runs an
+// operation in the caller's thread where that wakes no other thread, else on the loop. Part of an agent,
+// which outlives it; each started operation keeps the agent alive until the loop has taken it.
+// Thread: any.
+class OperationStarter {
+ public:
+  struct Parts {
+    std::weak_ptr<void> owner;  // the agent
+    Admission& admission;
+    std::shared_ptr<transport::Loop> loop;
+    std::shared_ptr<AgentDriver> driver;
+    Switchboard& switchboard;
+    AgentMemory& memory;
+  };
+  OperationStarter(Parts parts, Progress progress, Nanos timeout)
+      : parts_(std::move(parts)), progress_(progress), timeout_(timeout) {}
+  OperationStarter(const OperationStarter&) = delete;
+  OperationStarter& operator=(const OperationStarter&) = delete;
+
+  [[nodiscard]] transport::Loop& loop() const { return *parts_.loop; }
+  [[nodiscard]] std::shared_ptr<Driver> driver() const { return parts_.driver; }
+  // Returns the driver for operations without a deadline: a thread that waits for one may sleep. Null: it
+  // always sleeps.
+  [[nodiscard]] std::shared_ptr<Driver> patient_driver() const {
+    return progress_ == Progress::kCaller ? parts_.driver : nullptr;
+  }
+  [[nodiscard]] bool forked() const { return parts_.admission.forked(); }
+  [[nodiscard]] Status refusal() const { return parts_.admission.refusal(); }
+
+  // Client interceptors run for each call that this agent makes.
+  void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
+    interceptors_.add(std::move(interceptor));
+  }
+  [[nodiscard]] bool intercepts() const { return interceptors_.any(); }
+  [[nodiscard]] std::vector<std::shared_ptr<rpc::ClientInterceptor>> interceptors() const {
+    return interceptors_.all();
+  }
+
+  // Starts an operation on the peer `peer`. Returns its future. A timeout of zero means the agent's.
+  template <class Operation>
+  auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
+              bool wait_for_ready);
+  // As submit(), but runs the client interceptors first.
+  template <class Call>
+  auto begin(const std::string& peer, std::shared_ptr<Call> call,
+             const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout, bool wait_for_ready);
+
+  // One-sided operations and atomics. Errors: kInvalidArgument for a batch that check_blocks() refuses.
+  Future<None> one_sided(const std::string& peer, OneSided kind, std::span<const Copy> copies,
+                         std::uint32_t imm, Nanos timeout, bool wait_for_ready);
+  Future<std::uint64_t> atomic(const std::string& peer, AtomicOperation::Request request, Nanos timeout,
+                               bool wait_for_ready);
+  // Prepared batches: binds a list of copies, and posts some or all (no indices) of a bound list.
+  Result<std::shared_ptr<BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
+  Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
+                    std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
+                    bool wait_for_ready);
+  // Copies a few blocks of memory of this host before it returns. Returns whether it did; if not, nothing
+  // was copied.
+  bool done_now(const std::string& peer, Transfer transfer, BoundCopies& copies);
+
+ private:
+  const Parts parts_;
+  const Progress progress_;
+  const Nanos timeout_;
+  rpc::ClientInterceptors interceptors_;
+};
+
+template <class Operation>
+auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
+                              bool wait_for_ready) {
+  auto future = operation->future();
+  // Keeps the agent alive: in these modes callbacks run within this call, and one may drop the last
+  // reference.
+  const auto kept = progress_ == Progress::kThread ? nullptr : parts_.owner.lock();
+  const Admission::Pass pass(parts_.admission);
+  if (!pass) {
+    operation->fail(refusal());
+    return future;
+  }
+  AgentDriver& driver = *parts_.driver;
+  transport::Loop& loop = *parts_.loop;
+  const Nanos span = timeout == Nanos::zero() ? timeout_ : timeout;
+  if (const std::size_t weight = operation->weight()) operation->count_in(driver.under_way, weight);
+  operation->began = loop.now();
+  operation->PeerOperation::deadline = deadline_after(operation->began, span);
+  operation->wait_for_ready = wait_for_ready;
+  operation->promise().on_cancel([this, owner = parts_.owner, weak = std::weak_ptr<Operation>(operation)] {
+    const auto alive = owner.lock();
+    if (!alive) return;
+    const Admission::Pass cancel_pass(parts_.admission);
+    if (!cancel_pass) return;  // closing ends the operation anyway
+    parts_.loop->dispatch([weak] {
+      if (const auto cancelled = weak.lock()) cancelled->cancel();
+    });
+  });
+  // Spares the loop's thread a wake-up if the operation has nothing to wait for. Only while few operations
+  // are in flight: the others' completions call back their users, and those must not run in this thread.
+  if (progress_ == Progress::kPolled ||
+      driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
+    const transport::Loop::Borrowed drive(loop);
+    if (drive && parts_.switchboard.submit_at_once(peer, operation)) return future;
+  }
+  loop.dispatch([this, owner = parts_.owner.lock(), peer, operation = std::move(operation)]() mutable {
+    parts_.switchboard.submit(peer, std::move(operation));
+  });
+  return future;
+}
+
+template <class Call>
+auto OperationStarter::begin(const std::string& peer, std::shared_ptr<Call> call,
+                             const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout,
+                             bool wait_for_ready) {
+  if (settings == nullptr && !intercepts()) return submit(peer, std::move(call), timeout, wait_for_ready);
+  // An interceptor may drop the calling Peer and the agent.
+  const auto kept = parts_.owner.lock();
+  const std::string name = peer;
+  const std::shared_ptr<const rpc::CallSettings> shown = settings;
+  Status refusal = call->show(name, shown.get(), interceptors());
+  if (refusal.ok()) return submit(name, std::move(call), timeout, wait_for_ready);
+  call->fail(std::move(refusal).with_maybe_executed(false));
+  return call->future();
+}
+
+}  // namespace slime::agent
