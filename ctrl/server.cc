@@ -54,7 +54,7 @@ class Server::Impl {
   Status bind() {
     Result<std::unique_ptr<Front>> bound = Front::bind(
         front_options(options_), [this](const ApiRequest& request) { return api_->handle(request); },
-        &Api::is_scan);
+        &is_scan);
     if (!bound) return std::move(bound).error();
     front_ = std::move(*bound);
     options_.port = front_->port();

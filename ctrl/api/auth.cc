@@ -4,6 +4,7 @@
 #include <openssl/sha.h>
 
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "base/random.h"
@@ -45,6 +46,11 @@ std::optional<Parts> parse(std::string_view text) {
 }
 
 }  // namespace
+
+std::uint64_t unix_time_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
 
 Status Principal::may(Role needed, std::string_view in_scope) const {
   if (!everywhere() && in_scope != scope)

@@ -13,6 +13,9 @@
 // has 256 random bits, so its plain SHA-256 is all that is kept of it.
 namespace slime::ctrl {
 
+// Seconds since 1970: when tokens are made and expire.
+std::uint64_t unix_time_s();
+
 struct Principal {
   std::string token_id;  // empty: nobody has to say who they are
   Role role = Role::kAdmin;

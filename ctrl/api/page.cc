@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/str.h"
-#include "ctrl/api/api_query.h"
+#include "ctrl/http/replies.h"
 
 namespace slime::embedded {
 std::string_view page(std::string_view file);  // cmake/embed.cmake
@@ -133,7 +133,7 @@ ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& p
   const std::span<const PageFile> files = page_files();
   const auto file =
       std::find_if(files.begin(), files.end(), [&](const PageFile& f) { return f.name == name; });
-  if (file == files.end() || (path.size() == 2 && name == kIndex)) return no_route();
+  if (file == files.end() || (path.size() == 2 && name == kIndex)) return reply_no_route();
   ApiReply out;
   out.content_type = file->content_type;
   out.headers = {{"Content-Security-Policy", std::string(kPolicy)},

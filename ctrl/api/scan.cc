@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace slime::ctrl {
 
@@ -37,6 +38,26 @@ ScanHead Scans::visit_one(const std::string& scope, std::string_view name, const
   count(1);
   if (peer) visitor(*peer);
   return out;
+}
+
+std::optional<std::string> Scans::visit_reports(const std::string& scope, std::string after,
+                                                std::size_t budget, const ReportVisitor& visitor) {
+  while (true) {
+    const Reports::Slice slice = reports_.slice(scope, after, std::min(limits::kRecordsPerSlice, budget));
+    std::vector<bool> current;
+    engine_.read([&](const Registry& registry) {
+      for (const Reports::View& agent : slice.reports)
+        current.push_back(registry.incarnation(scope, agent.name) == agent.incarnation);
+    });
+    count(slice.reports.size());
+    for (std::size_t i = 0; i < slice.reports.size(); ++i) {
+      if (current[i] && !visitor(slice.reports[i])) return std::nullopt;
+    }
+    if (!slice.more) return std::nullopt;
+    after = slice.reports.back().name;
+    budget -= slice.reports.size();
+    if (budget == 0) return after;
+  }
 }
 
 void Scans::count(std::size_t records) {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
-#include "ctrl/api/api.h"
+#include "ctrl/http/replies.h"
 
 namespace slime::ctrl {
 namespace {
@@ -47,19 +47,19 @@ void give_back(std::string& bytes) { std::string().swap(bytes); }
 ApiReply refusal_of(int status, std::string_view message) {
   switch (status) {
     case 429: {
-      ApiReply out = Api::error(429, Code::kResourceExhausted, std::string(message), "ask again later");
+      ApiReply out = reply_error(429, Code::kResourceExhausted, std::string(message), "ask again later");
       out.retry_after = kRetryAfter;
       return out;
     }
     case 503: {
-      ApiReply out = Api::error(503, Code::kUnavailable, std::string(message), "ask again later");
+      ApiReply out = reply_error(503, Code::kUnavailable, std::string(message), "ask again later");
       out.retry_after = kRetryAfter;
       return out;
     }
     case 500:
-      return Api::error(500, Code::kInternal, std::string(message), "report this as a bug");
+      return reply_error(500, Code::kInternal, std::string(message), "report this as a bug");
     default:
-      return Api::error(status, Code::kInvalidArgument, std::string(message), "");
+      return reply_error(status, Code::kInvalidArgument, std::string(message), "");
   }
 }
 

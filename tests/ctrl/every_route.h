@@ -22,7 +22,7 @@ enum class Needs { kNothing, kAnyToken, kRead, kJoin, kAdmin, kAdminOfAll };
 
 struct RouteCase {
   std::string method;
-  std::string path;    // as in Api::routes()
+  std::string path;    // as in all_routes()
   std::string target;  // one of these, about scope "a"
   Needs needs = Needs::kRead;
   Json body = nullptr;                 // null: none

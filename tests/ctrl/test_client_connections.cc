@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/str.h"
-#include "ctrl/api/api.h"
 #include "ctrl/client.h"
 #include "ctrl/http/front.h"
+#include "ctrl/http/replies.h"
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 
@@ -174,7 +174,7 @@ TEST_CASE("the token goes with each request, and into no error") {
   std::atomic<int> good{0};
   Result<std::unique_ptr<Front>> front = Front::bind({}, [&good](const ApiRequest& request) {
     if (request.authorization == "Bearer s3cret") ++good;
-    return Api::error(401, Code::kUnauthenticated, "who is it?", "");
+    return reply_error(401, Code::kUnauthenticated, "who is it?", "");
   });
   REQUIRE(front);
   (*front)->start();

@@ -51,7 +51,7 @@ Answer ask_with(World& world, const RouteCase& route, const std::string& body) {
 
 TEST_CASE("the table of this test has every route of the server, and no other") {
   std::multiset<std::string> served;
-  for (const Api::RouteName& route : Api::routes()) served.insert(str(route.method, " ", route.path));
+  for (const Route& route : all_routes()) served.insert(str(route.method, " ", route.path));
   const Fixture f;
   std::multiset<std::string> tested;
   for (const RouteCase& route : f.routes) tested.insert(route.name());
@@ -59,7 +59,7 @@ TEST_CASE("the table of this test has every route of the server, and no other") 
 }
 
 TEST_CASE("the fuzzer of requests begins with one of each route") {
-  for (const Api::RouteName& route : Api::routes()) {
+  for (const Route& route : all_routes()) {
     std::string name = "route_";
     for (const char c : str(route.method, " ", route.path)) {
       if (std::isalnum(static_cast<unsigned char>(c)) != 0)

@@ -143,13 +143,13 @@ TEST_CASE("lists and backups are what counts as a scan, however their paths are 
   for (const std::string_view target :
        {"/v1/peers", "/v1/peers?scope=a", "/v1/%70eers", "/v1/peers#x", "/v1/services", "/v1/regions?name=x",
         "/v1/links", "/v1/backup", "/v1/tokens", "/v1/scopes", "/metrics"})
-    CHECK_MESSAGE(Api::is_scan("GET", target), target);
-  CHECK(Api::is_scan("HEAD", "/v1/peers"));
+    CHECK_MESSAGE(is_scan("GET", target), target);
+  CHECK(is_scan("HEAD", "/v1/peers"));
   for (const std::string_view target : {"/v1/peers/a", "/v1/watch?since=1", "/healthz", "/v1/status", "/x"})
-    CHECK_MESSAGE(!Api::is_scan("GET", target), target);
-  CHECK_FALSE(Api::is_scan("POST", "/v1/peers"));
-  CHECK(Api::is_scan("POST", "/list_entities"));
-  CHECK_FALSE(Api::is_scan("POST", "/heartbeat"));
+    CHECK_MESSAGE(!is_scan("GET", target), target);
+  CHECK_FALSE(is_scan("POST", "/v1/peers"));
+  CHECK(is_scan("POST", "/list_entities"));
+  CHECK_FALSE(is_scan("POST", "/heartbeat"));
 }
 
 TEST_CASE("whoever goes on asking too often is closed after eight refusals, and another address is served") {

@@ -11,7 +11,7 @@ using test::HttpServer;
 using test::RawConnection;
 
 // A request of that route, with these headers in place of a Host.
-std::string request_of(const Api::RouteName& route, std::string_view headers) {
+std::string request_of(const Route& route, std::string_view headers) {
   std::string path(route.path);
   for (std::size_t at = path.find('{'); at != std::string::npos; at = path.find('{'))
     path.replace(at, path.find('}') - at + 1, "x");
@@ -22,7 +22,7 @@ std::string request_of(const Api::RouteName& route, std::string_view headers) {
 
 // The status of each route's answer, over one connection each.
 void every_route_answers(const HttpServer& server, std::string_view headers, std::string_view status) {
-  for (const Api::RouteName& route : Api::routes()) {
+  for (const Route& route : all_routes()) {
     CAPTURE(route.method);
     CAPTURE(route.path);
     RawConnection connection(server.server->port());

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/str.h"
 #include "ctrl/api/api.h"
@@ -31,7 +33,8 @@ TEST_CASE("a scan holds the registry for a slice at a time, ends with its budget
   MemoryEngine engine({}, clock);
   constexpr std::size_t kPeers = 2 * limits::kVisitsPerPage + 10;
   enroll(engine, kPeers);
-  Scans scans(engine);
+  const Reports reports(1 << 20, 1 << 20);
+  Scans scans(engine, reports);
   std::set<std::string> seen;
   std::string after;
   for (std::size_t request = 0; request < 3; ++request) {
@@ -55,7 +58,8 @@ TEST_CASE("a scan ends where the visitor does, after so many bytes, and says whe
   ManualClock clock;
   MemoryEngine engine({}, clock);
   enroll(engine, 10);
-  Scans scans(engine);
+  const Reports reports(1 << 20, 1 << 20);
+  Scans scans(engine, reports);
   const auto next_of = [&](std::string_view after, ScanBudget budget, std::size_t visits) {
     std::size_t visited = 0;
     return scans.visit("default", after, budget, [&](const PeerView&) { return ++visited < visits; }).next;
@@ -72,11 +76,36 @@ TEST_CASE("a scan ends where the visitor does, after so many bytes, and says whe
   CHECK(scans.visit("nobody", "", {}, [](const PeerView&) { return true; }).next == std::nullopt);
 }
 
+TEST_CASE("a scan of reports leaves out the reports of agents that are gone, and ends with its budget") {
+  ManualClock clock;
+  MemoryEngine engine({}, clock);
+  enroll(engine, 4);
+  Reports reports(1 << 20, 1 << 20);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const std::uint64_t incarnation =
+        engine.look([&](const Registry& registry) { return registry.incarnation("default", peer_name(i)); });
+    // Peer 1 registered again after its report; peers 4 and 5 are not registered.
+    reports.put("default", peer_name(i), i == 1 || i > 3 ? incarnation + 1 : incarnation, {});
+  }
+  Scans scans(engine, reports);
+  std::vector<std::string> seen;
+  const auto see = [&](const Reports::View& agent) {
+    seen.push_back(agent.name);
+    return true;
+  };
+  const auto looked_at = scans.visit_reports("default", {}, 3, see);
+  CHECK(looked_at == peer_name(2));
+  CHECK(seen == std::vector<std::string>{peer_name(0), peer_name(2)});
+  CHECK_FALSE(scans.visit_reports("default", peer_name(2), 100, see).has_value());
+  CHECK(seen == std::vector<std::string>{peer_name(0), peer_name(2), peer_name(3)});
+}
+
 TEST_CASE("the registry is free while a scan looks at its records, and they stay as they were taken") {
   ManualClock clock;
   MemoryEngine engine({}, clock);
   enroll(engine, 3);
-  Scans scans(engine);
+  const Reports reports(1 << 20, 1 << 20);
+  Scans scans(engine, reports);
   const std::uint64_t revision =
       engine.read([](const Registry& registry) { return registry.revision("default"); });
   std::vector<std::string> addresses;

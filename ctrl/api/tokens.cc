@@ -1,9 +1,14 @@
-#include <chrono>
+#include "ctrl/api/tokens.h"
+
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "ctrl/api/api_query.h"
+#include "base/str.h"
+#include "ctrl/http/replies.h"
+#include "ctrl/limits.h"
+#include "ctrl/wire/wire.h"
 
-// /v1/tokens: who may do what.
 namespace slime::ctrl {
 namespace {
 
@@ -13,17 +18,13 @@ TokenInfo to_info(const TokenRecord& token) {
 
 }  // namespace
 
-std::uint64_t unix_time_s() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-}
-
-ApiReply Api::create_token(Query& query, std::string_view body) {
-  Result<TokenRequest> request = wire::decode_token_request(body);
+ApiReply TokenRoutes::create(const Call& call) {
+  Query& query = call.query;
+  Result<TokenRequest> request = wire::decode_token_request(call.request.body);
   if (!request) return reply_error(request.error());
   query.permit(Role::kAdmin, request->scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  // Where nobody has to say who they are, whoever came first would lock all others out.
+  // Where nobody needs a token, the first client to make one would lock all others out.
   if (query.principal().token_id.empty())
     return reply_error(
         Status(Code::kPermissionDenied, "the first token is not made over HTTP"),
@@ -31,24 +32,25 @@ ApiReply Api::create_token(Query& query, std::string_view body) {
         "--store STORE --role admin --scope '*'; or start it with --admin-token-file FILE "
         "(nanoctrl token new prints a token for it)");
   const NewToken token = make_token(request->role, request->scope, std::move(request->note),
-                                    options_.unix_time_s(), request->expires_in_s);
-  Outcome out = submit(PutTokenCommand{token.record, !admin()->empty()});
+                                    context_.options().unix_time_s(), request->expires_in_s);
+  Outcome out = context_.submit(PutTokenCommand{token.record, !context_.access().admin_tokens()->empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
-  token_changes_("a token was made", {{"token_id", token.record.id},
-                                      {"role", std::string(role_name(token.record.role))},
-                                      {"scope", token.record.scope},
-                                      {"by_token_id", query.principal().token_id}});
+  changes_("a token was made", {{"token_id", token.record.id},
+                                {"role", std::string(role_name(token.record.role))},
+                                {"scope", token.record.scope},
+                                {"by_token_id", query.principal().token_id}});
   TokenInfo info = to_info(token.record);
   info.token = token.text;
   return reply_ok(wire::encode(info));
 }
 
-ApiReply Api::list_tokens(Query& query) {
+ApiReply TokenRoutes::list(const Call& call) {
+  Query& query = call.query;
   const Principal& who = query.principal();
   query.permit(Role::kAdmin, who.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   std::vector<TokenInfo> tokens;
-  engine_->look([&](const Registry& registry) {
+  context_.engine().look([&](const Registry& registry) {
     for (const auto& [id, token] : registry.tokens()) {
       if (who.everywhere() || token.scope == who.scope) tokens.push_back(to_info(token));
     }
@@ -56,12 +58,14 @@ ApiReply Api::list_tokens(Query& query) {
   return reply_ok(wire::encode(tokens));
 }
 
-ApiReply Api::revoke_token(Query& query, const std::string& id) {
-  // One of another scope is as unknown to a scope's administrator as one that never was.
+ApiReply TokenRoutes::revoke(const Call& call) {
+  Query& query = call.query;
+  const std::string& id = call.path[2];
+  // A scope's administrator does not learn which tokens other scopes have.
   const Principal& who = query.principal();
   query.permit(Role::kAdmin, who.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const bool visible = engine_->look([&](const Registry& registry) {
+  const bool visible = context_.engine().look([&](const Registry& registry) {
     const auto it = registry.tokens().find(id);
     return it != registry.tokens().end() && (who.everywhere() || it->second.scope == who.scope);
   });
@@ -69,9 +73,9 @@ ApiReply Api::revoke_token(Query& query, const std::string& id) {
     return reply_error(
         Status(Code::kNotFound, str("there is no token '", id.substr(0, limits::kNameBytes), "'")),
         "nanoctrl token list shows them");
-  Outcome out = submit(RevokeTokenCommand{id, !admin()->empty()});
+  Outcome out = context_.submit(RevokeTokenCommand{id, !context_.access().admin_tokens()->empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
-  token_changes_("a token was revoked", {{"token_id", id}, {"by_token_id", who.token_id}});
+  changes_("a token was revoked", {{"token_id", id}, {"by_token_id", who.token_id}});
   return reply_ok("{}");
 }
 

@@ -1,11 +1,18 @@
-#include <algorithm>
+#include "ctrl/api/links.h"
+
 #include <iterator>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "ctrl/api/api_query.h"
+#include "ctrl/api/peer_pages.h"
+#include "ctrl/http/replies.h"
+#include "ctrl/limits.h"
+#include "ctrl/wire/wire.h"
 
-// GET /v1/links: what is wanted of the peers of a scope, and what they report. And the reports for it.
 namespace slime::ctrl {
 namespace {
 
@@ -40,37 +47,14 @@ LinkInfo& note(Links& links, const std::string& from, const std::string& to) {
   return link;
 }
 
-}  // namespace
-
-std::optional<std::string> Api::visit_reports(const std::string& scope, std::string after,
-                                              const ReportVisitor& visitor, std::size_t budget) {
-  while (true) {
-    const Reports::Slice slice = reports_.slice(scope, after, std::min(limits::kRecordsPerSlice, budget));
-    // An agent that is gone, or another one of its name, has none.
-    std::vector<bool> current;
-    engine_->read([&](const Registry& registry) {
-      for (const Reports::View& agent : slice.reports)
-        current.push_back(registry.incarnation(scope, agent.name) == agent.incarnation);
-    });
-    scans_.count(slice.reports.size());
-    for (std::size_t i = 0; i < slice.reports.size(); ++i) {
-      if (current[i] && !visitor(slice.reports[i])) return std::nullopt;
-    }
-    if (!slice.more) return std::nullopt;
-    after = slice.reports.back().name;
-    budget -= slice.reports.size();
-    if (budget == 0) return after;
-  }
-}
-
-// Gathers a page of links by who has them; what is wanted and what is reported of one are one link.
-class Api::LinkList {
+// Gathers a page of links by the peers that have them: what is wanted of a link, and what is reported of it.
+class LinkList {
  public:
-  LinkList(Api& api, std::string scope, std::string after, std::uint64_t limit)
-      : api_(api), scope_(std::move(scope)), after_(std::move(after)), limit_(limit) {}
+  LinkList(Context& context, std::string scope, std::string after, std::uint64_t limit)
+      : context_(context), scope_(std::move(scope)), after_(std::move(after)), limit_(limit) {}
 
   ApiReply page() {
-    wire::PageHead head = api_.engine_->read([&](const Registry& registry) {
+    wire::PageHead head = context_.engine().read([&](const Registry& registry) {
       return wire::PageHead{registry.options().epoch, registry.revision(scope_), std::nullopt};
     });
     gather_wanted();
@@ -94,10 +78,10 @@ class Api::LinkList {
     LinkPage page(limit_);
     std::string from = after_;
     while (true) {
-      const LinkSlice slice = api_.engine_->read([&](const Registry& registry) {
+      const LinkSlice slice = context_.engine().read([&](const Registry& registry) {
         return registry.link_slice(scope_, from, limits::kRecordsPerSlice);
       });
-      api_.scans_.count(slice.peers.size());
+      context_.scans().count(slice.peers.size());
       for (const LinkSlice::Entry& peer : slice.peers) {
         if (page.ends_before_more(end_)) return;
         for (const std::string& target : *peer.targets) note(links_, peer.name, target).wanted = true;
@@ -117,7 +101,7 @@ class Api::LinkList {
       return true;
     };
     const std::optional<std::string> looked =
-        api_.visit_reports(scope_, after_, take, limits::kVisitsPerPage);
+        context_.scans().visit_reports(scope_, after_, limits::kVisitsPerPage, take);
     if (looked && (!end_ || *looked < *end_)) end_ = looked;
   }
 
@@ -130,18 +114,18 @@ class Api::LinkList {
     }
     for (auto it = there.begin(); it != there.end();) {
       std::size_t looks = 0;
-      api_.engine_->read([&](const Registry& registry) {
+      context_.engine().read([&](const Registry& registry) {
         for (; it != there.end() && looks < limits::kRecordsPerSlice; ++it, ++looks)
           it->second = registry.has_peer(scope_, it->first);
       });
-      api_.scans_.count(looks);
+      context_.scans().count(looks);
     }
     for (auto& [from, targets] : links_) {
       for (auto& [to, link] : targets) link.both_there = there.at(from) && there.at(to);
     }
   }
 
-  Api& api_;
+  Context& context_;
   const std::string scope_;
   const std::string after_;
   const std::uint64_t limit_;  // of peers; the links of one are on one page
@@ -150,13 +134,34 @@ class Api::LinkList {
   std::optional<std::string> end_;
 };
 
-ApiReply Api::list_links(Query& query) {
+}  // namespace
+
+ApiReply LinkRoutes::list(const Call& call) {
+  const PageQuery page = read_page_query(call.query);
+  if (Status status = call.query.finish(); !status.ok()) return reply_error(std::move(status));
+  return LinkList(context_, page.scope, page.after, page.limit).page();
+}
+
+ApiReply LinkRoutes::get(const Call& call) {
+  Query& query = call.query;
+  const std::string& name = call.path[2];
   const std::string scope = query.scope(Role::kRead);
-  const std::string after = query.text("after");
-  const std::uint64_t limit = query.integer("limit", limits::kPeersPerPage).value_or(limits::kPeersPerPage);
-  if (limit == 0) query.problem("query parameter 'limit' is zero");
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  return LinkList(*this, scope, after, limit).page();
+  const std::shared_ptr<const Registry::Targets> targets =
+      context_.engine().look([&](const Registry& registry) { return registry.links(scope, name); });
+  return reply_ok(wire::encode_targets(targets == nullptr ? Registry::Targets{} : *targets));
+}
+
+ApiReply LinkRoutes::set(const Call& call) {
+  Query& query = call.query;
+  const std::string& name = call.path[2];
+  const std::string scope = query.scope(Role::kJoin);
+  if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
+  Result<wire::LinksRequest> request = wire::decode_links_request(call.request.body);
+  if (!request) return reply_error(request.error());
+  Outcome out = context_.submit(SetLinksCommand{scope, name, std::move(request->targets),
+                                                query.proof_or_admin(request->session, true)});
+  return out.status.ok() ? reply_ok("{}") : reply_error(std::move(out.status));
 }
 
 }  // namespace slime::ctrl

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "ctrl/api/context.h"
+#include "ctrl/api/route.h"
+
+namespace slime::ctrl {
+
+// The routes of links: whom a peer should be connected to, and what peers report of their links:
+// /v1/peers/{name}/links, /v1/links. Thread: any.
+class LinkRoutes {
+ public:
+  // `context` outlives this.
+  explicit LinkRoutes(Context& context) : context_(context) {}
+  ApiReply list(const Call& call);
+  ApiReply get(const Call& call);
+  ApiReply set(const Call& call);
+
+ private:
+  Context& context_;
+};
+
+}  // namespace slime::ctrl

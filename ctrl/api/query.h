@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "ctrl/api/auth.h"
+#include "ctrl/registry/registry.h"
+#include "ctrl/types.h"
+
+namespace slime::ctrl {
+
+// The query parameters of one request, each at most once, and who sends the request. The first problem
+// sticks: a route reads everything, then looks at finish(). Thread: one.
+class Query {
+ public:
+  // `principal` outlives this.
+  Query(std::vector<std::pair<std::string, std::string>> pairs, const Principal& principal)
+      : pairs_(std::move(pairs)), principal_(principal) {}
+
+  // Returns the parameter "scope", in which the sender must have the role.
+  std::string scope(Role needed);
+  // The sender must have the role in a scope that is named elsewhere; "*": in all scopes.
+  void permit(Role needed, std::string_view scope);
+  // Every sender who came so far may.
+  void permit_all() { checked_ = true; }
+  [[nodiscard]] const Principal& principal() const { return principal_; }
+
+  // Names the peer that the request is about, for the log, where the path does not.
+  void about(std::string_view peer) { peer_ = peer; }
+  [[nodiscard]] const std::string& scope_asked() const { return scope_; }
+  [[nodiscard]] const std::string& peer_asked() const { return peer_; }
+
+  // By what right the request changes a record: its session, which may be empty.
+  [[nodiscard]] Proof proof(const Secret& session) const;
+  // Like proof(), but trusts an administrator's request without a session; on a server without tokens only if
+  // `anybody`.
+  [[nodiscard]] Proof proof_or_admin(const Secret& session, bool anybody) const;
+
+  // Returns the parameter's value; empty when absent. `key` is a literal.
+  std::string text(std::string_view key);
+  // Whether the parameter is there, also without a value.
+  [[nodiscard]] bool has(std::string_view key) const;
+  std::string name(std::string_view key, std::string fallback);
+  // "key=value,key=value"; a value has no comma.
+  Labels labels(std::string_view key);
+  std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max);
+  // Notes what is wrong with a parameter.
+  void problem(std::string text);
+  // Returns the first problem. A parameter that no one read is a problem; a route that did not say who may
+  // use it is kInternal.
+  Status finish();
+
+ private:
+  std::vector<std::pair<std::string, std::string>> pairs_;
+  std::set<std::string_view> known_;
+  const Principal& principal_;
+  bool checked_ = false;
+  std::string scope_, peer_;
+  Status denied_;
+  Status status_;
+};
+
+}  // namespace slime::ctrl

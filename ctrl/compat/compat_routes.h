@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "ctrl/api/context.h"
+#include "ctrl/api/route.h"
+#include "ctrl/compat/entities.h"
+
+namespace slime::ctrl {
+
+// The routes of DLSlime's NanoCtrl over the same registry: an entity that registers there is a peer of the
+// same name. Thread: any.
+class CompatRoutes {
+ public:
+  // `context` outlives this.
+  explicit CompatRoutes(Context& context) : context_(context) {}
+  ApiReply root(const Call& call);
+  ApiReply start_agent(const Call& call);
+  ApiReply list_agents(const Call& call);
+  ApiReply cleanup(const Call& call);
+  ApiReply register_region(const Call& call);
+  ApiReply get_region(const Call& call);
+  ApiReply register_entity(const Call& call);
+  ApiReply unregister(const Call& call);
+  ApiReply heartbeat(const Call& call);
+  ApiReply get_entity(const Call& call);
+  ApiReply list_entities(const Call& call);
+  ApiReply redis_address(const Call& call);
+  ApiReply set_desired_topology(const Call& call);
+
+ private:
+  // The mutex of one record. Hold it from the look at the record to its change, so that of two changes none
+  // is lost.
+  std::mutex& mutex_of(const std::string& scope, const std::string& id);
+  std::optional<PeerInfo> find(const Call& call, const std::string& scope, const std::string& id);
+  ApiReply start(const Call& call, const compat::Entity& agent);
+  ApiReply remove(const Call& call, Result<compat::EntityRef> ref);
+  // Registers the entity; answers done().
+  template <class Done>
+  ApiReply put(const Call& call, const compat::Entity& entity, const InstanceId& instance, const Done& done);
+  // Changes the record of an agent that registered here.
+  template <class Change>
+  ApiReply update(const Call& call, const compat::EntityRef& of, const Change& change);
+  // Answers a list, which has no pages and so a largest size. `type`: entities of that type alone, whatever
+  // the request says; empty: as the request says.
+  template <class EncodeOne, class EncodeAll>
+  ApiReply list(const Call& call, const EncodeOne& encode_one, const EncodeAll& encode_all,
+                std::string_view type);
+
+  Context& context_;
+  std::array<std::mutex, 16> mutexes_;
+};
+
+}  // namespace slime::ctrl
