@@ -13,7 +13,7 @@
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
-#include "rpc/stream_end.h"
+#include "rpc/stream/stream_end.h"
 #include "transport/endpoint.h"
 #include "transport/provider.h"
 

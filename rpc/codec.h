@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "base/str.h"
 #include "rpc/attachment.h"
-#include "rpc/body_pool.h"
+#include "rpc/codec/body_pool.h"
 #include "rpc/limits.h"
 #include "rpc/msgpack_types.h"
 #include "rpc/payload.h"

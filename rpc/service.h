@@ -18,7 +18,7 @@
 #include "rpc/limits.h"
 #include "rpc/metadata.h"
 #include "rpc/payload.h"
-#include "rpc/stream_end.h"
+#include "rpc/stream/stream_end.h"
 #include "rpc/text.h"
 #include "rpc/tracing.h"
 

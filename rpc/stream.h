@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "rpc/codec.h"
 #include "rpc/service.h"
-#include "rpc/stream_end.h"
+#include "rpc/stream/stream_end.h"
 
 // Streams: a call between whose request and answer messages go, in one or in both directions. Of a method
 // that streams, `In` is what it reads and `Out` what it writes; None: it does not. Arguments and result may

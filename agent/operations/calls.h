@@ -11,7 +11,7 @@
 #include "rpc/channel.h"
 #include "rpc/interceptor.h"
 #include "rpc/signature.h"
-#include "rpc/stream_end.h"
+#include "rpc/stream/stream_end.h"
 
 namespace slime::agent {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "tests/agent/members.h"
 #include "transport/connect.h"
 #include "transport/provider.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "rpc/attachments.h"
 #include "rpc/channel.h"
-#include "rpc/frame.h"
+#include "rpc/codec/attachments.h"
+#include "rpc/codec/frame.h"
 #include "rpc/interceptor.h"
 #include "rpc/stream.h"
 #include "transport/sim/sim.h"

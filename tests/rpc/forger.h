@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "tests/rpc/channel_fixture.h"
 
 namespace slime::rpc::testing {

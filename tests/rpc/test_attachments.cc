@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/random.h"
-#include "rpc/attachments.h"
 #include "rpc/codec.h"
+#include "rpc/codec/attachments.h"
 #include "rpc/limits.h"
 
 using namespace slime;

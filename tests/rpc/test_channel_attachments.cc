@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/str.h"
-#include "rpc/received.h"
+#include "rpc/codec/received.h"
 #include "tests/rpc/channel_fixture.h"
 #include "tests/support/bytes.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "rpc/attachments.h"
-#include "rpc/budget.h"
+#include "rpc/codec/attachments.h"
+#include "rpc/server/budget.h"
 #include "tests/rpc/forger.h"
 #include "tests/rpc/server_caller.h"
 #include "tests/support/eventually.h"

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "base/str.h"
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "tests/rpc/forger.h"
 
 using namespace slime;

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "rpc/interceptor.h"
 #include "tests/rpc/channel_fixture.h"
 #include "tests/rpc/forger.h"

@@ -1,7 +1,7 @@
 // Proofs of keys on a channel, and the end of a channel that its owner expels the peer from.
 #include <doctest/doctest.h>
 
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "tests/rpc/forger.h"
 
 using namespace slime;

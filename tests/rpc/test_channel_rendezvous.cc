@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "base/str.h"
-#include "rpc/body_pool.h"
-#include "rpc/received.h"
+#include "rpc/codec/body_pool.h"
+#include "rpc/codec/received.h"
 #include "tests/rpc/channel_fixture.h"
 
 using namespace slime;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rpc/attachments.h"
+#include "rpc/codec/attachments.h"
 #include "tests/rpc/forger.h"
 
 using namespace slime;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 
 using namespace slime;
 using namespace slime::rpc;

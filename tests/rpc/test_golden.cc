@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rpc/codec.h"
-#include "rpc/frame.h"
+#include "rpc/codec/frame.h"
 #include "tests/support/files.h"
 
 using namespace slime;

@@ -1,0 +1,153 @@
+#pragma once
+
+// Private to the channel*.cc files: the side of a channel that requests, which outlive it, hold on to.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/function.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/delivery.h"
+#include "rpc/server/budget.h"
+#include "rpc/service.h"
+#include "rpc/stream/stream_end.h"
+#include "transport/loop.h"
+
+namespace slime::rpc {
+
+class ChannelImpl;
+
+// Returns the bytes that are freed with the attachments: not those of a user's region.
+std::uint64_t owned_bytes(const Attachments& attachments);
+
+// Queues work of other threads for the loop: handlers' answers, streams to attend to, messages
+// given back. Tells handlers that their call was cancelled. Outlives the channel while a request is
+// unanswered or a delivery untaken.
+class AnswerBox final : public Request::Responder,
+                        public DeliverySource,
+                        public std::enable_shared_from_this<AnswerBox> {
+ public:
+  struct Answer {
+    Handle served;
+    Result<ByteVector> reply;
+    Account::Held held{};             // of a large one: what waits for the loop is memory, too
+    std::uint64_t refused_bytes = 0;  // the account did not take so many: `reply` is empty
+  };
+  // Answers of more than `large_bytes` are taken from the account before they wait.
+  AnswerBox(transport::Loop& loop, ChannelImpl& channel, std::shared_ptr<Account> account,
+            std::size_t large_bytes)
+      : clock_(loop.clock()),
+        loop_(&loop),
+        account_(std::move(account)),
+        large_bytes_(large_bytes),
+        channel_(&channel) {}
+
+  // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
+  // answer before they return.
+  class AtOnce {
+   public:
+    explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
+    AtOnce(const AtOnce&) = delete;
+    AtOnce& operator=(const AtOnce&) = delete;
+    ~AtOnce() { at_once_ = outer_; }
+
+   private:
+    friend class AnswerBox;
+    const AnswerBox* const box_;
+    AtOnce* const outer_;
+  };
+
+  // ---- any thread; `ticket` is a packed Handle of what the channel serves
+  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
+  void attach(std::uint64_t ticket, Attachments attachments) override;
+  [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
+  void on_cancel(std::uint64_t ticket, Task task) override;
+  [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
+  // Tells the loop that the server has decided on the place of this request.
+  void granted(std::uint64_t ticket);
+  // The stream of that key wants something of the channel.
+  void attend(std::uint64_t key);
+  // Puts a user message back into the inbox of its tag. Drops it if the channel is closed.
+  void give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept override;
+  // Counts a message that was given back to a stream or to the inbox.
+  void count_given_back() { given_back_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t given_back() const { return given_back_.load(std::memory_order_relaxed); }
+
+  // ---- the loop
+  // Who handles that request finds its stream here, until it is answered.
+  void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
+  void remove_stream(std::uint64_t ticket);
+  // All that waits, taken at once: whoever puts in the first thing calls the channel, so nothing may be left.
+  struct GivenBack {
+    std::uint64_t tag = 0;
+    std::uint64_t number = 0;
+    Payload message;
+  };
+  struct Waiting {
+    std::vector<std::uint64_t> streams;  // their keys
+    std::vector<Answer> answers;
+    std::vector<GivenBack> messages;
+  };
+  Waiting take();
+  // The caller does not wait any more: whoever wants to hear it does, now.
+  void cancel(std::uint64_t ticket);
+  // Of a request that was cancelled, or whose handler wants to hear of that, or has attached something.
+  struct Fate {
+    bool cancelled = false;
+    std::vector<Task> told;
+    Attachments attachments;  // of its answer
+  };
+  // It is answered. Most have none of this.
+  [[nodiscard]] bool any_fates() const { return any_fates_.load(std::memory_order_relaxed); }
+  Fate forget(std::uint64_t ticket);
+  // The channel goes: what comes from now on is dropped, and whatever is unanswered is cancelled.
+  void close();
+
+ private:
+  void call_channel_if_first();                                   // with the lock held
+  void take_from_account(Answer& answer, AttachedBody& dropped);  // with the lock held
+  static inline constinit thread_local AtOnce* at_once_ = nullptr;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  transport::Loop* loop_;  // null: closed
+  const std::shared_ptr<Account> account_;
+  const std::size_t large_bytes_;
+  Waiting waiting_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
+  std::unordered_map<std::uint64_t, Fate> fates_;
+  std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> given_back_{0};
+  const std::uint64_t process_ = fork_generation();
+  ChannelImpl* channel_;  // touched by the loop only
+};
+
+// The side of one-way requests: nobody waits for them, so that nobody goes away either.
+class OneWayBox final : public Request::Responder {
+ public:
+  OneWayBox(std::shared_ptr<AnswerBox> box, const Clock& clock) : box_(std::move(box)), clock_(clock) {}
+  void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override {
+    if (reply) return box_->respond(ticket, ByteVector());  // nobody reads it
+    box_->respond(ticket, std::move(reply));
+  }
+  void attach(std::uint64_t, Attachments) override {}  // nobody reads them
+  [[nodiscard]] bool cancelled(std::uint64_t, TimePoint deadline) const noexcept override {
+    return deadline != kNever && deadline <= clock_.now();
+  }
+  void on_cancel(std::uint64_t, Task) override {}  // never happens
+
+ private:
+  const std::shared_ptr<AnswerBox> box_;
+  const Clock& clock_;
+};
+
+}  // namespace slime::rpc

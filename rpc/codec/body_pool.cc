@@ -1,0 +1,142 @@
+#include "rpc/codec/body_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/fork.h"
+#include "rpc/codec/received.h"
+#include "rpc/limits.h"
+
+namespace slime::rpc {
+namespace {
+
+struct Pool {
+  Pool() { bodies.reserve(limits::kPooledBodies); }
+  ~Pool();
+  std::vector<ByteVector> bodies;
+};
+
+// What ends after the thread's own objects, such as an agent that is destroyed at exit, may still encode.
+// This has no destructor, so it is there then.
+thread_local bool over = false;
+
+Pool::~Pool() { over = true; }
+
+Pool* pool_of_thread() {
+  if (over) return nullptr;
+  thread_local Pool pool;
+  return &pool;
+}
+
+// Of the whole process.
+class LargeBodies {
+ public:
+  LargeBodies() { kept_.reserve(limits::kLargeBodiesBytes / limits::kLargeBody); }
+  // One that is large enough, and not far larger; of several the one that came last, which may be in the
+  // caches. Without memory: there is none.
+  ByteVector take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto best = kept_.rend();
+    for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
+      const std::size_t room = at->capacity();
+      if (room < bytes || room / 2 > bytes || (best != kept_.rend() && room >= best->capacity())) continue;
+      best = at;
+      if (room - bytes <= bytes / 8) break;
+    }
+    if (best == kept_.rend()) return {};
+    ByteVector out = std::move(*best);
+    kept_.erase(std::next(best).base());
+    bytes_ -= out.capacity();
+    return out;
+  }
+  // The oldest go when there are too many.
+  void give(ByteVector&& body) noexcept {
+    body.clear();
+    while (!keep(body)) drop_oldest();
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  bool keep(ByteVector& body) {
+    const std::lock_guard lock(mutex_);
+    if (bytes_ + body.capacity() > limits::kLargeBodiesBytes) return false;
+    bytes_ += body.capacity();
+    kept_.push_back(std::move(body));  // within what is reserved
+    return true;
+  }
+  void drop_oldest() {
+    ByteVector gone;  // after the lock
+    const std::lock_guard lock(mutex_);
+    if (kept_.empty()) return;
+    gone = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+    bytes_ -= gone.capacity();
+  }
+
+  std::mutex mutex_;
+  std::vector<ByteVector> kept_;  // from the oldest on
+  std::uint64_t bytes_ = 0;
+};
+
+LargeBodies& large_bodies() {
+  static constinit PerProcess<LargeBodies> all;
+  return all.get();
+}
+
+// Of a body's whole huge pages: a fault for each 4 KiB of fresh memory takes longer than its bytes.
+void wish_for_huge_pages(ByteVector& body) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (begin + body.capacity()) / kHugePage * kHugePage;
+  if (first < end) ::madvise(body.data() + (first - begin), end - first, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
+ByteVector take_body() {
+  Pool* const pool = pool_of_thread();
+  if (pool != nullptr && !pool->bodies.empty()) {
+    ByteVector out = std::move(pool->bodies.back());
+    pool->bodies.pop_back();
+    return out;
+  }
+  ByteVector out;
+  out.reserve(limits::kSmallBody);
+  return out;
+}
+
+ByteVector take_body(std::size_t bytes) {
+  if (bytes <= limits::kSmallBody) return take_body();
+  ByteVector out;
+  if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
+  if (out.capacity() >= bytes) return out;
+  out.reserve(bytes);
+  wish_for_huge_pages(out);
+  return out;
+}
+
+void give_body(ByteVector&& body) noexcept {
+  const std::size_t room = body.capacity();
+  if (room > limits::kPooledBodyBytes) {
+    if (room >= limits::kLargeBody && room <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
+    return;
+  }
+  if (room < limits::kSmallBody) return;
+  Pool* const pool = pool_of_thread();
+  if (pool == nullptr || pool->bodies.size() >= limits::kPooledBodies) return;
+  body.clear();
+  pool->bodies.push_back(std::move(body));
+}
+
+std::uint64_t kept_body_bytes() { return large_bodies().bytes(); }
+
+}  // namespace slime::rpc

@@ -1,0 +1,131 @@
+#include "rpc/codec/received.h"
+
+#include <sys/mman.h>
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "base/fork.h"
+#include "rpc/limits.h"
+#include "rpc/payload.h"
+
+namespace slime::rpc {
+namespace {
+
+constexpr std::size_t kStep = 64 * 1024;
+
+std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step - 1) / step * step; }
+
+struct Block {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  // Large blocks begin and end at huge pages, and ask for them: a fault for each 4 KiB is what costs.
+  static Block map(std::size_t length) {
+    const std::size_t step = length >= kHugePage ? kHugePage : kStep;
+    const std::size_t size = round_up(length, step);
+    const std::size_t extra = step == kHugePage ? kHugePage : 0;
+    void* const mapped =
+        ::mmap(nullptr, size + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return {};
+    auto* const begin = static_cast<std::byte*>(mapped);
+    if (extra == 0) return {begin, size};
+    const std::size_t before = (extra - reinterpret_cast<std::uintptr_t>(begin) % extra) % extra;
+    if (before != 0) ::munmap(begin, before);
+    if (before != extra) ::munmap(begin + before + size, extra - before);
+    ::madvise(begin + before, size, MADV_HUGEPAGE);  // a wish
+    return {begin + before, size};
+  }
+  void unmap() const { ::munmap(data, size); }
+};
+
+class Pool {
+ public:
+  std::optional<Block> take(std::size_t length) {
+    const std::lock_guard lock(mutex_);
+    auto best = kept_.end();
+    // Of several the one that was used last, which may be in the caches.
+    for (auto at = kept_.begin(); at != kept_.end(); ++at) {
+      const bool fits = at->size >= length && at->size / 2 <= round_up(length, kStep);
+      if (fits && (best == kept_.end() || at->size <= best->size)) best = at;
+    }
+    if (best == kept_.end()) return std::nullopt;
+    const Block out = *best;
+    bytes_ -= out.size;
+    kept_.erase(best);
+    return out;
+  }
+  // The oldest go when there are too many.
+  void give(std::byte* data) {
+    std::list<Block> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto in_use = in_use_.extract(data);
+      if (in_use.empty()) return;  // of the process that forked us
+      const Block block{data, in_use.mapped()};
+      // One that is larger than all that is kept drives nothing out.
+      const bool fits = block.size <= limits::kReceivedKeptBytes;
+      (fits ? kept_ : gone).push_back(block);
+      if (fits) bytes_ += block.size;
+      while (bytes_ > limits::kReceivedKeptBytes) {
+        bytes_ -= kept_.front().size;
+        gone.splice(gone.end(), kept_, kept_.begin());
+      }
+    }
+    for (const Block& each : gone) each.unmap();
+  }
+  void note_in_use(Block block) {
+    const std::lock_guard lock(mutex_);
+    in_use_.emplace(block.data, block.size);
+  }
+  // Whoever asks has it, so it stays in use.
+  void discard(const std::byte* data) {
+    std::size_t size = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto block = in_use_.find(data);
+      if (block != in_use_.end()) size = block->second;
+    }
+    if (size != 0) ::madvise(const_cast<std::byte*>(data), size, MADV_DONTNEED);
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<Block> kept_;
+  std::uint64_t bytes_ = 0;
+  std::map<const std::byte*, std::size_t> in_use_;
+};
+
+// Never destroyed: what is received may go at the very end of the process.
+Pool& pool() {
+  static constinit PerProcess<Pool> all;
+  return all.get();
+}
+
+}  // namespace
+
+std::byte* detail::take_block(std::size_t length_bytes) {
+  const auto kept = pool().take(length_bytes);
+  const Block block = kept ? *kept : Block::map(length_bytes);
+  if (block.data != nullptr) pool().note_in_use(block);
+  return block.data;
+}
+
+void detail::give_block(std::byte* block) noexcept { pool().give(block); }
+
+Received make_received(std::size_t length_bytes) {
+  auto made = std::make_shared<const Buffer>(length_bytes);
+  if (made->data() == nullptr) return {};
+  return {{made->data(), length_bytes}, std::move(made)};
+}
+
+void discard_received(Bytes bytes) { pool().discard(bytes.data()); }
+
+std::uint64_t kept_received_bytes() { return pool().bytes(); }
+
+}  // namespace slime::rpc

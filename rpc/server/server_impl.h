@@ -1,0 +1,242 @@
+#pragma once
+
+// Private to the server*.cc files: the implementation of rpc/server.h.
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/str.h"
+#include "rpc/interceptor.h"
+#include "rpc/reflection.h"
+#include "rpc/server.h"
+#include "rpc/server/budget.h"
+#include "rpc/server/job_queue.h"
+
+namespace slime::rpc {
+
+// Lives as long as any request, because a late answer updates the counters. mutex_ guards all
+// members that are not atomic; handlers, answers and destructors of user code run without the lock.
+class Server::Impl final : public Request::Tracker,
+                           public Directory,
+                           public BudgetListener,
+                           public std::enable_shared_from_this<Server::Impl> {
+ public:
+  using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
+  // Counts one request of a method with a limit as ended when it is answered.
+  class Slot final : public Request::Tracker {
+   public:
+    Slot(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method)
+        : impl_(std::move(impl)), method_(std::move(method)) {}
+    void answered() noexcept override {
+      impl_->leave(*method_);
+      impl_->answered();
+    }
+
+   private:
+    const std::shared_ptr<Impl> impl_;
+    const std::shared_ptr<Service::Method> method_;
+  };
+
+  Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
+    SLIME_CHECK(options_.workers > 0);
+    // The handlers refer to *this, which lives as long as a handler runs.
+    const Service reflection = reflection_service(*this);
+    const Service health = health_service(*this);
+    for (const auto& [name, method] : health.methods()) method->while_draining = true;
+    services_.emplace(reflection.name(), reflection.methods());
+    services_.emplace(health.name(), health.methods());
+  }
+
+  Status add(const std::string& name, const Methods& methods) {
+    const std::lock_guard lock(mutex_);
+    if (!services_.emplace(name, methods).second)
+      return Status(Code::kAlreadyExists, str("a service '", name, "' is served already"));
+    ++version_;
+    return {};
+  }
+  Status remove(std::string_view name) {
+    Methods gone;
+    const std::lock_guard lock(mutex_);
+    const auto it = services_.find(name);
+    if (it == services_.end()) return no_service(name);
+    gone = std::move(it->second);
+    services_.erase(it);
+    ++version_;
+    return {};
+  }
+  bool serves(std::string_view service, std::string_view method) const {
+    const std::lock_guard lock(mutex_);
+    return look_up(service, method) != nullptr;
+  }
+  Status check_signature(std::string_view service, std::string_view method, std::uint64_t signature) const;
+  std::vector<ServiceInfo> services() const override;
+  Result<ServiceInfo> service(std::string_view name) const override;
+  bool serves(std::string_view service) const override {
+    const std::lock_guard lock(mutex_);
+    return services_.find(service) != services_.end();
+  }
+  bool draining() const override { return (unusual_.load() & kDraining) != 0; }
+  void add_interceptor(std::shared_ptr<ServerInterceptor> interceptor);
+  Result<std::shared_ptr<Service::Method>> admit(Request& request, Found& found, bool has_place);
+  void run(Request&& request, Service::Method& method) noexcept;
+  void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
+  void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
+  Status prepare_to_wait(const Service::Method& method);
+  Status drain(Nanos bound);
+  void stop();
+  [[nodiscard]] bool on_worker() const { return worker_of_ == this; }
+  ServerCounters counters() const;
+  void answered() noexcept override {
+    unanswered_.fetch_sub(1);
+    tell_if_quiet();
+  }
+  // server_places.cc
+  std::shared_ptr<Place> reserve(const CallInfo& info, Found& found, std::shared_ptr<Account> account,
+                                 std::uint64_t bytes, Task granted);
+  void on_budget_freed() noexcept override;
+  static std::shared_ptr<Place> place_of(const Request& request);
+  void arrived(Place& place);
+  bool make_ready(Request& request, const std::shared_ptr<Service::Method>& method);
+
+ private:
+  friend class Place;
+  Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
+  // Returns null if there is no such method. Call under the lock.
+  [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const {
+    const auto it = services_.find(service);
+    if (it == services_.end()) return nullptr;
+    const auto found = it->second.find(method);
+    return found == it->second.end() ? nullptr : found->second.get();
+  }
+  static void track(Request& request, std::shared_ptr<Request::Tracker> tracker) {
+    request.tracker_ = std::move(tracker);
+  }
+  static Status no_service(std::string_view name) {
+    return Status(Code::kNotFound, str("no service '", name, "'"));
+  }
+  [[nodiscard]] bool quiet() const { return unanswered_.load() == 0 && executing_.load() == 0; }
+  void tell_if_quiet() noexcept {
+    if (!draining() || !quiet()) return;
+    const std::lock_guard lock(mutex_);
+    quiet_.notify_all();
+  }
+  // Returns whether the queue is full. Requests that an idle worker is about to take do not count.
+  [[nodiscard]] bool full() const {
+    return queue_.size() + places_.size() >=
+           options_.queue_limit + (idle_workers_ > reserved_ ? idle_workers_ - reserved_ : 0);
+  }
+  bool start_worker();
+  [[nodiscard]] bool below_limit(const Service::Method& method) const {
+    if (method.max_running == 0) return true;
+    const auto load = loads_.find(&method);
+    return load == loads_.end() || load->second.running < method.max_running;
+  }
+  void count_waiting(const Service::Method& method, int more);
+  // Returns whether the method's requests fill half of the queue: the rest is for other methods.
+  [[nodiscard]] bool waits_enough(const Service::Method& method) const {
+    const auto load = loads_.find(&method);
+    return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
+  }
+  void intercept(Request& request);
+  void enter(Request& request, const std::shared_ptr<Service::Method>& method);
+  void leave(const Service::Method& method) noexcept;
+  void worker() noexcept;
+  // server_places.cc; call all of these under the lock.
+  [[nodiscard]] bool worker_free() const {
+    return workers_.size() - idle_workers_ + reserved_ < options_.workers;
+  }
+  Task grant(Place& place);
+  [[nodiscard]] bool fits(Place& place);
+  Task next_granted(int lowest);
+  void give_up_worker(Place& place);
+  std::list<Job>::iterator find_ready();
+  Job take_ready(std::list<Job>::iterator at);
+  std::vector<Task> refuse_places();
+
+  static inline constinit thread_local const Impl* worker_of_ = nullptr;
+  const ServerOptions options_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable quiet_;
+  std::map<std::string, Methods, std::less<>> services_;
+  JobQueue queue_;
+  std::list<Job> ready_;       // requests that were read and have a reserved worker
+  std::list<Place*> places_;   // waiting places, in order of arrival
+  std::size_t reserved_ = 0;   // workers of granted places whose requests do not run yet
+  bool places_first_ = false;  // at equal priority a place is next: a small request was last
+  bool listens_ = false;       // registered for on_budget_freed()
+  struct Load {
+    std::size_t running = 0;
+    std::size_t waiting = 0;
+    std::size_t reserved = 0;  // granted places whose requests do not run yet
+    [[nodiscard]] bool none() const { return running == 0 && waiting == 0 && reserved == 0; }
+  };
+  std::map<const Service::Method*, Load> loads_;  // of methods with a limit; no entry: no load
+  ServerCounters counters_;
+  // Atomics, so that a request of a known method takes no lock. To miss no end of a drain: drain()
+  // sets kDraining and then reads the counts; a request counts itself and then reads kDraining, and
+  // so does an answer.
+  std::atomic<std::uint64_t> version_{1};  // counts changes of services_; written under the lock
+  std::atomic<std::uint64_t> requests_{0};
+  std::atomic<std::uint64_t> refused_{0};
+  std::atomic<std::size_t> unanswered_{0};  // admitted requests without an answer
+  std::atomic<std::size_t> executing_{0};   // running handlers
+  static constexpr unsigned kDraining = 1;
+  static constexpr unsigned kIntercepts = 2;
+  std::atomic<unsigned> unusual_{0};  // kDraining, kIntercepts
+  std::shared_ptr<const ServerInterceptors> interceptors_ = std::make_shared<ServerInterceptors>();
+  std::size_t idle_workers_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> workers_;  // last: the threads use all members above
+};
+
+class Server::Place {
+ public:
+  enum class State : std::uint8_t { kWaiting, kGranted, kRefused };
+  Place(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method, std::shared_ptr<Account> account,
+        std::uint64_t bytes)
+      : impl_(std::move(impl)),
+        method_(std::move(method)),
+        account_(std::move(account)),
+        bytes_(bytes),
+        pooled_(method_ != nullptr && method_->run == Run::kPool) {}
+  ~Place();
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  [[nodiscard]] State state() const;
+  // The reason, if the state is kRefused.
+  [[nodiscard]] const Status& refusal() const { return refusal_; }
+  // Takes more bytes for the request; false if they exceed the budget.
+  [[nodiscard]] bool grow(std::uint64_t bytes) { return held_.grow(bytes); }
+
+ private:
+  friend class Impl;
+  const std::shared_ptr<Impl> impl_;
+  const std::shared_ptr<Service::Method> method_;  // null: refused
+  const std::shared_ptr<Account> account_;
+  const std::uint64_t bytes_;
+  const bool pooled_;
+  // Guarded by the server's mutex_.
+  State state_ = State::kWaiting;
+  bool has_worker_ = false;
+  bool counted_ = false;  // drain() waits for this place
+  std::list<Place*>::iterator self_;
+  Task granted_;
+  // Written before granted_ is called, by which the loop learns of it.
+  Status refusal_;
+  Account::Held held_;
+};
+
+}  // namespace slime::rpc

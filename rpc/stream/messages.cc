@@ -1,0 +1,298 @@
+#include "base/check.h"
+#include "base/str.h"
+#include "rpc/codec/body_pool.h"
+#include "rpc/stream/streams.h"
+
+// Streams: their messages. Nothing of a stream waits in the queue of the channel but credits and its end:
+// messages stay with the stream until the wire takes them, streams that wait take turns, and so producers
+// wait.
+namespace slime::rpc {
+
+using wire::Frame;
+using wire::FrameType;
+
+// ------------------------------------------------------------------------------------------------ what comes
+
+// Null: a frame that crossed the end of its stream.
+Result<ChannelImpl::Stream*> ChannelImpl::stream_of(const wire::FrameHeader& header) {
+  const Handle handle = Handle::unpack(header.id);
+  const auto find = [&](auto& streams) -> Stream* {
+    const auto found = streams.find(header.id);
+    return found == streams.end() ? nullptr : found->second;
+  };
+  if ((header.flags & wire::kFlagFromHandler) != 0) {
+    const Pending* const pending = pending_.find(handle);
+    if (pending == nullptr && pending_.knew(handle)) return static_cast<Stream*>(nullptr);
+    Stream* const stream = pending == nullptr || streams_ == nullptr ? nullptr : find(streams_->asked);
+    if (stream == nullptr || !pending->sent || pending->pulling)
+      return Status(Code::kCorrupt, "a frame of a stream that is not open");
+    return stream;
+  }
+  if (streams_ != nullptr) {
+    Stream* const stream = find(streams_->served);
+    if (stream != nullptr) return stream;
+    const auto& last = streams_->last_served;
+    if (handle.index >= limits::kMaxCalls || (handle.index < last.size() && last[handle.index] == header.id))
+      return stream;
+  }
+  return Status(Code::kCorrupt, "a frame of a stream that was never opened");
+}
+
+Status ChannelImpl::on_stream(const Frame& frame) {
+  auto found = stream_of(frame.header);
+  if (!found) return std::move(found).error();
+  Stream* const stream = *found;
+  const FrameType type = frame.header.type;
+  if (stream == nullptr || stream->ended || (stream->answered && type != FrameType::kCredit)) {
+    ++counters_.stale_replies;
+    if ((frame.header.flags & wire::kFlagRendezvous) == 0) return {};
+    auto offer = wire::decode_offer(frame.body);
+    if (!offer) return std::move(offer).error();
+    answer(FrameType::kRelease, offer->lease.packed());
+    return {};
+  }
+  if (type == FrameType::kData) return on_data(*stream, frame);
+  touch_stream(*stream);
+  const std::uint64_t key = stream->key;
+  if (type == FrameType::kCredit) {
+    std::vector<Task> done;
+    if (!stream->end->credit(frame.header.value, done))
+      return Status(Code::kCorrupt, "credits of a stream that are not more than before");
+    run_later(std::move(done));
+  } else {
+    if (stream->peer_ended) return Status(Code::kCorrupt, "a second end of a stream");
+    stream->peer_ended = true;
+    auto arriving = std::make_shared<Arriving>();
+    arriving->complete = arriving->end = true;
+    stream->arriving.push_back(std::move(arriving));
+  }
+  attend_stream(key);
+  return {};
+}
+
+Status ChannelImpl::on_data(Stream& stream, const Frame& frame) {
+  if (stream.peer_ended) return Status(Code::kCorrupt, "a message after the end of its stream");
+  if (stream.received == stream.granted)
+    return Status(Code::kCorrupt, "a message beyond the stream's credits");
+  ++stream.received;
+  touch_stream(stream);
+  watch_streams(deadline_after(loop_.now(), limits::kStreamCreditPause));
+  auto arriving = std::make_shared<Arriving>();
+  if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
+    auto offer = wire::decode_offer(frame.body);
+    if (!offer) return std::move(offer).error();
+    arriving->length_bytes = offer->length_bytes;
+    arriving->offer.assign(frame.body.begin(), frame.body.end());
+  } else {
+    arriving->payload = Payload(frame.body);
+    arriving->complete = true;
+  }
+  stream.arriving.push_back(std::move(arriving));
+  attend_stream(stream.key);
+  return {};
+}
+
+// Something happened to the stream, here or at its user's.
+void ChannelImpl::attend_stream(std::uint64_t key) {
+  const Scope scope(*this, false);
+  if (streams_ == nullptr) return;
+  Stream* stream = streams_->find(key);
+  if (stream == nullptr) return;
+  advance(*stream);
+  stream = streams_->find(key);
+  if (stream != nullptr) pump(*stream);
+}
+
+// Does what the stream's user waits for: gives credits, sends messages, gives returned messages to
+// reads.
+void ChannelImpl::attend_user(std::uint64_t key) {
+  const Scope scope(*this, false);
+  Stream* const stream = streams_ == nullptr ? nullptr : streams_->find(key);
+  if (stream == nullptr) return;
+  std::vector<Task> done;
+  stream->end->match_reads(done);
+  run_later(std::move(done));
+  attend_stream(key);
+}
+
+// Reads what is offered, delivers what is complete, in order. May erase the stream.
+void ChannelImpl::advance(Stream& stream) {
+  std::vector<Task> done;
+  for (;;) {
+    while (pull_next(stream)) {
+    }
+    if (stream.arriving.empty() || !stream.arriving.front()->complete) break;
+    const std::shared_ptr<Arriving> first = std::move(stream.arriving.front());
+    stream.arriving.pop_front();
+    if (first->end) {
+      stream.end->peer_closed(done);
+    } else {
+      ++stream.messages;
+      stream.end->deliver(std::move(first->payload), done);
+    }
+  }
+  const bool over = stream.final && stream.arriving.empty();
+  if (over) stream.end->finish_reading(*stream.final, done);
+  run_later(std::move(done));
+  if (over) {
+    erase_stream(stream);
+  } else if (!stream.broken.ok()) {
+    break_stream(stream, std::exchange(stream.broken, {}));
+  }
+}
+
+// Begins to read the next large message, if there is one and its turn has come: no more lies here unread than
+// the window's bytes, or one message. What is behind it cannot be read before it, and does not count.
+bool ChannelImpl::pull_next(Stream& stream) {
+  if (!stream.broken.ok() || endpoint_closing_) return false;
+  std::shared_ptr<Arriving> next;
+  std::uint64_t ahead = 0;
+  for (const auto& arriving : stream.arriving) {
+    if (!arriving->offer.empty()) {
+      next = arriving;
+      break;
+    }
+    ahead += arriving->complete ? arriving->payload.bytes().size() : arriving->length_bytes;
+  }
+  if (next == nullptr) return false;
+  if (stream.end->discarding()) {
+    const auto offer = wire::decode_offer(std::exchange(next->offer, {}));
+    answer(FrameType::kRelease, offer->lease.packed());
+    next->complete = true;
+    return true;
+  }
+  ahead += stream.end->unread_bytes(true);
+  if (ahead != 0 && ahead + next->length_bytes > options_.streams.window_bytes) return false;
+  stream.pulling = true;
+  const ByteVector offer = std::exchange(next->offer, {});
+  wire::Frame frame;
+  frame.header.flags = wire::kFlagRendezvous;
+  frame.body = offer;
+  Status status = pull(frame, {}, [this, key = stream.key, next](Result<Payload> body) {
+    Stream* const found = streams_->find(key);
+    if (found == nullptr) return;  // it has ended
+    next->complete = true;
+    if (body) {
+      next->payload = std::move(*body);
+    } else {
+      next->complete = false;
+      found->broken = std::move(body).error().with_context("reading a message of the stream");
+    }
+    if (!found->pulling) attend_stream(key);
+  });
+  stream.pulling = false;
+  if (status.ok()) return true;
+  closing_ = true;
+  endpoint_closing_ = true;
+  endpoint_->reset(std::move(status));
+  return false;
+}
+
+// ----------------------------------------------------------------------------------------------- what leaves
+
+// Credits, messages, the end: all that can leave now. May erase the stream.
+void ChannelImpl::pump(Stream& stream, bool all_credits) {
+  if (stream.ended || closed_ || endpoint_closing_) return;
+  if (!stream.from_handler) {
+    const Pending* const pending = pending_.find(Handle::unpack(stream.id));
+    if (pending == nullptr) return;  // it has just ended
+    if (!pending->sent) return stall(stream);
+  }
+  const StreamEnd::Wants wants = stream.end->attend(all_credits);
+  const auto tell = [&](FrameType type, std::uint64_t value) {
+    OutFrame frame;
+    frame.header.type = type;
+    frame.header.flags = stream.from_handler ? wire::kFlagFromHandler : 0;
+    frame.header.id = stream.id;
+    frame.header.value = value;
+    touch_stream(stream);
+    submit(std::move(frame));
+  };
+  if (wants.credit != 0 && !stream.answered) tell(FrameType::kCredit, stream.granted = wants.credit);
+  while (send_next(stream)) {
+  }
+  if (!stream.broken.ok()) return break_stream(stream, std::exchange(stream.broken, {}));
+  if (stream.message || stream.next || !stream.end->all_sent()) return;
+  if (stream.answer) {
+    Result<ByteVector> answer = std::move(*stream.answer);
+    stream.answer.reset();
+    answer_held_ = std::move(stream.answer_held);
+    send_answer(stream.served, std::move(answer));
+    return answer_held_.give_back();
+  }
+  if (!wants.end || stream.end_sent || stream.answered) return;
+  stream.end_sent = true;
+  tell(FrameType::kEnd, 0);
+}
+
+// One message; false when there is none, or the wire takes none.
+bool ChannelImpl::send_next(Stream& stream) {
+  if (!stream.next) {
+    if (!stream.message) stream.message = stream.end->next();
+    if (!stream.message) return false;
+    stream.next_bytes = stream.message->size();
+    const bool lends = !fits(0, stream.message->size());
+    if (lends && lent_.size() >= 4 * options_.max_calls) {
+      stall(stream);  // until the peer gives something back
+      return false;
+    }
+    OutFrame frame;
+    frame.header.type = FrameType::kData;
+    frame.header.flags = stream.from_handler ? wire::kFlagFromHandler : 0;
+    frame.header.id = stream.id;
+    stream.next_lent = {};
+    Status status = put_body(frame, std::move(*stream.message), stream.next_lent);
+    stream.message.reset();
+    if (!status.ok()) {
+      stream.broken = std::move(status).with_context("a message of the stream");
+      return false;
+    }
+    if (lends) {
+      Lent& record = *lent_.find(stream.next_lent);
+      record.stream = stream.end;
+      if (stream.from_handler) revoke_after(record, stream.deadline);
+    }
+    stream.next = std::move(frame);
+  }
+  if (!queue_.empty() || !ready_ || !try_send(*stream.next)) {
+    stall(stream);
+    return false;
+  }
+  give_body(std::move(stream.next->body));
+  stream.next.reset();
+  touch_stream(stream);
+  stream.end->sent();
+  std::vector<Task> done;
+  stream.end->freed(stream.next_lent.generation == 0 ? stream.next_bytes : 0, done);
+  run_later(std::move(done));
+  return true;
+}
+
+void ChannelImpl::stall(Stream& stream) {
+  if (std::exchange(stream.stalled, true)) return;
+  streams_->stalled.push_back(stream.key);
+}
+
+// The wire takes something again. Each gets its turn; what it does not finish waits for the next one.
+void ChannelImpl::pump_stalled() {
+  for (std::size_t left = streams_->stalled.size(); left > 0 && queue_.empty(); --left) {
+    const std::uint64_t key = streams_->stalled.front();
+    streams_->stalled.pop_front();
+    Stream* const stream = streams_->find(key);
+    if (stream == nullptr) continue;
+    stream->stalled = false;
+    pump(*stream);
+  }
+}
+
+// The peer has read a large message.
+void ChannelImpl::message_released(StreamEnd& stream, std::uint64_t bytes) {
+  if (closed_ || destroying_) return;
+  std::vector<Task> done;
+  stream.freed(bytes, done);
+  run_later(std::move(done));
+  if (Stream* const open = streams_->find(stream.key())) pump(*open);
+  pump_stalled();
+}
+
+}  // namespace slime::rpc

@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "base/str.h"
+#include "rpc/stream/streams.h"
+
+// Streams: deadlines, idle timeouts, and credits of slow readers.
+namespace slime::rpc {
+namespace {
+
+std::string text_of(Nanos span) {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(span);
+  if (whole == span) return str(whole.count(), " s");
+  return str(std::chrono::duration_cast<std::chrono::milliseconds>(span).count(), " ms");
+}
+
+std::string messages_text(std::uint64_t count) {
+  return count == 1 ? "1 message had come" : str(count, " messages had come");
+}
+
+}  // namespace
+
+void ChannelImpl::touch_stream(Stream& stream) {
+  stream.active = loop_.now();
+  stream.waited = false;
+}
+
+// Returns when to check the stream. A served stream with a deadline has no idle timeout: its
+// deadline bounds it.
+TimePoint ChannelImpl::stream_due(const Stream& stream) const {
+  if (stream.from_handler && stream.deadline != kNever) return stream.deadline;
+  return deadline_after(stream.active, stream.idle_timeout);
+}
+
+// Uses one timer for all streams: a frame only moves its stream's `active`; the timer checks all of
+// them.
+void ChannelImpl::watch_streams(TimePoint first) {
+  if (first == kNever || (streams_->timer && streams_->timer.when <= first)) return;
+  loop_.cancel_timer(streams_->timer);
+  streams_->timer = loop_.add_timer(first, [this] {
+    const Scope scope(*this, true);
+    streams_->timer = {};
+    look_at_streams();
+  });
+}
+
+void ChannelImpl::look_at_streams() {
+  const TimePoint now = loop_.now();
+  TimePoint next = kNever;
+  std::vector<std::uint64_t> late;
+  std::vector<std::uint64_t> owing;
+  for (const auto& [key, stream] : streams_->all) {
+    if (stream->ended) continue;
+    const StreamEnd::Pause pause = stream->end->pause();
+    if (pause.owes && !stream->answered) owing.push_back(key);
+    if (pause.unread) next = std::min(next, deadline_after(now, limits::kStreamCreditPause));
+    if (stream_due(*stream) <= now && stream_is_idle(*stream)) late.push_back(key);
+    next = std::min(next, stream_due(*stream));
+  }
+  for (const std::uint64_t key : owing) {
+    if (Stream* const stream = streams_->find(key)) pump(*stream, true);
+  }
+  for (const std::uint64_t key : late) {
+    if (Stream* const stream = streams_->find(key)) end_idle(*stream);
+  }
+  watch_streams(next == kNever ? next : std::max(next, now + Nanos(1)));
+}
+
+// Returns whether a stream that is due is idle. Restarts the idle time of a stream that is not.
+bool ChannelImpl::stream_is_idle(Stream& stream) const {
+  if (stream.from_handler && stream.deadline != kNever) return true;  // its deadline has passed
+  const StreamEnd::Pause pause = stream.end->pause();
+  bool busy = !stream.arriving.empty();  // a large message is being read
+  if (stream.from_handler) {
+    // The handler may take any time between two messages. The begin of a wait is not recorded: a
+    // handler has waited for the whole timeout if it waited at the last check too.
+    busy = busy || (!pause.waiting && !stream.answer) || !std::exchange(stream.waited, true);
+    if (!pause.waiting && !stream.answer) stream.waited = false;
+  } else {
+    const Pending* const pending = pending_.find(Handle::unpack(stream.id));
+    busy = busy || pause.unread || pending == nullptr || pending->pulling;
+  }
+  if (busy) stream.active = loop_.now();
+  return !busy;
+}
+
+// Ends the stream with kDeadlineExceeded. May erase it.
+void ChannelImpl::end_idle(Stream& stream) {
+  if (stream.from_handler) {
+    Status reason(Code::kDeadlineExceeded, "the deadline of the stream has passed");
+    if (stream.deadline == kNever)
+      reason = Status(Code::kDeadlineExceeded, str("the stream was idle: for ", text_of(stream.idle_timeout),
+                                                   " (idle_timeout) its caller neither wrote nor read; ",
+                                                   messages_text(stream.messages)));
+    return end_served(stream, reason);
+  }
+  const Handle handle = Handle::unpack(stream.id);
+  Status reason(Code::kDeadlineExceeded,
+                str("the stream was idle: no message went to or came from ", options_.peer_name, " for ",
+                    text_of(stream.idle_timeout), " (idle_timeout); ", messages_text(stream.messages)));
+  tell_cancelled(handle);
+  fail(handle, std::move(reason));
+}
+
+// Returns the error text for a stream whose deadline has passed; empty if the call is no stream.
+std::string ChannelImpl::stream_deadline_text(Handle call) const {
+  if (streams_ == nullptr) return {};
+  const auto found = streams_->asked.find(call.packed());
+  if (found == streams_->asked.end()) return {};
+  return str("the deadline of the whole stream to ", options_.peer_name, " passed before its end; ",
+             messages_text(found->second->messages));
+}
+
+}  // namespace slime::rpc
