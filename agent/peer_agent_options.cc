@@ -8,7 +8,7 @@
 #include "agent/limits.h"
 #include "base/str.h"
 #include "ctrl/client.h"
-#include "ctrl/token_file.h"
+#include "ctrl/client/token_file.h"
 #include "transport/outage.h"
 
 namespace slime {
