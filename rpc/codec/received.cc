@@ -40,7 +40,7 @@ struct Block {
   void unmap() const { ::munmap(data, size); }
 };
 
-class Pool {
+class BlockPool {
  public:
   std::optional<Block> take(std::size_t length) {
     const std::lock_guard lock(mutex_);
@@ -102,21 +102,21 @@ class Pool {
 };
 
 // Never destroyed: what is received may go at the very end of the process.
-Pool& pool() {
-  static constinit PerProcess<Pool> all;
+BlockPool& block_pool() {
+  static constinit PerProcess<BlockPool> all;
   return all.get();
 }
 
 }  // namespace
 
 std::byte* detail::take_block(std::size_t length_bytes) {
-  const auto kept = pool().take(length_bytes);
+  const auto kept = block_pool().take(length_bytes);
   const Block block = kept ? *kept : Block::map(length_bytes);
-  if (block.data != nullptr) pool().note_in_use(block);
+  if (block.data != nullptr) block_pool().note_in_use(block);
   return block.data;
 }
 
-void detail::give_block(std::byte* block) noexcept { pool().give(block); }
+void detail::give_block(std::byte* block) noexcept { block_pool().give(block); }
 
 Received make_received(std::size_t length_bytes) {
   auto made = std::make_shared<const Buffer>(length_bytes);
@@ -124,8 +124,8 @@ Received make_received(std::size_t length_bytes) {
   return {{made->data(), length_bytes}, std::move(made)};
 }
 
-void discard_received(Bytes bytes) { pool().discard(bytes.data()); }
+void discard_received(Bytes bytes) { block_pool().discard(bytes.data()); }
 
-std::uint64_t kept_received_bytes() { return pool().bytes(); }
+std::uint64_t kept_received_bytes() { return block_pool().bytes(); }
 
 }  // namespace slime::rpc
