@@ -25,7 +25,7 @@ struct PortView {
   transport::PortCounters counters;
 };
 
-std::string text_of(const Json& json) {
+std::string to_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // names are a peer's bytes
 }
 
@@ -212,7 +212,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   const agent::Admission::Pass pass(admission_);
   out["state"] = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
-  if (!pass) return text_of(out);
+  if (!pass) return to_text(out);
   const rpc::ServerCounters server = server_->counters();
   out["server"] = {{"requests", server.requests},
                    {"refused", server.refused},
@@ -226,7 +226,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   const std::optional<LoopView> view = look(bound);
   if (!view) {
     out["loop"] = "does not answer: a callback or an inline handler keeps it, or nobody drives it";
-    return text_of(out);
+    return to_text(out);
   }
   out["connections"] = view->board.connections;
   out["connections_made"] = view->board.made;
@@ -242,7 +242,7 @@ std::string PeerAgentImpl::info(Nanos bound) {
   out["operations"] = Json::array();
   for (const agent::OperationView& operation : view->operations.oldest)
     out["operations"].push_back(operation_json(operation));
-  return text_of(out);
+  return to_text(out);
 }
 
 std::string PeerAgentImpl::peer_info(const std::string& peer) {
@@ -254,7 +254,7 @@ std::string PeerAgentImpl::peer_info(const std::string& peer) {
   } else {
     view.error = admission_.refusal();
   }
-  return text_of(peer_json(view));
+  return to_text(peer_json(view));
 }
 
 Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
