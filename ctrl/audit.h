@@ -10,22 +10,22 @@
 
 namespace slime::ctrl {
 
-// Lines of the log about who did what, or was refused it: the component is "audit". Whoever can cause them
-// can cause many, so there are so many a second and no more; how many were left out is said with the next one
-// that has room. Thread: any.
+// Writes audit lines to the log (component "audit"): what a peer or operator did, or was refused.
+// At most `rate` lines are written; the next line that is written says how many were left out.
+// Clients cause these lines, so without the limit one client could flood the log. Thread: any.
 class Audit {
  public:
   struct Rate {
     double per_second = 0;
     double burst = 0;
   };
-  // Enough to see an attack by: some 100 MB a day at most.
+  // Enough to notice an attack; at most some 100 MB of log a day.
   static constexpr Rate kRefusals = {.per_second = 2, .burst = 200};
-  // All agents of a registry may come at once; they have tokens, or everybody may join.
+  // All agents of a registry may register at once; each has a token, or no token is needed.
   static constexpr Rate kChanges = {.per_second = 20, .burst = 20'000};
 
   explicit Audit(Rate rate, const Clock& clock = steady_clock());
-  // False: there was no room for the line.
+  // Returns false if the line was left out.
   bool operator()(std::string_view text, std::initializer_list<LogField> fields);
 
  private:

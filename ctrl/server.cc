@@ -14,7 +14,7 @@ namespace {
 constexpr Nanos kTickMax = std::chrono::seconds(1);
 constexpr Nanos kTickMin = std::chrono::milliseconds(5);
 
-// What happened to a peer: it came, changed, went, or was not heard of for too long.
+// Logs a change of a peer: registered, updated, deregistered or expired.
 void log_event(Audit& audit, const ScopedEvent& e) {
   audit(event_kind_name(e.event.kind), {{"scope", e.scope},
                                         {"peer", e.event.name},
@@ -64,7 +64,7 @@ class Server::Impl {
   Status start() {
     Result<std::unique_ptr<Engine>> engine = open_engine(options_.store, options_.registry, clock_);
     if (!engine) return engine.error();
-    options_.store = (*engine)->describe();  // from now on without a password
+    options_.store = (*engine)->describe();  // without a password from here on
     SLIME_TRY(check_exposure(**engine));
     api_ = std::make_unique<Api>(api_options(options_.api), std::move(*engine), clock_,
                                  [](const auto& address, const auto& id) {
@@ -91,8 +91,8 @@ class Server::Impl {
   Status reload_tls() { return front_->reload_tls(); }
 
  private:
-  // Whoever reaches this address must have a token, or somebody must have said that it is fine without. And
-  // tokens are not told to whoever listens on the way, or somebody must have said that this is fine, too.
+  // Checks that a server reachable from other machines needs tokens, unless `insecure`, and does
+  // not receive tokens unencrypted, unless `insecure_plaintext`.
   Status check_exposure(const Engine& engine) {
     if (is_loopback(options_.host)) return {};
     const bool tokens = options_.api.admin_token ||
@@ -110,7 +110,7 @@ class Server::Impl {
   }
 
   Status no_token(const Engine& engine) const {
-    const std::string store = engine.describe();  // without the password of a Redis
+    const std::string store = engine.describe();  // without Redis' password
     const std::string in_store = store == "memory"
                                      ? std::string()
                                      : str(", or make the first one with nanoctrl token create --store ",
@@ -141,7 +141,7 @@ class Server::Impl {
   void tick_until_stopped() {
     std::unique_lock lock(mutex_);
     while (!stopped_) {
-      lock.unlock();  // a new key waits for the store, and stop() must not
+      lock.unlock();  // tick() may wait for the store, and stop() must not
       const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
       lock.lock();
       stop_ticker_.wait_for(lock, next, [this] { return stopped_; });
@@ -150,7 +150,8 @@ class Server::Impl {
 
   ServerOptions options_;
   Audit changes_{Audit::kChanges};
-  std::unique_ptr<Front> front_;  // outlives the events of the API; its threads end in stop()
+  std::unique_ptr<Front> front_;  // outlives the API, whose events use it; its threads end in
+                                  // stop()
   const Clock& clock_;
   std::unique_ptr<Api> api_;
   std::mutex mutex_;

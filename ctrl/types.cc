@@ -178,7 +178,7 @@ Status check_report(const Report& report) {
     return invalid(
         str("a report of ", report.counters.size(), " counters; at most ", limits::kReportCounters));
   for (const auto& [name, value] : report.counters) {
-    // They become names of metrics.
+    // Counters become names of metrics.
     if (name.empty() || name.size() > limits::kKindBytes ||
         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
       return invalid("the name of a counter is of a to z and _");

@@ -14,7 +14,7 @@
 namespace slime::ctrl {
 namespace {
 
-// The host of a Host header, or of what follows the scheme in an Origin: without its port.
+// Returns the host, without the port, of a Host header or of an Origin after its scheme.
 std::string host_of(std::string_view text) {
   const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string_view::npos;
   const std::size_t end = bracket == std::string_view::npos ? text.find(':') : bracket + 1;
@@ -63,11 +63,11 @@ Result<Principal> Access::identify(const ApiRequest& request) const {
 }
 
 Status Access::check_names(const ApiRequest& request, bool open) const {
-  // A request without a client comes from this process.
+  // A request without a client address comes from this process.
   if (!options_.only_loopback_names || request.client.empty()) return {};
   const bool host = is_loopback(host_of(request.host));
   if (host && (request.origin.empty() || is_loopback_origin(request.origin))) return {};
-  // On a route that is not open, a request without a token came so far because nobody needs one.
+  // On a route that is not open, a request without a token gets here only if no token is needed.
   if (open && engine_.look([&](const Registry& registry) { return requires_token(registry); })) return {};
   if (request.host.empty()) return {Code::kInvalidArgument, "there is no Host header"};
   constexpr std::size_t kShown = 100;
@@ -79,7 +79,8 @@ Status Access::check_names(const ApiRequest& request, bool open) const {
                      "to localhost, 127.0.0.1 and [::1]")};
 }
 
-// Addresses have a rate of their own in the front; one token may be used from many addresses.
+// The front limits the rate per address; this limit is per token, which may be used from many
+// addresses.
 Status Access::take_turn(const Principal& principal) {
   if (principal.token_id.empty()) return {};
   const std::lock_guard lock(rates_mutex_);

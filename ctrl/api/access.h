@@ -12,25 +12,25 @@
 
 namespace slime::ctrl {
 
-// Decides who may use this nanoctrl at all: by token, by the name that a request has for the server, and by
-// the number of requests. What a token's bearer may do is Principal's. Thread: any.
+// Decides which requests nanoctrl accepts at all: by token, by Host and Origin header, and by
+// request rate. Principal decides what a token permits. Thread: any.
 class Access {
  public:
   // `options` and `engine` outlive this.
   Access(const ApiOptions& options, const Engine& engine);
 
-  // Returns the bearer of the request's token, or a principal without a token where nobody needs one.
+  // Returns the principal of the request's token, or one without a token where none is needed.
   // kUnauthenticated otherwise.
   [[nodiscard]] Result<Principal> identify(const ApiRequest& request) const;
-  // Returns OK for a request without a token that has a name of this machine as its Host and Origin, wherever
-  // ApiOptions::only_loopback_names matters. `open`: the route needs no token.
+  // Checks a request without a token where ApiOptions::only_loopback_names matters: its Host and
+  // Origin must name this machine. `open`: the route needs no token.
   [[nodiscard]] Status check_names(const ApiRequest& request, bool open) const;
-  // Counts one request of the token. kResourceExhausted when the token has no more in this second.
+  // Counts one request of the token. kResourceExhausted when the token is over its rate.
   Status take_turn(const Principal& principal);
 
-  // The token of the command line: one, or none.
+  // The admin token of ApiOptions: one entry, or empty.
   [[nodiscard]] std::shared_ptr<const Tokens> admin_tokens() const;
-  // Replaces that token. Only where there was one.
+  // Replaces the admin token. Only valid if there is one.
   void set_admin_token(TokenRecord token);
 
  private:
@@ -41,7 +41,7 @@ class Access {
   mutable std::mutex admin_mutex_;
   std::shared_ptr<const Tokens> admin_;
   std::mutex rates_mutex_;
-  Rates rates_;  // by token
+  Rates rates_;  // per token
 };
 
 }  // namespace slime::ctrl

@@ -22,7 +22,7 @@ ApiReply AdminRoutes::health(const Call& call) {
   return reply_ok(wire::encode_member("status", "ok"));
 }
 
-// Everybody may ask, so only the log says what is wrong with which store.
+// Needs no token, so the reply does not say which store has which problem; the log does.
 ApiReply AdminRoutes::readiness(const Call& call) {
   Query& query = call.query;
   query.permit_all();
@@ -43,7 +43,7 @@ ApiReply AdminRoutes::status(const Call& call) {
   return context_.engine().read([&](const Registry& registry) {
     out.server_epoch = registry.options().epoch;
     out.ttl = registry.options().ttl;
-    // The token of one scope does not learn the size of other scopes.
+    // The token of one scope does not reveal the size of other scopes.
     const Principal& who = query.principal();
     out.scopes = who.everywhere() ? registry.scope_count() : 1;
     out.peers = who.everywhere() ? registry.peer_count() : registry.peer_count(who.scope);

@@ -6,8 +6,8 @@
 
 namespace slime::ctrl {
 
-// The routes of operators: whether the server works, its figures, its scopes, a backup, the page, and how to
-// ask. Thread: any.
+// The routes for operators: health, readiness, status, metrics, scopes, backup, the OpenAPI
+// description and the web page. Thread: any.
 class AdminRoutes {
  public:
   // `context` outlives this.
@@ -21,7 +21,7 @@ class AdminRoutes {
   ApiReply openapi(const Call& call);
   ApiReply page(const Call& call);
 
-  // Frees a backup that no one reads any more.
+  // Frees a backup whose reader has gone.
   void expire_backup() { backups_.expire(context_.clock().now()); }
 
  private:

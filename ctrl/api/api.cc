@@ -23,8 +23,9 @@ std::string_view method_of(std::string_view method) {
   return it == std::end(kMethods) ? "other" : *it;
 }
 
-// A browser sends other types across origins without asking first: a page that somebody visits must not
-// register peers on their machine.
+// Returns whether a body's type is JSON. A browser sends other types across origins without a
+// preflight request: a web page in a user's browser must not be able to register peers on the
+// user's machine.
 bool json_type(std::string_view type) {
   constexpr std::string_view kJson = "application/json";
   return type.starts_with(kJson) &&
@@ -91,11 +92,11 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
                        str("the body has more than ", limits::kBodyBytes, " bytes"),
                        "publish in several requests");
   if (context_->stopped()) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  // Nothing of the body is looked at before the sender is known.
+  // Identify the sender before the body is examined.
   Access& access = context_->access();
   Result<Principal> principal = match.open ? Principal{} : access.identify(request);
   std::string token_id = principal ? principal->token_id : std::string();
-  // The bearer of a token may call this server what it likes.
+  // With a token, any Host is accepted.
   if (principal && token_id.empty()) {
     if (Status status = access.check_names(request, match.open); !status.ok()) principal = std::move(status);
   }
@@ -127,8 +128,8 @@ ApiReply Api::route(const Call& call, const Match& match) {
   return match.route->handle(*resources_, call);
 }
 
-// Leaves out the token: an unknown one may be a real one with a typing error, and a request that revokes a
-// token may have all of it in its path.
+// Logs a refusal without the token: an unknown token may be a valid token with a typing error, and
+// the path of a request that revokes a token may contain the whole token.
 void Api::note_refusal(const Call& call, const ApiReply& reply) {
   const std::optional<wire::Error> error = wire::decode_error(reply.body);
   const std::string_view target = call.request.target;

@@ -20,9 +20,9 @@ namespace slime::ctrl {
 class Context;
 struct Resources;
 
-// nanoctrl's routes over one Registry: finds the route of a request and who sends it, has the route answer,
-// and notes refusals and metrics. A watch without news is parked with its scope as the key. Thread: any, many
-// at once; a registration blocks its thread for a probe.
+// nanoctrl's routes over one Registry: identifies the sender, finds the route, has the route
+// answer, and records refusals and metrics. A watch without news is parked with its scope as the
+// key. Thread: any, several at once; a registration may block its thread for a probe.
 class Api {
  public:
   // `clock` outlives this.
@@ -33,9 +33,9 @@ class Api {
 
   ApiReply handle(const ApiRequest& request);
 
-  // Replaces the token of ApiOptions::admin_token. Only where there was one.
+  // Replaces ApiOptions::admin_token. Only valid if there is one.
   void set_admin_token(TokenRecord token);
-  // Expires what is due, and rotates the keys that are. Returns how long until something may be due again.
+  // Expires due leases and rotates due keys. Returns the time until something may be due again.
   Nanos tick();
   [[nodiscard]] std::uint64_t epoch() const;
   // Refuses requests from now on (503). Idempotent.

@@ -104,7 +104,7 @@ Result<Principal> authenticate(const Tokens& tokens, std::string_view authorizat
   if (!parts) return Status(Code::kUnauthenticated, "the Authorization header is not \"Bearer\" and a token");
   const std::string hash = sha256(parts->secret);
   const auto it = tokens.find(parts->id);
-  // Of an unknown id something is compared, too, so that ids cannot be told apart by the time it takes.
+  // For an unknown id, also compare, so that the time taken does not reveal whether the id exists.
   const std::string& expected = it == tokens.end() ? hash : it->second.secret_sha256;
   const bool same =
       expected.size() == hash.size() && ::CRYPTO_memcmp(expected.data(), hash.data(), hash.size()) == 0;

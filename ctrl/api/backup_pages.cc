@@ -29,7 +29,7 @@ std::string BackupPages::page(const RegistryState& state, const std::string& id,
 
 Result<std::string> BackupPages::first(const std::function<RegistryState()>& take, TimePoint now) {
   const std::unique_lock taking(taking_, std::try_to_lock);
-  Snapshot old;  // goes without the lock: it may be large
+  Snapshot old;  // freed after the lock is released: it may be large
   {
     const std::lock_guard lock(mutex_);
     if (!taking || in_use(now)) return Status(Code::kUnavailable, "another backup is under way");
@@ -37,7 +37,7 @@ Result<std::string> BackupPages::first(const std::function<RegistryState()>& tak
   }
   old.reset();
   auto state = std::make_shared<RegistryState>(take());
-  // A restore makes new ones, and a file that lies about is to let nobody in.
+  // A restore makes new keys, and a backup file that leaks must not grant membership.
   state->keys.clear();
   const std::string id = InstanceId::random().to_string();
   std::size_t index = 0;

@@ -13,17 +13,18 @@
 
 namespace slime::ctrl {
 
-// A backup in pages of about limits::kPageBytes. All are of one moment: what is too large for one page is
-// copied and kept until nobody has asked for a page for limits::kBackupIdle. One copy at most. Thread: any.
+// A backup in pages of about limits::kPageBytes, all of one moment. A registry too large for one
+// page is copied; the copy is kept until limits::kBackupIdle after the last request for a page. At
+// most one copy exists. Thread: any.
 class BackupPages {
  public:
-  // The first page in JSON (store/backup.h) of what `take` returns, without the keys of scopes. kUnavailable
-  // while somebody else reads the pages of an earlier one; then `take` is not called.
+  // Returns the first page, in JSON (store/backup.h), of the state that `take` returns, without the
+  // keys of scopes. kUnavailable while another backup is being read; then `take` is not called.
   Result<std::string> first(const std::function<RegistryState()>& take, TimePoint now);
-  // The page that an earlier one names as its next; the same again when it is asked for again.
-  // kInvalidArgument: nothing that a page names. kNotFound: the copy is gone.
+  // Returns the page that an earlier page names in `next`; may be repeated. kInvalidArgument:
+  // `cursor` is not from a page. kNotFound: the copy is gone.
   Result<std::string> next(std::string_view cursor, TimePoint now);
-  // Forgets a copy that nobody reads any more.
+  // Frees a copy whose reader has gone.
   void expire(TimePoint now);
 
  private:
@@ -33,11 +34,11 @@ class BackupPages {
   [[nodiscard]] bool in_use(TimePoint now) const;
 
   std::mutex mutex_;
-  Snapshot snapshot_;  // null: there is none
+  Snapshot snapshot_;  // null: no copy
   std::string id_;
   TimePoint used_at_;
-  bool ended_ = false;  // its last page was asked for
-  std::mutex taking_;   // by who makes one; taken first
+  bool ended_ = false;  // the last page was requested
+  std::mutex taking_;   // held while a copy is made; locked before mutex_
 };
 
 }  // namespace slime::ctrl

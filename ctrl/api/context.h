@@ -15,7 +15,7 @@
 
 namespace slime::ctrl {
 
-// What the routes of one nanoctrl share: the registry's engine, who may use it, figures, agents' reports.
+// State shared by the routes of one nanoctrl: the engine, access control, metrics, agents' reports.
 // Thread: any.
 class Context {
  public:
@@ -24,11 +24,11 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Runs a command that changes a record. Counts it, and the time until its changes are kept.
+  // Runs a command that changes a record. Measures the time until its changes are stored.
   Outcome submit(const Command& command);
-  // Commands of submit() that have no outcome yet.
+  // The number of submit() calls under way.
   [[nodiscard]] std::size_t submitted() const { return submitted_; }
-  // Requests are refused from now on. Idempotent.
+  // Refuses requests from now on. Idempotent.
   void stop() { stopped_ = true; }
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -49,7 +49,7 @@ class Context {
   Reports reports_{limits::kReportBytesTotal, limits::kReportBytesPerScope};
   std::atomic<std::size_t> submitted_{0};
   std::atomic<bool> stopped_{false};
-  const std::unique_ptr<Engine> engine_;  // its threads tell metrics_ and reports_ of changes
+  const std::unique_ptr<Engine> engine_;  // its threads update metrics_ and reports_
   Scans scans_{*engine_, reports_};
   Access access_{options_, *engine_};
 };

@@ -10,7 +10,8 @@
 namespace slime::ctrl {
 namespace {
 
-// Returns by scope ("*": all scopes) when the last token that may join the scope ran out.
+// Returns, by scope ("*": all scopes), the latest expiry of an expired token that could join the
+// scope.
 std::map<std::string, std::uint64_t> ends_of_tokens(const Registry& registry, std::uint64_t now) {
   std::map<std::string, std::uint64_t> out;
   for (const auto& [id, token] : registry.tokens()) {
@@ -27,8 +28,9 @@ std::uint64_t to_seconds(Nanos span) {
 
 }  // namespace
 
-// A key that was made after a token was revoked or ran out is not for the token's bearer. The bearer's
-// request may be under way, or at a nanoctrl whose clock is behind that of the maker of the key.
+// Returns whether a token may receive these keys: not keys made after the token was revoked or
+// expired. The bearer's request may be under way, or at a nanoctrl whose clock is behind that of
+// the key's maker.
 Status KeyMaker::still_holds(const Registry& registry, const std::string& token,
                              const ScopeKeys& keys) const {
   const auto it = registry.tokens().find(token);
@@ -56,9 +58,11 @@ Result<ScopeKeys> KeyMaker::keys_for(const Principal& who, const std::string& sc
   Result<ScopeKeys> keys = look();
   if (!keys || !none) return keys;
   const Status made = context_.engine().submit(new_key(scope, 0, false)).status;
-  if (!made.ok() && made.code() != Code::kAborted) return made;  // aborted: somebody else was faster
+  if (!made.ok() && made.code() != Code::kAborted)
+    return made;  // kAborted: another request made
+                  // the key
   keys = look();
-  if (keys && none)  // an answer without keys would say that nobody needs them
+  if (keys && none)  // a reply without keys would mean that no token is needed
     return Status(Code::kUnavailable,
                   str("the keys of scope '", scope, "' were taken away meanwhile: try again"));
   return keys;
@@ -94,9 +98,10 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
   for (const auto& [scope, revision] : registry.revisions()) {
     const ScopeKeys& keys = registry.keys(scope);
     if (keys.empty()) continue;  // the first member that needs a key makes one
-    // The bearer of such a token knows the keys that were made until the token's end.
+    // The bearer of an expired token knows the keys that were made before the expiry.
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
-    // Nobody knows the age of keys that a clock ahead of ours made: they count as old, and as known.
+    // The age of keys from a clock ahead of ours is unknown: treat them as old, and as known to
+    // that bearer.
     const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period_s; };
     const bool ahead = of_the_future(keys.back());
     const bool settled =
@@ -112,20 +117,20 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
   return out;
 }
 
-// Of several nanoctrl over one store each tries; the first one's command has an effect.
+// Each nanoctrl over one store tries to rotate; only the first command has an effect.
 void KeyMaker::rotate() {
   const std::uint64_t now = context_.options().unix_time_s();
   if (now == rotated_at_s_.exchange(now)) return;
   const auto due =
       context_.engine().look([&](const Registry& registry) { return due_rotations(registry, now); });
   for (const RotateKeysCommand& command : due) {
-    if (context_.stopped()) return;  // each may wait for the store
+    if (context_.stopped()) return;  // each command may wait for the store
     const Status status = context_.engine().submit(command).status;
     if (status.ok()) {
       SLIME_LOG(LogLevel::kInfo, "audit", "scope ", command.scope, " has a new key",
                 command.alone ? ", and no earlier one: a token that could join it ran out" : "");
     } else if (status.code() == Code::kUnavailable) {
-      return;  // the store has said so itself; the next second tries again
+      return;  // the store has logged the problem; try again in the next second
     } else if (status.code() != Code::kAborted) {
       SLIME_LOG(LogLevel::kWarning, "nanoctrl", "scope ", command.scope,
                 " gets no new key: ", status.to_string());

@@ -16,7 +16,7 @@
 namespace slime::ctrl {
 namespace {
 
-// How much of one list is on a page of links.
+// Counts how much of one list a page of links may hold.
 class LinkPage {
  public:
   explicit LinkPage(std::uint64_t limit) : left_(limit) {}
@@ -25,7 +25,8 @@ class LinkPage {
     links_ += links;
     last_ = name;
   }
-  // There is one more. When it has no room, the page ends with the last, or earlier if `end` does.
+  // Called when the list has a further peer. If the page has no room for it, lowers `end` to the
+  // last peer taken and returns true.
   bool ends_before_more(std::optional<std::string>& end) const {
     if (left_ > 0 && links_ < limits::kLinksPerPage) return false;
     if (!end || last_ < *end) end = last_;
@@ -47,7 +48,7 @@ LinkInfo& note(Links& links, const std::string& from, const std::string& to) {
   return link;
 }
 
-// Gathers a page of links by the peers that have them: what is wanted of a link, and what is reported of it.
+// Gathers a page of links by peer: which links are wanted, and which are reported.
 class LinkList {
  public:
   LinkList(Context& context, std::string scope, std::string after, std::uint64_t limit)
@@ -105,7 +106,7 @@ class LinkList {
     if (looked && (!end_ || *looked < *end_)) end_ = looked;
   }
 
-  // Whether both peers of each link are there.
+  // Determines whether both peers of each link are registered.
   void look_for_ends() {
     std::map<std::string_view, bool> there;
     for (const auto& [from, targets] : links_) {
@@ -128,9 +129,9 @@ class LinkList {
   Context& context_;
   const std::string scope_;
   const std::string after_;
-  const std::uint64_t limit_;  // of peers; the links of one are on one page
+  const std::uint64_t limit_;  // in peers; all links of one peer are on one page
   Links links_;
-  // What was gathered of wanted links and of reported ones is complete up to the lesser end.
+  // The page is complete up to this name: the lesser end of the wanted and of the reported links.
   std::optional<std::string> end_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace slime::ctrl {
 
-// The routes of links: whom a peer should be connected to, and what peers report of their links:
+// The routes of links: the wanted links of a peer, and the links that peers report.
 // /v1/peers/{name}/links, /v1/links. Thread: any.
 class LinkRoutes {
  public:

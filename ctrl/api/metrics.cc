@@ -23,8 +23,8 @@ using prometheus::BuildCounter;
 using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
-// What agents say becomes labels and names: of few values, or one agent could make as many series as it
-// likes.
+// Agents' reports become labels and metric names. Only known values are accepted; otherwise one
+// agent could create any number of series.
 constexpr std::array<std::string_view, 3> kProviders = {"tcp", "shm", "verbs"};
 constexpr std::array<std::string_view, 7> kStates = {"idle",     "resolving", "handshaking", "ready",
                                                      "draining", "broken",    "backoff"};
@@ -59,7 +59,8 @@ double resident_bytes() {
 class Metrics::Impl {
  public:
   Impl() {
-    // From the start, for a count that appears with its first change has never risen.
+    // Create all counters at the start: a counter that appears with its first event shows no
+    // increase.
     for (const EventKind kind : {EventKind::kRegistered, EventKind::kUpdated, EventKind::kDeregistered,
                                  EventKind::kExpired, EventKind::kLinks})
       events_.Add({{"event", std::string(event_kind_name(kind))}});
@@ -69,14 +70,15 @@ class Metrics::Impl {
     const std::string on(route);
     requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
         .Increment();
-    // Adding what is there already gives that one.
+    // Add() returns the existing metric for known labels.
     durations_.Add({{"route", on}}, bounds()).Observe(seconds_of(took));
   }
   void observe_store(Nanos took) { store_.Observe(seconds_of(took)); }
   void count_event(std::string_view event) { events_.Add({{"event", std::string(event)}}).Increment(); }
 
   std::string text(const Gauges& g) {
-    // One at a time: scopes that are gone are taken out, and two would show each other's halves.
+    // One scrape at a time: gauges are removed and added again, and two scrapes would see partial
+    // sets.
     const std::lock_guard lock(mutex_);
     for (prometheus::Gauge* gauge : scope_peers_) peers_.Remove(gauge);
     for (prometheus::Gauge* gauge : scope_services_) services_.Remove(gauge);
@@ -116,7 +118,7 @@ class Metrics::Impl {
     return kBounds;
   }
 
-  // A registry of its own each time: it is gone with agents that are.
+  // Uses a temporary prometheus::Registry, so that agents that are gone leave no series.
   static std::string agents_text(const std::vector<AgentReport>& agents) {
     prometheus::Registry registry;
     add_links(agents, registry);
@@ -136,8 +138,8 @@ class Metrics::Impl {
     return prometheus::TextSerializer().Serialize(registry.Collect());
   }
 
-  // By agent and provider, not by link: as many lines as there are pairs of agents nobody can store. Gauges,
-  // for what a connection that is gone has moved is gone, too.
+  // Sums by agent and provider, not by link: a line per pair of agents would be too many to store.
+  // Gauges, not counters, because the totals drop when a connection closes.
   static void add_links(const std::vector<AgentReport>& agents, prometheus::Registry& registry) {
     const auto family = [&](const char* name, const char* help) -> auto& {
       return BuildGauge().Name(name).Help(help).Register(registry);
@@ -221,7 +223,7 @@ class Metrics::Impl {
   prometheus::Gauge& writable_ = gauge("nanoctrl_store_writable", "1: changes are kept; 0: they are refused");
   prometheus::Gauge& ready_ = gauge("nanoctrl_ready", "What GET /readyz answers: 1 is 200, 0 is 503");
   prometheus::Gauge& uptime_ = gauge("nanoctrl_uptime_seconds", "Since this process began to serve");
-  // Under the names that every client library of Prometheus has for them.
+  // The names that all Prometheus client libraries use.
   prometheus::Gauge& cpu_ = gauge("process_cpu_seconds_total", "User and system time");
   prometheus::Gauge& resident_ = gauge("process_resident_memory_bytes", "Resident memory");
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 
 namespace slime::ctrl {
 
-// nanoctrl's figures in Prometheus' text format. Thread: any.
+// nanoctrl's metrics in Prometheus' text format. Thread: any.
 class Metrics {
  public:
   Metrics();
@@ -20,11 +20,11 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // A request was answered. `route` is one of few: the path with names left out.
+  // Counts an answered request. `route` has few values: the path without names.
   void observe(std::string_view method, std::string_view route, int status, Nanos took);
-  // A command has its outcome, and what it changed is kept.
+  // Records the time from a command to its stored outcome.
   void observe_store(Nanos took);
-  // Something changed in the registry; `event` is one of few.
+  // Counts a change in the registry. `event` has few values.
   void count_event(std::string_view event);
 
   struct ScopeGauges {
@@ -37,21 +37,21 @@ class Metrics {
     std::string scope, peer;
     std::shared_ptr<const Report> report;
   };
-  // What is so now, and was not counted.
+  // Gauges: current values, read when scraped.
   struct Gauges {
     std::vector<ScopeGauges> scopes;
-    std::vector<AgentReport> agents;  // that tell of themselves with their heartbeats
+    std::vector<AgentReport> agents;  // last reports from heartbeats
     std::size_t record_bytes = 0;
     std::size_t scope_peers_max = 0;         // of each scope
     std::size_t scope_record_bytes_max = 0;  // of each scope
     std::uint64_t records_visited = 0;       // by lists, since the start
-    std::uint64_t record_slices = 0;         // times that the registry was held for them
+    std::uint64_t record_slices = 0;         // lock acquisitions for these records
     std::size_t watchers = 0;
     std::size_t connections = 0;
     std::size_t refused = 0;        // since the start
-    std::size_t store_waiting = 0;  // commands that have no outcome yet
+    std::size_t store_waiting = 0;  // commands without an outcome yet
     bool store_writable = true;
-    bool ready = true;  // what GET /readyz answers
+    bool ready = true;  // the answer of GET /readyz
     Nanos uptime{};
   };
   [[nodiscard]] std::string text(const Gauges& gauges);

@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::string_view kIndex = "index.html";
 
-// Nothing but this server's own files runs or is shown, and no other page may frame this one: what it holds
-// is its user's token.
+// Only this server's own files may run or be shown, and no other page may frame this page, because
+// it holds its user's token.
 constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
@@ -35,7 +35,7 @@ std::string_view without_spaces(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// The next part before `separator`, which goes with it.
+// Removes and returns the part of `list` before `separator`.
 std::string_view take_part(std::string_view& list, char separator) {
   const std::size_t end = std::min(list.find(separator), list.size());
   const std::string_view part = without_spaces(list.substr(0, end));
@@ -49,7 +49,7 @@ bool same_text(std::string_view a, std::string_view b) {
                     [&](char x, char y) { return lower(x) == lower(y); });
 }
 
-// "0.8" as 800; what is no such number counts as 1.
+// Converts "0.8" to 800; text that is no such number counts as 1.000.
 int thousandths(std::string_view text) {
   if (text.empty() || (text[0] != '0' && text[0] != '1')) return 1000;
   int value = (text[0] - '0') * 1000;
@@ -61,7 +61,7 @@ int thousandths(std::string_view text) {
   return std::min(value, 1000);
 }
 
-// How much that type is wanted where it is named itself.
+// Returns the quality of the entry for exactly this type; empty if there is none.
 std::optional<int> quality(std::string_view accept, std::string_view type) {
   while (!accept.empty()) {
     std::string_view range = take_part(accept, ',');
@@ -127,7 +127,7 @@ ApiReply redirect_to_page() {
 }
 
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path) {
-  // The page refers to its files from where it is, so it has one address.
+  // The page refers to its files by relative paths, so it has only one address.
   if (path.size() == 2 && path[1].empty()) return redirect_to_page();
   const std::string_view name = path.size() == 1 ? kIndex : std::string_view(path[1]);
   const std::span<const PageFile> files = page_files();

@@ -26,7 +26,7 @@ ApiReply peer_page(Context& context, Query& query, std::string_view list, const 
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
   const auto take = [&](const PeerView& peer) {
-    if (peer.info->name <= page.after) return true;  // `only` may be before the page
+    if (peer.info->name <= page.after) return true;  // `only` may be a name before this page
     const std::size_t before = items.size();
     encode(peer, items);
     if (items.size() == before) return true;

@@ -38,7 +38,7 @@ ApiReply PeerRoutes::add(const Call& call) {
   Secret session = request->session.empty() ? new_session() : std::move(request->session);
   RegisterCommand command{std::move(request->registration), 0, query.proof(session)};
   std::optional<std::pair<Holder, ProbeResult>> replaced;
-  // Another instance may win the name while the holder is probed; then that one is the holder to look at.
+  // Another instance may win the name while the holder is probed; then the new holder is examined.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     Outcome out = context_.submit(command);
@@ -51,7 +51,7 @@ ApiReply PeerRoutes::add(const Call& call) {
       return reply_ok(wire::encode(out.lease));
     }
     if (!out.holder) return reply_error(std::move(out.status));
-    // Also where the answer decides nothing: who takes a name from somebody alive is to be seen in the log.
+    // Also probe when `takeover` decides: the log must show a name taken from a live instance.
     const ProbeResult probed = probe(*out.holder);
     if ((probed == ProbeResult::kGone || request->takeover) && attempt < kAttempts) {
       command.takes_over = out.holder->incarnation;
@@ -93,7 +93,7 @@ void PeerRoutes::note_takeover(const RegisterCommand& command, const Lease& leas
 }
 
 ProbeResult PeerRoutes::probe(const Holder& holder) {
-  // Whoever answers there knows nothing of an instance that nanoctrl made.
+  // nanoctrl made this instance id for a NanoCtrl client, so no listener can confirm it.
   if (compat::registered_here(holder.instance)) return ProbeResult::kSilent;
   {
     const std::lock_guard lock(probes_mutex_);
@@ -166,12 +166,12 @@ ApiReply PeerRoutes::heartbeat(const Call& call) {
       HeartbeatCommand{scope, name, request->incarnation, query.proof(request->session)});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   if (request->report) context_.reports().put(scope, name, request->incarnation, std::move(*request->report));
-  // Without a revision of the client's there is nothing to tell but the current one.
+  // Without the client's revision, only the current revision is reported, without events.
   const std::uint64_t since = request->since.value_or(out.lease.revision);
   Changes changes =
       context_.engine().read([&](const Registry& registry) { return registry.changes(scope, since); });
   if (request->keys_have) {
-    // The lease matters more than keys that cannot be made now: the next heartbeat asks again.
+    // Renewing the lease must not fail because of keys; the next heartbeat asks for them again.
     Result<ScopeKeys> keys = keys_.keys_for(query.principal(), scope, *request->keys_have);
     if (keys) changes.keys = std::move(*keys);
   }
@@ -188,7 +188,7 @@ ApiReply PeerRoutes::heartbeats(const Call& call) {
   for (const PeerRef& peer : request->peers) {
     Outcome beat = context_.engine().submit(
         HeartbeatCommand{scope, peer.name, peer.incarnation, query.proof(peer.session)});
-    // A store that is away concerns all of them.
+    // kUnavailable comes from the store and concerns all of the peers.
     if (beat.status.code() == Code::kUnavailable) return reply_error(std::move(beat.status));
     if (!beat.status.ok()) out.lost.push_back({peer.name, beat.status.code()});
   }

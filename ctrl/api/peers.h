@@ -12,24 +12,24 @@
 
 namespace slime::ctrl {
 
-// The routes of peers and of their changes: /v1/peers, /v1/heartbeats, /v1/watch. Thread: any.
+// The routes of peers and of changes: /v1/peers, /v1/heartbeats, /v1/watch. Thread: any.
 class PeerRoutes {
  public:
   // `context` and `keys` outlive this.
   PeerRoutes(Context& context, KeyMaker& keys, Prober prober);
   ApiReply list(const Call& call);
-  // Registers a peer. Blocks for a probe when another instance has the name.
+  // Registers a peer. Blocks for a probe when another instance holds the name.
   ApiReply add(const Call& call);
   ApiReply get(const Call& call);
   ApiReply remove(const Call& call);
   ApiReply heartbeat(const Call& call);
-  ApiReply heartbeats(const Call& call);  // of several peers at once
+  ApiReply heartbeats(const Call& call);  // for several peers
   ApiReply watch(const Call& call);
 
  private:
-  // Asks the holder of a name whether it lives. kSilent when as many are asked as may be at once.
+  // Probes the holder of a name. kSilent without a probe when ApiOptions::probes_max are under way.
   ProbeResult probe(const Holder& holder);
-  // Logs that the command's peer has the name of `holder` now.
+  // Logs that the command's peer took the name over from `holder`.
   void note_takeover(const RegisterCommand& command, const Lease& lease, const Holder& holder,
                      ProbeResult probed);
 

@@ -16,7 +16,7 @@
 namespace slime::ctrl {
 namespace {
 
-// Waits until `fd` is ready for `events`, or the deadline.
+// Waits until `fd` is ready for `events`; returns false after the deadline.
 bool wait_ready(int fd, short events, TimePoint deadline) {
   while (true) {
     const Nanos left = deadline - steady_clock().now();
@@ -62,7 +62,7 @@ ProbeResult probe_instance(const std::string& address, const InstanceId& instanc
   ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return error == ECONNREFUSED ? ProbeResult::kGone : ProbeResult::kSilent;
 
-  // The request fits any socket buffer: it goes out whole or not at all.
+  // The request fits any socket buffer: the kernel takes all of it or nothing.
   const ProbeRequest request{kProbeMagic, instance.bytes};
   if (::send(fd.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return ProbeResult::kSilent;
   ProbeReply reply;
@@ -72,7 +72,8 @@ ProbeResult probe_instance(const std::string& address, const InstanceId& instanc
     const ssize_t n =
         ::recv(fd.get(), reinterpret_cast<char*>(&reply) + received, sizeof reply - received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    // Whoever closes or says something else is not known to be a Slime listener: it decides nothing.
+    // A listener that closes or sends other bytes is not a Slime listener; the result is
+    // inconclusive.
     if (n <= 0) return ProbeResult::kSilent;
     received += static_cast<std::size_t>(n);
   }

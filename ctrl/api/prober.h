@@ -9,14 +9,14 @@
 namespace slime::ctrl {
 
 enum class ProbeResult {
-  kSame,    // that instance is there
-  kGone,    // nobody listens there, or somebody else does: the instance is no more
-  kSilent,  // no answer that decides it
+  kSame,    // that instance answered
+  kGone,    // nothing listens there, or another instance does
+  kSilent,  // no conclusive answer
 };
 
-// Asks the listener at `address` ("host:port") whether it is `instance` (see base/probe.h). Bounded by
-// `timeout`. Only numeric hosts and "localhost" are asked, because resolving a name has no time limit; any
-// other is kSilent. Blocks. Thread: any.
+// Asks the listener at `address` ("host:port") whether it is `instance` (see base/probe.h). Waits
+// at most `timeout`. Probes only numeric hosts and "localhost", because resolving a name has no
+// time limit; any other host is kSilent. Blocks. Thread: any.
 ProbeResult probe_instance(const std::string& address, const InstanceId& instance, Nanos timeout);
 
 using Prober = std::function<ProbeResult(const std::string& address, const InstanceId& instance)>;

@@ -15,45 +15,45 @@
 
 namespace slime::ctrl {
 
-// The query parameters of one request, each at most once, and who sends the request. The first problem
-// sticks: a route reads everything, then looks at finish(). Thread: one.
+// The query parameters and the sender of one request. Each parameter may appear once. Keeps the
+// first problem: a route reads all parameters, then checks finish(). Thread: one.
 class Query {
  public:
   // `principal` outlives this.
   Query(std::vector<std::pair<std::string, std::string>> pairs, const Principal& principal)
       : pairs_(std::move(pairs)), principal_(principal) {}
 
-  // Returns the parameter "scope", in which the sender must have the role.
+  // Returns the parameter "scope" and requires the role in that scope.
   std::string scope(Role needed);
-  // The sender must have the role in a scope that is named elsewhere; "*": in all scopes.
+  // Requires the role in a scope that the request names elsewhere; "*": in all scopes.
   void permit(Role needed, std::string_view scope);
-  // Every sender who came so far may.
+  // Allows every sender that Access accepted.
   void permit_all() { checked_ = true; }
   [[nodiscard]] const Principal& principal() const { return principal_; }
 
-  // Names the peer that the request is about, for the log, where the path does not.
+  // Names the peer that the request is about, for the log, if the path does not.
   void about(std::string_view peer) { peer_ = peer; }
   [[nodiscard]] const std::string& scope_asked() const { return scope_; }
   [[nodiscard]] const std::string& peer_asked() const { return peer_; }
 
-  // By what right the request changes a record: its session, which may be empty.
+  // Returns the proof that the request may change a record: its session, which may be empty.
   [[nodiscard]] Proof proof(const Secret& session) const;
-  // Like proof(), but trusts an administrator's request without a session; on a server without tokens only if
-  // `anybody`.
+  // Like proof(), but trusts an administrator's request without a session. On a server without
+  // tokens only if `anybody`.
   [[nodiscard]] Proof proof_or_admin(const Secret& session, bool anybody) const;
 
   // Returns the parameter's value; empty when absent. `key` is a literal.
   std::string text(std::string_view key);
-  // Whether the parameter is there, also without a value.
+  // Returns whether the parameter is present, also without a value.
   [[nodiscard]] bool has(std::string_view key) const;
   std::string name(std::string_view key, std::string fallback);
   // "key=value,key=value"; a value has no comma.
   Labels labels(std::string_view key);
   std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max);
-  // Notes what is wrong with a parameter.
+  // Records a problem with a parameter.
   void problem(std::string text);
-  // Returns the first problem. A parameter that no one read is a problem; a route that did not say who may
-  // use it is kInternal.
+  // Returns the first problem. A parameter that was not read is a problem; a route that checked no
+  // permission is kInternal.
   Status finish();
 
  private:

@@ -5,7 +5,7 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::size_t kOverheadBytes = 128;  // of each entry, link and counter
+constexpr std::size_t kOverheadBytes = 128;  // per entry, link and counter
 
 std::size_t size_of(const std::string& name, const Report& report) {
   std::size_t bytes = kOverheadBytes + name.size();

@@ -13,15 +13,16 @@
 
 namespace slime::ctrl {
 
-// The last report of each agent that tells one. In memory only, and of those only whose heartbeats come to
-// this nanoctrl. Agents of one scope have a part of the memory, so that others' reports find room. Thread:
+// The last report of each agent. Kept in memory only, so it holds reports of heartbeats to this
+// nanoctrl alone. Each scope has a quota, so that one scope cannot use all of the memory. Thread:
 // any.
 class Reports {
  public:
   Reports(std::size_t bytes_max, std::size_t bytes_per_scope_max)
       : bytes_max_(bytes_max), bytes_per_scope_max_(bytes_per_scope_max) {}
 
-  // False: there is no room, or none for that scope, and what there was of this agent is gone.
+  // Returns false when there is no room, in total or for the scope; then the agent's old report is
+  // gone too.
   bool put(const std::string& scope, const std::string& name, std::uint64_t incarnation, Report report);
   void forget(std::string_view scope, std::string_view name);
   void clear();
@@ -34,7 +35,7 @@ class Reports {
     std::vector<View> reports;
     bool more = false;
   };
-  // The first `limit` of a scope after that name, in the order of names.
+  // Returns the first `limit` reports of a scope after the name `after`, in the order of names.
   [[nodiscard]] Slice slice(std::string_view scope, std::string_view after, std::size_t limit) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace slime::ctrl {
 
-// The routes by what they are about. Each class has one function for each of its routes.
+// The routes, grouped by resource. Each class has one function per route.
 struct Resources {
   // `context` outlives this.
   Resources(Context& context, Prober prober)

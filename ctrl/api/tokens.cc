@@ -24,7 +24,7 @@ ApiReply TokenRoutes::create(const Call& call) {
   if (!request) return reply_error(request.error());
   query.permit(Role::kAdmin, request->scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  // Where nobody needs a token, the first client to make one would lock all others out.
+  // While no token is needed, the first client to make a token would lock out all other clients.
   if (query.principal().token_id.empty())
     return reply_error(
         Status(Code::kPermissionDenied, "the first token is not made over HTTP"),
@@ -61,7 +61,7 @@ ApiReply TokenRoutes::list(const Call& call) {
 ApiReply TokenRoutes::revoke(const Call& call) {
   Query& query = call.query;
   const std::string& id = call.path[2];
-  // A scope's administrator does not learn which tokens other scopes have.
+  // A scope's administrator must not learn which tokens other scopes have.
   const Principal& who = query.principal();
   query.permit(Role::kAdmin, who.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));

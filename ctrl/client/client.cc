@@ -17,7 +17,7 @@ std::string peer_target(std::string_view scope, std::string_view name, std::stri
   return str("/v1/peers/", percent_encode(name), tail, scope_query(scope));
 }
 
-// A server of before there were sessions refuses the field.
+// Rewrites the error of a server older than sessions, which refuses the field "session".
 Status earlier_server(const Status& status) {
   const bool earlier = status.code() == Code::kInvalidArgument &&
                        status.text().find("unknown field \"session\"") != std::string::npos;
@@ -48,7 +48,7 @@ const std::string& Client::url() const { return impl_->options().url; }
 
 Result<Lease> Client::register_peer(const Registration& registration, const Secret& session, bool takeover) {
   SLIME_TRY(check_registration(registration));
-  // The server may probe the holder of the name before it answers.
+  // The server may probe the holder of the name before it replies.
   const Result<std::string> reply =
       impl_->call("POST", "/v1/peers", wire::encode(wire::RegisterRequest{registration, takeover, session}),
                   limits::kProbeTimeout);
@@ -120,8 +120,8 @@ Result<PeerInfo> Client::get_peer(std::string_view scope, std::string_view name)
 
 namespace {
 
-// All pages of a list. The head is the first page's: changes since its revision cover whatever changed while
-// the later pages were read.
+// Reads all pages of a list. Returns the first page's head: the changes since its revision cover
+// every change during later pages.
 template <class Call, class Decode>
 Result<wire::PageHead> read_pages(const std::string& target, Call call, Decode decode) {
   std::optional<wire::PageHead> first;

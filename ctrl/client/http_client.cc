@@ -26,7 +26,7 @@ using std::chrono::microseconds;
 struct Endpoint {
   HostPort at;
   bool tls = false;
-  std::string url;  // as it was given
+  std::string url;  // as given in the options
 };
 
 Result<Endpoint> parse_endpoint(std::string_view url) {
@@ -42,7 +42,7 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
                 str("'", url, "' is not like \"http://127.0.0.1:4479\" or \"https://node7.example:4479\""));
 }
 
-// "http://a:1,http://b:2".
+// Parses "http://a:1,http://b:2".
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view urls) {
   std::vector<Endpoint> out;
   while (true) {
@@ -55,11 +55,12 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view urls) {
   }
 }
 
-// The code of an answer that has none of its own, from a proxy perhaps.
+// The code for a reply without a code of its own, perhaps from a proxy.
 Code code_for(int http_status) {
   switch (http_status) {
     case 404:
-      return Code::kUnimplemented;  // such a server does not know the route: it is not a missing peer
+      return Code::kUnimplemented;  // the server lacks this route; a missing peer has a code of its
+                                    // own
     case 401:
       return Code::kUnauthenticated;
     case 403:
@@ -83,8 +84,8 @@ Status server_error(const std::string& url, int http_status, const std::string& 
   return {error->code, error->hint.empty() ? error->message : str(error->message, "; ", error->hint)};
 }
 
-// While it lives, a connection that breaks under a write is an error of that write only: the HTTP library and
-// OpenSSL would have the whole process end with SIGPIPE.
+// Blocks SIGPIPE while it lives: otherwise a broken connection in the HTTP library or OpenSSL would
+// end the process instead of failing the write.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -112,14 +113,14 @@ class NoBrokenPipe {
   bool was_pending_ = false;
 };
 
-// One connection of the library's, open or not.
+// One connection of the HTTP library, open or not.
 struct Connection {
   std::unique_ptr<httplib::ClientImpl> http;
   std::size_t endpoint = 0;
-  bool used = false;  // it has brought an answer
+  bool used = false;  // a reply has arrived on it
 };
 
-// What is asked.
+// One request.
 struct Call {
   const char* method;
   const std::string& target;
@@ -128,17 +129,18 @@ struct Call {
   const Secret& session;
 };
 
-// What came of one attempt.
+// The result of one attempt.
 struct Attempt {
   httplib::Error error = httplib::Error::Success;
   int http_status = 0;
   std::string body;
-  bool answered = false;  // the header of an answer came
+  bool answered = false;  // a reply's header has arrived
   bool timed_out = false;
   bool stopped = false;
 };
 
-// Returns why the name has no address; empty if it has one, or if the resolver fails for now.
+// Returns why the name has no address; empty if it has one, or if the resolver has a temporary
+// failure.
 std::string unknown_host(const HostPort& at) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -184,7 +186,8 @@ class HttpClient::Impl {
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
       Result<std::string> out = call_at(endpoint, call, once);
-      // One that hangs is as good as one that is gone, if there are others.
+      // If there are other servers, a server that does not answer in time is treated as
+      // unavailable.
       const bool away = !out && (out.error().code() == Code::kUnavailable ||
                                  (out.error().code() == Code::kDeadlineExceeded && endpoints_.size() > 1));
       if (!away) {
@@ -202,7 +205,7 @@ class HttpClient::Impl {
     std::unique_lock lock(mutex_);
     stopped_ = true;
     kept_.reset();
-    // Repeated, because a call that has entered may not have opened its socket yet.
+    // Repeat: a call that has entered may not have opened its socket yet.
     while (!active_.empty()) {
       for (httplib::ClientImpl* http : active_) http->stop();
       idle_.wait_for(lock, std::chrono::milliseconds(5));
@@ -216,7 +219,7 @@ class HttpClient::Impl {
     std::unique_ptr<Connection> connection = once ? connect(endpoint) : take(endpoint);
     const bool reused = connection->used;
     Attempt attempt = send(*connection, call);
-    // A server that restarted or wanted the room has closed the connection that was kept.
+    // The kept connection may have been closed by a server that restarted or needed room.
     if (reused && attempt.error != httplib::Error::Success && !attempt.answered && !attempt.timed_out &&
         !attempt.stopped && !never_connected(attempt.error)) {
       connection = connect(endpoint);
@@ -282,7 +285,7 @@ class HttpClient::Impl {
     return out;
   }
 
-  // The connection that was kept, if it goes there, or a new one.
+  // Returns the kept connection, if it goes to this endpoint, or a new connection.
   std::unique_ptr<Connection> take(std::size_t endpoint) {
     std::unique_ptr<Connection> kept;
     {
@@ -314,7 +317,7 @@ class HttpClient::Impl {
     active_.insert(&http);
     return true;
   }
-  // True after stop().
+  // Ends a call's use of `http`; returns true after stop().
   bool leave(httplib::ClientImpl& http) {
     const std::lock_guard lock(mutex_);
     active_.erase(&http);
@@ -365,7 +368,7 @@ class HttpClient::Impl {
   std::mutex mutex_;
   std::condition_variable idle_;
   bool stopped_ = false;
-  std::size_t preferred_ = 0;  // of the endpoints: the one that answered last
+  std::size_t preferred_ = 0;  // index of the endpoint that answered last
   std::unique_ptr<Connection> kept_;
   std::set<httplib::ClientImpl*> active_;
 };

@@ -9,23 +9,23 @@
 
 namespace slime::ctrl {
 
-// Requests to one of several servers, over a connection that is kept between them. Thread: any, several at
-// once: then all but one open a connection of their own.
+// Sends requests to one of several servers over a connection that is kept open between them.
+// Thread: any; concurrent calls open connections of their own.
 class HttpClient {
  public:
   // `options` are valid.
   explicit HttpClient(ClientOptions options);
-  ~HttpClient();  // after stop()
+  ~HttpClient();  // call stop() first
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // One request; the body of a 200 answer. `extra` is waited for in addition to the timeout. The request may
-  // be executed more than once, so it must be idempotent. `session` goes into a header.
+  // Sends one request; returns the body of a 200 reply. Waits for the timeout plus `extra`. The
+  // request may be executed more than once, so it must be idempotent. `session` goes into a header.
   Result<std::string> call(const char* method, const std::string& target, const std::string& body = {},
                            Nanos extra = {}, const Secret& session = {});
-  // The same for one that is not: executed at most once, on a connection of its own.
+  // For a request that is not idempotent: executed at most once, on a new connection.
   Result<std::string> call_once(const char* method, const std::string& target, const std::string& body = {});
-  // Ends the calls under way and refuses later ones (kCancelled). Idempotent.
+  // Cancels the calls under way and refuses later calls (kCancelled). Idempotent.
   void stop();
   [[nodiscard]] const ClientOptions& options() const;
 

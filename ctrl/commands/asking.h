@@ -12,13 +12,13 @@ class Command;
 
 namespace slime::ctrl {
 
-// What nanoctrl's commands that ask a running one have in common: where it is, and as whom.
+// Options shared by nanoctrl's commands that query a running nanoctrl: its URL and the token.
 struct Asking {
   std::string url;
   std::string token_file;
   bool json = false;
 
-  // Adds --ctrl, --token-file and --json. This outlives the command.
+  // Adds --ctrl, --token-file and --json. This object outlives the command.
   void add_options(command_line::Command& command);
   [[nodiscard]] Result<std::unique_ptr<Client>> client() const;
 };

@@ -32,12 +32,13 @@ constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 
-// A file that is there whole or not at all: written beside its place, and moved there at the end. For its
-// owner only, since it has the hashes of tokens.
+// A file that is created completely or not at all: written under a temporary name, and renamed at
+// the end. Readable by its owner only, because it contains the hashes of tokens.
 class NewFile {
  public:
   static Result<NewFile> create(std::string path) {
-    std::string part = str(path, ".part-XXXXXX");  // another one may be under way
+    std::string part = str(path, ".part-XXXXXX");  // unique, because another backup may be under
+                                                   // way
     UniqueFd fd(::mkostemp(part.data(), O_CLOEXEC));
     if (!fd.valid()) return from_errno(part, errno);
     return NewFile(std::move(path), std::move(part), std::move(fd));
@@ -79,10 +80,10 @@ class NewFile {
   std::string path_, part_;
   UniqueFd fd_;
   std::string buffer_;
-  std::uint64_t bytes_ = 0;  // written
+  std::uint64_t bytes_ = 0;  // written so far
 };
 
-// One line on a terminal that says how far it is, once it takes long enough that somebody wonders.
+// One progress line on a terminal, shown once the operation takes long.
 class Progress {
  public:
   explicit Progress(std::string what) : what_(std::move(what)) {}
@@ -122,7 +123,7 @@ Counts counts_of(const RegistryState& state) {
   return {state.revisions.size(), state.peers.size(), state.tokens.size(), state.links.size()};
 }
 
-// Reads records as a restore would, but keeps none.
+// Validates records as a restore would, but keeps none.
 class Checker {
  public:
   Status add(const Record& record) {
@@ -142,12 +143,12 @@ class Checker {
   [[nodiscard]] std::size_t records() const { return records_; }
 
  private:
-  RegistryState whole_;  // no records but the counters
+  RegistryState whole_;  // the counters only
   Counts counts_;
   std::size_t records_ = 0;
 };
 
-// Page by page, so that neither side has all of it in memory as a text.
+// Downloads page by page, so that neither side holds the whole text in memory.
 Status download(Client& client, NewFile& file, Checker& checker) {
   Progress progress("backup");
   SLIME_TRY(file.append(backup_head()));
@@ -213,7 +214,8 @@ int BackupCommands::backup() {
   };
   const Result<std::unique_ptr<Client>> client = asking_.client();
   if (!client) return fail(client.error());
-  // Asked once, it ends after the page under way and leaves nothing; asked again, at once.
+  // The first signal ends the backup after the current page and leaves no file; the second ends it
+  // at once.
   for (const int number : {SIGINT, SIGTERM}) {
     std::signal(number, [](int same) {
       g_interrupted = true;

@@ -19,7 +19,7 @@ class BackupCommands {
 
   std::string file_;
   std::string store_;
-  RuleFlags rules_;  // of the nanoctrl that will use the store
+  RuleFlags rules_;  // must match the nanoctrl that will use the store
   Asking asking_;
 };
 

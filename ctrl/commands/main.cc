@@ -49,7 +49,7 @@ struct Flags {
   bool json = false;
 };
 
-// Says the outcome: one line for people, or one JSON object.
+// Prints the outcome: one line for people, or one JSON object.
 int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
   return daemon::say(flags.json, exit_status, text, json);
 }
@@ -62,7 +62,8 @@ std::string instance_path(const std::string& dir, std::uint16_t port, const char
   return str(dir, "/nanoctrl-", port, suffix);
 }
 
-// A port that is chosen anew each time names no file that would be found again.
+// With port 0, each start has another port, so a file named after the port would not be found
+// again.
 Result<std::string> store_of(const Flags& flags) {
   if (!flags.store.empty()) return flags.store;
   if (flags.port == 0) return std::string("memory");
@@ -79,10 +80,10 @@ Result<TokenRecord> admin_token_of(const Flags& flags) {
   return token;
 }
 
-// SIGHUP reads these again, when a background process may have another current folder.
+// SIGHUP reads these files again, when a background process may have another working directory.
 void make_absolute(Flags& flags) {
   for (std::string* path : {&flags.admin_token_file, &flags.tls_certificate, &flags.tls_key}) {
-    std::error_code error;  // then it stays as it is
+    std::error_code error;  // on an error, the path stays as it is
     const std::filesystem::path whole = std::filesystem::absolute(*path, error);
     if (!path->empty() && !error) *path = whole.string();
   }
@@ -109,10 +110,10 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   return Server::bind(std::move(options));
 }
 
-// What signals are about; none while nothing is served.
+// State of the signal handlers; null while no server runs.
 std::mutex g_mutex;
 Server* g_server = nullptr;
-const Flags* g_flags = nullptr;  // of that server
+const Flags* g_flags = nullptr;  // of g_server
 bool g_reload_missed = false;
 
 void reload_locked();
@@ -124,7 +125,7 @@ void set_served(Server* server, const Flags* flags) {
   if (server != nullptr && std::exchange(g_reload_missed, false)) reload_locked();
 }
 
-// What GET /v1/status answers, for who has the process but no way to its port.
+// Prints the reply of GET /v1/status to stderr, for an operator without access to the port.
 void dump_status() {
   const std::lock_guard lock(g_mutex);
   if (g_server == nullptr) return;
@@ -134,7 +135,8 @@ void dump_status() {
                g_server->url().c_str(), reply.body.c_str());
 }
 
-// Reads the certificate and the administrator's token again. Each that is bad stays as it was.
+// Reads the certificate and the administrator's token again. A file that is invalid changes
+// nothing.
 void reload_locked() {
   std::string read;
   const auto note = [&](const Status& status, const std::string& what) {
@@ -169,8 +171,8 @@ void reload() {
 int serve(Server& server, const Flags& flags, const std::string& dir,
           const std::function<void(const Status&)>& started) {
   daemon::block_stop_signals();
-  on_signal(SIGUSR1, &dump_status).ignore();  // without it the signal ends us, and that is all
-  std::signal(SIGHUP, SIG_DFL);               // also under nohup it means this
+  on_signal(SIGUSR1, &dump_status).ignore();  // if this fails, the signal ends the process
+  std::signal(SIGHUP, SIG_DFL);               // nohup ignores SIGHUP; here it means reload
   on_signal(SIGHUP, &reload).ignore();
   const Result<daemon::PidFile> pid_file =
       daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
@@ -228,10 +230,10 @@ int run_start(const Flags& flags) {
       return say_running(flags, "already_running", "nanoctrl runs already", (*running)->pid, (*running)->info,
                          instance_path(*dir, flags.port, ".log"));
   }
-  // Bound before the fork: the real port is known, and an error is told at once.
+  // Bound before the fork: the real port is known, and errors are printed in the foreground.
   Result<std::unique_ptr<Server>> server = bind_server(flags);
   if (!server) {
-    const auto running = find(flags.port);  // another start may have been faster
+    const auto running = find(flags.port);  // a concurrent start may have been faster
     if (flags.port != 0 && running && *running)
       return say_running(flags, "already_running", "nanoctrl runs already", (*running)->pid, (*running)->info,
                          instance_path(*dir, flags.port, ".log"));
@@ -256,7 +258,8 @@ int say_not_running(const Flags& flags) {
              {{"state", "not_running"}, {"port", flags.port}});
 }
 
-// Where a server that listens everywhere is asked: its certificate has no such address.
+// Returns the URL to reach a server that listens on all addresses: its certificate does not name
+// 0.0.0.0.
 std::string local_url(std::string url) {
   for (const std::string_view everywhere : {"://0.0.0.0:", "://[::]:"}) {
     const std::size_t at = url.find(everywhere);
@@ -279,7 +282,7 @@ int run_status(const Flags& flags) {
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
   if (!status && status.error().code() == Code::kUnauthenticated) {
-    // It has answered: with 401, or in the TLS handshake with a certificate.
+    // It answered: with 401, or with a certificate in the TLS handshake.
     const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,
                str("nanoctrl runs: ", url, ", pid ", (*running)->pid,
@@ -343,7 +346,8 @@ void add_server_flags(command_line::Command& command, Flags& flags) {
   command.option("--host", flags.host, "address to listen on").show_default();
   command.option("--port", flags.port, "port; 0 takes a free one and prints it").show_default();
   flags.rules.add_options(command, "");
-  // Not only as an argument: others see those in the list of processes, and one may have a password.
+  // Also from the environment: the list of processes shows arguments to other users, and a URL may
+  // contain a password.
   command
       .option("--store", flags.store,
               "where the registry is kept: memory, sqlite:PATH, or "

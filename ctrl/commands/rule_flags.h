@@ -9,16 +9,16 @@
 
 namespace slime::ctrl {
 
-// The flags of what commands do to a registry. All nanoctrl over one Redis have the same, and so does a
-// command that opens their store itself.
+// Flags that affect the registry's commands. All nanoctrls that share one Redis, and each command
+// that opens their store directly, need the same values.
 struct RuleFlags {
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   std::uint64_t scope_bytes = limits::kRecordBytesPerScope;
   std::uint64_t scope_peers = limits::kPeersPerScope;
 
-  // This object outlives the program's run(). `note`: behind each help text.
+  // This object outlives the program's run(). `note` is appended to each help text.
   void add_options(command_line::Command& command, const std::string& note);
-  // Whole milliseconds, as Redis has its times.
+  // Rounds times to whole milliseconds, as stored in Redis.
   void apply(RegistryOptions& options) const;
 };
 

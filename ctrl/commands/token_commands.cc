@@ -33,7 +33,7 @@ std::string date(std::uint64_t unix_s) {
   return text.data();
 }
 
-// As nanoctrl's own answers have it.
+// Uses the same JSON as nanoctrl's replies.
 Json to_json(const TokenInfo& token) { return Json::parse(wire::encode(token)); }
 
 std::string line(const TokenInfo& token) {

@@ -7,9 +7,9 @@
 
 namespace slime::ctrl {
 
-// `nanoctrl token new|create|list|revoke`. They ask a running nanoctrl over HTTP; `create` also works, for
-// the first token, on a store that no nanoctrl has open, and `new` makes an admin's token that is in no
-// store.
+// `nanoctrl token new|create|list|revoke`. The commands query a running nanoctrl over HTTP.
+// `create` can also write the first token to a store that no nanoctrl has open. `new` prints an
+// administrator's token that is in no store.
 class TokenCommands {
  public:
   // Adds the commands to `program`. This object must live until the program's run() has returned.
@@ -26,7 +26,7 @@ class TokenCommands {
   std::string scope_ = "default";
   std::string note_;
   double expires_days_ = 0;
-  RuleFlags rules_;  // of the nanoctrl that will use the store
+  RuleFlags rules_;  // must match the nanoctrl that will use the store
   std::string id_;
   std::string store_;
   Asking asking_;

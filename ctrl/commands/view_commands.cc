@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 using std::chrono::seconds;
 
-constexpr Nanos kAgain = seconds(1);  // after an answer that was none
+constexpr Nanos kAgain = seconds(1);  // wait after a failed request
 
 std::string dash(const std::string& text) { return text.empty() ? "-" : text; }
 
@@ -53,7 +53,7 @@ std::string bytes(std::uint64_t count) {
   return text.data();
 }
 
-// As nanoctrl's own answers have it.
+// Uses the same JSON as nanoctrl's replies.
 template <class T>
 Json to_json(const T& item) {
   return Json::parse(wire::encode(item));
@@ -258,7 +258,7 @@ int ViewCommands::watch(Client& client) {
 
 namespace {
 
-// Of bytes or of peers, whichever is nearer to its limit.
+// Returns the used part of the quota of bytes or of peers, the larger of the two.
 std::string of_quota(const ScopeInfo& scope) {
   if (scope.record_bytes_max == 0 || scope.peers_max == 0) return "-";
   const double used =

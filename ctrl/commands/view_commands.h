@@ -8,14 +8,14 @@
 
 namespace slime::ctrl {
 
-// `nanoctrl peers|services|links|watch|top`: what a running one has, and how it changes.
+// `nanoctrl peers|services|links|watch|top`: show a running nanoctrl's registry and its changes.
 class ViewCommands {
  public:
   // Adds the commands to `program`. This object must live until the program's run() has returned.
   explicit ViewCommands(command_line::Command& program);
 
  private:
-  // Adds a command that asks nanoctrl.
+  // Adds a command that queries nanoctrl.
   command_line::Command add(command_line::Command& program, const char* name, const char* description,
                             int (ViewCommands::*run)(Client&));
   int peers(Client& client);

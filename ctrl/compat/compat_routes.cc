@@ -43,9 +43,9 @@ Status permit(const Call& call, Role needed, const std::string& scope) {
   call.query.permit(needed, scope);
   return call.query.finish();
 }
-// These clients know no session: the token that made a record may change the record.
+// These clients have no sessions: the token that made a record may change it.
 Proof token_proof(const Call& call) { return {Proof::Kind::kToken, {{}, call.query.principal().token_id}}; }
-// Trusts an administrator; on a server without tokens every client is one if `anybody`.
+// Trusts an administrator; on a server without tokens, every client if `anybody`.
 Proof token_proof_or_admin(const Call& call, bool anybody) {
   const Principal& who = call.query.principal();
   const bool admin = who.role == Role::kAdmin && (anybody || !who.token_id.empty());
@@ -115,8 +115,8 @@ ApiReply CompatRoutes::list(const Call& call, const EncodeOne& encode_one, const
   if (agents) *filter = {filter->scope, std::string(type), {}};
   std::vector<std::string> items;
   std::size_t bytes = 0;
-  // All of the scope, however large, in slices: the lock is free in between, and a peer that comes or goes
-  // meanwhile may be in the list or not.
+  // Visits the whole scope, in slices: the lock is free in between, and a peer that registers or
+  // leaves meanwhile may be in the list or not.
   context_.scans().visit(filter->scope, {}, kAllRecords, [&](const PeerView& peer) {
     if (!filter->kind.empty() && peer.info->kind != filter->kind) return true;
     const Entity entity = compat::to_entity(*peer.info);
@@ -149,7 +149,7 @@ ApiReply CompatRoutes::start_agent(const Call& call) {
   if (Status status = permit(call, Role::kJoin, agent.scope); !status.ok())
     return reply_error(std::move(status));
   if (!agent.id.empty()) return start(call, agent);
-  // A random name is rarely in use; where it is, another one is tried.
+  // A random name is rarely in use; if it is, try another name.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     agent.id = random_name(request->name_prefix);
@@ -176,7 +176,7 @@ ApiReply CompatRoutes::register_entity(const Call& call) {
           409, Code::kAlreadyExists,
           str("'", entity.id, "' in scope '", entity.scope, "' is of entity_type '", current.type, "'"),
           "use another entity_id: here it is unique in its scope");
-    // Keeps what this request has no fields for, such as the regions of an agent.
+    // Keep the fields that this request does not have, such as the regions of an agent.
     current.kind = std::move(entity.kind);
     current.endpoint = std::move(entity.endpoint);
     current.metadata = std::move(entity.metadata);
@@ -202,7 +202,7 @@ ApiReply CompatRoutes::remove(const Call& call, Result<EntityRef> ref) {
   const std::lock_guard lock(mutex_of(ref->scope, ref->id));
   const std::optional<PeerInfo> held = find(call, ref->scope, ref->id);
   const std::string done = compat::encode_status("ok", str(ref->type, " '", ref->id, "' is not registered"));
-  // An entity that is not there any more counts as removed.
+  // An entity that is gone counts as removed.
   if (!held) return reply_ok(done);
   const Entity entity = compat::to_entity(*held);
   if (entity.native) return native_peer(*ref);
@@ -223,7 +223,8 @@ ApiReply CompatRoutes::heartbeat(const Call& call) {
   const std::string not_found = compat::encode_status(
       "not_found", str(ref->type, " '", ref->id, "' is not registered in scope '", ref->scope, "'"));
   if (!held) return reply_ok(not_found);
-  // Only a native peer renews its own lease; the name's former entity learns that it lost the name.
+  // Only a native peer renews its own lease; the name's former entity learns here that it lost the
+  // name.
   const Entity entity = compat::to_entity(*held);
   if (entity.native || entity.type != ref->type) return reply_ok(not_found);
   Outcome out =
@@ -266,7 +267,7 @@ ApiReply CompatRoutes::get_region(const Call& call) {
   std::optional<compat::MemoryRegion> out;
   if (const std::optional<PeerInfo> held = find(call, of.scope, of.id)) {
     const Entity agent = compat::to_entity(*held);
-    // The keys of a slime agent's regions come from the agent alone.
+    // The keys of a Slime agent's regions are only available from the agent.
     const auto it = agent.regions.find(request->name);
     if (!agent.native && it != agent.regions.end()) out = it->second;
   }
@@ -274,7 +275,7 @@ ApiReply CompatRoutes::get_region(const Call& call) {
 }
 
 ApiReply CompatRoutes::set_desired_topology(const Call& call) {
-  // These clients do not escape a '/' in a name.
+  // These clients do not escape '/' in names.
   std::string agent_id = call.path[2];
   for (std::size_t i = 3; i < call.path.size(); ++i) agent_id += str("/", call.path[i]);
   Result<compat::TopologyRequest> request = compat::decode_topology(call.request.body);

@@ -13,8 +13,8 @@
 
 namespace slime::ctrl {
 
-// The routes of DLSlime's NanoCtrl over the same registry: an entity that registers there is a peer of the
-// same name. Thread: any.
+// The routes of DLSlime's NanoCtrl over the same registry: an entity registered here is a peer of
+// the same name. Thread: any.
 class CompatRoutes {
  public:
   // `context` outlives this.
@@ -34,8 +34,8 @@ class CompatRoutes {
   ApiReply set_desired_topology(const Call& call);
 
  private:
-  // The mutex of one record. Hold it from the look at the record to its change, so that of two changes none
-  // is lost.
+  // Returns the mutex of one record. Hold it from reading the record to changing it, so that
+  // concurrent changes are not lost.
   std::mutex& mutex_of(const std::string& scope, const std::string& id);
   std::optional<PeerInfo> find(const Call& call, const std::string& scope, const std::string& id);
   ApiReply start(const Call& call, const compat::Entity& agent);
@@ -43,11 +43,11 @@ class CompatRoutes {
   // Registers the entity; answers done().
   template <class Done>
   ApiReply put(const Call& call, const compat::Entity& entity, const InstanceId& instance, const Done& done);
-  // Changes the record of an agent that registered here.
+  // Changes the record of an agent registered through these routes.
   template <class Change>
   ApiReply update(const Call& call, const compat::EntityRef& of, const Change& change);
-  // Answers a list, which has no pages and so a largest size. `type`: entities of that type alone, whatever
-  // the request says; empty: as the request says.
+  // Answers a list, which has no pages but a limit on its size. `type`: only entities of that type;
+  // empty: the type in the request.
   template <class EncodeOne, class EncodeAll>
   ApiReply list(const Call& call, const EncodeOne& encode_one, const EncodeAll& encode_all,
                 std::string_view type);

@@ -12,11 +12,11 @@
 namespace slime::ctrl::compat {
 namespace {
 
-constexpr std::string_view kInstanceMark = "nanoctrl";  // the first half of an id
-constexpr std::string_view kMetadataKey = "nanoctrl.";  // and the number of the part
+constexpr std::string_view kInstanceMark = "nanoctrl";  // first half of an instance id
+constexpr std::string_view kMetadataKey = "nanoctrl.";  // followed by the number of the part
 constexpr const char* kDefaultType = "service";
 
-// JSON within JSON.
+// JSON inside JSON strings.
 std::string text_of(const Json* value) { return value == nullptr ? "" : dump(*value); }
 Json json_of(const std::string& text) {
   if (text.empty()) return nullptr;
@@ -24,7 +24,7 @@ Json json_of(const std::string& text) {
   return out.is_discarded() ? Json(nullptr) : out;
 }
 
-// One request or record. The first problem sticks.
+// One request or record. Keeps the first problem.
 class Body {
  public:
   explicit Body(std::string_view body) {
@@ -62,7 +62,7 @@ class Body {
   std::uint32_t integer32(const char* key, std::uint32_t fallback) {
     return static_cast<std::uint32_t>(integer(key, fallback, std::numeric_limits<std::uint32_t>::max()));
   }
-  // An empty one is none to these clients.
+  // For these clients, an empty scope is no scope.
   std::string scope() {
     std::string out = text("scope");
     return out.empty() ? "default" : checked("scope", std::move(out));
@@ -102,7 +102,8 @@ MemoryRegion read_region(Body& in) {
   return out;
 }
 
-// "host:port" of an endpoint, which is an object, a text, or nothing that has one.
+// Returns "host:port" of an endpoint, which is an object or a text; empty if it has no such
+// address.
 std::string address_of(const Json& endpoint) {
   if (const auto* text = endpoint.get_ptr<const std::string*>()) return *text;
   if (!endpoint.is_object() || !endpoint.contains("host") || !endpoint.contains("port")) return {};
@@ -120,7 +121,7 @@ std::string native_address(const Entity& entity) {
   return std::string(kNoAddress);
 }
 
-// What the native record has no field for.
+// The fields that a native record does not have.
 Json details(const Entity& entity) {
   Json out = {{"entity_type", entity.type}};
   const std::pair<const char*, const std::string&> texts[] = {
@@ -138,7 +139,7 @@ Json details(const Entity& entity) {
   return out;
 }
 
-// A slime agent in NanoCtrl's terms: what is known of it, and nothing that it did not say.
+// Describes a Slime agent in NanoCtrl's terms, without inventing values for missing fields.
 Entity from_native(const PeerInfo& peer) {
   Entity out;
   out.native = true;
@@ -177,7 +178,7 @@ Result<Registration> to_registration(const Entity& entity, const InstanceId& ins
   out.instance = instance;
   out.address = native_address(entity);
   out.ttl = kTtl;
-  // ASCII, so that no part begins within a character.
+  // ASCII, so that no part begins inside a character.
   const std::string text = details(entity).dump(-1, ' ', true, Json::error_handler_t::replace);
   constexpr std::size_t kBytesMax = limits::kMetadataEntries * limits::kMetadataValueBytes;
   if (text.size() > kBytesMax)
@@ -200,7 +201,7 @@ Entity to_entity(const PeerInfo& peer) {
       if (it == peer.metadata.end()) break;
       text += it->second;
     }
-    // What does not fit the shape is not ours: it is left out.
+    // Text of another form was not written by these routes: skip it.
     Body in(text);
     out.type = in.text("entity_type", kDefaultType);
     out.address = in.text("address");

@@ -11,12 +11,14 @@
 #include "ctrl/http/http.h"
 #include "ctrl/types.h"
 
-// The JSON bodies of DLSlime's NanoCtrl, and how what they say fits into a peer's record. Requests are read
-// leniently: what is unknown is ignored, and null means absent. Nothing here throws.
+// The JSON bodies of DLSlime's NanoCtrl, and their mapping to a peer's record. Requests are read
+// leniently:
+// unknown fields are ignored, and null means absent. Nothing here throws.
 namespace slime::ctrl::compat {
 
 inline constexpr Nanos kTtl = std::chrono::seconds(60);  // its clients renew every 15 s
-// The address of a peer that gave none like "host:port". No such host exists, by RFC 2606.
+// The address of a peer without an address like "host:port". RFC 2606 guarantees that no such host
+// exists.
 inline constexpr std::string_view kNoAddress = "unknown.invalid:1";
 inline constexpr std::string_view kAgentType = "agent";
 
@@ -25,7 +27,7 @@ struct MemoryRegion {
   std::uint32_t rkey = 0, lkey = 0;
 };
 
-// What these routes know of one peer. JSON of any type is kept as text, empty where it is absent.
+// A peer as these routes see it. JSON values of any type are kept as text, empty when absent.
 struct Entity {
   std::string scope = "default";
   std::string type;
@@ -36,15 +38,15 @@ struct Entity {
   std::string device, link_type;
   std::uint32_t ib_port = 1;
   std::map<std::string, MemoryRegion> regions;
-  bool native = false;  // it registered as a slime agent: these routes show it, and leave it alone
+  bool native = false;  // registered as a Slime agent: read-only for these routes
 };
 
-// Which records were made by these routes: nanoctrl made their instance ids, with a mark in them.
+// Instance ids of records made by these routes. nanoctrl makes these ids and marks them.
 InstanceId new_instance();
 bool registered_here(const InstanceId& instance);
 
-// kInvalidArgument when it does not fit; kResourceExhausted when what the record has no field for is larger
-// than its metadata.
+// kInvalidArgument when the entity does not fit; kResourceExhausted when the fields that a record
+// does not have exceed the record's metadata.
 Result<Registration> to_registration(const Entity& entity, const InstanceId& instance);
 Entity to_entity(const PeerInfo& peer);
 
@@ -56,8 +58,8 @@ struct EntityFilter {
   std::string type, kind;  // empty: any
 };
 struct AgentRequest {
-  Entity agent;             // its id is empty when nanoctrl is to choose one
-  std::string name_prefix;  // then it starts with this
+  Entity agent;             // an empty id: nanoctrl chooses one
+  std::string name_prefix;  // of a chosen id
 };
 struct RegionRequest {
   EntityRef agent;
@@ -86,16 +88,16 @@ std::string encode_status(std::string_view status, std::string_view message);
 std::string encode_no_redis();
 std::string encode_started(const Entity& agent);
 std::string encode_entity_info(const std::optional<Entity>& entity);
-// The elements of lists, and lists of such.
+// encode_entity() and encode_agent() return elements for the lists below.
 std::string encode_entity(const Entity& entity);
 std::string encode_agent(const Entity& agent);
 std::string encode_entities(const std::vector<std::string>& entities);
 std::string encode_agents(const std::vector<std::string>& agents);
 std::string encode_region(const std::optional<MemoryRegion>& region);
 
-// The same refusal as these clients read it: {"status": "error", "message"}.
+// Converts an error reply to NanoCtrl's form: {"status": "error", "message"}.
 void translate_error(ApiReply& reply);
-// The message of such an error; nothing when the body is none.
+// Returns the message of an error of that form; empty when the body is not one.
 std::optional<std::string> decode_error(std::string_view body);
 
 }  // namespace slime::ctrl::compat

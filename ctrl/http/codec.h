@@ -12,26 +12,27 @@ namespace slime::ctrl {
 
 using ApiHandler = std::function<ApiReply(const ApiRequest&)>;
 
-// What became of one request.
+// The result of one request.
 struct Handled {
   std::string reply;  // ready to send
   int status = 0;
   bool close = false;
-  std::string token_id = {};          // of who has proved to be its bearer; empty: of nobody
-  std::optional<Parked> parked = {};  // then there is no reply yet
+  std::string token_id = {};          // authenticated token; empty: none
+  std::optional<Parked> parked = {};  // if set, there is no reply yet
 };
 
 struct AnswerOptions {
   std::string_view client;
   bool answer_now = false;
-  bool again = false;         // as in ApiRequest
-  bool last_refusal = false;  // a 429 ends the connection
+  bool again = false;         // ApiRequest::again
+  bool last_refusal = false;  // a 429 closes the connection
 };
-// What a handler makes of one whole request.
+// Runs the handler for one complete request.
 Handled answer(const ApiHandler& handler, const RawRequest& request, const AnswerOptions& options);
 
-// A reply ready to send. `head`: without the body.
-enum class After { kOpen, kOldOpen, kClose };  // kOldOpen: to HTTP/1.0, which wants to be told
+// kOldOpen: keep-alive for HTTP/1.0, which needs a header for it.
+enum class After { kOpen, kOldOpen, kClose };
+// Returns a reply's bytes, ready to send. `head`: without the body.
 std::string render(const ApiReply& reply, bool head, After after);
 
 }  // namespace slime::ctrl

@@ -10,23 +10,23 @@
 
 namespace slime::ctrl {
 
-// The requests that wait for a thread. Their tenants take turns, so one that sends many waits for itself; and
-// of each tenant at most so many are at work, so that one of another always finds a thread. Thread: one at a
-// time.
+// Requests that wait for a thread. Tenants take turns, so that a tenant with many requests delays
+// itself only; and at most `at_work_most` requests of one tenant run at once, so that another
+// tenant always finds a thread. Thread: one at a time.
 class FairQueue {
  public:
   explicit FairQueue(std::size_t at_work_most) : at_work_most_(at_work_most) {}
 
   void push(std::unique_ptr<FrontJob> job);
-  // Null: there is none that may begin.
+  // Returns the next request that may begin; null if there is none.
   std::unique_ptr<FrontJob> pop();
-  // One of the tenant's that was popped is done: another one may begin.
+  // Reports that a popped request of the tenant has ended: another request of the tenant may begin.
   void done(const std::string& tenant);
   [[nodiscard]] bool ready() const { return !turns_.empty(); }
   [[nodiscard]] bool empty() const { return waiting_ == 0; }
 
  private:
-  // Of one that has requests here; nothing is kept of others.
+  // A tenant with waiting or running requests; all other tenants have no entry.
   struct Tenant {
     std::deque<std::unique_ptr<FrontJob>> waiting;
     std::size_t at_work = 0;
@@ -36,7 +36,7 @@ class FairQueue {
 
   const std::size_t at_work_most_;
   std::unordered_map<std::string, Tenant> tenants_;
-  std::deque<std::string> turns_;  // who may begin one, in order
+  std::deque<std::string> turns_;  // tenants that may begin a request, in order
   std::size_t waiting_ = 0;
 };
 

@@ -10,9 +10,9 @@
 namespace slime::ctrl {
 namespace {
 
-// The method and the version beside the target.
+// The target, plus room for the method and the version.
 constexpr std::size_t kRequestLineBytes = limits::kTargetBytes + 64;
-constexpr std::size_t kNumberDigits = 18;  // whatever has them fits into 64 bits
+constexpr std::size_t kNumberDigits = 18;  // any number of 18 digits fits into 64 bits
 
 bool is_token(char c) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
@@ -38,9 +38,9 @@ std::string_view trimmed(std::string_view text) {
 }
 
 struct HeaderName {
-  std::string_view name;  // in small letters
+  std::string_view name;  // in lower case
   Header header;
-  bool list = false;  // may be there several times; the first one counts
+  bool list = false;  // may appear several times; the first value counts
 };
 constexpr HeaderName kNames[] = {
     {"host", Header::kHost},
@@ -53,7 +53,7 @@ constexpr HeaderName kNames[] = {
 };
 static_assert(std::size(kNames) == kHeaders);
 
-// For each header of kNames, in its order.
+// Errors for repeated headers, in the order of kNames.
 constexpr std::string_view kTwice[] = {
     "there are two Host headers",          "there are two Origin headers",
     "there are two Content-Types",         "there are two Authorization headers",
@@ -66,7 +66,7 @@ bool may_be_request(std::string_view start) {
   constexpr std::size_t kMethodBytes = 32;
   const std::string_view begin = start.substr(0, kMethodBytes);
   for (const char c : begin) {
-    if (c == ' ' || c == '\r' || c == '\n') return true;  // the line is checked when it is complete
+    if (c == ' ' || c == '\r' || c == '\n') return true;  // the complete line is checked later
     if (!is_token(c)) return false;
   }
   return begin.size() < kMethodBytes;
@@ -110,7 +110,7 @@ Framing::State Framing::take_line(std::string_view line, std::size_t begin) {
   const std::size_t next = begin + line.size() + 2;
   if (at_ == At::kHeaders) return line.empty() ? end_header(next) : take_header(line, begin);
   if (!line.empty()) return take_request_line(line, begin);
-  request_begin_ = next;  // an empty line after a body is an old habit
+  request_begin_ = next;  // some clients send an empty line after a body
   return request_begin_ > 4 ? refuse(400, "the request begins with empty lines") : state_;
 }
 
@@ -158,7 +158,7 @@ Framing::State Framing::take_header(std::string_view line, std::size_t begin) {
   return state_;
 }
 
-// A list of words; of others than these two nothing follows.
+// Parses the Connection header, a list of words; ignores all words but "close" and "keep-alive".
 void Framing::take_connection(std::string_view value) {
   while (!value.empty()) {
     const std::size_t comma = std::min(value.find(','), value.size());

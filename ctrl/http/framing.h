@@ -8,7 +8,7 @@
 
 namespace slime::ctrl {
 
-// The headers that something reads; of the others the framing keeps nothing.
+// The headers that nanoctrl reads. Framing keeps nothing of other headers.
 enum class Header : std::uint8_t {
   kHost,
   kOrigin,
@@ -20,7 +20,8 @@ enum class Header : std::uint8_t {
 };
 inline constexpr std::size_t kHeaders = 7;
 
-// One whole HTTP request: its bytes, and where in them is what is read of it. Nothing parses it again.
+// One complete HTTP request: its bytes, and the positions of its parts, so that it is parsed only
+// once.
 struct RawRequest {
   struct Part {
     std::size_t begin = 0;
@@ -32,14 +33,14 @@ struct RawRequest {
   Part method;
   Part target;
   std::array<Part, kHeaders> headers = {};
-  bool head = false;        // its answer has no body
+  bool head = false;        // a HEAD request: the reply has no body
   bool old = false;         // HTTP/1.0
-  bool keeps_open = false;  // the sender wants to send another one on this connection
+  bool keeps_open = false;  // the client may send another request on this connection
 
   [[nodiscard]] std::string_view part(Part at) const {
     return std::string_view(bytes).substr(at.begin, at.size);
   }
-  // Empty: there is none.
+  // Empty when the header is absent.
   [[nodiscard]] std::string_view value(Header of) const {
     return part(headers[static_cast<std::size_t>(of)]);
   }
@@ -47,25 +48,27 @@ struct RawRequest {
   [[nodiscard]] std::string_view body() const { return std::string_view(bytes).substr(header_bytes); }
 };
 
-// Parses the requests of one connection: a header ends with its empty line, a body by Content-Length. Strict,
-// so that no proxy in front of it sees other requests than it does: lines end in CR LF, are not folded and
-// have no control characters, and what decides something is there once. What it finds depends on the bytes
-// alone, not on the pieces in which they came. Thread: one.
+// Parses the requests of one connection: a header ends with its empty line, the body's size is
+// Content-Length. Strict, so that a proxy in front cannot see other requests than nanoctrl does
+// (request smuggling): lines end in CR LF, are not folded and have no control characters, and
+// headers that decide something appear once. The result depends on the bytes alone, not on how they
+// are split into reads. Thread: one.
 class Framing {
  public:
   enum class State { kIncomplete, kComplete, kRefused };
 
-  // `input` begins where the request does, and only grows until take().
+  // Parses `input`, which begins at the request and only grows until take().
   State look(std::string_view input);
-  // After kComplete: cuts the request off the front of what look() saw, and begins with the next one.
+  // After kComplete: removes the request from the front of the input, and begins with the next
+  // request.
   RawRequest take(std::string& input);
-  // True once for a request whose sender waits for a word before it sends the body.
+  // Returns true once per request whose client waits for "100 Continue" before it sends the body.
   bool takes_continue();
 
-  // After kRefused, which is for ever: the next request's beginning cannot be known.
+  // Valid after kRefused, which is final: the start of the next request is unknown.
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] std::string_view message() const { return message_; }
-  // As far as it is known.
+  // Whether the request is a HEAD request, as far as known.
   [[nodiscard]] bool head() const { return head_; }
 
  private:
@@ -81,9 +84,9 @@ class Framing {
 
   State state_ = State::kIncomplete;
   At at_ = At::kRequestLine;
-  std::size_t request_begin_ = 0;  // after empty lines
+  std::size_t request_begin_ = 0;  // after leading empty lines
   std::size_t line_begin_ = 0;
-  std::size_t scanned_ = 0;  // no end of line before it
+  std::size_t scanned_ = 0;  // no line end before this offset
   std::size_t header_end_ = 0;
   std::uint64_t body_bytes_ = 0;
   RawRequest::Part method_;

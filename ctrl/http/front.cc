@@ -22,7 +22,8 @@
 namespace slime::ctrl {
 namespace {
 
-// How many of `wanted` connections the process may have, after asking for more open files.
+// Returns how many of `wanted` connections the process can open, after raising its limit of open
+// files.
 std::size_t fit_connections(std::size_t wanted) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
@@ -45,7 +46,8 @@ Status listen_error(const Address& at, int error) {
               error == EADDRINUSE ? "; another program has the port: choose another with --port" : "")};
 }
 
-// Not SO_REUSEPORT: two servers would share the port and each know half of the peers.
+// Does not set SO_REUSEPORT: two servers could share the port, and each would know only some of the
+// peers.
 int listen_on(const addrinfo& at, UniqueFd& out) {
   UniqueFd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -139,7 +141,7 @@ class Front::Impl {
 
  private:
   const FrontOptions options_;
-  UniqueFd listener_;  // this and epoll_: until start() moves them to the loop
+  UniqueFd listener_;  // listener_ and epoll_ are moved to the loop by start()
   UniqueFd epoll_;
   const std::unique_ptr<TlsServer> tls_;
   FrontGauges gauges_;

@@ -10,12 +10,12 @@
 #include "ctrl/http/front_loop.h"
 #include "ctrl/limits.h"
 
-// How a FrontLoop gets its connections, and what it does when there are too many.
+// How a FrontLoop accepts connections, and how it limits their number.
 namespace slime::ctrl {
 namespace {
 
-constexpr int kAcceptsPerRound = 256;  // then the connections have their turn
-constexpr std::size_t kExtras = 64;    // beyond the limit, to tell them so
+constexpr int kAcceptsPerRound = 256;  // most accepts before connections are served again
+constexpr std::size_t kExtras = 64;    // connections beyond the limit that get a refusal
 constexpr Nanos kPause = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -45,7 +45,7 @@ bool FrontLoop::accept_one() {
 void FrontLoop::admit(UniqueFd fd, std::string client) {
   bool extra = false;
   if (connections_.size() - extras_ >= limits_.connections && !evict_idle()) {
-    // With TLS it would take a handshake to say anything.
+    // With TLS, a refusal would need a handshake first.
     if (tls_ != nullptr || extras_ >= kExtras) {
       ++gauges_.refused;
       return;
@@ -74,7 +74,8 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   drive(c);
 }
 
-// Without a file descriptor left, a listener that is ready would make the loop spin.
+// Stops or resumes polling the listener: when no file descriptor is left, a ready listener would
+// make the loop spin.
 void FrontLoop::pause_accepting(bool pause) {
   epoll_event event{};
   if (!pause) event.events = EPOLLIN;

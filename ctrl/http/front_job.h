@@ -10,17 +10,17 @@
 
 namespace slime::ctrl {
 
-// One request on its way between the loop, which owns the connections, and the threads with the handler.
+// One request on its way from the loop, which owns the connections, to a handler thread and back.
 struct FrontJob {
   std::uint64_t connection = 0;
   RawRequest request;
   std::string client;
-  std::string tenant;         // who takes turns with others
-  bool scan = false;          // takes long, and much of a processor
-  bool last_refusal = false;  // a 429 ends the connection
+  std::string tenant;         // key of FairQueue
+  bool scan = false;          // uses much processor time
+  bool last_refusal = false;  // a 429 closes the connection
   bool answer_now = false;
-  std::uint64_t wakes = 0;                     // how many there had been before the handler looked
-  std::optional<TimePoint> parked_until = {};  // set once it was parked
+  std::uint64_t wakes = 0;                     // FrontMailbox::wakes() before the handler ran
+  std::optional<TimePoint> parked_until = {};  // set once the request was parked
   Handled handled;
 };
 

@@ -21,27 +21,28 @@ constexpr std::uint64_t kMailId = 1;
 constexpr std::uint64_t kFirstConnectionId = 2;
 constexpr std::size_t kEventsPerRound = 256;
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-// A reader has the time of a reply for each of these.
+// A client has kReplyTime to take each part of a reply of this size.
 constexpr std::size_t kTimedBytes = std::size_t{64} << 10;
-// What one connection may have in its first turn and in one that follows, and how many of those there are
-// between two looks at all connections.
+// Bytes that one connection may transfer in its first turn and in a queued turn, and the number of
+// queued turns between two polls of all connections.
 constexpr std::size_t kFirstTurnBytes = std::size_t{16} << 10;
 constexpr std::size_t kTurnBytes = std::size_t{64} << 10;
 constexpr std::size_t kTurnsPerRound = 4;
-// Steps of a TLS handshake, each up to a millisecond, in the same time.
+// Steps of TLS handshakes between two polls; each takes up to a millisecond.
 constexpr std::size_t kHandshakesPerRound = 2;
-// Whoever asks too often is read again after a while, and is closed after so many refusals.
+// A connection that exceeds its rate is read again after kHoldTime, and closed after this many
+// refusals.
 constexpr unsigned kTooOftenMost = 8;
 constexpr Nanos kHoldTime = std::chrono::milliseconds(100);
-// Of a sender that goes on after the last reply: enough for a body of the largest size that is too large;
-// less of one that asks too often.
+// Input that is discarded after the last reply: enough for a rejected body twice as large as
+// allowed; less for a client that exceeds its rate.
 constexpr std::size_t kDrainBytes = 2 * limits::kBodyBytes;
 constexpr std::size_t kDrainBytesTooOften = std::size_t{64} << 10;
 constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-// Frees the string's memory, too. An assignment of {} would keep it.
+// Frees the string's memory; assigning {} would keep the capacity.
 void give_back(std::string& bytes) { std::string().swap(bytes); }
 
 ApiReply refusal_of(int status, std::string_view message) {
@@ -91,7 +92,7 @@ FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listene
 // ---------------------------------------------------------------------------------------------- the loop
 
 void FrontLoop::run() {
-  // OpenSSL writes without MSG_NOSIGNAL.
+  // OpenSSL writes without MSG_NOSIGNAL, so block SIGPIPE.
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
@@ -128,7 +129,7 @@ void FrontLoop::handle_event(std::uint64_t id, std::uint32_t events) {
   if (id == kListenerId) return stopping_ ? void() : accept_some();
   if (id == kMailId) return handle_mail();
   const auto found = connections_.find(id);
-  if (found == connections_.end()) return;  // closed in this round
+  if (found == connections_.end()) return;  // closed earlier in this round
   Connection& c = found->second;
   constexpr std::uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
   c.readable |= (events & (EPOLLIN | kEnds)) != 0;
@@ -169,7 +170,8 @@ void FrontLoop::begin_stop() {
   stopping_ = true;
   accept_again_ = kNever;
   stop_by_ = deadline_after(now_, limits::kFlushTime);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);  // a parent may have it too
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);  // a parent process may hold
+                                                                       // it open
   listener_.reset();
   std::vector<std::uint64_t> ids;
   for (const auto& [id, c] : connections_) ids.push_back(id);
@@ -236,13 +238,13 @@ bool FrontLoop::advance(Connection& c) {
 
 bool FrontLoop::handshake(Connection& c) {
   if (!c.readable && !c.socket.wants_room()) return false;
-  // Each in its turn: those that come now are not before those that have begun.
+  // Handshakes only run in queued turns: new connections must not overtake those that have begun.
   if (over(!turn_.queued || handshakes_ >= kHandshakesPerRound)) return true;
   ++handshakes_;
   switch (c.socket.handshake()) {
     case Io::kDone:
       enter(c, State::kIdle);
-      c.readable = true;  // the request may have come with the last of the handshake
+      c.readable = true;  // the first request may have arrived with the end of the handshake
       return true;
     case Io::kNotTls:
       refuse(c, 400, "this port speaks TLS: ask with https://");
@@ -267,7 +269,8 @@ bool FrontLoop::read_request(Connection& c) {
     case Framing::State::kIncomplete:
       break;
   }
-  // The reply before was taken whole, so there is room for these few bytes; if not, senders go on anyway.
+  // The previous reply was sent completely, so the socket has room for these bytes. If not, clients
+  // send the body after a while anyway.
   std::size_t sent = 0;
   if (c.framing.takes_continue() && c.socket.write(kContinue, sent) == Io::kClosed) {
     close(c);
@@ -293,8 +296,8 @@ bool FrontLoop::read_more(Connection& c) {
     case Io::kDone:
       break;
   }
-  // Less than there was room for: what comes next is an event of its own. Not so with TLS, whose records end
-  // anywhere, and not when the end is there already.
+  // A short read means that the socket is empty, and epoll reports further input. Not so with TLS,
+  // whose records end anywhere, nor when the client has closed.
   if (tls_ == nullptr && size < room.size() && !c.gone) c.readable = false;
   turn_.bytes += size;
   c.input.append(scratch_.data(), size);
@@ -305,7 +308,7 @@ bool FrontLoop::read_more(Connection& c) {
 }
 
 bool FrontLoop::write_reply(Connection& c) {
-  // What is long waits for the turns that follow from its first byte on.
+  // A long reply is sent in queued turns only, from its first byte on.
   const bool first = !turn_.queued && c.output.size() > kTurnBytes;
   while (c.writable && c.written < c.output.size()) {
     if (over(first || turn_.bytes >= kTurnBytes)) break;
@@ -334,12 +337,12 @@ bool FrontLoop::write_reply(Connection& c) {
   }
   if (!c.closes && !stopping_) {
     enter(c, c.input.empty() ? State::kIdle : State::kReading);
-    // Whoever sends the next request before it has this answer waits for a turn that follows.
+    // A client that pipelines requests gets its next reply in a queued turn.
     over(!c.input.empty());
     return true;
   }
   c.socket.shut_down();
-  // A close with bytes that nobody read would be a reset, which may overtake the reply.
+  // Closing a socket with unread input sends a reset, which may overtake the reply.
   if (c.drains || c.readable || !c.input.empty()) {
     enter(c, State::kDraining);
     return true;
@@ -373,7 +376,7 @@ void FrontLoop::close(Connection& c) {
 
 void FrontLoop::enter(Connection& c, State state) {
   c.state = state;
-  // Those that have said nothing yet make room for others too.
+  // Connections that have not sent anything yet may be evicted too.
   const bool idle = state == State::kIdle || state == State::kHandshaking || state == State::kHeld;
   if (c.idle_at != idle_.end()) c.idle_at = (idle_.erase(c.idle_at), idle_.end());
   if (idle) c.idle_at = idle_.insert(idle_.end(), c.id);
@@ -431,7 +434,7 @@ void FrontLoop::submit(Connection& c, std::unique_ptr<FrontJob> job) {
 void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   --jobs_;
   if (stopping_) stop_by_ = deadline_after(now_, limits::kFlushTime);
-  Connection& c = connections_.at(job->connection);  // none is closed in kWorking
+  Connection& c = connections_.at(job->connection);  // connections in kWorking are never closed
   if (!job->handled.token_id.empty()) c.tenant = str("token ", job->handled.token_id);
   if (!job->handled.parked) {
     note_answer(c, job->handled.status);
@@ -442,7 +445,7 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   }
 }
 
-// False when the request was handed out again, and true when there is something to do for its connection.
+// Parks the request, or submits it again. Returns true when the connection has something to do.
 bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   const bool head = job->request.head;
   const bool closes = !job->request.keeps_open;
@@ -459,7 +462,7 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
     job->parked_until = deadline_after(now_, job->handled.parked->wait);
   }
   const std::string key = std::exchange(job->handled.parked, std::nullopt)->key;
-  // What was woken while the handler looked may be what it did not see.
+  // A wake while the handler ran may announce a change that the handler did not see.
   if (mailbox_.woken_since(key, job->wakes)) {
     submit(c, std::move(job));
     return false;
@@ -472,7 +475,7 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   return true;
 }
 
-// Out of kParked; the request is handled again.
+// Leaves kParked: the request is handled again.
 void FrontLoop::unpark(Connection& c, bool answer_now) {
   parking_.remove(c.parked_key, c.id);
   std::unique_ptr<FrontJob> job = std::move(c.parked);
@@ -484,7 +487,7 @@ void FrontLoop::wake(const std::string& key) {
   for (const std::uint64_t id : parking_.connections(key)) unpark(connections_.at(id), false);
 }
 
-// It is answered or gone, so it waits no more.
+// Ends the wait of an answered or closed connection.
 void FrontLoop::stop_waiting(Connection& c) {
   if (c.parked) {
     parking_.remove(c.parked_key, c.id);
@@ -495,7 +498,8 @@ void FrontLoop::stop_waiting(Connection& c) {
   gauges_.parked = parking_.waiting();
 }
 
-// A 429 holds the connection back, so whoever goes on asking is answered more slowly.
+// Notes a reply's status: a 429 holds the connection, which slows down a client that exceeds its
+// rate.
 void FrontLoop::note_answer(Connection& c, int status) {
   c.holds = status == 429;
   if (c.holds) ++c.too_often;
@@ -511,7 +515,7 @@ bool FrontLoop::refuse_too_often(Connection& c, std::string_view message, bool h
 
 void FrontLoop::begin_reply(Connection& c, std::string reply, bool closes) {
   stop_waiting(c);
-  // Who asks for much and does not read would have us keep it.
+  // Bounds the memory of replies to clients that request much and do not read.
   if (reply.size() > limits::kBufferedFree && buffered_ + reply.size() > limits_.buffered_bytes) {
     closes = true;
     reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, After::kClose);
@@ -530,7 +534,7 @@ ApiReply FrontLoop::refusal(int status, std::string_view message) {
   return refusal_of(status, message);
 }
 
-// The last reply of a connection, to a request that did not reach a handler.
+// Sends the last reply of a connection, to a request that did not reach a handler.
 void FrontLoop::refuse(Connection& c, int status, std::string_view message) {
   const bool head = c.parked ? c.parked->request.head : c.framing.head();
   const std::string reply = render(refusal(status, message), head, After::kClose);

@@ -22,7 +22,7 @@
 
 namespace slime::ctrl {
 
-// What the loop counts, for whoever looks. Thread: any.
+// Counters of the loop, read by other threads. Thread: any.
 struct FrontGauges {
   std::atomic<std::size_t> connections{0};
   std::atomic<std::size_t> parked{0};
@@ -33,60 +33,61 @@ struct FrontGauges {
 // calls run().
 class FrontLoop {
  public:
-  // All outlive this. `parked` is kept up to date for others to read.
+  // All references outlive this. `gauges` is kept up to date for other threads.
   FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
             IsScan is_scan, FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges);
-  // Until the mailbox says stop and everything under way is answered.
+  // Runs until the mailbox says stop and everything under way is answered.
   void run();
 
  private:
   enum class State {
     kHandshaking,  // TLS
     kIdle,         // between requests
-    kReading,      // a part of a request is here
-    kWorking,      // a thread has the request; not closed before it is done, so that what it holds is counted
+    kReading,      // a part of a request has arrived
+    kWorking,      // a thread has the request; the connection stays until it is done, so that limits count it
     kParked,
     kWriting,
-    kHeld,      // it asked too often, and is read again a little later
-    kDraining,  // the last reply is sent; what still comes is thrown away, so that it is not lost
+    kHeld,      // exceeded its rate; read again after kHoldTime
+    kDraining,  // the last reply is sent; discards further input, so that a reset cannot overtake
+                // the reply
   };
   struct Connection {
     Connection(std::uint64_t number, FrontSocket accepted) : id(number), socket(std::move(accepted)) {}
     const std::uint64_t id;
     FrontSocket socket;
     std::string client;
-    std::string tenant;  // the token of who has proved to be its bearer, else the client's address
+    std::string tenant;  // the authenticated token, else the client's address
     State state = State::kIdle;
     Framing framing;
-    std::string input;  // from the first byte that no request has taken
+    std::string input;  // from the first byte that no request consumed
     std::string output;
     std::size_t written = 0;           // of output
-    std::size_t timed = 0;             // of output, when its deadline was set
+    std::size_t timed = 0;             // bytes of output written when the deadline was set
     std::unique_ptr<FrontJob> parked;  // in kParked
     std::string parked_key;
-    std::size_t job_bytes = 0;  // of a request that was taken and is not answered
-    std::size_t counted = 0;    // in buffered_
+    std::size_t job_bytes = 0;  // size of a dispatched request that is not answered yet
+    std::size_t counted = 0;    // this connection's part of buffered_
     std::size_t drained = 0;
-    unsigned too_often = 0;  // how many of its requests were refused with 429
+    unsigned too_often = 0;  // number of its requests refused with 429
     TimePoint deadline = kNever;
     std::list<std::uint64_t>::iterator idle_at;
-    std::list<std::uint64_t>::iterator queued_at;  // in queue_; its end: not there
-    // What the events said that was not used up yet.
+    std::list<std::uint64_t>::iterator queued_at;  // in queue_; end() if absent
+    // Readiness from epoll that was not used up yet.
     bool readable = false;
     bool writable = true;
-    bool gone = false;  // the other end has said that it sends nothing more
+    bool gone = false;  // the client sends nothing more
     bool closes = false;
     bool drains = false;
     bool holds = false;  // the reply is a 429
-    bool waits = false;  // counts as parked until it is answered
-    bool extra = false;  // beyond the limit of connections: only told so
+    bool waits = false;  // counts as parked until answered
+    bool extra = false;  // beyond the limit of connections: gets a refusal only
   };
-  // What a connection may have before others are looked at. Whoever wants more has it in one of the turns
-  // that follow, of which there are few between two looks at everybody: a heartbeat waits for these, not for
-  // a hundred replies of a megabyte.
+  // How much one connection may do before others get their turn. A connection that needs more
+  // continues in one of the queued turns, few of which run between two polls of all connections: a
+  // heartbeat waits for these few turns, not for a hundred replies of a megabyte.
   struct Turn {
     std::size_t bytes = 0;
-    bool queued = false;  // one that follows
+    bool queued = false;  // a queued turn
     bool over = false;
   };
 
@@ -97,12 +98,12 @@ class FrontLoop {
   void pause_accepting(bool pause);
   bool evict_idle();
 
-  // One connection. drive() does what can be done now, or what is of one turn; those that return bool say
-  // whether to go on, and false may mean that the connection is no more.
+  // One connection. drive() does what is possible now, within one turn. Functions that return bool
+  // say whether to continue; after false the connection may be destroyed.
   void drive(Connection& c, bool queued = false);
   void drive_queued();
-  void line_up(Connection& c);  // for a turn that follows
-  // Whether the turn is over; then it says so.
+  void line_up(Connection& c);  // for a queued turn
+  // Returns whether the turn is over; `enough` ends it.
   bool over(bool enough);
   bool advance(Connection& c);
   bool handshake(Connection& c);
@@ -122,7 +123,7 @@ class FrontLoop {
   bool refuse_too_often(Connection& c, std::string_view message, bool head, bool closes);
   void begin_reply(Connection& c, std::string reply, bool closes);
   void refuse(Connection& c, int status, std::string_view message);
-  ApiReply refusal(int status, std::string_view message);  // which is counted
+  ApiReply refusal(int status, std::string_view message);  // counts the refusal
 
   void enter(Connection& c, State state);
   void set_deadline(Connection& c, TimePoint deadline);
@@ -150,15 +151,15 @@ class FrontLoop {
   std::size_t extras_ = 0;
   std::size_t jobs_ = 0;  // with the workers
   std::size_t buffered_ = 0;
-  std::list<std::uint64_t> idle_;  // the longest idle first
+  std::list<std::uint64_t> idle_;  // longest idle first
   std::set<std::pair<TimePoint, std::uint64_t>> deadlines_;
-  std::list<std::uint64_t> queue_;  // those whose turn was over, and that are there still
+  std::list<std::uint64_t> queue_;  // connections that wait for a queued turn
   Turn turn_;                       // of the connection that is driven
-  std::size_t handshakes_ = 0;      // steps in this round
+  std::size_t handshakes_ = 0;      // handshake steps in this round
   Parking parking_;
   Rates rates_;
   Audit refusals_{Audit::kRefusals};
-  TimePoint accept_again_ = kNever;  // not kNever: no file descriptor was left
+  TimePoint accept_again_ = kNever;  // when to accept again after file descriptors ran out
   bool stopping_ = false;
   TimePoint stop_by_ = kNever;
   std::vector<char> scratch_;

@@ -14,7 +14,7 @@ namespace slime::ctrl {
 
 FrontMailbox::FrontMailbox(UniqueFd event) : event_(std::move(event)) {}
 
-// The lock is held.
+// Call with the lock held.
 void FrontMailbox::ring() {
   if (std::exchange(rung_, true)) return;
   const std::uint64_t one = 1;
@@ -76,7 +76,9 @@ void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push(std::move(job));
-    if (!jobs_.ready()) return;  // the tenant's own, when they are done, make room for it
+    if (!jobs_.ready())
+      return;  // the tenant's running jobs call done(), which makes this job
+               // ready
   }
   work_.notify_one();
 }
@@ -108,7 +110,7 @@ void FrontThreads::run() {
     mailbox_.done(std::move(job));
     lock.lock();
     jobs_.done(tenant);
-    if (stopped_) work_.notify_all();  // there may be nothing left to wait for
+    if (stopped_) work_.notify_all();  // the queue may be empty now, so waiting threads can end
   }
 }
 

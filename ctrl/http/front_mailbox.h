@@ -18,7 +18,7 @@
 
 namespace slime::ctrl {
 
-// What others tell the loop. Thread: any; take() the loop's.
+// Messages from other threads to the loop. Thread: any; take(): the loop's.
 class FrontMailbox {
  public:
   struct Mail {
@@ -36,9 +36,9 @@ class FrontMailbox {
   void stop();
   Mail take();
 
-  // How many wakes there have been, of any key.
+  // The number of wakes of all keys so far.
   std::uint64_t wakes();
-  // Whether `key` was woken after that many; sometimes true where another key was.
+  // Returns whether `key` was woken after `wakes` wakes. May be true if another key was woken.
   bool woken_since(std::string_view key, std::uint64_t wakes);
 
  private:
@@ -50,17 +50,19 @@ class FrontMailbox {
   Mail mail_;
   bool rung_ = false;
   std::uint64_t wakes_ = 0;
-  std::array<std::uint64_t, kSlots> last_wake_{};  // by the hash of the key: a fixed size for any keys
+  std::array<std::uint64_t, kSlots> last_wake_{};  // by the key's hash: bounded for any number of
+                                                   // keys
   UniqueFd event_;
 };
 
-// Threads that run the handler, and what waits for them. Thread: start(), submit() and stop() from one.
+// Threads that run the handler, and their queue. Thread: start(), submit() and stop() from one
+// thread.
 class FrontThreads {
  public:
   struct Options {
     std::size_t threads = 0;
-    std::size_t of_tenant = 0;  // at most so many have one tenant's requests
-    bool background = false;    // they leave the processors to others
+    std::size_t of_tenant = 0;  // most threads that run one tenant's requests
+    bool background = false;    // lower scheduling priority
   };
   FrontThreads(Options options, const ApiHandler& handler, FrontMailbox& mailbox)
       : options_(options), handler_(handler), mailbox_(mailbox), jobs_(options.of_tenant) {}
@@ -70,7 +72,7 @@ class FrontThreads {
 
   void start();
   void submit(std::unique_ptr<FrontJob> job);
-  // Returns when what was submitted is done.
+  // Returns when all submitted requests are done.
   void stop();
 
  private:
@@ -86,16 +88,16 @@ class FrontThreads {
   std::vector<std::thread> threads_;  // last: they use all of the above
 };
 
-// All of a front's threads: a few of their own for scans, so that neither their number nor their length is in
-// the way of what is short. Thread: start(), submit() and stop() from one.
+// All threads of a front. Scans have threads of their own, so that they never delay short requests.
+// Thread: start(), submit() and stop() from one thread.
 class FrontWorkers {
  public:
   FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox);
 
   void start();
-  // Bounded by the loop: one for each connection.
+  // The queue is bounded, because the loop submits at most one request per connection.
   void submit(std::unique_ptr<FrontJob> job);
-  // Returns when what was submitted is done.
+  // Returns when all submitted requests are done.
   void stop();
 
  private:

@@ -10,12 +10,14 @@
 
 namespace slime::ctrl {
 
-// Which connections wait for which key, and how many requests of each client address wait. Thread: one.
+// Which connections wait for which key, and how many requests of each client address wait. Thread:
+// one.
 class Parking {
  public:
   Parking(std::size_t most, std::size_t most_of_client) : most_(most), most_of_client_(most_of_client) {}
 
-  // A request of that client begins to wait, until leave(); or why it may not.
+  // Counts a waiting request of that client until leave(); returns the reason if a limit is
+  // reached.
   std::optional<std::string> enter(const std::string& client);
   void leave(const std::string& client);
   [[nodiscard]] std::size_t waiting() const { return waiting_; }

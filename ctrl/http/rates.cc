@@ -35,7 +35,7 @@ Rates::Bucket& Rates::bucket(const std::string& sender, TimePoint now) {
   return buckets_.emplace(sender, Bucket{per_second_ * kBurstSeconds, now}).first->second;
 }
 
-// A bucket that is full again says no more than none. Looking for those takes time, so seldom.
+// Removes full buckets, which equal absent ones. The sweep takes time, so it runs rarely.
 void Rates::drop_full(TimePoint now) {
   if (now - swept_at_ < kSweepInterval) return;
   swept_at_ = now;

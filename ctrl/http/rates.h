@@ -9,14 +9,14 @@
 
 namespace slime::ctrl {
 
-// How many requests each sender, a client address or the id of a token, may still send: a bucket for each,
-// with twice a second's worth at most. Bounded: senders that there is no room for share one bucket. Thread:
-// one.
+// Token buckets that limit the request rate of each sender (a client address or the id of a token).
+// A bucket holds at most two seconds' worth of requests. Memory is bounded: senders beyond
+// `senders_max` share one bucket. Thread: one.
 class Rates {
  public:
   // `per_second` 0: no limit.
   Rates(double per_second, std::size_t senders_max);
-  // Takes one request's worth, or says no.
+  // Takes one request from the sender's bucket; returns false if the bucket is empty.
   bool take(const std::string& sender, TimePoint now);
 
  private:

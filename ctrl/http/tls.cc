@@ -23,7 +23,7 @@ Status file_error(std::string_view what, const std::string& path) {
 std::string take_tls_error() {
   const unsigned long error = ::ERR_get_error();
   ::ERR_clear_error();
-  // Those of the system, such as of a file that is not there, have no text of OpenSSL's.
+  // System errors, such as a missing file, have no text in OpenSSL.
   if (ERR_SYSTEM_ERROR(error)) return std::generic_category().message(ERR_GET_REASON(error));
   const char* const text = error == 0 ? nullptr : ::ERR_reason_error_string(error);
   return text == nullptr ? "no reason given" : text;
@@ -51,10 +51,11 @@ Result<std::shared_ptr<SSL_CTX>> make_context(const TlsFiles& files) {
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   ask_no_passphrase(context);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // A reply is written from where it was left; idle connections keep no buffers.
+  // A partial write continues from another buffer; idle connections keep no buffers.
   ::SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
-  ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep theirs, in tickets
+  ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep sessions, in
+                                                                  // tickets
   if (::SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
     return file_error("cannot use the certificate file", files.certificate);
   if (::SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1)
@@ -89,7 +90,7 @@ FrontSocket::FrontSocket(UniqueFd fd, const TlsServer* tls) : fd_(std::move(fd))
   ssl_.reset(::SSL_new(tls->get().get()));
   if (ssl_ == nullptr || ::SSL_set_fd(ssl_.get(), fd_.get()) != 1) {
     ssl_.reset();
-    fd_.reset();  // never without TLS instead
+    fd_.reset();  // never fall back to plaintext
     return;
   }
   ::SSL_set_accept_state(ssl_.get());

@@ -15,14 +15,14 @@ struct ssl_st;
 
 namespace slime::ctrl {
 
-// The first of OpenSSL's errors of this thread, whose later ones say the same with less; none are left.
+// Returns the first OpenSSL error of this thread, which is the most specific, and clears the queue.
 std::string take_tls_error();
 
-// A key file with a passphrase is an error, and nobody is asked for it: the terminal may be somebody else's.
+// Makes a key file with a passphrase an error: OpenSSL would ask on the terminal.
 void ask_no_passphrase(ssl_ctx_st* context);
 
-// What a server shows to its clients, in PEM: its certificate, then those of the authorities between it and
-// one that clients know; and its private key.
+// PEM files of a server: its certificate followed by the intermediate certificates, and its private
+// key.
 struct TlsFiles {
   std::string certificate = {};  // both empty: no TLS
   std::string key = {};
@@ -34,15 +34,15 @@ struct TlsFiles {
 // The server's side of TLS 1.2 and newer. Thread: any.
 class TlsServer {
  public:
-  // kInvalidArgument, with the file and what is wrong with it.
+  // kInvalidArgument with the file and the problem.
   static Result<std::unique_ptr<TlsServer>> create(const TlsFiles& files);
   TlsServer(const TlsServer&) = delete;
   TlsServer& operator=(const TlsServer&) = delete;
 
-  // Reads the files again: connections from now on are shown what is in them, earlier ones keep what they
-  // have. With an error, as of create(), nothing changes.
+  // Reads the files again: new connections use the new files, existing connections keep theirs. On
+  // an error, as of create(), nothing changes.
   Status reload();
-  // What a new connection is made of, and keeps alive.
+  // Returns the context for a new connection, which keeps it alive.
   [[nodiscard]] std::shared_ptr<ssl_ctx_st> get() const {
     const std::lock_guard lock(mutex_);
     return context_;
@@ -59,9 +59,9 @@ class TlsServer {
 
 enum class Io {
   kDone,
-  kAgain,   // nothing now; the next event of the socket may change that
-  kClosed,  // the other end has closed, or the connection is broken
-  kNotTls,  // of a handshake: the other end does not speak TLS
+  kAgain,   // nothing possible now; wait for the next event of the socket
+  kClosed,  // the peer has closed, or the connection is broken
+  kNotTls,  // from handshake(): the peer does not speak TLS
 };
 
 // One accepted connection, plain or with TLS, that never blocks. Thread: one, with SIGPIPE blocked.
@@ -74,16 +74,16 @@ class FrontSocket {
   ~FrontSocket() = default;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // kDone at once for a plain one. After kNotTls it is plain.
+  // Returns kDone at once for a plain connection. After kNotTls the connection is plain.
   Io handshake();
-  // Of a handshake that was last kAgain: it has more to send than there was room for.
+  // After kAgain from handshake(): it waits for the socket to be writable.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
-  // At most out.size() bytes; kDone with `size` of them.
+  // Reads at most out.size() bytes; kDone with `size` set to their number.
   Io read(std::span<char> out, std::size_t& size);
   Io write(std::string_view data, std::size_t& size);
-  // Says that nothing more will come.
+  // Announces the end of the data sent.
   void shut_down();
-  // Reads what still comes and throws it away; kDone with how much.
+  // Reads and discards input; kDone with `size` set to the number of bytes.
   Io discard(std::span<char> scratch, std::size_t& size);
 
  private:
@@ -95,7 +95,7 @@ class FrontSocket {
   UniqueFd fd_;
   std::unique_ptr<ssl_st, Free> ssl_;
   bool wants_room_ = false;
-  bool looked_ = false;  // the first byte is that of a handshake
+  bool looked_ = false;  // the first byte was checked to be a handshake's
 };
 
 }  // namespace slime::ctrl

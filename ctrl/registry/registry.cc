@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kRecordOverheadBytes = 512;  // maps, lease, empty strings
 constexpr std::size_t kEntryOverheadBytes = 64;
 
-// About what the record takes in memory; what matters is that it grows with what clients send.
+// Approximate memory of the record; it grows with the data that clients send.
 std::size_t record_size(const Registration& r) {
   std::size_t bytes = kRecordOverheadBytes + r.name.size() + r.address.size() + r.kind.size();
   for (const std::string& provider : r.providers) bytes += kEntryOverheadBytes + provider.size();
@@ -28,7 +28,8 @@ std::size_t record_size(const Registration& r) {
   return bytes;
 }
 
-// The entries after an update, in the order of their publication; a republished name keeps its place.
+// Returns the entries after an update, in the order of publication; a republished name keeps its
+// place.
 template <class T>
 std::vector<T> merged(const std::vector<T>& current, bool replace, const std::vector<T>& publish,
                       const std::vector<std::string>& unpublish) {
@@ -75,7 +76,7 @@ Status RegistryOptions::validate() const {
 
 namespace {
 
-// In a time that does not tell where they differ.
+// Compares in a time that does not depend on where the hashes differ.
 bool same_hash(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
@@ -141,7 +142,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
     if (const auto it = scope->peers.find(wanted.name); it != scope->peers.end()) held = &it->second;
   }
   const bool same = held != nullptr && held->info->instance == wanted.instance;
-  // Everybody can read an instance id: it alone makes nobody the owner.
+  // An instance id is public, so it alone does not prove ownership.
   const bool ours = same && check_proof(command.by, wanted.name, held->info->owner).ok();
   if (held != nullptr && !ours && held->info->incarnation != command.takes_over) {
     out.holder =
@@ -188,9 +189,9 @@ Outcome Registry::check(const HeartbeatCommand& command) const {
 }
 
 void Registry::run(const RenewCommand& command, Outcome&) {
-  const Proof by = Proof::trusted();  // each was proved when its heartbeat was answered
+  const Proof by = Proof::trusted();  // each heartbeat was checked when it was answered
   for (const RenewCommand::Peer& peer : command.peers) {
-    Outcome ignored;  // whoever has lost its name learns that with its next heartbeat
+    Outcome ignored;  // a peer that has lost its name learns this with its next heartbeat
     Record* record = owned(peer.scope, peer.name, peer.incarnation, by, ignored);
     if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(*record->info));
   }
@@ -233,7 +234,7 @@ void Registry::run(const SetLinksCommand& command, Outcome& out) {
   out.status = check_links(command.name, command.targets);
   if (out.status.ok()) out.status = check_name("scope", command.scope);
   if (!out.status.ok()) return;
-  // The name of a peer that is not there is anybody's, like its links.
+  // Any peer may set the links of a name that is not registered.
   if (const std::optional<Owner> owner = owner_of(command.scope, command.name))
     out.status = check_proof(command.by, command.name, *owner);
   if (!out.status.ok()) return;
@@ -309,7 +310,8 @@ void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
   out.touched.push_back({Table::kToken, {}, command.id});
 }
 
-// Whoever administers one scope leaves room for the tokens of others. Those of all scopes are the operator's.
+// Limits the tokens of one scope, so that its administrator leaves room for other scopes. Tokens of
+// all scopes are the operator's and have no limit of their own.
 Status Registry::check_token_room(const TokenRecord& token) const {
   const auto same = tokens_.find(token.id);
   if (token.scope == "*" || (same != tokens_.end() && same->second.scope == token.scope)) return {};
@@ -326,7 +328,7 @@ bool Registry::has_admin_besides(std::string_view id) const {
 }
 
 void Registry::run(const RestartCommand& command, Outcome& out) {
-  // Scopes that somebody has yet to make start behind what any of these ever told.
+  // New scopes start after any revision that an existing scope has reported.
   revision_floor_ = std::max(revision_floor_, command.epoch);
   last_incarnation_ = std::max(last_incarnation_, command.epoch);
   out.touched.push_back({Table::kRegistry, {}, {}});
@@ -353,7 +355,8 @@ void Registry::expire(Outcome& out) {
     const PeerKey& key = node.mapped();
     Scope& scope = scopes_.find(key.scope)->second;
     Record& record = scope.peers.find(key.name)->second;
-    // Also one that has ended meanwhile moves to its place, so that leases expire in the order of their ends.
+    // An entry whose lease was renewed is scheduled at the lease's end, even if that has passed
+    // too, so that leases expire in the order of their ends.
     if (record.expires_at > node.key().at) {
       node.key().at = record.scheduled_at = record.expires_at;
       expiries_.insert(std::move(node));
@@ -409,7 +412,7 @@ Status Registry::check_room(const std::string& name, const Scope* scope, bool ne
   if (new_peer && scope != nullptr && scope->peers.size() >= options_.peers_per_scope_max)
     return {Code::kResourceExhausted,
             str("scope '", name, "' has ", scope->peers.size(), " peers, its limit (--scope-peers)")};
-  // What shrinks may do so in any case, also where a limit is lower than before.
+  // Shrinking is always allowed, also where a limit is lower than before.
   if (new_bytes <= old_bytes) return {};
   const std::size_t more = new_bytes - old_bytes;
   const std::size_t has = scope == nullptr ? 0 : scope->record_bytes;
@@ -451,7 +454,7 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registe
   out.lease = lease_of(scope, record);
 }
 
-// The record in all indexes; nothing is told of it.
+// Adds the record to all indexes, without an event.
 Registry::Record& Registry::place(Scope& scope, const std::shared_ptr<const PeerInfo>& info,
                                   TimePoint expires_at) {
   const std::size_t bytes = record_size(*info);

@@ -1,7 +1,7 @@
 #include "base/str.h"
 #include "ctrl/registry/registry.h"
 
-// The keys of the scopes.
+// The keys of scopes.
 namespace slime::ctrl {
 
 void Registry::run(const RotateKeysCommand& command, Outcome& out) {

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "ctrl/registry/registry.h"
 
-// What a registry answers, and how it is taken apart and put together again.
+// Queries of a registry, and its conversion to and from RegistryState.
 namespace slime::ctrl {
 
 std::optional<PeerView> Registry::view(std::string_view scope, std::string_view name) const {
@@ -85,7 +85,7 @@ Changes Registry::changes(std::string_view scope, std::uint64_t since, std::size
   }
   if (it == scopes_.end()) return out;
   const std::deque<Event>& log = it->second.log;
-  // Revisions in a log have no gaps.
+  // Revisions in a log are consecutive.
   const std::size_t skip = static_cast<std::size_t>(since - first);
   const std::size_t count = std::min(limit, log.size() - skip);
   out.events.assign(log.begin() + static_cast<std::ptrdiff_t>(skip),

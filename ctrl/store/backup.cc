@@ -15,7 +15,7 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::string_view kFormat = "nanoctrl backup";
-// Another name, so that no part of a backup is taken for all of it.
+// Differs from kFormat, so that a page cannot be restored as a whole backup.
 constexpr std::string_view kPageFormat = "nanoctrl backup page";
 constexpr std::uint64_t kVersion = 1;
 
@@ -28,7 +28,7 @@ Status check_version(std::uint64_t version) {
 
 Status not_four_texts() { return {Code::kCorrupt, "a record of the backup is not four texts"}; }
 
-// A record's four texts.
+// The four strings of a record.
 using Texts = std::array<std::string, 4>;
 
 Result<Record> to_record(Texts texts) {
@@ -56,12 +56,12 @@ std::string join_records(const std::vector<Record>& records) {
   return out;
 }
 
-// Reads a backup's text as it comes: nothing of it is kept but one record.
+// Reads a backup's text as a stream; keeps one record at a time.
 class BackupReader final : public nlohmann::json_sax<Json> {
  public:
   explicit BackupReader(const std::function<Status(const Record&)>& take) : take_(take) {}
 
-  // What is wrong with the text that was parsed.
+  // Returns the first problem of the parsed text.
   Status finish() const {
     SLIME_TRY(status_);
     SLIME_TRY(check_head());
@@ -96,7 +96,7 @@ class BackupReader final : public nlohmann::json_sax<Json> {
   }
   bool start_array(std::size_t) override {
     if (depth_ == 1 && key_ == "records") {
-      // A later version's records may be others.
+      // Check the version first: a later version may have other records.
       if (Status status = check_head(); !status.ok()) return fail(std::move(status));
       inside_ = records_ = true;
       ++depth_;
@@ -125,16 +125,16 @@ class BackupReader final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  static constexpr std::size_t kRecordDepth = 3;  // of what is in a record: object, list, record
+  static constexpr std::size_t kRecordDepth = 3;  // nesting inside a record: object, list, record
 
-  // The head comes before the records.
+  // Requires that the head comes before the records.
   Status check_head() const {
     if (format_ != kFormat) return invalid("this is no backup of nanoctrl");
     if (!version_) return invalid("field 'version' is missing");
     return check_version(*version_);
   }
   bool other() { return inside_ ? fail(not_four_texts()) : true; }
-  // Of what is not read.
+  // Enters an object or list that is not read.
   bool open() {
     if (inside_) return fail(not_four_texts());
     if (++depth_ > limits::kJsonDepth) return fail(invalid("the backup is nested too deep"));
@@ -147,11 +147,11 @@ class BackupReader final : public nlohmann::json_sax<Json> {
 
   const std::function<Status(const Record&)>& take_;
   std::size_t depth_ = 0;  // of open objects and lists
-  std::string key_;        // of the outermost object
+  std::string key_;        // last key of the outermost object
   std::string format_;
   std::optional<std::uint64_t> version_;
-  bool records_ = false;  // there were some
-  bool inside_ = false;   // of their list
+  bool records_ = false;  // the list of records has begun
+  bool inside_ = false;   // inside the list of records
   Texts texts_;
   std::size_t count_ = 0;
   Status status_;
@@ -172,7 +172,7 @@ std::string encode_backup(const std::vector<Record>& records) {
 
 std::string encode_backup(const Registry& registry) {
   RegistryState state = registry.state();
-  // A restore makes new ones, and a file that lies about is to let nobody in.
+  // A restore makes new keys, and a backup file that leaks must not grant membership.
   state.keys.clear();
   return encode_backup(encode_records(state));
 }
@@ -227,7 +227,8 @@ Result<BackupPage> decode_backup_page(std::string_view text) {
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,
                       const Clock& clock) {
   const std::uint64_t epoch = options.epoch;
-  // Whose token was revoked since the backup may know them. Members get new ones with their next heartbeat.
+  // A token revoked since the backup may have been sent these keys. Members get new keys by
+  // heartbeat.
   state.keys.clear();
   Result<Registry> registry = Registry::restore(options, std::move(state), clock.now());
   if (!registry) return registry.error();

@@ -12,11 +12,11 @@
 #include "ctrl/registry/registry.h"
 #include "ctrl/store/records.h"
 
-// A registry as one JSON text, whatever store it came from: peers, wanted links, tokens (hashed), and the
-// counters that its numbers go on from. It has no keys of scopes.
+// A registry as one JSON text, independent of the store: peers, wanted links, tokens (hashed), and
+// the counters from which numbers continue. Contains no keys of scopes.
 namespace slime::ctrl {
 
-// The text is its head, records with kBackupSeparator between them, and its tail.
+// The text is the head, the records separated by kBackupSeparator, and the tail.
 std::string_view backup_head();
 std::string encode_backup_record(const Record& record);
 std::string_view backup_tail();
@@ -24,25 +24,27 @@ inline constexpr std::string_view kBackupSeparator = ",\n";
 
 std::string encode_backup(const std::vector<Record>& records);
 std::string encode_backup(const Registry& registry);
-// Hands each record on as it is read, and keeps none. Errors: what `take` returns; kInvalidArgument when the
-// text is no backup, or a later version's; kCorrupt for what is no record.
+// Passes each record to `take` as it is read, and keeps none. Errors: those of `take`;
+// kInvalidArgument when the text is not a backup, or is a later version's; kCorrupt for a malformed
+// record.
 Status read_backup(std::istream& in, const std::function<Status(const Record&)>& take);
-// The same, decoded. kCorrupt also when the records do not fit together.
+// Reads and decodes a backup. kCorrupt also when the records are inconsistent.
 Result<RegistryState> decode_backup(std::istream& in);
 Result<RegistryState> decode_backup(std::string_view text);
 
-// What GET /v1/backup answers: a part of the records, or a whole backup if all of them fit.
+// The reply of GET /v1/backup: some of the records, or a whole backup if it fits.
 struct BackupPage {
   std::vector<Record> records;
-  std::optional<std::string> next;  // where the rest begins
+  std::optional<std::string> next;  // where the next page begins
 };
 std::string encode_backup_page(const std::vector<Record>& records, const std::optional<std::string>& next);
 // Errors as of decode_backup().
 Result<BackupPage> decode_backup_page(std::string_view text);
 
-// Puts it into a store that is empty or not there yet, and that no nanoctrl has open ("sqlite:PATH",
-// "redis://..."). Every lease starts anew, and numbers go on from `options.epoch`, the time of this restore,
-// where they are behind it; the keys are made anew. kAlreadyExists when there is a registry.
+// Writes the state to a store ("sqlite:PATH", "redis://...") that is empty or missing, and that no
+// nanoctrl has open. Every lease starts anew, and numbers continue from `options.epoch`, the time
+// of this restore, where they are behind it; new keys are made. kAlreadyExists when the store holds
+// a registry.
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,
                       const Clock& clock);
 

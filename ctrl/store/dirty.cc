@@ -4,7 +4,7 @@ namespace slime::ctrl {
 
 namespace {
 
-// The keys of a scope, too: without their scope they are of none.
+// Keys of a scope count too: without their scope's record they could not be restored.
 bool is_counter(Table table) {
   return table == Table::kRegistry || table == Table::kScope || table == Table::kKeys;
 }
@@ -42,7 +42,7 @@ void DirtyRecords::give_back(const std::vector<Entry>& entries) {
       counters_.insert(it->key);
       continue;
     }
-    // It may have changed again meanwhile: then its place is the older one.
+    // The record may have changed again meanwhile: then keep the older position.
     if (!members_.insert(it->key).second)
       std::erase_if(order_, [&](const Entry& entry) { return entry.key == it->key; });
     order_.push_front(*it);

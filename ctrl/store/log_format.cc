@@ -10,10 +10,10 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::uint64_t kMsMax = std::uint64_t{1} << 43;  // until the year 2248, which fits into TimePoint
+constexpr std::uint64_t kMsMax = std::uint64_t{1} << 43;  // year 2248, which fits into TimePoint
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-// Each command's part of an entry.
+// Writes each kind of command into an entry.
 struct Writer {
   Json& head;
   std::string& body;
@@ -22,7 +22,7 @@ struct Writer {
     head["scope"] = scope;
     head["name"] = name;
   }
-  // Absent from entries of earlier formats, whose commands were trusted.
+  // Absent from entries of earlier formats, which are trusted.
   void proof(const Proof& by) {
     if (by.kind != Proof::Kind::kTrusted) head["by"] = by.kind == Proof::Kind::kSession ? "session" : "token";
     if (!by.owner.session_sha256.empty()) head["session_sha256"] = by.owner.session_sha256;

@@ -9,8 +9,8 @@
 #include "base/result.h"
 #include "ctrl/registry/registry.h"
 
-// A registry as records, each a key and a JSON text: what stores keep and what a backup holds. Whoever reads
-// them may be a later version, so decoding ignores fields that it does not know.
+// A registry as records, each a key and a JSON text: the format of stores and backups. A later
+// version may have written the records, so decoding ignores unknown fields.
 namespace slime::ctrl {
 
 struct Record {
@@ -18,20 +18,22 @@ struct Record {
   std::string value;
 };
 
-// Takes a record as it is now, in a time that does not depend on how large it is. The call makes its text, or
-// nothing when the record was gone; it needs no registry any more, nor the lock of one.
+// Captures a record as it is now, in a time independent of the record's size. The returned function
+// encodes the captured record (empty if the record was gone); it needs neither the registry nor its
+// lock.
 using RecordEncoder = std::function<std::optional<std::string>()>;
 RecordEncoder record_encoder(const Registry& registry, const RecordKey& key);
-// Both at once.
+// Captures and encodes.
 std::optional<std::string> encode_record(const Registry& registry, const RecordKey& key);
 std::vector<Record> encode_records(const Registry& registry);
 std::vector<Record> encode_records(const RegistryState& state);
-// One by one: how many records there are, and each of them, in an order that stays.
+// Access by index: the number of records, and each record, in a stable order.
 std::size_t record_count(const RegistryState& state);
 Record encode_record_at(const RegistryState& state, std::size_t index);
 // kCorrupt with the record at fault.
 Result<RegistryState> decode_records(const std::vector<Record>& records);
-// The same one by one: adds what the record says, and at the end, whether what must be there is.
+// Incremental decoding: decode_record() adds one record to `state`; check_whole() then checks that
+// the required records were there.
 Status decode_record(const Record& record, RegistryState& state);
 Status check_whole(const RegistryState& state);
 

@@ -20,7 +20,7 @@ struct FreeCommand {
   void operator()(char* command) const noexcept { redisFreeCommand(command); }
 };
 
-// Its first word says which error a reply is.
+// Converts an error reply: its first word names the error.
 Status refused(std::string_view text) {
   constexpr std::array<std::string_view, 2> kWho = {"NOAUTH", "WRONGPASS"};
   const std::string_view word = text.substr(0, text.find(' '));
@@ -30,7 +30,7 @@ Status refused(std::string_view text) {
   return {code, str("Redis says: ", text)};
 }
 
-// The depth of replies is bounded by the library.
+// hiredis limits the depth of replies.
 Value to_value(const redisReply& reply) {
   Value out;
   switch (reply.type) {
@@ -76,7 +76,7 @@ Status Connection::sign_in(const Address& address) {
     if (!address.user.empty()) auth.emplace_back(address.user);
     auth.emplace_back(address.password);
     if (const Result<Value> reply = command(auth); !reply) {
-      // Servers before version 6 have no word of their own for it.
+      // Servers before version 6 have no error word for a wrong password.
       const bool answered = reply.error().text().starts_with("Redis says");
       return answered ? Status(Code::kUnauthenticated, reply.error().text()) : reply.error();
     }

@@ -15,9 +15,9 @@
 struct redisReader;
 struct redisReply;
 
-// Redis with its protocol from hiredis and our own sockets, which speak TLS: the hiredis that distributions
-// of today have does not. What a server says with an error reply becomes a Status: kUnauthenticated or
-// kPermissionDenied for who may not, else kUnavailable with the server's text.
+// Redis, with the protocol parser of hiredis and our own sockets, which support TLS: the hiredis of
+// current distributions does not. An error reply becomes a Status: kUnauthenticated or
+// kPermissionDenied for missing rights, else kUnavailable with the server's text.
 namespace slime::ctrl::redis {
 
 struct Value {
@@ -31,17 +31,19 @@ struct Value {
 
 using Arguments = std::vector<std::string_view>;
 
-// One connection, of one `interrupt` at a time. The thread has SIGPIPE blocked. Thread: one at a time.
+// One connection. An `interrupt` serves one connection at a time. Thread: one at a time, with SIGPIPE
+// blocked.
 class Connection {
  public:
-  // Ready for commands: it has a name and password accepted, and the database chosen. Every wait of it, and
-  // of later calls, ends after `timeout`. `interrupt` outlives it.
+  // Opens a connection that is ready for commands: authenticated, database selected. Every wait,
+  // also of later calls, ends after `timeout`. `interrupt` outlives this.
   static Result<Connection> open(const Address& address, Nanos timeout, Interrupt& interrupt);
 
   Result<Value> command(const Arguments& arguments);
-  // Several commands in one go: send each, then receive as many replies. The first receive() sends them.
+  // Pipelining: send() each command, then receive() as many replies. The first receive() sends them
+  // all.
   Status send(const Arguments& arguments);
-  // After one that did not come, none does: what comes later would be taken for another's.
+  // After an error, all later calls fail: a late reply would be taken for another command's.
   Result<Value> receive();
 
  private:
@@ -62,7 +64,8 @@ class Connection {
   Status broken_;
 };
 
-// A broken connection is a failed write, never a signal. For threads that have connections.
+// Blocks SIGPIPE in this thread, so that a broken connection is a failed write. Call in each thread
+// that uses connections.
 void block_sigpipe();
 
 }  // namespace slime::ctrl::redis

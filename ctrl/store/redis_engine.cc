@@ -15,11 +15,13 @@ using std::chrono::seconds;
 
 constexpr Nanos kSubmitTime = seconds(5);
 constexpr Nanos kStartTime = seconds(5);
-// Of every wait for Redis. Shorter than kSubmitTime, so that who waits is told why.
+// Timeout of every wait for Redis. Shorter than kSubmitTime, so that a waiting submit() gets the
+// reason.
 constexpr Nanos kRedisTime = seconds(2);
 constexpr Nanos kReadWait = seconds(1);
 constexpr std::size_t kReadCount = 512;
-constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // a batch of more makes the next one smaller
+constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // after a larger batch, fewer entries are
+                                                          // read
 constexpr std::size_t kQueueCount = 4096;
 constexpr std::size_t kQueueBytes = std::size_t{64} << 20;
 constexpr std::size_t kAppendCount = 512;
@@ -28,7 +30,7 @@ constexpr Nanos kBackoffMin = milliseconds(20);
 constexpr Nanos kFencedRetry = seconds(1);
 
 TimePoint now() { return steady_clock().now(); }
-// Renewals are gathered for as long, and ticks for ends of leases are as far apart.
+// How long renewals are gathered, and the shortest time between ticks for expiring leases.
 Nanos gather_time(Nanos ttl) { return std::min<Nanos>(milliseconds(200), ttl / 10); }
 Nanos backoff_max(Nanos ttl) { return std::clamp<Nanos>(ttl / 10, kBackoffMin, seconds(1)); }
 
@@ -38,7 +40,7 @@ std::uint64_t random_seed() {
   return out;
 }
 
-// Redis is there, and waiting does not help.
+// Returns true for errors that waiting does not resolve: Redis answers, but the log cannot be used.
 bool fenced(const Status& status) { return !status.ok() && status.code() != Code::kUnavailable; }
 
 }  // namespace
@@ -52,7 +54,8 @@ Result<std::unique_ptr<Engine>> RedisEngine::open(const std::string& url, Regist
   out->start();
   Lock lock(out->mutex_);
   out->settled_.wait_until(lock, deadline_after(now(), kStartTime), [&] {
-    const bool loading = out->failure_.text().find("LOADING") != std::string::npos;  // Redis starts, too
+    const bool loading = out->failure_.text().find("LOADING") != std::string::npos;  // Redis is
+                                                                                     // starting
     return out->failure_.ok() || (out->failure_.code() != Code::kCancelled && !loading);
   });
   Status status = out->failure_;
@@ -119,7 +122,7 @@ std::pair<EntryId, std::uint64_t> RedisEngine::position() const {
   return {replay_.at(), replay_.entries()};
 }
 
-// What a command is answered while it cannot be appended.
+// Returns the error for a command while nothing can be appended.
 Status RedisEngine::refusal() const {
   if (failure_.ok()) return {};
   return {Code::kUnavailable, str("the store ", describe(), ": ", failure_.text())};
@@ -138,7 +141,7 @@ Outcome RedisEngine::submit(const Command& command) {
   const std::uint64_t number = ++last_number_;
   lock.unlock();
   EncodedEntry entry = encode(number, command);
-  // An entry that nobody can read would stop all engines.
+  // An unreadable entry would stop all engines, so check the encoding first.
   if (const Result<LogEntry> decoded = decode_entry(entry.head, entry.body); !decoded) {
     refused.status = Status(Code::kInvalidArgument, decoded.error().text());
     return refused;
@@ -174,13 +177,14 @@ Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, Waiter& waiter) 
   return out;
 }
 
-// Nothing where the log has to say: what looks wrong from here may be right, when another engine's entries
-// have yet to come.
+// Answers a heartbeat locally. Empty when the log has to decide: a heartbeat that looks wrong here
+// may be right, because another engine's entries may not have arrived yet.
 std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& command) {
   const std::lock_guard lock(mutex_);
   if (fenced(failure_)) return std::nullopt;
   Outcome out = registry_.check(command);
-  // The session of an incarnation never changes, so a wrong one needs no entry.
+  // The session of an incarnation never changes, so a wrong session can be refused without an
+  // entry.
   const bool wrong = command.by.kind == Proof::Kind::kSession && out.status.code() == Code::kPermissionDenied;
   if (wrong) return out;
   if (!out.status.ok()) return std::nullopt;
@@ -220,7 +224,7 @@ void RedisEngine::disconnect(const Status& status) {
   failure_ = status;
   session_ = 0;
   fail_waiters(refusal());
-  // Nobody listens to an engine that has yet to start: it says so itself.
+  // open() reports the error of an engine that has not started yet.
   if (news && sessions_ != 0)
     SLIME_LOG(LogLevel::kError, "nanoctrl", refusal().text(), "; changes are refused until it works again");
   reading_.kick();
@@ -234,7 +238,7 @@ void RedisEngine::disconnect(const Status& status) {
 void RedisEngine::run_writer() {
   redis::block_sigpipe();
   std::optional<redis::Connection> connection;
-  std::uint64_t session = 0;  // that the connection is of
+  std::uint64_t session = 0;  // session of the connection
   Lock lock(mutex_);
   while (true) {
     wait_for_work(lock);
@@ -251,7 +255,7 @@ void RedisEngine::run_writer() {
     const Status status = append(connection, lineage, entries);
     lock.lock();
     if (stopping_) return;
-    if (session != session_) continue;  // the reader has told all that there is to tell
+    if (session != session_) continue;  // the reader has reported the failure
     appended_at_ = now();
     tick_asked_ = false;
     settled_.notify_all();
@@ -283,13 +287,13 @@ void RedisEngine::wait_for_work(Lock& lock) {
 }
 
 TimePoint RedisEngine::work_due() const {
-  // The first entry after a pause shows that appending works.
+  // The first entry after a failure shows that appending works again.
   if (!queue_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
   const Nanos ttl = registry_.options().ttl;
   TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);
   if (registry_.peer_count() == 0) return due;
-  // Somebody's entries keep the time going. Redis' time is not earlier than that of the last one, and what
-  // has passed here since.
+  // Entries of any engine advance the time. Redis' clock is at least the last entry's time plus the
+  // time that has passed here since then.
   const Nanos interval = tick_interval(ttl) / 100 * static_cast<int>(100 + tick_jitter_);
   due = std::min(due, std::max(applied_at_, appended_at_) + interval);
   const TimePoint end = applied_at_ + (registry_.next_expiry() - replay_.at().time()) + milliseconds(1);
@@ -299,7 +303,7 @@ TimePoint RedisEngine::work_due() const {
 std::vector<EncodedEntry> RedisEngine::take_work() {
   std::vector<EncodedEntry> out;
   const TimePoint time = now();
-  // Before all else: they may be old.
+  // Renewals go first, because they may be the oldest.
   if (!renewals_.empty() &&
       (!failure_.ok() || renewals_since_ + gather_time(registry_.options().ttl) <= time)) {
     RenewCommand command;
@@ -321,7 +325,8 @@ std::vector<EncodedEntry> RedisEngine::take_work() {
   return out;
 }
 
-// Files of a certificate that could be used before are being replaced: waiting helps.
+// kInvalidArgument for a certificate file becomes kUnavailable: the file was usable before, so it
+// is being replaced, and waiting helps.
 Result<redis::Connection> RedisEngine::connect_again(redis::Interrupt& interrupt) const {
   Result<redis::Connection> out = redis::Connection::open(address_, kRedisTime, interrupt);
   if (!out && out.error().code() == Code::kInvalidArgument)
@@ -337,7 +342,7 @@ Status RedisEngine::append(std::optional<redis::Connection>& connection, const s
     connection.emplace(std::move(*opened));
   }
   Status status = RedisLog(*connection, keys_).append(lineage, entries);
-  // Another log is there: the reader looks at it.
+  // Another log is there: the reader has to load it.
   if (status.code() == Code::kAborted) return {Code::kUnavailable, status.text()};
   return status;
 }
@@ -353,7 +358,7 @@ void RedisEngine::run_reader() {
     const Status status = follow();
     lock.lock();
     if (stopping_) return;
-    // The writer was first to end this session, and has said why.
+    // The writer ended this session first, and has reported why.
     const bool kicked = session_ == 0 && sessions_ != last && status.code() == Code::kUnavailable;
     if (!kicked || failure_.ok()) disconnect(status);
     const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
@@ -389,7 +394,7 @@ Status RedisEngine::follow() {
   return {Code::kUnavailable, "the connection is made anew"};
 }
 
-// Whether the entries are those that follow ours.
+// Checks that the batch continues after our last entry.
 Status RedisEngine::check(const RedisLog::Batch& batch) const {
   const std::lock_guard lock(mutex_);
   if (batch.head.lineage != lineage_)
@@ -422,13 +427,13 @@ Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
   if (!entries.empty()) {
     last_head_ = batch.entries[entries.size() - 1].entry.head;
     applied_at_ = now();
-    // Its times depend on where the log is.
+    // The writer's due times depend on the log's position.
     writer_wakes_.notify_one();
   }
   return bad;
 }
 
-// Goes on where it is, if the log there is still ours; else from the snapshot.
+// Continues at our position if the log in Redis is still ours; else loads the snapshot.
 Status RedisEngine::resume(RedisLog& log) {
   Lock lock(mutex_);
   const std::string head = last_head_;
@@ -443,7 +448,7 @@ Status RedisEngine::resume(RedisLog& log) {
   return *last && (*last)->entry.head == head ? Status() : load(log, true);
 }
 
-// The reader's thread alone changes what it reads here without the lock.
+// Reads members without the lock: only the reader thread changes them.
 Status RedisEngine::load(RedisLog& log, bool replaced) {
   Result<LoadedLog> loaded =
       load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_, replaced});

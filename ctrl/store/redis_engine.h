@@ -18,44 +18,46 @@
 
 namespace slime::ctrl {
 
-// When a snapshot is due: after so many entries, or bytes of them, or so long after the last one if something
-// has changed. Each engine waits up to half as long again, by chance, so that mostly one of them writes it.
+// When to write a snapshot: after so many entries, or bytes of entries, or this long after the last
+// snapshot if something changed. Each engine adds a random delay of up to half of that, so that
+// mostly one engine writes it.
 struct SnapshotPolicy {
   std::uint64_t entries = 20'000;
   std::uint64_t bytes = std::uint64_t{32} << 20;
   Nanos interval = std::chrono::seconds(60);
 };
 
-// Shares one registry with all engines on the same log in Redis (redis_log.h). A command is appended to the
-// log; each engine applies all entries in order to a registry of its own (replay.h), and submit() waits until
-// its own has come back. Queries are answered from here, and so are heartbeats that are in order: their
-// leases are renewed by an entry for many, several times a second. What ends, ends by an entry.
+// Shares one registry with all engines on the same log in Redis (redis_log.h). Commands are
+// appended to the log; each engine applies all entries in order to its own registry (replay.h), and
+// submit() waits until its own entry has come back. Queries, and heartbeats that match the
+// registry, are answered locally; one entry renews the leases of many heartbeats, several times a
+// second. Leases expire only by log entries.
 //
-// When Redis is away, or its answers are not what they should be, commands are refused until it is back.
-// Heartbeats go on for a third of a TTL: when only this engine is cut off, agents need the time to find
-// another one, and when all are, no lease ends meanwhile anyway.
+// When Redis is unavailable, or its replies are invalid, commands are refused until it is back.
+// Heartbeats are answered for another third of a TTL: if only this engine is cut off, agents need
+// that time to find another nanoctrl; if all are, no lease expires meanwhile.
 class RedisEngine final : public Engine {
  public:
-  // kUnavailable, kUnauthenticated, kPermissionDenied; kInvalidArgument when the log follows other rules,
-  // such as another TTL, which is rounded to milliseconds; kUnimplemented or kCorrupt for a log that cannot
-  // be read.
+  // kUnavailable, kUnauthenticated, kPermissionDenied; kInvalidArgument when the log has other
+  // rules, such as another TTL (rounded to milliseconds); kUnimplemented or kCorrupt for a log that
+  // cannot be read.
   static Result<std::unique_ptr<Engine>> open(const std::string& url, RegistryOptions options,
                                               const Clock& clock, SnapshotPolicy policy = {});
-  ~RedisEngine() override;  // within seconds, also when Redis does not answer
+  ~RedisEngine() override;  // takes seconds at most, also when Redis does not answer
 
   Outcome submit(const Command& command) override;
-  Nanos tick() override { return Nanos::max(); }  // its threads do that
+  Nanos tick() override { return Nanos::max(); }  // the engine's threads tick
   [[nodiscard]] std::string describe() const override { return redis::to_string(address_); }
   [[nodiscard]] Status writable() const override;
   // Appends a tick, unless something was appended within kReadyFor.
   [[nodiscard]] Status ready() override;
 
-  // Where it is in the log.
+  // The position in the log: the last applied entry, and the number of entries.
   [[nodiscard]] std::pair<EntryId, std::uint64_t> position() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // A submit() that waits.
+  // A waiting submit() call.
   struct Waiter {
     std::condition_variable done;
     std::optional<Outcome> outcome;
@@ -76,7 +78,7 @@ class RedisEngine final : public Engine {
   [[nodiscard]] Status refusal() const;
   EncodedEntry encode(std::uint64_t number, Command command) const;
 
-  // The reader: the only one that changes the registry.
+  // The reader thread: the only thread that changes the registry.
   void run_reader();
   Status follow();
   Status resume(RedisLog& log);
@@ -85,7 +87,7 @@ class RedisEngine final : public Engine {
   Status check(const RedisLog::Batch& batch) const;
   void note_snapshot(const SnapshotHead& head);
 
-  // The writer: appends what is queued, renewals and ticks.
+  // The writer thread: appends queued commands, renewals and ticks.
   void run_writer();
   void wait_for_work(Lock& lock);
   [[nodiscard]] TimePoint work_due() const;
@@ -97,31 +99,31 @@ class RedisEngine final : public Engine {
   void run_snapshots();
   Status write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state);
 
-  // Both threads begin anew: the reader looks where the log is, then the writer appends something.
+  // Restarts both threads: the reader finds its position in the log, then the writer appends again.
   void disconnect(const Status& status);
   void fail_waiters(const Status& status);
   void finish(std::uint64_t number, Outcome outcome);
 
   const redis::Address address_;
   const LogKeys keys_;
-  const std::string name_;  // of this engine in the log
+  const std::string name_;  // this engine's name in the log
   const SnapshotPolicy policy_;
   Rng rng_;
 
   Status failure_;              // OK: everything works
-  TimePoint failed_at_;         // the first of these
-  std::uint64_t session_ = 0;   // of the reader that follows the log now; 0: none does
-  std::uint64_t sessions_ = 0;  // the last one
+  TimePoint failed_at_;         // start of the current failure
+  std::uint64_t session_ = 0;   // of the reader that follows the log now; 0: none
+  std::uint64_t sessions_ = 0;  // number of the last session
   Nanos backoff_{};
   bool stopping_ = false;
 
   std::string lineage_;
   Replay replay_;
-  std::string last_head_;      // of the entry at replay_.at(); empty: unknown
-  TimePoint applied_at_;       // when that was, by our clock
-  std::uint64_t changed_ = 0;  // replay_.entries() when something changed last
+  std::string last_head_;      // head of the entry at replay_.at(); empty: unknown
+  TimePoint applied_at_;       // when that entry was applied, by our clock
+  std::uint64_t changed_ = 0;  // replay_.entries() at the last change
   SnapshotHead snapshot_;      // in Redis, as far as known
-  std::uint64_t bytes_ = 0;    // of the entries that came since it did
+  std::uint64_t bytes_ = 0;    // of the entries since that snapshot
   bool snapshot_due_ = false;
   std::uint64_t snapshot_jitter_ = 0;  // percent of the policy
 
@@ -129,17 +131,18 @@ class RedisEngine final : public Engine {
   std::map<std::uint64_t, Waiter*> waiters_;
   std::deque<Queued> queue_;
   std::size_t queue_bytes_ = 0;
-  Leases renewals_;  // of heartbeats that were answered
+  Leases renewals_;  // from heartbeats answered locally
   TimePoint renewals_since_;
   TimePoint appended_at_;
   bool tick_asked_ = false;  // by ready()
   TimePoint tick_asked_at_;
-  std::uint64_t tick_jitter_ = 0;  // percent; so that mostly one engine ticks, and the others see it
+  std::uint64_t tick_jitter_ = 0;  // percent, so that mostly one engine ticks and the others see
+                                   // its tick
 
   std::condition_variable reader_wakes_;
   std::condition_variable writer_wakes_;
   std::condition_variable snapshots_wake_;
-  std::condition_variable settled_;  // failure_ is what came of the last attempt
+  std::condition_variable settled_;  // failure_ is the result of the last attempt
   redis::Interrupt reading_, writing_, snapshotting_;
   std::thread reader_, writer_, snapshotter_;  // last: they use all of the above
 };

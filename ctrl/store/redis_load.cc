@@ -13,9 +13,9 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::size_t kCount = 128;  // entries at a time
+constexpr std::size_t kCount = 128;  // entries per read
 constexpr int kCreateAttempts = 3;
-constexpr Nanos kBeginTime = std::chrono::seconds(5);  // of each answer of Redis
+constexpr Nanos kBeginTime = std::chrono::seconds(5);  // timeout of each reply of Redis
 
 std::uint64_t microseconds_now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -34,7 +34,7 @@ Status create(RedisLog& log, const std::string& name, const Registry& registry) 
 Status create_empty(RedisLog& log, const std::string& name, RegistryOptions options,
                     const EarlierLog& earlier) {
   options.epoch = std::max(options.epoch, microseconds_now());
-  // After a registry that was lost, whatever the clocks say.
+  // Continue after the numbers of the lost registry, whatever the clocks say.
   if (!earlier.lineage.empty())
     options.epoch = std::max(options.epoch, largest_number(earlier.registry.state()) + 1);
   return create(log, name, Registry(options));
@@ -55,7 +55,8 @@ Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& option
   bool readable = false;
   for (std::uint64_t format = kLogFormatRead; format <= kLogFormat; ++format)
     readable = readable || snapshot.rules == describe_rules(options, format);
-  // A log of before does not say what a scope may have. All that take it over must mean the same.
+  // A log of an earlier version does not state the quotas of scopes, so all engines must assume the
+  // defaults.
   const bool unsaid = readable && snapshot.rules != describe_rules(options);
   if (unsaid && options.record_bytes_per_scope_max != limits::kRecordBytesPerScope)
     return Status(Code::kInvalidArgument,
@@ -71,7 +72,7 @@ Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& option
   return Registry::restore(options, std::move(*state), snapshot.head.at.time());
 }
 
-// Everything that is in the log now.
+// Applies all entries that are in the log now.
 Status catch_up(RedisLog& log, LoadedLog& out) {
   while (true) {
     const Result<RedisLog::Batch> batch = log.read(out.replay.at(), kCount, Nanos::zero());
@@ -87,10 +88,11 @@ Status catch_up(RedisLog& log, LoadedLog& out) {
   }
 }
 
-// Who starts without an earlier state cannot know that something is lost.
+// Detects that the log has lost entries of `earlier`, and then makes numbers continue. An engine
+// that starts without an earlier state cannot detect this.
 Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earlier, LoadedLog& out) {
   const RegistryState before = earlier.registry.state();
-  // Not by numbers alone: whoever came back first may have made up for them.
+  // Not by numbers alone: the first engine to return may have raised them already.
   const bool lost = earlier.replaced || out.head.lineage != earlier.lineage ||
                     out.replay.at() < earlier.replay.at() || went_back(before, out.registry.state());
   if (!lost) return {};
@@ -98,7 +100,8 @@ Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earl
             out.registry.peer_count(), " peers at entry ", out.replay.at().to_string(), "; it had ",
             earlier.registry.peer_count(), " at ", earlier.replay.at().to_string());
   const std::uint64_t known = largest_number(before);
-  // One that has applied less may have begun anew before this one, at a number that this one has told.
+  // An engine that had applied less may have restarted the log first, at a number that this engine
+  // has given out.
   if (goes_on_from(out.registry.state(), known + 1)) return {};
   SLIME_TRY(log.append(out.head.lineage, {encode_entry({name, 0, RestartCommand{known + 1}})}));
   return catch_up(log, out);

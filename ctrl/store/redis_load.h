@@ -7,34 +7,34 @@
 #include "ctrl/store/redis_log.h"
 #include "ctrl/store/replay.h"
 
-// A registry from the log that is in Redis.
+// Loading a registry from the log in Redis.
 namespace slime::ctrl {
 
 struct LoadedLog {
-  SnapshotHead head;  // that it started from
+  SnapshotHead head;  // the snapshot that it started from
   Registry registry;
   Replay replay;
 };
 
-// What somebody had who loads again.
+// The state of an engine that loads the log again.
 struct EarlierLog {
-  std::string lineage;  // empty: nothing
+  std::string lineage;  // empty: no earlier state
   const Registry& registry;
   Replay replay;
-  bool replaced = false;  // the entry that it applied last is not in the log any more, or is another one
+  bool replaced = false;  // the last applied entry is no longer in the log, or differs
 };
 
-// The registry as of the log's last entry. Where there is no log, one with an empty registry is begun, under
-// `name`. Where the log has lost what `earlier` had, that is logged, and before anything else numbers are
-// made to go on from those that `earlier` told. kInvalidArgument when its rules are not those of `options`;
-// kUnimplemented and kCorrupt for entries or records that cannot be read.
+// Returns the registry as of the log's last entry. If there is no log, begins one with an empty
+// registry under `name`. If the log lost entries that `earlier` has, logs this, and first makes
+// numbers continue from those of `earlier`. kInvalidArgument when the log's rules differ from
+// `options`; kUnimplemented and kCorrupt for unreadable entries or records.
 Result<LoadedLog> load_log(RedisLog& log, const std::string& name, const RegistryOptions& options,
                            const EarlierLog& earlier);
 
-// Begins a log with this registry, at "redis://...". kAlreadyExists when there is one.
+// Begins a log at "redis://..." with this registry. kAlreadyExists when there is a log.
 Status begin_log(const std::string& url, const Registry& registry);
 
-// What is said of an entry that cannot be read.
+// Returns the error for an unreadable entry.
 Status bad_entry(EntryId id, const Status& status);
 
 }  // namespace slime::ctrl

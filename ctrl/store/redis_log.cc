@@ -13,7 +13,8 @@ using redis::Value;
 
 constexpr int kLoadAttempts = 3;  // the snapshot may be replaced while it is read
 constexpr std::uint64_t kChunksMax = 1 << 16;
-constexpr const char* kStagingSeconds = "60";  // what a writer that died leaves is gone after that
+constexpr const char* kStagingSeconds = "60";  // staged data of a writer that died expires after
+                                               // this
 
 // KEYS: snapshot, log. ARGV: lineage, then head and body of each entry.
 constexpr std::string_view kAppend = R"(
@@ -34,8 +35,9 @@ redis.call('RENAME', KEYS[3], KEYS[1])
 redis.call('PERSIST', KEYS[1])
 return 1)";
 
-// KEYS: snapshot, log, staged snapshot. ARGV: "entries" of the snapshot to replace. The entries that that one
-// had go, not those up to the new one: who started from it is still reading them.
+// KEYS: snapshot, log, staged snapshot. ARGV: "entries" of the snapshot to replace. Removes the
+// entries of the old snapshot, not those up to the new one, which engines that started from the old
+// snapshot still read.
 constexpr std::string_view kAdvance = R"(
 local old = redis.call('HMGET', KEYS[1], 'lineage', 'entries', 'id', 'removed')
 local new = redis.call('HMGET', KEYS[3], 'lineage', 'entries')
@@ -97,7 +99,7 @@ Result<SnapshotHead> to_head(const Value& reply) {
 }  // namespace
 
 LogKeys::LogKeys(const std::string& prefix)
-    // In braces: all of one registry is in one place of a cluster.
+    // The braces keep both keys of one registry in one slot of a Redis cluster.
     : log(str("{", prefix, "}:log")), snapshot(str("{", prefix, "}:snapshot")) {}
 
 Result<RedisLog::Batch> RedisLog::read(EntryId after, std::size_t count, Nanos wait) {
@@ -120,7 +122,7 @@ Result<RedisLog::Batch> RedisLog::read(EntryId after, std::size_t count, Nanos w
   if (reply->items.size() != 1 || reply->items[0].items.size() != 2) return corrupt("the stream's reply");
   for (const Value& item : reply->items[0].items[1].items) {
     Result<StoredEntry> entry = to_entry(item);
-    // What was read before it is good, and may be of a lineage that is gone.
+    // One malformed entry fails the whole batch, including valid entries before it.
     if (!entry) return entry.error();
     out.entries.push_back(std::move(*entry));
   }
@@ -184,7 +186,7 @@ Result<std::optional<Snapshot>> RedisLog::load() {
   return Status(Code::kUnavailable, "the snapshot in Redis changes all the time");
 }
 
-// In pieces, so that Redis answers others between them.
+// Writes the snapshot in pieces, so that Redis can serve other clients between them.
 Status RedisLog::stage(const Snapshot& snapshot, const std::string& key) {
   const std::string id = snapshot.head.at.to_string();
   const std::string entries = std::to_string(snapshot.head.entries);

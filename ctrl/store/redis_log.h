@@ -10,15 +10,20 @@
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/redis.h"
 
-// A log of commands in Redis, with the snapshot that it goes on from:
+// A log of commands in Redis, with the snapshot that it continues from:
 //
 //   {PREFIX}:log        a stream; an entry has the fields "head" and "body" (log_format.h)
-//   {PREFIX}:snapshot   a hash: "lineage" names this log among all that ever had its place; "rules"; "id" and
-//                       "entries", the last entry that the snapshot has and how many that makes since the log
-//                       began; "chunks" and "0", "1", ..., the records; "trimmed" and "removed", up to where
-//                       entries may be gone from the stream and how many are
+//   {PREFIX}:snapshot   a hash:
+//     "lineage"         identifies this log among all logs that were ever at this key
+//     "rules"           describe_rules()
+//     "id"              the last entry in the snapshot
+//     "entries"         how many entries up to "id" the log has had since it began
+//     "chunks"          the number of chunks
+//     "0", "1", ...     the chunks, which contain the records
+//     "trimmed"         the last entry that may be gone from the stream
+//     "removed"         how many entries are gone from the stream
 //
-// What needs both at once is a script, so it sees and does all of it at one moment.
+// Operations that need both keys are scripts, so that they are atomic.
 namespace slime::ctrl {
 
 struct LogKeys {
@@ -31,9 +36,9 @@ struct StoredEntry {
   EncodedEntry entry;
 };
 
-// What the snapshot's hash says without its records.
+// The fields of the snapshot's hash, except its records.
 struct SnapshotHead {
-  std::string lineage;  // empty: there is no log
+  std::string lineage;  // empty: no log
   EntryId at;
   std::uint64_t entries = 0;
   EntryId trimmed;
@@ -45,31 +50,31 @@ struct Snapshot {
   std::vector<std::string> chunks;
 };
 
-// The operations on it, over one connection. kCorrupt for what we would never have written; what Redis says
-// has its codes of redis.h. Thread: the connection's.
+// Operations on the log, over one connection. kCorrupt for data that nanoctrl never writes; Redis'
+// errors have the codes of redis.h. Thread: the connection's.
 class RedisLog {
  public:
-  // Both outlive it.
+  // `connection` and `keys` outlive this.
   RedisLog(redis::Connection& connection, const LogKeys& keys) : connection_(connection), keys_(keys) {}
 
   struct Batch {
     std::vector<StoredEntry> entries;
-    SnapshotHead head;  // as it was just after
+    SnapshotHead head;  // read atomically just after the entries
   };
-  // At most `count` entries after that one, waiting up to `wait` for the first. They are complete if
-  // head.lineage is the one that was expected and head.trimmed is not after `after`.
+  // Reads at most `count` entries after `after`, waiting up to `wait` for the first. No entry is
+  // missing if head.lineage is the expected lineage and head.trimmed is not after `after`.
   Result<Batch> read(EntryId after, std::size_t count, Nanos wait);
   Result<std::optional<StoredEntry>> entry(EntryId id);
-  // kAborted when the log is of another lineage, or none: then nothing was appended.
+  // kAborted when the log is missing or of another lineage: then nothing was appended.
   Status append(const std::string& lineage, const std::vector<EncodedEntry>& entries);
 
-  // Nothing when there is none.
+  // Returns the snapshot; empty when there is no log.
   Result<std::optional<Snapshot>> load();
-  // A log that begins with this snapshot, unless somebody else was faster. `name` is the writer's own.
+  // Begins a log with this snapshot, unless another engine has begun one. `name` is the writer's.
   Status create(const Snapshot& snapshot, const std::string& name);
-  // Replaces the snapshot of `replaced` entries by this later one of the same lineage, and removes the
-  // entries that it had. Nothing when another one is there by now: two in a row would remove entries that
-  // others have yet to read.
+  // Replaces the snapshot of `replaced` entries by this later one of the same lineage, and removes
+  // the entries of the old snapshot. Does nothing when another engine replaced it first: two
+  // replacements in a row would remove entries that other engines have not read yet.
   Status advance(const Snapshot& snapshot, std::uint64_t replaced, const std::string& name);
 
  private:

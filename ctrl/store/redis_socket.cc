@@ -26,7 +26,7 @@ namespace {
 
 Status unavailable(std::string text) { return {Code::kUnavailable, std::move(text)}; }
 
-// The same words as for a connection that says nothing at all.
+// Uses the same text for a timeout as for a connection that was never answered.
 Status from_socket(int error) {
   if (error == EAGAIN || error == EWOULDBLOCK || error == ETIMEDOUT) return unavailable("it does not answer");
   return unavailable(std::generic_category().message(error));
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Socket>> Socket::open(const Address& address, Nanos timeo
 }
 
 Socket::~Socket() {
-  if (fd_.valid()) interrupt_.detach();  // before its number is another's
+  if (fd_.valid()) interrupt_.detach();  // before the descriptor's number is reused
 }
 
 Status Socket::connect(const Address& address, Nanos timeout) {
@@ -122,7 +122,7 @@ Status Socket::connect_to(const addrinfo& at, Nanos timeout) {
   return error == 0 ? Status() : from_socket(error);
 }
 
-// Blocking from now on.
+// Makes the socket blocking, with this timeout.
 Status Socket::wait_at_most(Nanos timeout) {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   const timeval most = to_timeval(timeout);
@@ -173,7 +173,7 @@ Status Socket::start_tls(const Address& address) {
   return unavailable(str("its certificate: ", ::X509_verify_cert_error_string(verified)));
 }
 
-// Of the call that has just failed.
+// Returns the error of the TLS call that has just failed.
 Status Socket::tls_error(int result) {
   const int saved = errno;
   const int error = ::SSL_get_error(tls_.get(), result);
@@ -191,8 +191,8 @@ Status Socket::tls_error(int result) {
   }
 }
 
-// A server tells that it wants a certificate after the handshake, and its words may be lost with the
-// connection.
+// Like tls_error(), with a hint: a server reports a missing client certificate after the handshake,
+// and its message may be lost with the connection.
 Status Socket::tls_refused(int result) {
   Status status = tls_error(result);
   if (heard_ || ::SSL_get_certificate(tls_.get()) != nullptr) return status;

@@ -17,12 +17,12 @@ struct ssl_st;
 
 namespace slime::ctrl::redis {
 
-// Ends what a connection waits for, from another thread. Thread: any.
+// Aborts a connection's wait from another thread. Thread: any.
 class Interrupt {
  public:
-  // The connection that there is now fails, or none.
+  // Breaks the current connection, if there is one.
   void kick();
-  // So does each later one.
+  // Breaks the current and each later connection.
   void cancel();
 
  private:
@@ -34,19 +34,20 @@ class Interrupt {
   bool cancelled_ = false;
 };
 
-// A TCP connection whose every wait ends after a time, with or without TLS 1.2 and newer. What fails is
-// kUnavailable; a file that cannot be used kInvalidArgument. Thread: one at a time, with SIGPIPE blocked.
+// A TCP connection, with or without TLS 1.2 or newer, whose waits all have a timeout. Errors:
+// kUnavailable; kInvalidArgument for a file that cannot be used. Thread: one at a time, with
+// SIGPIPE blocked.
 class Socket {
  public:
-  // Connected; with TLS the server is who the address says. Looking up a name takes as long as the system
-  // lets it. `interrupt` outlives it.
+  // Connects; with TLS, verifies that the certificate matches the address. Resolving a name takes
+  // as long as the system allows. `interrupt` outlives this.
   static Result<std::unique_ptr<Socket>> open(const Address& address, Nanos timeout, Interrupt& interrupt);
   ~Socket();
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  Status write(std::string_view data);            // all of it
-  Result<std::size_t> read(std::span<char> out);  // what is there, at least one byte
+  Status write(std::string_view data);            // writes all of it
+  Result<std::size_t> read(std::span<char> out);  // reads what is available, at least one byte
 
  private:
   struct FreeContext {
@@ -67,7 +68,7 @@ class Socket {
   UniqueFd fd_;
   std::unique_ptr<ssl_ctx_st, FreeContext> context_;
   std::unique_ptr<ssl_st, FreeTls> tls_;
-  bool heard_ = false;  // something after the handshake
+  bool heard_ = false;  // received something after the handshake
 };
 
 }  // namespace slime::ctrl::redis

@@ -7,14 +7,15 @@
 
 namespace slime::ctrl {
 
-// While a registry has peers, an entry is appended to the log at least this often, by whoever can.
+// While a registry has peers, some engine appends an entry to the log at least this often.
 Nanos tick_interval(Nanos ttl);
-// Two entries that are further apart: nobody could append.
+// Two entries further apart than this mean that no engine could append between them.
 Nanos idle_limit(Nanos ttl);
 
-// Where a registry stands in a log of commands, and how it goes on. Time is that of the entries alone, so
-// whoever applies the same ones has the same registry. Time in which nobody could append does not count,
-// since agents could not renew their leases then: before the entry that ends it every lease begins anew.
+// The position of a registry in a log of commands. Time is taken from the entries alone, so that
+// all engines that apply the same entries have the same registry. Periods in which no engine could
+// append do not count, since agents could not renew their leases: every lease begins anew before
+// the entry that ends the period.
 class Replay {
  public:
   Replay() = default;
@@ -22,19 +23,19 @@ class Replay {
 
   // `id` is larger than at().
   Outcome apply(Registry& registry, EntryId id, const Command& command);
-  [[nodiscard]] EntryId at() const { return at_; }                  // of the last entry that was applied
-  [[nodiscard]] std::uint64_t entries() const { return entries_; }  // how many were, since the log began
+  [[nodiscard]] EntryId at() const { return at_; }                  // the last applied entry
+  [[nodiscard]] std::uint64_t entries() const { return entries_; }  // applied since the log began
 
  private:
   EntryId at_;
   std::uint64_t entries_ = 0;
 };
 
-// The largest number that the registry ever told.
+// Returns the largest number that the registry ever gave out.
 std::uint64_t largest_number(const RegistryState& state);
-// Whether all numbers that it will give out are larger than `known`.
+// Returns whether all numbers that it will give out are larger than `known`.
 bool goes_on_from(const RegistryState& state, std::uint64_t known);
-// Whether a registry of these numbers may have told what one of `earlier` does not know.
+// Returns whether a registry in the state `earlier` gave out numbers that `state` does not know.
 bool went_back(const RegistryState& earlier, const RegistryState& state);
 
 }  // namespace slime::ctrl

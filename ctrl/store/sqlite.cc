@@ -37,7 +37,7 @@ Status error_of(sqlite3* connection, int result) {
   return {code_for(result), connection == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(connection)};
 }
 
-// Takes the file away from all but its owner. What cannot be taken away is refused.
+// Removes the permissions of all users but the owner. Refuses a file where this is not possible.
 Status keep_file_private(const std::string& file) {
   const auto refused = [&](const char* why) {
     return Status(Code::kPermissionDenied, str(file, " may be used by others than its owner, and ", why,
@@ -54,7 +54,7 @@ Status keep_file_private(const std::string& file) {
   return {};
 }
 
-// Earlier versions, and who copied the file, may have left a mode that lets others read it.
+// Earlier versions, or copying the file, may have left a mode that lets others read it.
 Status keep_private(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) SLIME_TRY(keep_file_private(path + suffix));
   return {};
@@ -90,7 +90,7 @@ std::string Statement::text(int column) const {
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 
 Result<Connection> Connection::open(const std::string& path) {
-  // SQLite gives its other files the mode of this one.
+  // SQLite creates its other files with the mode of this one.
   if (!UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid())
     return from_errno(path, errno);
   SLIME_TRY(keep_private(path));

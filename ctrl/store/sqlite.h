@@ -10,7 +10,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-// SQLite's C interface with owners and Status. Thread: one at a time for each connection.
+// SQLite's C interface with RAII and Status. Thread: one at a time for each connection.
 namespace slime::ctrl::sqlite {
 
 class Statement {
@@ -18,9 +18,9 @@ class Statement {
   Statement(Statement&&) noexcept = default;
   Statement& operator=(Statement&&) noexcept = default;
 
-  // Parameters and columns: from 1, and from 0, as SQLite counts them.
+  // Parameters count from 1, columns from 0, as in SQLite.
   void bind(int parameter, std::string_view text);
-  // True: there is a row. After false, or an error, it is ready for new parameters.
+  // Returns true if there is a row. After false or an error, the statement accepts new parameters.
   Result<bool> step();
   [[nodiscard]] std::string text(int column) const;
   [[nodiscard]] std::int64_t integer(int column) const;
@@ -36,15 +36,15 @@ class Statement {
 
 class Connection {
  public:
-  // Makes the file when it is missing, readable by its owner only. One that others may read is made so, with
-  // a warning in the log; kPermissionDenied where that fails, or when it is another user's. Waits for
-  // nobody's lock. kUnavailable, kPermissionDenied, kCorrupt (not a database).
+  // Creates the file if it is missing, readable by its owner only. Restricts a file that others may
+  // read, and logs a warning; kPermissionDenied if that fails, or when the file is another user's.
+  // Does not wait for locks. kUnavailable; kPermissionDenied; kCorrupt (not a database).
   static Result<Connection> open(const std::string& path);
   Connection(Connection&&) noexcept = default;
   Connection& operator=(Connection&&) noexcept = default;
 
   Result<Statement> prepare(std::string_view sql);
-  // Statements without rows of interest.
+  // Runs statements whose rows do not matter.
   Status run(const char* sql);
   Result<std::int64_t> integer(std::string_view sql);  // the first column of the first row
   Result<std::string> text(std::string_view sql);

@@ -15,23 +15,24 @@
 namespace slime::ctrl {
 namespace {
 
-constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; `file` shows it
-// 2: records of scopes' keys. 3: owners in those of peers, and rows with ids and an index of keys; until then
-// the texts lay in the tree that keys are looked for in, so that whoever looked for one read its large
-// neighbours. An older file is one of this version as soon as it is opened, so that an older nanoctrl says
-// so, instead of what it would make of it.
+constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; the `file` program shows it
+// 2: records of scopes' keys. 3: owners in the records of peers; rows with ids, and an index of
+// keys. (Until then the values were stored in the tree of keys, so that looking up a key read its
+// large neighbours.) An older file is converted when it is opened, so that an older nanoctrl
+// refuses it instead of misreading it.
 constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kSchemaVersionRead = 1;
 constexpr std::int64_t kSchemaVersionRows = 3;
 // Peers in one transaction.
 constexpr std::size_t kPeersPerTransaction = 256;
-// A change that is not in the file by then may have happened. Well under a TTL: all who serve requests may
-// wait for it, and heartbeats behind them. But a disk that is only slow has its time.
+// A change that is not in the file after this time is reported as maybe executed. Well under a TTL:
+// all threads that serve requests may wait for it, and heartbeats behind them. Long enough for a
+// slow disk.
 constexpr Nanos kWriteTimeMin = std::chrono::seconds(2);
 constexpr Nanos kWriteTimeMax = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
 
-// What must be free on the disk: what SQLite's log grows by before it begins anew is of this order.
+// Required free space on the disk: SQLite's log grows by about this much before it is reused.
 constexpr off_t kRoom = off_t{1} << 20;
 
 constexpr const char* kSchema =
@@ -53,7 +54,8 @@ Status make_schema(sqlite::Connection& connection) {
   return connection.run("COMMIT");
 }
 
-// All of it or nothing: who is killed in the middle leaves the older file, and the next one begins again.
+// Upgrades in one transaction: a process killed in the middle leaves the older file, and the next
+// process upgrades again.
 Status upgrade_schema(sqlite::Connection& connection, std::int64_t version) {
   SLIME_TRY(connection.run("BEGIN IMMEDIATE"));
   if (version < kSchemaVersionRows) {
@@ -67,7 +69,7 @@ Status upgrade_schema(sqlite::Connection& connection, std::int64_t version) {
   return connection.run("COMMIT");
 }
 
-// Ours, of this version, and whole.
+// Checks that the file is nanoctrl's, of this version, and undamaged.
 Status check_schema(sqlite::Connection& connection) {
   const Result<std::int64_t> tables = connection.integer("SELECT count(*) FROM sqlite_master");
   if (!tables) return tables.error();
@@ -88,7 +90,7 @@ Status check_schema(sqlite::Connection& connection) {
 }
 
 Status prepare(sqlite::Connection& connection) {
-  // Exclusive: a second process is told at once, and there is no shared memory beside the file.
+  // Exclusive: a second process gets an error at once, and no shared memory file is needed.
   SLIME_TRY(connection.run("PRAGMA locking_mode=EXCLUSIVE"));
   const Result<std::string> mode = connection.text("PRAGMA journal_mode=WAL");
   if (!mode) return locked_hint(mode.error());
@@ -121,9 +123,9 @@ Result<Registry> read_registry(sqlite::Connection& connection, RegistryOptions o
   return Registry::restore(options, std::move(*state), now);
 }
 
-// Makes a file of kRoom bytes, and takes it away again.
+// Checks that a file of kRoom bytes can be created, and removes it again.
 Status check_room(const std::string& path) {
-  ::unlink(path.c_str());  // and never what somebody has put there
+  ::unlink(path.c_str());  // so that O_EXCL never opens a file that another user made
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return from_errno(path, errno);
   const int error = ::posix_fallocate(fd.get(), 0, kRoom);
@@ -166,7 +168,7 @@ Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
   Result<sqlite::Statement> put =
       connection->prepare("INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)");
   if (!put) return put.error();
-  // One by one: all records at once are as large as the registry.
+  // One at a time: the encoded records together are as large as the registry.
   const RegistryState state = registry.state();
   for (std::size_t i = 0; i < record_count(state); ++i) {
     const Record record = encode_record_at(state, i);
@@ -192,7 +194,7 @@ SqliteEngine::~SqliteEngine() {
   if (writer_.joinable()) writer_.join();
 }
 
-// The numbers of this start are kept before anybody is told one of them.
+// Stores the numbers of this start before any of them is given out.
 Status SqliteEngine::start(std::uint64_t epoch) {
   writer_ = std::thread([this] { run(); });
   return submit(RestartCommand{epoch}).status;
@@ -225,14 +227,14 @@ Outcome SqliteEngine::submit(const Command& command) {
   Outcome out = apply(command, clock_.now());
   note(out);
   if (!kept || !out.status.ok()) return out;
-  // Also when this command changed nothing: what it found may still be on its way to the file.
+  // Wait also when this command changed nothing: the state that it saw may not be in the file yet.
   const std::uint64_t change = dirty_.last_change();
   const Nanos most = std::clamp<Nanos>(registry_.options().ttl / 3, kWriteTimeMin, kWriteTimeMax);
   const bool told =
       written_.wait_for(lock, most, [&] { return kept_ >= change || failed_ >= change || !failure_.ok(); });
   if (!told) {
     failure_ = Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
-    written_.notify_all();  // whoever else waits for it
+    written_.notify_all();  // other waiting submit() calls fail too
     SLIME_LOG(LogLevel::kError, "nanoctrl", describe(),
               " does not answer; changes are refused until it does");
   }
@@ -242,7 +244,7 @@ Outcome SqliteEngine::submit(const Command& command) {
 
 Status SqliteEngine::ready() {
   std::unique_lock lock(mutex_);
-  if (!failure_.ok()) return failure_;  // its thread tries again by itself
+  if (!failure_.ok()) return failure_;  // the writer thread retries by itself
   const TimePoint now = steady_clock().now();
   if (!probe_asked_) {
     if (probes_ > 0 && now - probed_at_ < (probed_.ok() ? kReadyFor : kReadyRetry)) return probed_;
@@ -251,7 +253,7 @@ Status SqliteEngine::ready() {
     changed_.notify_one();
   }
   const std::uint64_t before = probes_;
-  // Measured from when it was asked: one that hangs holds up whoever asks for it first, and no others.
+  // Measured from the request: a probe that hangs delays only the first ready() call.
   const bool told = written_.wait_for(lock, probe_asked_at_ + kReadyWait - now,
                                       [&] { return probes_ != before || !failure_.ok(); });
   if (!failure_.ok()) return failure_;
@@ -280,7 +282,7 @@ void SqliteEngine::write_dirty(std::unique_lock<std::mutex>& lock) {
   const std::uint64_t taken = dirty_.taken();
   lock.unlock();
   Status status = write(entries, encoders);
-  encoders.clear();  // and the records that are not the registry's any more
+  encoders.clear();  // frees replaced records without the lock
   lock.lock();
   if (status.ok()) {
     if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
@@ -310,9 +312,9 @@ void SqliteEngine::answer_probe(std::unique_lock<std::mutex>& lock) {
   written_.notify_all();
 }
 
-// On a full disk a small transaction may still find its place in the log file, where an earlier one was.
+// On a full disk, a small transaction may still fit into the free part of the log file.
 Status SqliteEngine::probe() {
-  // Written also where it changes nothing.
+  // SQLite writes this also when the value is the same.
   Status status = connection_.run(str("PRAGMA user_version=", kSchemaVersion).c_str());
   if (status.ok()) status = check_room(str(path_, "-room"));
   if (status.ok()) return {};
@@ -323,7 +325,7 @@ Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,
                            const std::vector<RecordEncoder>& encoders) {
   Status status = write_rows(entries, encoders);
   if (status.ok()) return status;
-  // Where SQLite has ended the transaction by itself this fails, and that is all.
+  // Fails if SQLite has ended the transaction by itself, which is fine.
   static_cast<void>(connection_.run("ROLLBACK"));
   return {Code::kUnavailable, str("the store ", path_, ": ", status.text())};
 }

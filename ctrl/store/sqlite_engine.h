@@ -13,21 +13,23 @@
 
 namespace slime::ctrl {
 
-// Keeps the registry in one SQLite file, a row for each record. Commands have their effect in memory at once;
-// a thread writes what they changed, all that came since the last time in one transaction, and submit() waits
-// for the transaction that has its change. The file belongs to one process at a time.
+// Keeps the registry in one SQLite file, a row per record. Commands take effect in memory at once;
+// a thread writes all changes since the last transaction in one transaction, and submit() waits for
+// the transaction with its change. Only one process can open the file.
 //
-// A write that fails (a full disk) fails the submits that wait for it, and until one has succeeded again,
-// which is tried every half second, commands are refused; heartbeats and queries go on.
+// After a failed write (a full disk), waiting submit() calls fail and commands are refused until a
+// write has succeeded, which is tried every half second; heartbeats and queries go on.
 class SqliteEngine final : public Engine {
  public:
-  // Makes the file, or goes on with what it has, as after RestartCommand. kUnavailable: another process has
-  // it, or it cannot be opened; kCorrupt: it is damaged, is no registry, or a later version's.
+  // Creates the file, or continues with its contents as after RestartCommand. kUnavailable: another
+  // process has the file open, or it cannot be opened; kCorrupt: it is damaged, not a registry, or
+  // a later version's.
   static Result<std::unique_ptr<Engine>> open(const std::string& path, RegistryOptions options,
                                               const Clock& clock);
-  // Makes the file, or takes an empty one, and writes this registry to it. kAlreadyExists when it has one.
+  // Creates the file, or uses an empty one, and writes this registry. kAlreadyExists when it has a
+  // registry.
   static Status fill(const std::string& path, const Registry& registry);
-  ~SqliteEngine() override;  // what was submitted is kept
+  ~SqliteEngine() override;  // writes all submitted changes first
 
   Outcome submit(const Command& command) override;
   [[nodiscard]] std::string describe() const override;
@@ -44,19 +46,19 @@ class SqliteEngine final : public Engine {
   void write_dirty(std::unique_lock<std::mutex>& lock);
   void answer_probe(std::unique_lock<std::mutex>& lock);
   Status probe();  // without the lock
-  // One transaction, without the lock; one text at a time is in memory.
+  // Runs one transaction, without the lock; encodes one record at a time.
   Status write(const std::vector<DirtyRecords::Entry>& entries, const std::vector<RecordEncoder>& encoders);
   Status write_rows(const std::vector<DirtyRecords::Entry>& entries,
                     const std::vector<RecordEncoder>& encoders);
 
   const std::string path_;
-  sqlite::Connection connection_;  // the thread's
+  sqlite::Connection connection_;  // used by the writer thread
   DirtyRecords dirty_;
-  std::uint64_t kept_ = 0;    // changes up to here are in the file
-  std::uint64_t failed_ = 0;  // and up to here they were tried
-  Status failure_;            // of the last transaction
-  // State of ready(): whether a probe is asked for, and since when; how many probes have ended, when the
-  // last one did, and its result.
+  std::uint64_t kept_ = 0;    // changes up to this number are in the file
+  std::uint64_t failed_ = 0;  // the last attempt to write covered changes up to this number
+  Status failure_;            // result of the last transaction
+  // State of ready(): whether a probe was requested, and when; the number of ended probes, when the
+  // last probe ended, and its result.
   bool probe_asked_ = false;
   TimePoint probe_asked_at_;
   std::uint64_t probes_ = 0;

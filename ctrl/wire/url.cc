@@ -50,7 +50,7 @@ std::optional<std::string> decode_text(std::string_view text) {
   return out;
 }
 
-// Calls fn with each piece between separators; false as soon as fn says so.
+// Calls fn with each piece between separators; returns false as soon as fn does.
 template <class F>
 bool split(std::string_view text, char separator, F fn) {
   while (true) {

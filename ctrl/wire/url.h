@@ -8,20 +8,21 @@
 
 namespace slime::ctrl {
 
-// Everything but letters, digits and "-._~" as %XX, so that a name with slashes is one part of a path.
+// Encodes all but letters, digits and "-._~" as %XX, so that a name with slashes is one part of a
+// path.
 std::string percent_encode(std::string_view text);
-// Nothing when a '%' is not followed by two hexadecimal digits. A '+' stays a '+'.
+// Empty when a '%' is not followed by two hexadecimal digits. A '+' stays a '+'.
 std::optional<std::string> percent_decode(std::string_view text);
 
-// A request's target in decoded pieces.
+// A request's target, split and decoded.
 struct Target {
   std::vector<std::string> path;  // "/v1/peers/a%2Fb" is v1, peers, a/b
   std::vector<std::pair<std::string, std::string>> query;
 };
-// Nothing for a target that does not begin with '/', has a bad escape, or is not UTF-8.
+// Empty for a target that does not begin with '/', has an invalid escape, or is not UTF-8.
 std::optional<Target> parse_target(std::string_view target);
 
-// "127.0.0.1" and its net, "::1", "localhost".
+// Returns true for 127.0.0.0/8, "::1" and "localhost".
 bool is_loopback(const std::string& host);
 
 }  // namespace slime::ctrl

@@ -11,16 +11,17 @@
 #include "ctrl/registry/registry.h"
 #include "ctrl/types.h"
 
-// The JSON bodies of nanoctrl's HTTP API, both directions of each in one place. Requests are decoded
-// strictly: an unknown field, a wrong type or a missing value is kInvalidArgument with the field's name,
-// because a misspelled option that is ignored is worse than an error. Replies are decoded leniently, since a
-// newer server may say more, but what is there must have the right type (kCorrupt). Nothing here throws.
+// The JSON bodies of nanoctrl's HTTP API, encoder and decoder of each body in one place. Requests
+// are decoded strictly: an unknown field, a wrong type or a missing value is kInvalidArgument with
+// the field's name, because ignoring a misspelled option is worse than an error. Replies are
+// decoded leniently, since a newer server may send more fields, but the known fields must have the
+// right type (kCorrupt). Nothing here throws.
 namespace slime::ctrl::wire {
 
 struct RegisterRequest {
   Registration registration;
   bool takeover = false;
-  Secret session = {};  // that it is to have; empty: nanoctrl makes one
+  Secret session = {};  // for the new record; empty: nanoctrl makes one
 };
 std::string encode(const RegisterRequest& request);
 Result<RegisterRequest> decode_register(std::string_view body);
@@ -29,7 +30,7 @@ struct HeartbeatRequest {
   std::uint64_t incarnation = 0;
   std::optional<std::uint64_t> since;
   std::optional<Report> report = {};
-  std::optional<std::uint64_t> keys_have = {};  // the newest_id() of its keys; absent: it wants none
+  std::optional<std::uint64_t> keys_have = {};  // newest_id() of its keys; absent: no keys wanted
   Secret session = {};
 };
 std::string encode(const HeartbeatRequest& request);
@@ -47,7 +48,8 @@ Result<Heartbeats> decode_heartbeats_reply(std::string_view body);
 std::string encode(const std::vector<ScopeInfo>& scopes);
 Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body);
 
-// With `replace` the body has "regions", the new set; without it "publish" and "unpublish". Services alike.
+// With `replace` the body has "regions", the new set; without it "publish" and "unpublish".
+// Services are the same.
 struct RegionsRequest {
   std::uint64_t incarnation = 0;
   std::vector<RegionInfo> publish;
@@ -65,7 +67,7 @@ struct ServicesRequest {
 std::string encode(const ServicesRequest& request);
 Result<ServicesRequest> decode_services(std::string_view body, bool replace);
 
-// A session's text in a header; nothing when it is none.
+// Parses a session in a header; empty when malformed.
 std::optional<Secret> parse_session(std::string_view text);
 
 std::string encode(const Lease& lease);
@@ -73,10 +75,10 @@ Result<Lease> decode_lease(std::string_view body);
 std::string encode(const Changes& changes);
 Result<Changes> decode_changes(std::string_view body);
 std::string encode(const PeerInfo& peer);
-// With another time that is left of its lease.
+// Encodes the peer with another `expires_in`.
 std::string encode(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer(std::string_view body);
-// With its owner: what stores keep.
+// Encodes the peer with its owner, for stores.
 std::string encode_record(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer_record(std::string_view record);
 std::string encode(const ServiceEntry& entry);
@@ -85,20 +87,20 @@ std::string encode(const LinkInfo& link);
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
 Result<ServerStatus> decode_status(std::string_view body);
 
-// {"keys": [...]}: what stores keep of a scope's. The same list is in replies to its members.
+// {"keys": [...]}: a scope's keys, for stores. Replies to members contain the same list.
 std::string encode_keys(const ScopeKeys& keys);
 Result<ScopeKeys> decode_keys(std::string_view record);
 
-// {"targets": [names]}: who a peer should be connected to.
+// {"targets": [names]}: the wanted links of a peer.
 std::string encode_targets(const std::vector<std::string>& targets);
-Result<std::vector<std::string>> decode_targets(std::string_view body);  // as stores keep it
+Result<std::vector<std::string>> decode_targets(std::string_view body);  // from a store
 struct LinksRequest {
   std::vector<std::string> targets;
   Secret session = {};
 };
 std::string encode(const LinksRequest& request);
 Result<LinksRequest> decode_links_request(std::string_view body);
-Result<std::vector<std::string>> decode_links(std::string_view body);  // a reply
+Result<std::vector<std::string>> decode_links(std::string_view body);  // from a reply
 
 std::string encode(const TokenRequest& request);
 Result<TokenRequest> decode_token_request(std::string_view body);
@@ -106,11 +108,12 @@ std::string encode(const TokenInfo& token);
 Result<TokenInfo> decode_token_info(std::string_view body);
 std::string encode(const std::vector<TokenInfo>& tokens);
 Result<std::vector<TokenInfo>> decode_tokens(std::string_view body);
-// With the hash: what stores keep.
+// Encodes the token with its hash, for stores.
 std::string encode_record(const TokenRecord& token);
 Result<TokenRecord> decode_token(std::string_view record);
 
-// A page of a list: "<list>": [items], and "next", the name to go on after, when there is more.
+// One page of a list: "<list>": [items], and "next", the name to continue after, when there is
+// more.
 struct PageHead {
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
@@ -123,17 +126,17 @@ Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceE
 Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& out);
 Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out);
 
-// The one shape of an error: {"code", "message", "hint"}.
+// The body of every error reply: {"code", "message", "hint"}.
 struct Error {
   Code code = Code::kInternal;
   std::string message;
   std::string hint;
 };
 std::string encode(const Error& error);
-// Nothing when the body is not such an error.
+// Empty when the body is not an error of this form.
 std::optional<Error> decode_error(std::string_view body);
 
-// "{}" with one member.
+// Returns an object with one member.
 std::string encode_member(std::string_view key, std::string_view value);
 
 }  // namespace slime::ctrl::wire

@@ -3,7 +3,7 @@
 #include "ctrl/wire/wire.h"
 #include "ctrl/wire/wire_parts.h"
 
-// What lists and single things look like.
+// The JSON of lists and of their entries.
 namespace slime::ctrl::wire {
 
 std::string encode(const std::vector<ScopeInfo>& scopes) {

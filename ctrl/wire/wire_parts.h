@@ -11,7 +11,7 @@
 #include "ctrl/wire/json_fields.h"
 #include "ctrl/wire/wire.h"
 
-// How the things that several bodies have in common look in JSON. Private to ctrl's .cc files.
+// JSON of the parts that several bodies share. Private to ctrl's .cc files.
 namespace slime::ctrl::wire {
 
 using Mode = Fields::Mode;
@@ -98,7 +98,7 @@ inline InstanceId read_instance(Fields& in) {
   return id.value_or(InstanceId{});
 }
 
-// Where there is none, an empty one.
+// Returns an empty session when the field is absent.
 inline Secret read_session(Fields& in) {
   const std::string digits = in.text("session", false);
   if (!in.has("session")) return {};
@@ -146,7 +146,7 @@ inline RegionInfo read_region(Fields& in) {
   return out;
 }
 
-// Each entry of the array `key` through `read`; stops at the first problem.
+// Reads each entry of the array `key` with `read`; stops at the first problem.
 template <class T, class Read>
 std::vector<T> read_list(Fields& in, const char* key, bool required, Read read) {
   std::vector<T> out;
@@ -163,7 +163,7 @@ std::vector<T> read_list(Fields& in, const char* key, bool required, Read read) 
   return out;
 }
 
-ScopeKeys read_keys(Fields& in);  // none where there are none
+ScopeKeys read_keys(Fields& in);  // empty when the field is absent
 
 inline Report read_report(Fields& in) {
   Report out;
@@ -194,7 +194,7 @@ inline Registration read_registration(Fields& in) {
   if (in.has("scope")) {
     out.scope = in.text("scope", false);
   } else {
-    in.text("scope", false);  // known, and its default stays
+    in.text("scope", false);  // marks the field as read; `out` keeps its default
   }
   out.instance = read_instance(in);
   out.address = in.text("address", true);
@@ -230,7 +230,7 @@ inline Event read_event(Fields& in) {
   return out;
 }
 
-// Kinds of events that a later server may tell are skipped.
+// Skips unknown kinds of events, which a newer server may send.
 inline Changes read_changes(Fields& in) {
   Changes out{in.integer("server_epoch", true),
               in.integer("revision", true),
