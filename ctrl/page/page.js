@@ -5,7 +5,7 @@ import { Table, badge, bytes, chips, count, counted, element, labelChips, muted,
 
 const kViews = ["peers", "services", "regions", "links", "events"];
 const $ = (id) => document.getElementById(id);
-// Where there is room, events are beside whatever else is shown.
+// On a wide screen, events are beside the current view.
 const wide = matchMedia("(min-width: 75rem)");
 
 let follower = null;
@@ -13,7 +13,7 @@ let view = "peers";
 let filter = [];
 let drawing = false;
 
-// ---- what the rows are
+// ---- rows
 
 const kMoods = { serving: "good", draining: "warn", not_serving: "bad", ready: "good" };
 const kEventMoods = { registered: "good", updated: "plain", deregistered: "plain", expired: "bad", links: "plain" };
@@ -129,7 +129,7 @@ const tables = {
   events: new Table($("view-events"), "Events", eventColumns, "Nothing has changed yet."),
 };
 
-// ---- from what nanoctrl has to entries with what the filter looks through, once for each change of it
+// ---- entries with the text that the filter searches, computed once per change
 
 const words = (...parts) => parts.flat().join(" ").toLowerCase();
 const flat = (labels) => Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`);
@@ -236,7 +236,7 @@ function draw() {
   drawLeases();
 }
 
-// At most once for each picture of the screen, however much comes.
+// Draws at most once per animation frame.
 function drawSoon() {
   if (drawing) return;
   drawing = true;
@@ -245,7 +245,7 @@ function drawSoon() {
 
 const leaseText = (left) => (left < 600_000 ? `${Math.ceil(left / 1000)} s` : span(left));
 
-// As of nanoctrl's answer, less the time since then: no clock of two machines is compared.
+// Shows the time left in nanoctrl's reply, minus the time since the reply. Compares no clocks of two machines.
 function drawLeases() {
   if ($("view-peers").hidden || !follower) return;
   const now = performance.now();
@@ -253,7 +253,7 @@ function drawLeases() {
     const left = item.expires_in_ms - (now - at);
     const share = Math.min(1, Math.max(0, left) / (item.ttl_ms ?? follower.status.ttl_ms));
     const cell = row.querySelector(".lease");
-    // Of very many peers answers are rare: then it was renewed since, or its end is about to be told.
+    // With very many peers the lists are read rarely: the lease was renewed since, or will be reported expired.
     const text = left > 0 ? leaseText(left) : `asked ${span(now - at)} ago`;
     setText(cell.querySelector(".lease-text"), text);
     cell.querySelector("i").style.inlineSize = `${Math.round(share * 100)}%`;
@@ -261,9 +261,9 @@ function drawLeases() {
   });
 }
 
-// ---- what the user does
+// ---- user actions
 
-// The scope and the view are in the address, so that one may be kept or sent; never the token.
+// The URL contains the scope and the view, so that it can be bookmarked or shared, but never the token.
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
   return { scope: address.get("scope") ?? "", view: address.get("view") ?? "" };
@@ -354,7 +354,7 @@ function follow(scope) {
     denied: (error, denied) => {
       if (mine !== follower) return;
       const why = whyDenied(error, error.status === 403 ? denied : "");
-      // The next token begins with a scope that it may see.
+      // Start the next token at a scope that it may read.
       if (error.status === 403) history.replaceState(null, "", location.pathname);
       askForToken(why);
     },

@@ -1,20 +1,20 @@
-// What nanoctrl answers, and how one scope is followed: lists, then changes as they happen. Knows no document.
+// Requests to nanoctrl, and a follower of one scope: lists first, then changes. Does not touch the document.
 
 const kTokenKey = "nanoctrl.token";
-// Leases and traffic change without events. Often enough that a lease that looks short is short: it is renewed when
-// two thirds are left.
+// Leases and traffic change without events, so lists are read again. A lease is renewed when two thirds are left;
+// reading this often keeps the displayed lease from looking too short.
 const kRefreshMs = 5000;
 const kRefreshMinMs = 1000;
 const kRefreshesPerLease = 6;
 const kWatchMs = 25000;
-const kAnswerMs = 10000; // beyond what a request waits for
+const kAnswerMs = 10000; // beyond the time that the request itself waits
 const kBackoffMs = 500;
 const kBackoffMaxMs = 10000;
-const kSingleReads = 16; // changed peers that are asked for one by one; of more the list is read anew
-const kHistory = [200, 50, 10, 3, 1]; // changes from before the page was opened: the most that nanoctrl still has
+const kSingleReads = 16; // changed peers that are read one by one; for more, the list is read
+const kHistory = [200, 50, 10, 3, 1]; // numbers of earlier changes to request, until nanoctrl still has them
 export const kEventsKept = 500;
 
-// An answer that is none of a success. `status` is 0 where there was no answer.
+// A failed request. `status` is 0 if there was no reply.
 export class AnswerError extends Error {
   constructor(status, message, retryAfterMs = 0) {
     super(message);
@@ -28,7 +28,7 @@ export const token = {
   get: () => sessionStorage.getItem(kTokenKey) ?? "",
   set: (text) => sessionStorage.setItem(kTokenKey, text),
   forget: () => sessionStorage.removeItem(kTokenKey),
-  // A header cannot carry anything else.
+  // Headers can carry ASCII only.
   isPossible: (text) => /^[\x21-\x7e]+$/.test(text),
 };
 
@@ -37,7 +37,7 @@ function retryAfterMs(response) {
   return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
 }
 
-// The JSON that a route answers. Ends with `signal`, or when no answer comes for too long.
+// Returns the JSON reply of a route. Aborted by `signal`, or by a timeout.
 async function ask(route, parameters, signal, waitMs = 0) {
   const query = new URLSearchParams(parameters).toString();
   const request = new AbortController();
@@ -65,7 +65,7 @@ async function ask(route, parameters, signal, waitMs = 0) {
   }
 }
 
-// Waits; an end of `signal` ends it, and so does the machine's coming back to its network.
+// Waits until the time is over, `signal` aborts, or the browser is online again.
 function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {
@@ -94,8 +94,8 @@ async function askAll(route, list, scope, signal) {
   return { items, revision: first.revision, epoch: first.server_epoch };
 }
 
-// Bytes and calls a second, of what two reports differ by. Reports are rarer than answers: what has not
-// changed keeps its rate, until it is old. In the order sent, received, direct, calls.
+// Bytes and calls per second, from the difference of two reports. Reports are rarer than replies: an unchanged
+// value keeps its rate until the rate is old. In the order sent, received, direct, calls.
 class Rates {
   #last = new Map();
 
@@ -104,7 +104,7 @@ class Rates {
     const total = [link.sent_bytes, link.received_bytes, link.direct_bytes ?? 0, link.calls];
     const key = `${link.from} ${link.to}`;
     const last = this.#last.get(key);
-    // Smaller numbers are those of another connection.
+    // Smaller numbers mean a new connection.
     if (!last || total.some((value, i) => value < last.total[i])) {
       this.#last.set(key, { total, at, rate: null });
       return null;
@@ -126,16 +126,16 @@ class Rates {
 }
 
 // One scope as nanoctrl has it, kept up to date until stop(). Calls
-//   changed()            what is shown is another now
+//   changed()            after a change of the data
 //   connection(state)    "connecting", "live", "reconnecting" or "busy"
-//   denied(error, scope) nanoctrl wants another token; this has ended
+//   denied(error, scope) when nanoctrl requires another token; the follower has ended
 export class Follower {
   scopes = [];
   status = {};
   revision = 0;
   peers = new Map(); // by name: {item, at}
   links = []; // {item, rate}
-  events = []; // the newest first: {item, when, number}; `when` is a date, or "earlier" than this was opened
+  events = []; // newest first: {item, when, number}; `when` is a date, or "earlier" (before the page was opened)
 
   #scope;
   #callbacks;
@@ -145,9 +145,9 @@ export class Follower {
   #since = null;
   #refreshAt = 0;
   #eventCount = 0;
-  #noted = 0; // the revision of the newest event
+  #noted = 0; // revision of the newest event
 
-  // Without a scope: "default", or the first one that the token may see.
+  // Without a scope: "default", or the first scope that the token may read.
   constructor(scope, callbacks) {
     this.#scope = scope;
     this.#callbacks = callbacks;
@@ -159,7 +159,7 @@ export class Follower {
     this.#stop.abort();
     this.#watch.abort();
   }
-  // Asks for everything now.
+  // Reads all lists now.
   refresh() {
     this.#refreshAt = 0;
     this.#watch.abort();
@@ -175,26 +175,26 @@ export class Follower {
         if (this.#stop.signal.aborted) return;
         const told = error instanceof AnswerError;
         if (!told && this.#watch.signal.aborted) continue;
-        if (!told) console.error(error); // an answer that is not what nanoctrl answers
+        if (!told) console.error(error); // not a reply of nanoctrl
         if (error.status === 401 || error.status === 403) {
           this.stop();
           this.#callbacks.denied(error, this.#scope);
           return;
         }
-        if (error.status === 400 && this.#scope) this.#scope = ""; // no name of a scope: one that there is
+        if (error.status === 400 && this.#scope) this.#scope = ""; // invalid name: use an existing scope
         this.#callbacks.connection(error.status === 429 ? "busy" : "reconnecting");
         this.#refreshAt = 0;
         const backoff = Math.min(kBackoffMaxMs, kBackoffMs * 2 ** failures++);
-        // Not all pages of a nanoctrl that was away come back at one time.
+        // Random, so that not all open pages reconnect to a restarted nanoctrl at once.
         await pause(error.retryAfterMs || backoff * (0.75 + Math.random() / 2), this.#stop.signal);
       }
     }
   }
 
-  // One after the other, so that no answer overtakes another: lists when they are due, else changes.
+  // Sequential, so that no reply overtakes another: lists when they are due, else changes.
   async #step() {
     const signal = this.#stop.signal;
-    // Nobody looks at a hidden page, but its events are kept.
+    // While the page is hidden, only collect events.
     if (this.#since === null || (!document.hidden && performance.now() >= this.#refreshAt)) {
       if (!(await this.#readLists(signal))) return;
       this.#callbacks.connection("live");
@@ -207,7 +207,7 @@ export class Follower {
     this.#callbacks.connection("live");
   }
 
-  // False where there is no scope yet.
+  // Returns false if there is no scope yet.
   async #readLists(signal) {
     this.status = await ask("v1/status", {}, signal);
     this.scopes = (await ask("v1/scopes", {}, signal)).scopes.map((scope) => scope.scope).sort();
@@ -229,7 +229,7 @@ export class Follower {
     }
     this.revision = Math.max(peers.revision, this.#since);
     const often = Math.min(kRefreshMs, Math.max(kRefreshMinMs, this.status.ttl_ms / kRefreshesPerLease));
-    // Ten thousand peers are ten answers of a megabyte: less often.
+    // Read large lists less often: ten thousand peers are ten replies of a megabyte.
     this.#refreshAt = performance.now() + often * Math.max(1, Math.ceil(peers.items.length / 1000));
     this.#callbacks.changed();
     return true;
@@ -241,11 +241,12 @@ export class Follower {
     this.#rates.keep(new Set(this.links.map(({ item }) => `${item.from} ${item.to}`)));
   }
 
-  // What happened before, or while nothing was heard, as far as nanoctrl still knows; it does not say when.
+  // Reads events from before the page was opened, or from while it was disconnected, as far as nanoctrl's log
+  // reaches back. They have no times.
   async #readHistory(head, signal) {
     const when = this.#noted === 0 ? "earlier" : "meanwhile";
     for (const changes of kHistory) {
-      // A log that is as old as its nanoctrl begins at the epoch.
+      // nanoctrl's complete log begins at its epoch.
       const since = Math.max(head.revision - changes, this.#noted, changes === kHistory[0] ? head.epoch : 0);
       if (since >= head.revision) continue;
       const past = await ask("v1/watch", { scope: this.#scope, since, wait_ms: 0 }, signal);
@@ -268,7 +269,7 @@ export class Follower {
     for (const event of changes.events) {
       if (!this.#note(event, when)) continue;
       const known = this.peers.get(event.name);
-      links = true; // whether both ends of one are there may be otherwise now
+      links = true; // both_there of a link may have changed
       if (event.event === "registered" || event.event === "updated") {
         touched.add(event.name);
       } else if (event.event !== "links" && known && known.item.incarnation <= event.incarnation) {
@@ -288,7 +289,7 @@ export class Follower {
   async #readPeer(name, signal) {
     try {
       const item = await ask(`v1/peers/${encodeURIComponent(name)}`, { scope: this.#scope }, signal);
-      // The map keeps the order of names.
+      // Keeps the map in the order of names.
       const known = this.peers.has(name);
       this.peers.set(name, { item, at: performance.now() });
       if (!known) this.peers = new Map([...this.peers].sort(([a], [b]) => (a < b ? -1 : 1)));
@@ -298,7 +299,7 @@ export class Follower {
     }
   }
 
-  // False for a kind of event that this page does not know.
+  // Returns false for an unknown kind of event.
   #note(item, when) {
     if (!["registered", "updated", "deregistered", "expired", "links"].includes(item.event)) return false;
     if (item.revision <= this.#noted) return true;

@@ -1,8 +1,8 @@
-// Tables that keep the rows of what has not changed, and how values look as text. All text goes in as text.
+// Tables that reuse the rows of unchanged entries, and formats of values. Inserts all text as text, never as HTML.
 
-const kRows = 200; // shown at once; the filter finds the others
+const kRows = 200; // rows shown at once; the filter searches all entries
 
-// element("span", {class: "kind"}, "worker"): children are elements or text, and what is absent is left out.
+// element("span", {class: "kind"}, "worker"): children are elements or text; null, undefined and "" are skipped.
 export function element(tag, attributes = {}, ...children) {
   const out = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== undefined) out.setAttribute(name, value);
@@ -44,9 +44,9 @@ export function chips(texts) {
 export const labelChips = (labels) =>
   chips(Object.entries(labels ?? {}).map(([key, value]) => (value === "" ? key : `${key}=${value}`)));
 
-// A table in `view`. A column is {label, cell(entry), class, has(entry)}: one that has nothing in any entry is left
-// out. An entry {key, version, ...}: another version is
-// another row, which is marked unless the entry is quiet.
+// A table in `view`. A column is {label, cell(entry), class, has(entry)}; a column that has() no value in any entry
+// is hidden. An entry is {key, version, ...}; a new version gets a new row, which is highlighted unless the entry is
+// quiet.
 export class Table {
   #columns;
   #body;
@@ -64,7 +64,7 @@ export class Table {
     this.#empty = element("p", { class: "empty" });
     this.#emptyText = empty;
     this.#caption = caption;
-    // Roles by name, because on a narrow screen the rows are laid out as cards.
+    // Explicit roles, because CSS lays the rows out as cards on a narrow screen.
     const heads = columns.map((c) => element("th", { role: "columnheader", scope: "col", class: c.class }, c.label));
     this.#scroller = element(
       "div",
@@ -95,7 +95,7 @@ export class Table {
         const node = this.#makeRow(entry);
         this.#rows.set(entry.key, { version: entry.version, node, entry });
         if (old) {
-          // What was on the screen and is another now is shown to be.
+          // Highlight a visible row that has changed.
           if (!entry.quiet) node.classList.add("fresh");
           old.node.replaceWith(node);
           if (next === old.node) next = node;
@@ -117,7 +117,7 @@ export class Table {
     this.#scroller.hidden = entries.length === 0;
   }
 
-  // Every row that is shown, with its entry.
+  // Calls `visit` with each shown row and its entry.
   each(visit) {
     for (const { node, entry } of this.#rows.values()) visit(node, entry);
   }
