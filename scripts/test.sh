@@ -219,7 +219,7 @@ python_tests() {
   fi
   step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" SLIME_TEST_PATIENCE="$patience" \
     SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
-    --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi tests/shape
+    --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi tests/shape tests/bench/test_report.py
   count_results "$results/python.xml"
 }
 # nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown,

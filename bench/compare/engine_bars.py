@@ -3,8 +3,7 @@
 import dataclasses
 import statistics
 
-import peers
-import present
+import programs
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {"1KiB": KIB, "4KiB": 4 * KIB, "64KiB": 64 * KIB, "1MiB": MIB}
@@ -138,7 +137,7 @@ def format_report(out: dict) -> str:
     """One table: a line for each engine in each case, and its bars, further ones on lines of their own."""
     rows = [["case", "engine", *(head for head, _ in FIGURES.values()), "bar", "ratio", "of the rounds", ""]]
     for line in out["figures"]:
-        numbers = ["" if line[figure] is None and line["p50_us"] is not None else peers.number(line[figure])
+        numbers = ["" if line[figure] is None and line["p50_us"] is not None else programs.number(line[figure])
                    for figure in FIGURES]
         first = [line["case"], line["engine"], *numbers]
         told = [bar for bar in out["bars"] if (bar["case"], bar["engine"]) == (line["case"], line["engine"])]
@@ -148,7 +147,7 @@ def format_report(out: dict) -> str:
             rows.append([*first, *cells[:-1], why or cells[-1]])
             first, why = [""] * len(first), ""
     left = (0, 1, 2 + len(FIGURES), 5 + len(FIGURES))
-    return present.aligned(rows, left)
+    return programs.aligned(rows, left)
 
 
 def failure_of(failures: list, line: dict) -> str:
@@ -164,5 +163,4 @@ def bar_cells(bar) -> list:
         return ["", "", "", ""]
     if bar["ratio"] is None:
         return [bar["text"], "-", "", "not measured"]
-    low, high = bar["ratios"]
-    return [bar["text"], peers.number(bar["ratio"]), f"{low:.3g} to {high:.3g}", "met" if bar["met"] else "MISSED"]
+    return [bar["text"], programs.number(bar["ratio"]), programs.span(bar["ratios"]), "met" if bar["met"] else "MISSED"]

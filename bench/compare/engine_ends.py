@@ -5,7 +5,6 @@ import signal
 import time
 
 import engine_pair
-import present
 import programs
 
 MIB = 1 << 20
@@ -147,4 +146,4 @@ def format_report(out: dict) -> str:
                      told(line["afterwards"], out["bound_s"]), line["works_again"]])
     for failure in out["failures"]:
         rows.append([failure["engine"], failure["scenario"], f"failed: {failure['text']}", "", ""])
-    return present.aligned(rows, range(5))
+    return programs.aligned(rows, range(5))

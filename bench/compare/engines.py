@@ -20,7 +20,6 @@ import sys
 import engine_bars
 import engine_ends
 import engine_pair
-import peers
 import programs
 
 SEED = 7

@@ -15,12 +15,10 @@ import functools
 import json
 import os
 import pathlib
-import statistics
 import sys
 import typing
 
 import beside
-import present
 import programs
 
 MIB = 1 << 20
@@ -218,13 +216,8 @@ class Measuring:
 # ----------------------------------------------------------------------------------------------------------- reporting
 
 
-def median(rounds, side: str):
-    values = [figures[side] for figures in rounds if side in figures]
-    return statistics.median(values) if values else None
-
-
 def report_peer(peer: Peer, rounds) -> dict:
-    ours, theirs = median(rounds, "slime"), median(rounds, peer.name)
+    ours, theirs = programs.median(rounds, "slime"), programs.median(rounds, peer.name)
     ratios = [figures["slime"] / figures[peer.name] for figures in rounds
               if "slime" in figures and figures.get(peer.name)]
     return {"name": peer.name, "median": theirs, "ratio": ours / theirs if ours is not None and theirs else None,
@@ -235,13 +228,9 @@ def report_comparison(item: Comparison, measuring: Measuring) -> dict:
     rounds = measuring.rounds[item.name]
     return {"name": item.name, "what": item.what, "figure": item.figure, "unit": item.unit,
             "less_is_better": item.less_is_better, "command": " ".join(measuring.slime_command(item, "caller")[1:]),
-            "slime": median(rounds, "slime"), "slime_thread": median(rounds, "slime_thread"),
+            "slime": programs.median(rounds, "slime"), "slime_thread": programs.median(rounds, "slime_thread"),
             "peers": [report_peer(peer, rounds) for peer in item.peers], "rounds": rounds,
             "failures": measuring.failures[item.name]}
-
-
-def number(value) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
 
 
 def format_report(report: dict) -> str:
@@ -249,11 +238,10 @@ def format_report(report: dict) -> str:
     for item in report["comparisons"]:
         better = "less is better" if item["less_is_better"] else "more is better"
         for index, peer in enumerate(item["peers"]):
-            ratios = peer["ratios"]
-            first = [f"{item['what']}, {item['unit']} ({better})", number(item["slime"]), number(item["slime_thread"])]
-            rows.append([*(first if index == 0 else ["", "", ""]), peer["name"], number(peer["median"]),
-                         number(peer["ratio"]), f"{ratios[0]:.3g} to {ratios[1]:.3g}" if ratios else ""])
-    lines = [present.aligned(rows, (0, 3))]
+            first = [f"{item['what']}, {item['unit']} ({better})", programs.number(item["slime"]), programs.number(item["slime_thread"])]
+            rows.append([*(first if index == 0 else ["", "", ""]), peer["name"], programs.number(peer["median"]),
+                         programs.number(peer["ratio"]), programs.span(peer["ratios"])])
+    lines = [programs.aligned(rows, (0, 3))]
     for item in report["comparisons"]:
         lines += [f"{item['name']} failed in {failure}" for failure in item["failures"]]
     return "\n".join(lines)

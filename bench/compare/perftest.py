@@ -16,7 +16,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import statistics
 import sys
 import typing
 
@@ -181,16 +180,10 @@ class Measuring:
 # -------------------------------------------------------------------------------------------------------- reporting
 
 
-def median(rounds, side: str):
-    """Of the rounds that have it; None if none has."""
-    values = [figures[side] for figures in rounds if side in figures]
-    return statistics.median(values) if values else None
-
-
 def report_side(item: Comparison, face: str, measuring: Measuring) -> dict:
     """One face beside perftest. The bar is for the first face."""
     rounds = measuring.rounds[item.name]
-    ours, theirs = median(rounds, face), median(rounds, "perftest")
+    ours, theirs = programs.median(rounds, face), programs.median(rounds, "perftest")
     out = {"face": face, "command": " ".join(measuring.slime_command(item, face)), "median": ours}
     if not item.tool:
         return out
@@ -204,7 +197,7 @@ def report_side(item: Comparison, face: str, measuring: Measuring) -> dict:
 
 
 def report_count(what: str, most: float, rounds) -> dict:
-    value = median(rounds, what)
+    value = programs.median(rounds, what)
     return {"name": what, "median": value, "bar": f"<= {most:g}", "holds": value is not None and value <= most}
 
 
@@ -212,17 +205,13 @@ def report_comparison(item: Comparison, measuring: Measuring) -> dict:
     rounds = measuring.rounds[item.name]
     out = {"name": item.name, "what": item.what, "unit": item.unit, "rounds": rounds}
     if item.tool:
-        out["perftest"] = {"command": " ".join(measuring.tool_command(item)), "median": median(rounds, "perftest")}
+        out["perftest"] = {"command": " ".join(measuring.tool_command(item)), "median": programs.median(rounds, "perftest")}
     out["slime"] = [report_side(item, face, measuring) for face in item.faces]
     out["counts"] = [report_count(what, most, rounds) for what, most in item.counts]
     out["failures"] = measuring.failures[item.name]
     barred = [part["holds"] for part in (*out["slime"], *out["counts"]) if "holds" in part]
     out["holds"] = all(barred) and not out["failures"]
     return out
-
-
-def number(value) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def verdict(part: dict) -> list:
@@ -234,27 +223,21 @@ def table_rows(report: dict):
     for item in report["comparisons"]:
         for side in item["slime"]:
             first = side is item["slime"][0]
-            ratios = side.get("ratios")
             yield [
                 f"{item['what']}, {item['unit']}" if first else f"  through agents (--face {side['face']})",
-                number(item["perftest"]["median"]) if first and "perftest" in item else "",
-                number(side["median"]),
-                number(side["ratio"]) if "ratio" in side else "",
-                f"{min(ratios):.3g} to {max(ratios):.3g}" if ratios else "",
+                programs.number(item["perftest"]["median"]) if first and "perftest" in item else "",
+                programs.number(side["median"]),
+                programs.number(side["ratio"]) if "ratio" in side else "",
+                programs.span(side.get("ratios")),
                 *verdict(side),
             ]
         for count in item["counts"]:
             what = count["name"].replace("_", " ")
-            yield [f"  {what} for a batch", "", number(count["median"]), "", "", *verdict(count)]
+            yield [f"  {what} for a batch", "", programs.number(count["median"]), "", "", *verdict(count)]
 
 
 def format_report(report: dict) -> str:
-    rows = list(table_rows(report))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-        lines.append("  ".join(cells).rstrip())
+    lines = [programs.aligned(list(table_rows(report)))]
     for item in report["comparisons"]:
         lines += [f"{item['name']} failed in {failure}" for failure in item["failures"]]
     short = [item["name"] for item in report["comparisons"] if not item["holds"]]

@@ -1,4 +1,4 @@
-"""Runs perftest's tools and `slime bench`, each bounded in time, and reads the figures that they print."""
+"""Runs perftest's tools and `slime bench`, each bounded in time, and reads and tells the figures that they print."""
 
 import argparse
 import contextlib
@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -196,3 +197,28 @@ def within(kind, low, high):
 
     parse.__name__ = "number"  # for argparse's own texts
     return parse
+
+
+# ------------------------------------------------------------------------------------------------------ figures
+
+
+def median(rounds, side: str):
+    """Of the rounds that have the side; None if none has."""
+    values = [figures[side] for figures in rounds if side in figures]
+    return statistics.median(values) if values else None
+
+
+def number(value) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
+
+
+def span(ratios) -> str:
+    """The least and the largest of some ratios; empty for none."""
+    return f"{min(ratios):.3g} to {max(ratios):.3g}" if ratios else ""
+
+
+def aligned(rows, left=(0,)) -> str:
+    """Rows of texts as lines whose columns are flush: those with a number in `left` on the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) if column in left else cell.rjust(width)
+                               for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)

@@ -127,10 +127,10 @@ def main() -> int:
     if options.json:
         print(json.dumps({"summary": lines, "rounds": rounds}))
         return 0
-    print(f"{'figure':<18}{'Slime':<19}{'us':>9}  {'beside':<6}{'us':>9}{'times faster':>14}  of single rounds")
-    for line in lines:
-        print(f"{line['figure']:<18}{line['slime']:<19}{line['slime_us']:>9.1f}  {line['peer']:<6}{line['peer_us']:>9.1f}"
-              f"{line['times_faster']:>14.2f}  {line['least']:.2f} to {line['largest']:.2f}")
+    rows = [["figure", "Slime", "us", "beside", "us", "times faster", "of single rounds"]]
+    rows += [[line["figure"], line["slime"], f"{line['slime_us']:.1f}", line["peer"], f"{line['peer_us']:.1f}",
+              f"{line['times_faster']:.2f}", f"{line['least']:.2f} to {line['largest']:.2f}"] for line in lines]
+    print(programs.aligned(rows, (0, 1, 3)))
     return 0
 
 
