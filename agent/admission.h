@@ -12,18 +12,19 @@
 
 namespace slime::agent {
 
-// Admits calls to an agent until the agent is closed. Admits none in a child of fork(), which has none of the
-// agent's threads. Thread: any.
+// Admits calls to an agent until the agent is closed. Admits none in a child of fork(), where the
+// agent's threads do not exist. Thread: any.
 class Admission {
  public:
-  // Admits one call while it lives, or refuses it. close() waits for admitted calls, so they are short.
+  // Admits one call for the lifetime of the Pass, or refuses it. close() waits for admitted calls,
+  // so calls must be short.
   class Pass {
    public:
     explicit Pass(Admission& admission) : admission_(admission.enter() ? &admission : nullptr) {}
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
     ~Pass() { leave(); }
-    // Ends the admission early: what the caller still does may take long.
+    // Ends the admission early, for a caller that goes on with something long.
     void leave() {
       if (admission_ != nullptr) std::exchange(admission_, nullptr)->inside_.fetch_sub(1);
     }

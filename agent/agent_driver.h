@@ -12,17 +12,18 @@
 
 namespace slime::agent {
 
-// Has those who wait drive the loop, where that is better than to sleep; never in a child after fork(), as
-// the loop's descriptors and its thread are the parent's. Thread: any.
+// Lets waiting threads drive the loop if that is better than sleeping. Never drives in a child of
+// fork(): the loop's descriptors and thread belong to the parent. Thread: any.
 class AgentDriver final : public Driver {
  public:
-  // `polled`: who waits for a moment drives in any case.
+  // `polled`: a waiting thread always drives (Progress::kPolled).
   AgentDriver(std::shared_ptr<transport::Loop> loop, ForkGuard guard, bool polled)
       : loop_(std::move(loop)), guard_(guard), polled_(polled) {}
 
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override {
     if (guard_.forked()) return;
-    // With many under way the thread and the one that waits do more than the one alone.
+    // With many operations in flight the loop's thread and the waiting thread do more than one
+    // thread alone.
     if (loop_->has_thread() && !polled_ &&
         under_way.load(std::memory_order_relaxed) > limits::kHelpOperations)
       sleep();
@@ -30,7 +31,7 @@ class AgentDriver final : public Driver {
       loop_->wait(std::move(done), deadline, std::move(sleep));
   }
 
-  std::atomic<std::size_t> under_way{0};  // weights of the operations that were begun and have not ended
+  std::atomic<std::size_t> under_way{0};  // sum of the weights of operations in flight
 
  private:
   const std::shared_ptr<transport::Loop> loop_;

@@ -16,7 +16,7 @@
 namespace slime {
 namespace {
 
-// An agent without a name is called after its instance.
+// Names an agent without a name after its instance.
 PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
   if (options.name.empty()) options.name = str("agent-", instance.to_string().substr(0, 12));
   return options;
@@ -24,7 +24,7 @@ PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------- start
+// ------------------------------------------------------------------------------------------- start
 
 PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options)
     : options_(named(std::move(options), instance_)), admission_(options_.name) {}
@@ -107,7 +107,7 @@ Status PeerAgentImpl::listen() {
       *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
         switchboard_->submit(name, std::move(operation));
       });
-  // No owner: the handlers go when the close has ended every session.
+  // The handlers need no weak pointer: they are dropped when the close has ended every session.
   switchboard_->set_handlers(
       {.imm =
            [this](agent::Session& session, std::uint32_t imm) {
@@ -140,7 +140,7 @@ Result<std::string> PeerAgentImpl::advertised() const {
   return shown->to_string();
 }
 
-// From here on others find us, so everything else is there.
+// Registers the agent. Peers can find it from here on, so all other parts must exist.
 Status PeerAgentImpl::enroll() {
   if (options_.ctrl_url.empty()) {
     if (options_.progress != Progress::kCaller) loop_->start_thread();
@@ -199,7 +199,8 @@ Status PeerAgentImpl::enroll() {
   return {};
 }
 
-// It listens where others can reach it, and hoped for keys.
+// Refuses to listen beyond loopback without keys: the agent relied on keys of the registry and got
+// none.
 Status PeerAgentImpl::check_exposure() const {
   if (!keyring_ || !keyring_->set().keys.empty() || options_.insecure) return {};
   const auto listening = Address::parse(options_.listen);
@@ -212,14 +213,14 @@ Status PeerAgentImpl::check_exposure() const {
           "or say that it may be insecure"));
 }
 
-// On the registrar's thread, which ends before the rest. Where nobody drives the loop they wait here; the
-// oldest go, since each is only a hint to look again.
+// Runs on the registrar's thread, which ends before the other parts. Events queue here while no
+// thread drives the loop; the oldest are dropped, since each event is only a hint to look again.
 void PeerAgentImpl::note_event(const ctrl::Event& event) {
   {
     const std::lock_guard lock(events_mutex_);
     if (events_.size() >= agent::limits::kPendingEvents) events_.pop_front();
     events_.push_back(event);
-    if (events_.size() > 1) return;  // somebody is about to look
+    if (events_.size() > 1) return;  // a posted task will take them
   }
   loop_->post([this] {
     std::deque<ctrl::Event> events;
@@ -231,8 +232,8 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
   });
 }
 
-// Runs on the registrar's thread. Posts at most one task: while nobody drives the loop, several changes of
-// the keys share it.
+// Runs on the registrar's thread. Posts at most one task: while no thread drives the loop, several
+// changes of the keys share it.
 void PeerAgentImpl::note_keys() {
   if (keys_noted_.exchange(true)) return;
   loop_->post([this] {
@@ -264,7 +265,7 @@ void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
   reap([agent] { delete agent; });
 }
 
-// ----------------------------------------------------------------------------------------------------- peers
+// ------------------------------------------------------------------------------------------- peers
 
 Peer PeerAgentImpl::peer(std::string name) { return Peer(shared_from_this(), std::move(name)); }
 
@@ -283,18 +284,19 @@ Status PeerAgentImpl::disconnect(const std::string& peer) {
 }
 
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
-  if (loop_->borrowed()) {  // by a thread that only begins something
+  // by a thread that only begins an operation: callbacks must not run in it
+  if (loop_->borrowed()) {
     loop_->post([self = shared_from_this(), peer, connection] { self->closed_session(peer, connection); });
     return;
   }
   keeper_->lost(peer);
-  const auto handlers = disconnect_handlers_;  // one may add another
+  const auto handlers = disconnect_handlers_;  // copied: a handler may add another
   for (const auto& handler : handlers) handler(peer, connection);
   { const std::lock_guard lock(sessions_mutex_); }
   sessions_changed_.notify_all();
 }
 
-// --------------------------------------------------------------------------------------------------- serving
+// ----------------------------------------------------------------------------------------- serving
 
 Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region) {
   const auto change = memory_->publish(name, region);
@@ -308,7 +310,8 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   if (!pass) return admission_.refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
-  // More than the registry shows of one service, or names that it has no room for; it still is served whole.
+  // nanoctrl shows a limited number of methods, with valid names. A service beyond that is
+  // registered without its methods; all of it is served.
   const bool unfit = shown.methods.size() > ctrl::limits::kMethodsPerService ||
                      std::any_of(shown.methods.begin(), shown.methods.end(), [](const std::string& method) {
                        return !ctrl::check_name("method", method).ok();
@@ -322,14 +325,14 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
     return {};
   }
   const std::uint64_t change = registrar_->put_service(std::move(shown));
-  pass.leave();  // a close need not wait for this
+  pass.leave();  // close() need not wait for the registry's answer
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
   discovery_->note_change();
   return {};
 }
 
 ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
-  // In a forked child the lock of what is known may be held by a thread that is not here.
+  // In a forked child a thread of the parent may have held the lock of discovery_.
   auto providers = forked() ? nullptr : discovery_->providers(service);
   return ServiceProxy({shared_from_this(), &*calling_}, std::move(providers), std::move(service),
                       std::move(options));
@@ -372,7 +375,7 @@ bool PeerAgentImpl::poll(Nanos budget) {
   return loop_->poll(budget);
 }
 
-// ---------------------------------------------------------------------------------------------------- close
+// ------------------------------------------------------------------------------------------- close
 
 Status PeerAgentImpl::close(Nanos bound) {
   if (forked()) return admission_.refusal();
@@ -388,7 +391,8 @@ Status PeerAgentImpl::close(Nanos bound) {
 Status PeerAgentImpl::close_parts(Nanos bound) {
   if (!switchboard_) return {};  // start() failed early: nothing to end
   const TimePoint deadline = deadline_after(loop_->now(), bound);
-  server_->drain(Nanos::zero()).ignore();  // refuses what is new; what runs is waited for below
+  // refuses new requests; running handlers are waited for below
+  server_->drain(Nanos::zero()).ignore();
   bool busy = false;
   loop_->run([&] {
     busy = switchboard_->busy();
@@ -403,13 +407,14 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     if (const Status status = registrar_->close(time); !status.ok())
       SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", status.to_string());
   }
-  // The channels end themselves at the deadline; what does not end even then is cut off here.
+  // The channels end by themselves at the deadline; channels that do not are cut off here.
   if (!wait_for_sessions(deadline_after(deadline, agent::limits::kCloseGrace)))
     loop_->run([&] { switchboard_->cut_all(); });
   Status status;
   if (busy && loop_->now() >= deadline)
     status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");
-  // What was cut off leaves the device in a moment: only what does not is an error of its region.
+  // Operations that were cut off leave the device soon; a region whose operations do not is an
+  // error.
   memory_->close_regions(transport::limits::kCloseBound);
   loop_->stop();
   while (loop_->poll(Nanos::zero())) {

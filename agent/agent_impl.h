@@ -31,8 +31,8 @@
 
 namespace slime {
 
-// What is behind PeerAgent and Peer. Owns every part and orders their beginning and end; the work is done by
-// the parts. Thread: any.
+// Implements PeerAgent and Peer. Owns every part and orders their start and end; the parts do the
+// work. Thread: any.
 class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
  public:
   static Result<std::shared_ptr<PeerAgentImpl>> start(PeerAgentOptions options);
@@ -46,8 +46,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   [[nodiscard]] bool forked() const { return admission_.forked(); }
   Peer peer(std::string name);
 
-  // True on a thread that close() waits for: the loop's thread, a caller that drives the loop, a
-  // thread of the handler pool, the registrar's thread.
+  // Returns true on a thread that close() waits for: the loop's thread, a caller that drives the
+  // loop, a thread of the handler pool, the registrar's thread.
   [[nodiscard]] bool on_own_thread() const;
   // Returns the server if close() left it because handlers still ran; else null.
   std::shared_ptr<rpc::Server> take_server();
@@ -71,7 +71,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   bool poll(Nanos budget);
   Status close(Nanos bound);
 
-  // `bound`: how long to wait for the loop; without its word the rest is told.
+  // `bound`: how long to wait for the loop; without its answer the JSON holds the rest only.
   [[nodiscard]] std::string info(Nanos bound = Nanos::max());
   [[nodiscard]] std::string peer_info(const std::string& peer);
 
@@ -84,7 +84,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   void note_event(const ctrl::Event& event);
   void note_keys();
   void closed_session(const std::string& peer, std::uint64_t connection);
-  // True when no session is left.
+  // Returns true when no session is left.
   bool wait_for_sessions(TimePoint deadline);
   Status close_parts(Nanos bound);
   struct LoopView;
@@ -93,16 +93,18 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::optional<LoopView> look(Nanos bound);
 
   const InstanceId instance_ = InstanceId::random();
-  PeerAgentOptions options_;  // after instance_, which the default name has
+  PeerAgentOptions options_;  // after instance_, which the default name is made of
   agent::Admission admission_;
   std::string address_;
 
   std::shared_ptr<agent::Devices> devices_;
   std::shared_ptr<transport::Loop> loop_;
-  std::shared_ptr<rpc::Server> server_;  // until the close; drain() may still wait on its own
+  // until close() resets it; drain() may wait on a copy of the pointer
+  std::shared_ptr<rpc::Server> server_;
   std::unique_ptr<agent::AgentMemory> memory_;
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
-  std::shared_ptr<agent::Keyring> keyring_;              // null: handshakes are under the token, or nothing
+  // null: handshakes are under the token, or under nothing
+  std::shared_ptr<agent::Keyring> keyring_;
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<agent::OperationStarter> starter_;
   std::optional<agent::CallingAgent> calling_;
@@ -114,9 +116,9 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
 
   std::mutex events_mutex_;
-  std::deque<ctrl::Event> events_;  // of the registry, that the loop has not seen
+  std::deque<ctrl::Event> events_;  // of the registry; the loop has not seen them
 
-  std::atomic<bool> keys_noted_{false};  // the loop is about to look at the keyring
+  std::atomic<bool> keys_noted_{false};  // a task that looks at the keyring is posted
 
   agent::ReportBox reports_;
 
@@ -127,7 +129,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   bool closed_ = false;
   Status close_status_;
 
-  std::unique_ptr<agent::Registrar> registrar_;  // last: its thread touches what is above
+  std::unique_ptr<agent::Registrar> registrar_;  // last: its thread uses the members above
 };
 
 }  // namespace slime

@@ -9,7 +9,8 @@ class PeerAgentImpl;
 
 namespace slime::agent {
 
-// The agents of this process, in the order of their start, until they are closed and let go. Thread: any.
+// The agents of this process in the order of their start, until they are closed and released.
+// Thread: any.
 void remember(const std::shared_ptr<PeerAgentImpl>& agent);
 std::vector<std::shared_ptr<PeerAgentImpl>> remembered();
 

@@ -26,10 +26,10 @@ struct Agents {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerAgentImpl>> list;
 };
-// Never destroyed, since a signal may come while the process exits.
+// Never destroyed: a signal may arrive while the process exits.
 constinit PerProcess<Agents> agents;
 
-// Names are a peer's bytes: what could disturb a terminal is escaped, as JSON does.
+// Escapes bytes that could disturb a terminal, as JSON does: peers choose their names.
 std::string text_of(const Json& value) {
   if (!value.is_string()) return value.dump();
   std::string quoted = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -41,7 +41,7 @@ bool left_out(const Json& value) {
   return value.is_null() || value.empty() || value == 0 || value == "" || value == false;
 }
 
-// "TITLE: key value, key value", then what has parts of its own, deeper.
+// Writes "TITLE: key value, key value", then nested objects, indented.
 void write(std::string& out, std::size_t depth, const std::string& title, const Json& object,
            std::string_view named_by) {
   out.append(2 * depth, ' ').append(title);
@@ -68,7 +68,7 @@ void write_to_stderr() {
   while (done < text.size()) {
     const ssize_t n = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // nobody reads it
+    if (n < 0) return;  // stderr is closed
     done += static_cast<std::size_t>(n);
   }
 }

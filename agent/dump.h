@@ -7,15 +7,17 @@
 
 namespace slime {
 
-// What every agent of this process is doing, in lines for people: its state, the registry, the port and what
-// the adapter counts, every peer with its connection and its counters, and the operations that have not ended
-// with their age. What is 0 or empty is left out. Works while things hang: an agent whose loop does not
-// answer within a second is told without what only the loop knows. Thread: any.
+// Describes every agent of this process in lines for people: its state, the registry, the port and
+// the adapter's counters, every peer with its connection and counters, and the operations in flight
+// with their age. Leaves out zeros and empty values. Works while things hang: if the loop of an
+// agent does not answer within a second, the values that only the loop knows are missing. Thread:
+// any.
 std::string dump();
 
-// From now on this process writes dump() to stderr when it gets the signal; it goes on meanwhile. Asked again
-// it does nothing. kAlreadyExists: the process has a handler of its own for that signal, which stays. A child
-// of fork() ignores the signal until it asks for itself. Thread: any.
+// Makes this process write dump() to stderr at each signal `number`, without stopping. Further
+// calls do nothing. Errors: kAlreadyExists if the process has a handler for that signal; the
+// handler stays. A child of fork() ignores the signal until it calls this function itself. Thread:
+// any.
 Status dump_on_signal(int number = SIGUSR1);
 
 }  // namespace slime

@@ -6,13 +6,13 @@
 
 namespace slime::agent {
 
-// Notices that this process is a child made by fork() after the guard: its parent's threads do not exist
-// here, and its sockets belong to the parent. Costs one load.
+// Detects that this process is a child, forked after the guard was made: the parent's threads do
+// not exist here, and its sockets belong to the parent. Costs one load.
 class ForkGuard {
  public:
   ForkGuard();
   [[nodiscard]] bool forked() const;
-  // kUnavailable for use in the child.
+  // Returns kUnavailable, for use in the child.
   [[nodiscard]] Status status() const;
 
  private:

@@ -1,4 +1,4 @@
-// What an agent tells of itself as JSON, for people and tools.
+// Describes an agent as JSON, for people and tools.
 
 #include <chrono>
 #include <condition_variable>
@@ -26,7 +26,8 @@ struct PortView {
 };
 
 std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // names are a peer's bytes
+  // peers choose their names, so bytes may be invalid UTF-8
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Json error_of(const Status& status) {
@@ -59,7 +60,7 @@ Json endpoint_json(const transport::EndpointCounters& counters) {
   return out;
 }
 
-// What all ports of the agent count, together.
+// Adds up the counters of the agent's ports.
 void add(transport::PortCounters& to, const transport::PortCounters& one) {
   to.completions += one.completions;
   to.stale_completions += one.stale_completions;
@@ -139,7 +140,7 @@ Json registry_json(const agent::RegistryView& view) {
 
 }  // namespace
 
-// What is known on the loop only.
+// State that only the loop knows.
 struct PeerAgentImpl::LoopView {
   std::vector<agent::PeerView> peers;
   agent::BoardCounters board;
@@ -160,7 +161,7 @@ PeerAgentImpl::LoopView PeerAgentImpl::look() const {
           listener_ ? listener_->strangers_evicted() : 0};
 }
 
-// Nothing when the loop does not come to it within `bound`.
+// Returns nothing if the loop does not answer within `bound`.
 std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   if (bound == Nanos::max()) return loop_->run([this] { return look(); });
   struct Answer {
@@ -182,8 +183,9 @@ std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   return std::exchange(answer->view, std::nullopt);
 }
 
-// As the loop last had it: heartbeats do not wait for a callback that keeps the loop, nor drive it, for then
-// callbacks would run on their thread.
+// Returns the last report that the loop made, and asks the loop for the next. A heartbeat neither
+// waits for a callback that blocks the loop, nor drives the loop, which would run callbacks on the
+// registrar's thread.
 std::optional<ctrl::Report> PeerAgentImpl::report() {
   if (reports_.ask()) {
     loop_->post([weak = weak_from_this(), server = server_] {

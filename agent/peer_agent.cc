@@ -16,7 +16,7 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------ Peer
+// -------------------------------------------------------------------------------------------- Peer
 
 Future<None> Peer::connect(Nanos deadline) {
   if (!agent_) return Future<None>::ready(no_agent());
@@ -193,7 +193,7 @@ Status Peer::disconnect() { return agent_ ? agent_->disconnect(name_) : no_agent
 
 std::string Peer::info() const { return agent_ ? agent_->peer_info(name_) : "{}"; }
 
-// ------------------------------------------------------------------------------------------------- PeerAgent
+// --------------------------------------------------------------------------------------- PeerAgent
 
 Result<std::unique_ptr<PeerAgent>> PeerAgent::start(PeerAgentOptions options) {
   auto impl = PeerAgentImpl::start(std::move(options));
@@ -205,13 +205,14 @@ std::vector<std::string> PeerAgent::provider_names() { return PeerAgentImpl::pro
 
 PeerAgent::~PeerAgent() {
   if (impl_->forked()) {
-    // Threads, sockets and what they hold are the parent's; a child must neither join nor close them.
+    // Threads, sockets and their state belong to the parent; a child must neither join nor close
+    // them.
     static_cast<void>(new (std::nothrow) std::shared_ptr<PeerAgentImpl>(std::move(impl_)));
     return;
   }
   if (impl_->on_own_thread()) {
-    // A callback or handler of the agent destroys it. close() waits for both, so it runs on another
-    // thread.
+    // A callback or handler of the agent destroys it. close() waits for callbacks and handlers, so
+    // another thread calls it.
     reap([impl = std::move(impl_)] {
       impl->close(limits::kCloseBound).ignore();
       impl->take_server().reset();
@@ -220,7 +221,7 @@ PeerAgent::~PeerAgent() {
   }
   impl_->close(limits::kCloseBound).ignore();
   if (impl_.use_count() == 1) return;  // destroying impl_ waits for running handlers
-  // A running or served handler may own a Peer of the agent, which keeps the agent alive, and so
+  // A running or served handler may own a Peer of the agent. The Peer keeps the agent alive, and so
   // the server and its handlers: drop the server to break the cycle. Waiting for it here could
   // deadlock with the caller.
   if (auto server = impl_->take_server()) reap([server = std::move(server)]() mutable { server.reset(); });

@@ -9,7 +9,7 @@
 
 namespace slime {
 
-// Holds the current binding. A post that is under way keeps the binding that it was posted with.
+// Holds the current binding. A post in flight keeps the binding with which it was posted.
 struct PreparedBatch::State {
   State(std::shared_ptr<PeerAgentImpl> its_agent, std::string its_peer, Transfer its_transfer,
         Nanos its_deadline, bool waits, std::shared_ptr<agent::BoundCopies> copies)
@@ -74,7 +74,7 @@ Status too_many(std::uint64_t blocks) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------- preparing
+// --------------------------------------------------------------------------------------- preparing
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> copies) const {
   if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
@@ -100,7 +100,7 @@ Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockOffsets& block
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockStrides& blocks) const {
   if (blocks.count > agent::limits::kBatchBlocks) return too_many(blocks.count);
-  // An offset that overflows becomes the largest number: no region has bytes there.
+  // An offset that overflows becomes the largest number, which is outside of every region.
   const auto offset_of = [](std::uint64_t offset, std::uint64_t stride, std::uint64_t i) {
     constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
     return i > 0 && stride > (kMax - offset) / i ? kMax : offset + i * stride;
@@ -113,7 +113,7 @@ Result<PreparedBatch> Peer::prepare(Transfer transfer, const BlockStrides& block
   return prepare(transfer, copies);
 }
 
-// --------------------------------------------------------------------------------------------------- posting
+// ----------------------------------------------------------------------------------------- posting
 
 Future<None> PreparedBatch::post(PostOptions options) const {
   if (!state_) return Future<None>::ready(no_batch());

@@ -18,17 +18,17 @@ namespace slime {
 class MemoryRegion;
 using transport::RemoteRegion;
 
-// Which way the bytes of a batch go: remote -> local, or local -> remote.
+// Direction of a batch: kRead copies remote -> local, kWrite local -> remote.
 enum class Transfer : std::uint8_t { kRead, kWrite };
 
-// Blocks of one length: block i is at local_offsets[i] and at remote_offsets[i], of which there are equally
-// many.
+// Blocks of one length: block i is at local_offsets[i] and remote_offsets[i]. Both spans have one
+// length.
 struct BlockOffsets {
   const MemoryRegion& local;
   std::span<const std::uint64_t> local_offsets;
   const RemoteRegion& remote;
   std::span<const std::uint64_t> remote_offsets;
-  std::uint64_t length_bytes = 0;  // of each
+  std::uint64_t length_bytes = 0;  // of each block
 };
 
 // Blocks of one length at equal distances: block i is at offset + i * stride.
@@ -40,55 +40,59 @@ struct BlockStrides {
   std::uint64_t remote_offset = 0;
   std::uint64_t remote_stride = 0;
   std::uint64_t count = 0;
-  std::uint64_t length_bytes = 0;  // of each
+  std::uint64_t length_bytes = 0;  // of each block
 };
 
-// Bounds how long a post may take. A duration alone is the deadline: batch.post(5s).
+// Bounds the time of a post. A duration alone is the deadline: batch.post(5s).
 struct PostOptions {
   PostOptions() = default;
   template <std::convertible_to<Nanos> Deadline>
   PostOptions(Deadline its_deadline, Nanos its_stall = {}) : deadline(its_deadline), stall(its_stall) {}
 
-  // Zero: that of the Peer which made the batch. Nanos::max() with a stall bound: none; without one the
-  // transport's default holds from when the connection takes the post.
+  // Zero: the default of the Peer that made the batch. Nanos::max(): no deadline with a stall
+  // bound; without one, the transport's default from the time when the connection takes the post.
   Nanos deadline{};
-  // The stall bound. Zero: none. A post ends with kDeadlineExceeded when it has had no connection for so
-  // long; and when it has one, once that has moved no bytes of this agent's one-sided operations for so long.
-  // A post that is on the wire then resets the connection, as at a deadline.
+  // The stall bound; zero: none. A post ends with kDeadlineExceeded when it has had no connection
+  // for this long, or when its connection has moved no bytes of this agent's one-sided operations
+  // for this long. A post that is on the wire then resets the connection, as at a deadline.
   Nanos stall{};
 };
 
-// A batch of copies with one peer that is checked and bound once, by Peer::prepare(), and posted many times:
-// whole, or some of its blocks by number (0 is the first). A post does not copy or check the list again, so
-// it takes the same short time for a long list. Posts may overlap; each is one operation, as Peer::read() is.
+// A batch of copies with one peer that Peer::prepare() checks and binds once, posted many times:
+// all blocks, or some by number (from 0). A post neither copies nor checks the list again, so it
+// takes a short time that does not grow with the list. Posts may overlap; each is one operation, as
+// Peer::read() is.
 //
-// A post answers kAborted when the connection that the remote regions were looked up on is gone: look them up
-// again, then rebind(). kInvalidArgument when a local region is closed. The batch keeps its agent and the
-// registrations, never the memory, alive. A cheap value: copies share the binding. Thread: any.
+// A post ends with kAborted when the connection that its remote regions were looked up on has
+// ended: look the regions up again, then rebind(). It ends with kInvalidArgument when a local
+// region is closed. The batch keeps its agent and the registrations alive, never the memory. Cheap
+// to copy: copies share the binding. Thread: any.
 class PreparedBatch {
  public:
   PreparedBatch() = default;
 
   Future<None> post(PostOptions options = {}) const;
-  // The blocks with these numbers, which are copied. kInvalidArgument for none, and for one that is not
-  // there.
+  // Posts the blocks with these numbers. Copies the numbers. Errors: kInvalidArgument for an empty
+  // list or an unknown number.
   Future<None> post(std::span<const std::uint32_t> blocks, PostOptions options = {}) const;
-  // A write after which the peer's on_imm gets `imm` once.
+  // Posts a write, after which the peer's on_imm handler gets `imm` once.
   Future<None> post_with_imm(std::uint32_t imm, PostOptions options = {}) const;
   Future<None> post_with_imm(std::uint32_t imm, std::span<const std::uint32_t> blocks,
                              PostOptions options = {}) const;
 
-  // Does the whole batch within this call, if that needs neither the peer's program, nor a device, nor a
-  // wait: at most 16 blocks and 64 KiB, of memory on this host. False: nothing is under way; post() it, which
-  // says what is wrong. post() does the same, and returns a future that is done.
+  // Copies the whole batch within this call if that needs neither the peer's program, nor a device,
+  // nor a wait: at most 16 blocks and 64 KiB, of memory on this host. Returns false if it does not,
+  // and nothing was started: call post(), which reports errors. post() copies such a batch in the
+  // same way, and returns a finished future.
   [[nodiscard]] bool done_now() const;
 
-  // Puts these in the place of remotes(), in their order, for the posts that follow, also those of copies of
-  // this value. Takes time for each block. Errors change nothing: as of Peer::prepare(), and kInvalidArgument
-  // for another number of regions.
+  // Replaces remotes() by `remotes`, in order, for later posts of this value and of its copies.
+  // Takes time proportional to the number of blocks. Errors, after which nothing has changed: those
+  // of Peer::prepare(), and kInvalidArgument if the number of regions differs.
   Status rebind(std::span<const RemoteRegion> remotes) const;
 
-  // The remote regions in the order in which the blocks first name them. Two objects are two regions.
+  // Returns the remote regions in the order in which blocks first name them. Two RemoteRegion
+  // objects are two regions, even if equal.
   [[nodiscard]] std::vector<RemoteRegion> remotes() const;
   [[nodiscard]] std::size_t size() const;            // blocks
   [[nodiscard]] std::uint64_t length_bytes() const;  // of all blocks

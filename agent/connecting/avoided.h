@@ -11,14 +11,16 @@
 
 namespace slime::agent {
 
-// Providers that failed with a peer although both have them (a firewall, networks without a route between
-// them, a device without room for one more): not offered to it for a while, so that its connections do not
-// wait for them each time. Thread: the loop.
+// Remembers providers that failed with a peer although both sides have them (a firewall, networks
+// without a route between them, a device without room for another queue pair). They are not offered
+// to that peer for a while, so that its connections do not wait for them each time. Thread: the
+// loop.
 class Avoided {
  public:
-  // Until `now` and limits::kAvoidFabric. False: there are too many to remember one more.
+  // Avoids `provider` for limits::kAvoidFabric from `now` on. Returns false if too many are
+  // remembered.
   bool add(const InstanceId& peer, const std::string& provider, const Status& cause, TimePoint now);
-  // Those outlets are not available, with the cause.
+  // Marks the avoided outlets as not available, with the cause.
   void apply(const InstanceId& peer, std::vector<transport::Outlet>& outlets, TimePoint now) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace slime::agent {
 
-// Waits for the connection, through failed attempts and their backoff. Its keeper may be gone before it.
+// Waits for the connection, through failed attempts and their backoff. May outlive its keeper.
 class Keeper::Attempt final : public PeerOperation {
  public:
   Attempt(Keeper& keeper, std::string peer) : keeper_(&keeper), peer_(std::move(peer)) {
@@ -79,7 +79,8 @@ void Keeper::connected(const std::string& peer) {
   if (it != wanted_.end()) it->second.attempt = nullptr;
 }
 
-// Waiting alone does not mend it: a wrong token, or too many wait already.
+// Tries again later: waiting for readiness does not mend this failure (a wrong token, or too many
+// waiting operations).
 void Keeper::failed(const std::string& peer, const Status& reason) {
   const auto it = wanted_.find(peer);
   if (it == wanted_.end()) return;

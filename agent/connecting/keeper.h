@@ -11,12 +11,12 @@
 
 namespace slime::agent {
 
-// The connections that the registry says there should be: each is made, and made again when it breaks, for as
-// long as it is wanted. One that is no longer wanted stays until it is idle for too long, as any other.
-// Thread: the loop.
+// Keeps the connections that the registry asks for: makes each, and makes it again when it breaks,
+// for as long as it is wanted. A connection that is no longer wanted stays until it is idle for too
+// long, like any other. Thread: the loop.
 class Keeper {
  public:
-  // What makes a peer be connected, as a user's operation would.
+  // Submits an operation on a peer, as a user would, which connects the peer.
   using Submit = std::function<void(const std::string& peer, std::shared_ptr<PeerOperation> operation)>;
 
   Keeper(transport::Loop& loop, Submit submit) : loop_(loop), submit_(std::move(submit)) {}
@@ -24,18 +24,18 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // The whole set. Nothing happens before start(), when names can be found.
+  // Sets the whole set of wanted peers. Nothing happens before start(), when names can be found.
   void want(std::vector<std::string> peers);
   void start();
   // The connection to this peer is gone.
   void lost(const std::string& peer);
-  // Wants nothing any more, and hears nothing.
+  // Drops all wants. No callback runs afterwards.
   void close();
 
  private:
   class Attempt;
   struct Wanted {
-    std::shared_ptr<Attempt> attempt;  // null: connected, or it waits for the next one
+    std::shared_ptr<Attempt> attempt;  // null: connected, or waiting for the next attempt
     transport::TimerId retry;
   };
   void connect(const std::string& peer);

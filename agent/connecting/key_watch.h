@@ -15,8 +15,8 @@ namespace slime::agent {
 // Ends sessions for KeyWatch.
 class KeyWatchOwner {
  public:
-  // Closes a session whose peer is too old to prove a key here, and lets a new one begin. At most `left` of
-  // its operations' time remains.
+  // Closes a session whose peer is too old to prove a key on it, and lets a new session begin.
+  // Operations on it have at most `left`.
   virtual void replace_unproved(Session& session, Nanos left) = 0;
   // Ends a session at once, with this reason.
   virtual void expel(Session& session, Status reason) = 0;
@@ -25,14 +25,14 @@ class KeyWatchOwner {
   ~KeyWatchOwner() = default;
 };
 
-// Follows the scope's keys on all sessions of an agent: proves the newest key to each peer, asks the registry
-// for keys that peers proved and this agent does not have, and ends sessions whose peers prove no valid key
-// in time. Thread: the loop.
+// Follows the scope's keys on all sessions of an agent: proves the newest key to each peer, asks
+// the registry for keys that peers proved and this agent does not have, and ends sessions whose
+// peers prove no valid key in time. Thread: the loop.
 class KeyWatch {
  public:
   using Sessions = std::map<Pairing::Id, std::shared_ptr<Session>>;
 
-  // `keyring` null: handshakes are under a token or nothing, and no function does anything.
+  // A null `keyring`: handshakes are under a token or nothing, and every function does nothing.
   KeyWatch(transport::Loop& loop, std::shared_ptr<const Keyring> keyring, const Sessions& sessions,
            KeyWatchOwner& owner)
       : loop_(loop), keyring_(std::move(keyring)), sessions_(sessions), owner_(owner) {}
@@ -40,18 +40,18 @@ class KeyWatch {
   KeyWatch& operator=(const KeyWatch&) = delete;
   ~KeyWatch();
 
-  // `refresh` asks the registry for newer keys, which ends in on_new_keys() if there are any.
+  // `refresh` asks the registry for newer keys; on_new_keys() follows if there are any.
   void use(std::function<void()> refresh) { refresh_ = std::move(refresh); }
-  // The agent closes: asks nothing from now on.
+  // The agent closes: asks the registry nothing from now on.
   void stop_asking();
 
   // A session has become ready.
   void on_ready(Session& session);
   // The keyring has changed.
   void on_new_keys();
-  // A peer that is connected proved a key that is not in the keyring.
+  // A connected peer proved a key that is not in the keyring.
   void on_unknown_key();
-  // A stranger's handshake used a key that is not in the keyring: it may be newer than ours.
+  // A stranger's handshake used a key that is not in the keyring, and may be newer.
   void on_stranger();
 
  private:
@@ -65,9 +65,9 @@ class KeyWatch {
   const Sessions& sessions_;
   KeyWatchOwner& owner_;
   std::function<void()> refresh_;
-  TimePoint next_stranger_{};              // the earliest next question because of a stranger
-  transport::TimerId question_;            // the next question because of a peer
-  Nanos pause_ = limits::kMemberPauseMin;  // before that question
+  TimePoint next_stranger_{};              // earliest time of the next request caused by a stranger
+  transport::TimerId question_;            // the next request caused by a peer
+  Nanos pause_ = limits::kMemberPauseMin;  // before that request
   transport::TimerId timer_;               // end_revoked() is due
   bool timer_late_ = false;                // end_revoked() was put off once
 };

@@ -28,7 +28,7 @@ bool Link::forgettable() const {
   return !session_ && !attempt_ && waiting_.empty() && machine_.state() != ConnectionState::kResolving;
 }
 
-// Logs a change of state, once.
+// Logs each change of state once.
 void Link::note_state() {
   const ConnectionState now = machine_.state();
   if (now == noted_) return;
@@ -38,7 +38,7 @@ void Link::note_state() {
   noted_ = now;
 }
 
-// ------------------------------------------------------------------------------------------------ operations
+// -------------------------------------------------------------------------------------- operations
 
 void Link::submit(std::shared_ptr<PeerOperation> operation) {
   if (takes_at_once()) {
@@ -60,7 +60,7 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
     return;
   }
   Step step = machine_.use(now);
-  // The peer may have come to us since the attempt that failed.
+  // The peer may have connected to this agent since the failed attempt.
   if (step == Step::kRefuse && owner_.find_session(*this)) {
     machine_.forget_failures();
     step = machine_.use(now);
@@ -73,8 +73,8 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
   perform(step);
 }
 
-// A connection that broke a moment ago says so only in a later turn: who saw its first operation fail may be
-// back before that. What comes then waits for the next connection.
+// A connection that just broke reports so only in a later turn. A caller that saw its operation
+// fail may be back before then; its next operation must wait for the next connection.
 bool Link::usable() const { return machine_.state() == ConnectionState::kReady && !session_->lost(); }
 
 void Link::start(std::shared_ptr<PeerOperation> operation) {
@@ -112,7 +112,7 @@ std::shared_ptr<PeerOperation> Link::withdraw(PeerOperation& operation) {
 
 void Link::flush() {
   if (flushing_) return;
-  flushing_ = true;  // what a callback submits now goes behind those that wait
+  flushing_ = true;  // operations that callbacks submit now go behind the waiting ones
   while (!waiting_.empty() && usable()) start(withdraw(*waiting_.front()));
   flushing_ = false;
 }
@@ -124,7 +124,8 @@ void Link::fail_all(const Status& reason) {
   while (!waiting_.empty()) withdraw(*waiting_.front())->fail(reason);
 }
 
-// The attempt failed: ends those that wait for it. Receives go on waiting, as do those that asked to.
+// Fails the operations that wait for the failed attempt. Receives, and operations that wait for
+// readiness, go on waiting.
 void Link::fail_waiting() {
   key_retries_ = 0;
   const Status reason = machine_.reason();
@@ -135,10 +136,11 @@ void Link::fail_waiting() {
     failed.push_back(withdraw(operation));
   }
   arm_retry();
-  for (const auto& operation : failed) operation->fail(reason);  // last: it may call back into this
+  // last: it may call back into this link
+  for (const auto& operation : failed) operation->fail(reason);
 }
 
-// For those that wait for readiness.
+// Arms the timer of the next attempt, for operations that wait for readiness.
 void Link::arm_retry() {
   loop_.cancel_timer(retry_timer_);
   const bool wanted = std::any_of(waiting_.begin(), waiting_.end(),
@@ -157,7 +159,7 @@ void Link::retry_soon() {
   if (machine_.state() == ConnectionState::kBroken) arm_retry();
 }
 
-// ------------------------------------------------------------------------------------------------ connecting
+// -------------------------------------------------------------------------------------- connecting
 
 void Link::perform(Step step) {
   note_state();
@@ -202,7 +204,8 @@ void Link::resolve(bool fresh) {
 }
 
 void Link::on_resolved(Result<DirectoryEntry> entry) {
-  if (machine_.state() != ConnectionState::kResolving) return;  // a session came first, or it was given up
+  // a session came first, or the attempt was given up
+  if (machine_.state() != ConnectionState::kResolving) return;
   const TimePoint now = loop_.now();
   if (!entry) {
     perform(machine_.resolve_failed(std::move(entry).error(), now));
@@ -212,7 +215,8 @@ void Link::on_resolved(Result<DirectoryEntry> entry) {
       !machine_.reason().ok() && entry->address == address_ && entry->instance == expected_.instance;
   address_ = entry->address;
   expected_ = {key_, entry->instance};
-  // In this very attempt: the reason is of the address that was in memory.
+  // The address was tried in this attempt: the reason is that of the failure with the address from
+  // memory.
   if (tried && machine_.retrying()) {
     perform(machine_.resolve_failed(machine_.reason(), now));
   } else {
@@ -234,7 +238,7 @@ void Link::end_attempt() {
 
 void Link::on_handshake_failed(Status reason, bool others) {
   end_attempt();
-  // The peer may have come to us meanwhile.
+  // The peer may have connected to this agent meanwhile.
   if (auto session = owner_.find_session(*this)) {
     attach(std::move(session));
     return;
@@ -255,7 +259,7 @@ void Link::on_keys(std::uint64_t attempt) {
     return machine_.state() == ConnectionState::kHandshaking && !attempt_ && !session_ &&
            attempt_number_ == attempt;
   };
-  if (!still()) return;  // a session came first, or it was given up
+  if (!still()) return;  // a session came first, or the attempt was given up
   if (key_retries_ == 1) return connect();
   loop_.cancel_timer(retry_timer_);
   const TimePoint when =
@@ -266,7 +270,7 @@ void Link::on_keys(std::uint64_t attempt) {
   });
 }
 
-// Connects anew for the operations that wait. It counts as no failure, and so makes no pause.
+// Connects again for the waiting operations. Counts no failure, and so makes no pause.
 void Link::connect_again(Status reason) {
   machine_.closed(std::move(reason));
   note_state();
@@ -325,7 +329,7 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  // The peer opened this connection, and gave it up: one of ours may work all the same.
+  // The peer opened this connection and gave it up: a connection from this side may still work.
   if (was_opening && !others && !came_to_us) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))

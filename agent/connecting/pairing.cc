@@ -16,7 +16,8 @@ Pairing::Id Pairing::probe_if_needed() {
 Pairing::Arrival Pairing::arrived(Id id, bool ours) {
   Arrival out;
   if (!arbiter_) {
-    // A ready one is one that the arbiter has, so ours is a second way to where we already are.
+    // A ready connection is one that the arbiter has, so our new one is a second way to the same
+    // peer.
     if (ours && current_ != 0) {
       out.verdict = Verdict::kDrop;
       return out;

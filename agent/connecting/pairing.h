@@ -6,30 +6,32 @@
 
 namespace slime::agent {
 
-// Decides which of several connections between two agents lives. Both may open at once, under several names,
-// or again after only one of them noticed a break; exactly one connection must come out, and none may be
-// taken away from operations that already use it.
+// Decides which of several connections between two agents lives. Both agents may connect at once,
+// under several names, or again after only one of them noticed a break. Exactly one connection must
+// remain, and a connection with operations on it must not be taken away.
 //
-// A connection is usable only when both ends have made a channel on it. So one end decides alone: the agent
-// with the larger instance id, the arbiter, has a channel on one connection at a time. The other end, the
-// follower, makes one on every connection and uses the one that gets ready. When the arbiter is offered
-// another connection while it has one, the peer may have lost the first, so the arbiter holds the new one
-// back and probes the old: alive, the new one is dropped; dead, the new one takes its place.
+// A connection is usable only when both ends have made a channel on it. So one end decides alone:
+// the agent with the larger instance id, the arbiter, has a channel on one connection at a time.
+// The other end, the follower, makes a channel on every connection and uses the connection that
+// becomes ready. When the arbiter has a connection and is offered another, the peer may have lost
+// the first: the arbiter holds the new connection back and probes the old. If the old one is alive,
+// the new one is dropped; if it is dead, the new one takes its place.
 //
-// No I/O. Ids are the caller's, never 0, never reused. Thread: one.
+// No I/O. The caller chooses the ids: never 0, never reused. Thread: one.
 class Pairing {
  public:
   using Id = std::uint64_t;
   enum class Verdict : std::uint8_t {
-    kOpen,  // make a channel on it
-    kDrop,  // close it; current() serves instead
-    kHold,  // keep it without a channel, until it is opened or dropped
+    kOpen,  // make a channel on the connection
+    kDrop,  // close the connection; current() serves instead
+    kHold,  // keep the connection without a channel, until Changes opens or drops it
   };
   struct Changes {
-    Id open = 0;           // a held one: make a channel on it now
-    Id retire = 0;         // was current, and the peer has given it up: close it
-    Id probe = 0;          // ask its other end whether it still has it; then call probed_alive() or closed()
-    std::vector<Id> drop;  // held ones: close them
+    Id open = 0;    // a held connection: make a channel on it now
+    Id retire = 0;  // the former current connection, which the peer has given up: close it
+    // ask the other end whether it still has this connection; then call probed_alive() or closed()
+    Id probe = 0;
+    std::vector<Id> drop;  // held connections: close them
   };
   struct Arrival {
     Verdict verdict = Verdict::kOpen;
@@ -38,17 +40,18 @@ class Pairing {
 
   explicit Pairing(bool arbiter) : arbiter_(arbiter) {}
 
-  // A handshake ended well. `ours`: we opened it.
+  // A handshake succeeded. `ours`: this side opened the connection.
   Arrival arrived(Id id, bool ours);
   // A message went both ways on a channel.
   Changes ready(Id id);
   Changes probed_alive(Id id);
-  // It is gone, or we started to close it. Unknown ids are fine.
+  // The connection is gone, or this side started to close it. Unknown ids are ignored.
   Changes closed(Id id);
 
-  // The connection for new operations; 0: none.
+  // Returns the connection for new operations; 0: none.
   [[nodiscard]] Id current() const { return current_; }
-  // One that is current, or may become so: what an operation can wait for. 0: none.
+  // Returns the connection that is current or may become so, for which an operation can wait; 0:
+  // none.
   [[nodiscard]] Id hope() const { return current_ != 0 || opening_.empty() ? current_ : opening_.back(); }
   [[nodiscard]] bool empty() const { return current_ == 0 && opening_.empty() && held_.empty(); }
 

@@ -22,7 +22,7 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       handshake_(connected.handshake),
       provider_(std::move(connected.provider)),
       reason_(std::move(connected.reason)),
-      device_(*context.devices.find(provider_)),  // it was one of ours
+      device_(*context.devices.find(provider_)),  // the handshake chose a device of ours
       used_at_(context.loop.now()),
       endpoint_(std::move(connected.endpoint)) {
   if (context_.keyring != nullptr && connected.key_set)
@@ -59,7 +59,7 @@ void Session::probe(Nanos timeout) {
           self->context_.owner.on_session_alive(*self);
           return;
         }
-        if (self->state_ != State::kReady) return;  // it ends anyway
+        if (self->state_ != State::kReady) return;  // the session ends anyway
         self->reset(Status(Code::kUnavailable,
                            str(self->peer_.name, " no longer answers on this connection: ", status.text())));
       });
@@ -74,7 +74,7 @@ void Session::drain(Nanos bound, bool abandoned) {
     channel_->close(bound);
     return;
   }
-  endpoint_.reset();  // held back: nobody has used it
+  endpoint_.reset();  // a held connection, which was never used
   state_ = State::kClosed;
 }
 
@@ -107,7 +107,7 @@ void Session::revoke(std::string_view region) {
   if (channel_ && (state_ == State::kReady || state_ == State::kDraining)) channel_->revoke_region(region);
 }
 
-// ------------------------------------------------------------------------------------------------------ keys
+// -------------------------------------------------------------------------------------------- keys
 
 void Session::on_keys(const KeySet& set) {
   if (!keys_ || state_ == State::kClosed) return;
@@ -135,14 +135,14 @@ Status Session::on_channel_proof(Bytes proof) noexcept {
   return refused;
 }
 
-// A proof comes over the channel, so it is open.
+// Proofs arrive over the channel, so the channel is open.
 void Session::abandon(const Status& refused) {
   SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
   abandoned_ = true;
   on_channel_closing();
 }
 
-// -------------------------------------------------------------------------------------- one-sided operations
+// ---------------------------------------------------------------------------- one-sided operations
 
 Status Session::check_remote(const RemoteRegion& remote) const {
   if (remote.endpoint_id() == channel_->endpoint().id()) return {};
@@ -186,9 +186,9 @@ void Session::stall(std::shared_ptr<Posted> operation) {
   stalled_.push_back(std::move(operation));
 }
 
-// Arms the timer of an operation that waits; its bounds hold as if the endpoint had it. `looked`: its stall
-// bound has passed, and the connection has had a turn since to show progress that came while nobody drove the
-// loop.
+// Arms the timer of an operation that waits for room; its bounds hold as in the endpoint. `looked`:
+// the stall bound has passed, and the connection has had a turn since to show progress made while
+// no thread drove the loop.
 void Session::watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked) {
   const TimePoint progress = channel_->endpoint().last_progress();
   const TimePoint due = std::max(bounds.due(progress), context_.loop.now());
@@ -236,7 +236,7 @@ void Session::fail_stalled(const Status& reason) {
   }
 }
 
-// --------------------------------------------------------------------------------------- the channel's owner
+// ----------------------------------------------------------------------------- the channel's owner
 
 void Session::on_channel_ready() noexcept {
   if (state_ != State::kOpening) return;
@@ -255,7 +255,7 @@ void Session::on_region_revoked(std::string_view name) noexcept {
   if (const auto it = regions_.find(name); it != regions_.end()) regions_.erase(it);
 }
 
-// The 1st, 2nd, 4th, 8th, ... is logged: a handler that always fails must not fill the disk.
+// Logs the 1st, 2nd, 4th, 8th, ... failure: a handler that always fails must not fill the disk.
 void Session::on_one_way_failed(const Status& status) noexcept {
   const std::uint64_t failed = channel_->counters().one_way_failed;
   if (!std::has_single_bit(failed)) return;
@@ -271,9 +271,9 @@ void Session::on_channel_closing() noexcept {
 }
 
 void Session::on_channel_closed(const Status& reason) noexcept {
-  if (state_ == State::kClosed) return;  // cut off before
+  if (state_ == State::kClosed) return;  // it was cut off before
   context_.loop.cancel_timer(ready_timer_);
-  // Where this side ended it for that, it has said so before.
+  // If this side ended the connection, abandon() has logged the reason.
   if (reason.code() == Code::kUnauthenticated && !abandoned_)
     SLIME_LOG(LogLevel::kWarning, "agent", "the connection with ", peer_.name, " ended: ", reason.text());
   state_ = State::kClosed;
@@ -283,7 +283,7 @@ void Session::on_channel_closed(const Status& reason) noexcept {
   context_.owner.on_session_closed(*this, reason);
 }
 
-// ---------------------------------------------------------------------------------------------------- looks
+// ------------------------------------------------------------------------------------------- looks
 
 bool Session::other_end_of(const Session& session) const {
   return handshake_ == session.handshake_ && initiator_ != session.initiator_;
@@ -308,7 +308,7 @@ void Session::forget_region(const RemoteRegion& region) {
                 [&](const auto& known) { return known.second.descriptor().id == region.descriptor().id; });
 }
 
-// Null once it is closed without a channel.
+// Null if the session was closed without a channel.
 const transport::Endpoint* Session::endpoint() const {
   return channel_ ? &channel_->endpoint() : endpoint_.get();
 }

@@ -25,25 +25,25 @@ class Link;
 class RegionTable;
 class Session;
 
-// What a session tells the switchboard. On the loop.
+// What a Session tells the switchboard. Thread: the loop.
 class SessionOwner {
  public:
   virtual void on_session_ready(Session& session) = 0;
-  // The peer closes it in good order: nothing new may be asked on it.
+  // The peer closes the session in good order: no new operations may start on it.
   virtual void on_session_closing(Session& session) = 0;
   virtual void on_session_imm(Session& session, std::uint32_t imm) = 0;
-  // Its other end still has it, after probe().
+  // The other end answered probe(): it still has the connection.
   virtual void on_session_alive(Session& session) = 0;
-  // The peer proved a key that is not known here yet: there may be newer ones.
+  // The peer proved a key that is not in the keyring: there may be newer keys.
   virtual void on_session_unknown_key() = 0;
-  // The last call. The session stays until the switchboard lets it go.
+  // The last call. The session exists until the switchboard releases it.
   virtual void on_session_closed(Session& session, const Status& reason) = 0;
 
  protected:
   ~SessionOwner() = default;
 };
 
-// What all sessions of one agent share. Outlives them.
+// Shared by all sessions of an agent. Outlives them.
 struct SessionContext {
   transport::Loop& loop;
   const Devices& devices;
@@ -56,8 +56,8 @@ struct SessionContext {
   const Keyring* keyring = nullptr;  // null: handshakes are under a token, or nothing
 };
 
-// One finished handshake with one peer: the endpoint, from open() on the channel over it, and what is known
-// and waits because of it: the peer's regions, one-sided operations that the endpoint did not take yet.
+// One successful handshake with one peer. Owns the endpoint and, from open() on, the channel over
+// it. Holds the peer's regions and the one-sided operations that wait for room in the endpoint.
 // Thread: the loop.
 class Session final : public std::enable_shared_from_this<Session>, private rpc::ChannelOwner {
  public:
@@ -66,77 +66,81 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   Session(SessionContext& context, Pairing::Id id, transport::Connected connected);
   ~Session();
 
-  // Makes the channel: from here on the peer may use it.
+  // Makes the channel. The peer may use it from here on.
   void open();
-  // Asks the other end whether it is there; on_session_alive(), or the connection is reset.
+  // Asks the other end whether it is alive. on_session_alive() follows, or the connection is reset.
   void probe(Nanos timeout);
-  // Ends in good order: what is in flight has until `bound`. `abandoned`: for a reason that is not the
-  // user's, so what is cut off is kUnavailable and not kCancelled.
+  // Closes in good order: operations in flight have until `bound`. `abandoned`: not at the user's
+  // wish, so operations that are cut off end with kUnavailable instead of kCancelled.
   void drain(Nanos bound, bool abandoned);
   void reset(Status reason);
-  // The same, and it is over when this returns: the owner has been told, and lets it go.
+  // Like reset(), but on_session_closed() has run when it returns.
   void cut(Status reason);
-  // Tells the peer why, and ends at once: what is in flight is cut off.
+  // Tells the peer the reason and closes at once. Operations in flight are cut off.
   void expel(Status reason);
   void revoke(std::string_view region);
 
-  // The scope has other keys than before, or the channel is ready: proves the newest one to the peer, and
-  // looks at what the peer has proved. May end.
+  // The scope has new keys, or the channel is ready: proves the newest key to the peer and checks
+  // the key that the peer has proved. May end the session.
   void on_keys(const KeySet& set);
-  // Until when the peer has to prove a key of the set; kNever: it has, or the connection is under no keys.
+  // Returns when the peer must have proved a key of the set; kNever: it has, or the connection uses
+  // no keys.
   TimePoint prove_by(const KeySet& set);
-  // Whether the peer has proved a key that is not known here yet.
+  // Returns true if the peer proved a key that is not in the keyring yet.
   [[nodiscard]] bool awaits_key() const { return keys_ && state_ != State::kClosed && keys_->awaits_key(); }
 
-  // One-sided operations and atomics, in order.
+  // Starts one-sided operations and atomics, in order.
   void post(std::shared_ptr<Posted> operation);
-  // True if it had waited and is taken out.
+  // Returns true if the operation was waiting; then it is removed.
   bool withdraw(const Posted& operation);
 
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
-  // It broke because the fabric carried nothing.
+  // Returns true if the connection broke because its fabric carried nothing.
   [[nodiscard]] bool unreached() const { return endpoint() != nullptr && endpoint()->unreached(); }
-  // It broke, and on_session_closed() comes in a later turn.
+  // Returns true if the connection broke and on_session_closed() follows in a later turn.
   [[nodiscard]] bool lost() const;
   [[nodiscard]] bool abandoned() const { return abandoned_; }
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool initiator() const { return initiator_; }
-  // Both ends of a connection to ourselves are here. Users ask and send on the one that connected, so what
-  // they send arrives at the other one, and is to be received there.
+  // A connection of the agent to itself has both ends here. Operations start at the end that
+  // connected, so messages arrive at the accepted end, and receives wait there.
   [[nodiscard]] bool other_end_of(const Session& session) const;
   void receive_at(const std::shared_ptr<Session>& other_end) { other_end_ = other_end; }
-  // Where the peer's messages arrive: this session, but of a connection to ourselves.
+  // Returns the session at which the peer's messages arrive: this one, except for a connection of
+  // the agent to itself.
   [[nodiscard]] Session& receiver();
-  // Which of the agent's devices it runs on, and why that one.
+  // The device of the agent that carries the session; reason() says why.
   [[nodiscard]] std::size_t device() const { return device_; }
-  // Whether a batch was done within this call: see transport::Endpoint::read_now().
+  // Copies a batch within this call if possible, and returns whether it did; see
+  // transport::Endpoint::read_now().
   bool done_now(Transfer transfer, BoundCopies& copies);
-  // kAborted when the region was looked up over another connection.
+  // Returns kAborted if the region was looked up over another connection.
   [[nodiscard]] Status check_remote(const RemoteRegion& remote) const;
   [[nodiscard]] const std::string& provider() const { return provider_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] rpc::Channel& channel() { return *channel_; }
   [[nodiscard]] const RemoteRegion* cached_region(std::string_view name) const;
   void cache_region(const std::string& name, const RemoteRegion& region);
-  // Drops it from the cache, because the peer has refused it. The next look-up asks the peer.
+  // Removes the region from the cache, because the peer has refused it. The next look-up asks the
+  // peer.
   void forget_region(const RemoteRegion& region);
   [[nodiscard]] std::string describe() const;  // of the endpoint
 
-  // Nothing in flight in any direction.
+  // Returns true if nothing is in flight in either direction.
   [[nodiscard]] bool idle() const;
-  // When somebody last asked something of the other side, as far as this side sees: what the peer reads and
-  // writes here does not show.
+  // Returns when an operation last used the connection, from either side, as far as this side sees:
+  // one-sided reads and writes by the peer do not show.
   TimePoint last_use(TimePoint now);
   void touch() { used_at_ = context_.loop.now(); }
   [[nodiscard]] rpc::ChannelCounters channel_counters() const;
   [[nodiscard]] transport::EndpointCounters endpoint_counters() const;
   [[nodiscard]] std::size_t in_flight() const;  // operations that the endpoint has
-  [[nodiscard]] std::uint64_t credits() const;  // messages that it would take now
+  [[nodiscard]] std::uint64_t credits() const;  // messages that the endpoint would take now
 
-  std::vector<Link*> links;  // that use it, or wait for it to be ready
+  std::vector<Link*> links;  // links that use this session or wait for it to be ready
 
  private:
   void on_channel_ready() noexcept override;
@@ -150,7 +154,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_closed(const Status& reason) noexcept override;
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;
-  // Takes it out of use, before the channel ends for a reason of ours.
+  // Takes the session out of use, before this side ends the channel.
   void abandon(const Status& refused);
   void stall(std::shared_ptr<Posted> operation);
   void watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked);

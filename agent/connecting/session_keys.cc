@@ -14,7 +14,7 @@ Result<SessionKeys::Verdict> SessionKeys::on_proof(Bytes frame, const KeySet& se
     return Status(Code::kCorrupt,
                   str("its proof of a key is number ", proof->number, ", expected ", received_ + 1));
   ++received_;
-  kept_.clear();  // only the last one matters
+  kept_.clear();  // only the last proof matters
   auto verdict = check(frame, set);
   if (!verdict || *verdict == Verdict::kProved) return verdict;
   if (now - window_ >= limits::kProofWindow) {

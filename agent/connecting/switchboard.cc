@@ -47,7 +47,7 @@ void Switchboard::set_registry(Registry registry) {
 }
 void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
-// ----------------------------------------------------------------------------------------------------- links
+// ------------------------------------------------------------------------------------------- links
 
 Link* Switchboard::find_link(std::string_view key) {
   const auto it = links_.find(key);
@@ -63,7 +63,8 @@ Link& Switchboard::link_for(const std::string& key) {
   return *links_.emplace(key, std::move(link)).first->second;
 }
 
-// Peers come and go under names of their own for as long as we live.
+// Peers come and go under new names for as long as the agent lives, so unused links must be
+// forgotten.
 void Switchboard::run_deferred() noexcept {
   forgets_links_ = false;
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
@@ -129,8 +130,8 @@ void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> en
   Link* link = find_link(name);
   if (link == nullptr || closing_) return;
   if (entry && leads_elsewhere(*link, entry->instance)) {
-    // Another process has the name. Operations in flight on the old connection may end; new ones go to the
-    // new owner.
+    // Another process has the name. Operations in flight on the old connection may end; new ones go
+    // to the new owner.
     const SessionPtr session = link->session();
     link->detach(Status(Code::kUnavailable, str(name, " is another process now")));
     if (session->links.empty()) drain(*session, limits::kCloseBound, true);
@@ -138,7 +139,7 @@ void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> en
   link->on_resolved(std::move(entry));
 }
 
-// Whether the link is connected to a process other than `owner`.
+// Returns whether the link is connected to a process other than `owner`.
 bool Switchboard::leads_elsewhere(const Link& link, const InstanceId& owner) {
   return link.session() != nullptr && link.session()->peer().instance != owner &&
          link.machine().state() == ConnectionState::kReady;
@@ -147,7 +148,7 @@ bool Switchboard::leads_elsewhere(const Link& link, const InstanceId& owner) {
 std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uint64_t attempt,
                                                             const std::string& address,
                                                             transport::PeerIdentity expected) {
-  make_room();  // one too many of our own is better than none
+  make_room();  // its result is ignored: a connection of our own may exceed the limit by one
   std::vector<transport::Outlet> outlets = outlets_();
   const bool known = !expected.instance.is_zero();
   avoided_.apply(known ? expected.instance : link.identity().instance, outlets, loop_.now());
@@ -160,7 +161,8 @@ std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uin
 void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
                                  Result<transport::Connected> result) {
   Link* link = find_link(key);
-  if (link == nullptr || link->attempt() != attempt || closing_) return;  // it was given up
+  // the attempt was given up
+  if (link == nullptr || link->attempt() != attempt || closing_) return;
   if (result) return arrived(std::move(*result), link);
   if (result.status().code() == Code::kUnauthenticated && registry_.refresh_keys && link->wait_for_keys())
     return registry_.refresh_keys(key, attempt);
@@ -170,8 +172,8 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
   link->on_handshake_failed(std::move(result).error(), others);
 }
 
-// Whether there are other providers for the next attempt, which did not fail as well: else it is a failure
-// like any other, with its pause, and the last one is not given up.
+// Returns whether other providers are left for the next attempt that have not failed as well.
+// Otherwise it is a failure like any other, with its pause, and the last provider is not avoided.
 bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& provider,
                         const Status& cause) {
   auto outlets = outlets_();
@@ -192,19 +194,20 @@ void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) 
   loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt))] {});
 }
 
-// A session that leads to the peer of this link, by what is known of it.
+// Returns a session that leads to the peer of this link, as far as its instance is known.
 Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
   InstanceId instance = link.identity().instance;
   if (link.by_name()) {
     if (const auto entry = cached_entry(link.key())) instance = entry->instance;
   }
   auto it = pairings_.find(instance);
-  // Without a registry a name is who came under it: whose handshake is over may be used before it is ready.
+  // Without a registry a name stands for the last peer that connected under it. A session may be
+  // used before it is ready.
   if (it == pairings_.end() && link.by_name() && !options_.has_registry) it = pairing_named(link.key());
   return it == pairings_.end() ? nullptr : session_by_id(it->second.hope());
 }
 
-// Of who came last under this name.
+// Returns the pairing of the last peer under this name.
 Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name) {
   for (auto session = sessions_.rbegin(); session != sessions_.rend(); ++session) {
     if (session->second->peer().name != name) continue;
@@ -213,7 +216,7 @@ Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name
   return pairings_.end();
 }
 
-// ------------------------------------------------------------------------------------------------ handshakes
+// -------------------------------------------------------------------------------------- handshakes
 
 Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
   if (closing_) return Status(Code::kUnavailable, str(options_.handshake.self.name, " is closing"));
@@ -229,7 +232,7 @@ void Switchboard::on_connected(transport::Connected connected) noexcept {
 }
 
 Pairing& Switchboard::pairing_of(const InstanceId& instance) {
-  // Of connections to ourselves we decide alone, too, so there is only ever one that operations use.
+  // For connections to itself the agent is the arbiter, so operations use only one.
   return pairings_.try_emplace(instance, options_.handshake.self.instance >= instance).first->second;
 }
 
@@ -237,7 +240,7 @@ bool Switchboard::passive(const Session& session) const {
   return session.peer().instance == options_.handshake.self.instance && !session.initiator();
 }
 
-// Both ends of a connection to ourselves arrive, in any order, before either is ready.
+// Both ends of a connection of the agent to itself arrive, in any order, before either is ready.
 void Switchboard::join_ends(const SessionPtr& session) {
   for (const auto& [id, other] : sessions_) {
     if (!other->other_end_of(*session)) continue;
@@ -265,7 +268,7 @@ void Switchboard::arrived(transport::Connected connected, Link* link) {
       live_.fetch_add(1, std::memory_order_acq_rel);
       break;
     case Pairing::Verdict::kDrop:
-      // Dropped with its endpoint at the end of this; the peer sees it close before it was ever used.
+      // Dropped with its endpoint when this returns. The peer sees it close unused.
       if (link != nullptr) link->attach(session_by_id(pairing->current()));
       break;
   }
@@ -289,7 +292,7 @@ Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
   return it == sessions_.end() ? nullptr : it->second;
 }
 
-// Lets a closed session go, in a later turn.
+// Releases a closed session in a later turn.
 void Switchboard::release(Session& session) {
   const auto it = sessions_.find(session.id());
   if (it == sessions_.end()) return;
@@ -299,7 +302,7 @@ void Switchboard::release(Session& session) {
   live_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// -------------------------------------------------------------------------------------------------- sessions
+// ---------------------------------------------------------------------------------------- sessions
 
 void Switchboard::on_session_ready(Session& session) {
   const SessionPtr self = session_by_id(session.id());
@@ -323,7 +326,7 @@ void Switchboard::expel(Session& session, Status reason) {
   apply(changes);
 }
 
-// All links that lead to this peer use the new session, whoever opened it.
+// Makes all links that lead to this peer use the new session, opened by either side.
 void Switchboard::attach_links(const SessionPtr& session) {
   // Walks over a copy: a link that becomes ready runs callbacks, which may change session->links.
   const auto attached = session->links;
@@ -347,8 +350,9 @@ void Switchboard::attach_links(const SessionPtr& session) {
   }
 }
 
-// Whether a session under a link's name takes the link. Names need not be unique without a registry: then the
-// latest has it. With one, who the registry says.
+// Returns whether a session under a link's name takes over the link. With a registry, the owner
+// that the registry names has the link. Without one, names need not be unique, and the latest
+// session has the link.
 bool Switchboard::displaces(const Session& session, const Link& link) {
   if (!link.session() || link.session()->peer().instance == session.peer().instance) return true;
   const auto entry = cached_entry(link.key());
@@ -427,15 +431,15 @@ bool Switchboard::make_room() {
   return true;
 }
 
-// ------------------------------------------------------------------------------------- the registry, regions
+// --------------------------------------------------------------------------- the registry, regions
 
 void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (closing_) return;
   if (event.kind == ctrl::EventKind::kExpired) {
     const auto it = pairings_.find(event.instance);
     const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
-    // The lease says little about the connection: who answers on it is there, if not before the end of an
-    // outage that is tolerated.
+    // An expired lease does not prove that the connection is dead: a peer that answers the probe is
+    // alive. The probe takes at least as long as a tolerated outage.
     if (session && session->ready()) {
       const int silent_ms = transport::keepalive_for(options_.outage_tolerated).silent_ms();
       session->probe(std::max(limits::kProbeTimeout, Nanos(std::chrono::milliseconds(silent_ms))));
@@ -445,10 +449,11 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (event.kind != ctrl::EventKind::kRegistered) return;
   Link* link = find_link(event.name);
   if (link == nullptr) return;
-  // A lookup may have been faster than the changes, which then tell of owners before the one that we have.
+  // A look-up may overtake the changes, which then tell of owners before the known one.
   const auto known = cached_entry(event.name);
   if (known && known->incarnation > event.incarnation) return;
-  // The event may be of a former owner, whose successor has connected already: the registry knows who is now.
+  // The event may be of a former owner whose successor has connected: ask the registry for the
+  // present owner.
   if (leads_elsewhere(*link, event.instance) && registry_.look_up) registry_.look_up(event.name);
   link->retry_soon();
 }
@@ -459,7 +464,7 @@ void Switchboard::revoke(const std::vector<std::string>& regions) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- closing
+// ----------------------------------------------------------------------------------------- closing
 
 void Switchboard::close(Nanos bound) {
   closing_ = true;
@@ -487,7 +492,7 @@ void Switchboard::cut_all() {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------- views
+// ------------------------------------------------------------------------------------------- views
 
 PeerView Switchboard::view_of(const Link& link) const {
   PeerView out;

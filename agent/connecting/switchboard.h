@@ -21,7 +21,7 @@
 
 namespace slime::agent {
 
-// What info() shows of a peer.
+// A peer in info().
 struct PeerView {
   std::string name;
   std::string address;
@@ -31,18 +31,18 @@ struct PeerView {
   std::uint32_t failures = 0;
   std::size_t waiting = 0;
   std::uint64_t connects = 0;
-  std::uint64_t connection = 0;  // its id; 0: none
+  std::uint64_t connection = 0;  // id of the connection; 0: none
   bool initiator = false;
   std::string provider;
-  std::string reason;  // why that one
+  std::string reason;  // reason for the choice of `provider`
   std::string endpoint;
   rpc::ChannelCounters channel;
   transport::EndpointCounters bytes;
   std::size_t in_flight = 0;  // operations that the endpoint has
-  std::uint64_t credits = 0;  // messages that it would take now
+  std::uint64_t credits = 0;  // messages that the endpoint would take now
 };
 
-// What info() shows of an operation.
+// An operation in info().
 struct OperationView {
   std::string what;
   std::string peer;
@@ -53,7 +53,7 @@ struct OperationView {
 
 struct OperationsView {
   std::size_t count = 0;
-  std::vector<OperationView> oldest;  // limits::kShownOperations at most
+  std::vector<OperationView> oldest;  // at most limits::kShownOperations
 };
 
 struct BoardCounters {
@@ -67,9 +67,8 @@ struct BoardCounters {
   void add(const rpc::ChannelCounters& channel);
 };
 
-// Everything between the peers that the user names and the connections that there are: links, sessions, and
-// for each peer instance the pairing that decides which session lives. Thread: the loop, where nothing else
-// is said.
+// Maps the peers that users name to connections: owns the links, the sessions, and for each peer
+// instance the pairing that decides which session lives. Thread: the loop, unless stated otherwise.
 class Switchboard final : public transport::Acceptor,
                           private transport::Deferred,
                           private LinkOwner,
@@ -84,53 +83,55 @@ class Switchboard final : public transport::Acceptor,
     std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
     std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
     Nanos outage_tolerated = transport::limits::kOutageTolerated;
-    std::shared_ptr<const Keyring> keyring = nullptr;  // null: the scope's keys mean nothing here
+    std::shared_ptr<const Keyring> keyring = nullptr;  // null: the agent uses no keys of the scope
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
   ~Switchboard();
 
-  // How names are found. `look_up` ends in on_resolved(), on the loop; without it there is no registry.
+  // Finds addresses of names. on_resolved() follows `look_up`, on the loop. A null `look_up`: no
+  // registry.
   struct Registry {
     const Directory* directory = nullptr;
     std::function<void(const std::string& name)> look_up;
-    // Where handshakes are under keys that the registry hands out: asks for newer ones, which ends in
-    // on_keys(), on the loop. An empty name: of nobody's attempt.
+    // Asks the registry for newer keys; on_keys() follows, on the loop. Null: handshakes use no
+    // keys of the registry. An empty name: not for an attempt of a link.
     std::function<void(const std::string& name, std::uint64_t attempt)> refresh_keys = {};
   };
-  // On the loop.
+  // Thread: the loop.
   struct Handlers {
     std::function<void(Session& session, std::uint32_t imm)> imm;
     std::function<void(const std::string& peer, std::uint64_t connection)> closed;
   };
   void set_registry(Registry registry);
   void set_handlers(Handlers handlers);
-  // Where this agent listens: what its own name leads to where no registry says more.
+  // Sets the address at which this agent listens. Without an entry in a registry, the agent's own
+  // name leads there.
   void set_address(std::string address) { own_address_ = std::move(address); }
 
-  // Gives the held credit of one notification back: see Endpoint::hold_credit().
+  // Returns the held credit of one notification: see Endpoint::release_credits().
   void release_credit(Pairing::Id session);
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
-  // Only where a connection takes it now; false, and nothing happened, else. Calls nobody back but the
-  // operation.
+  // Starts the operation if its connection takes it now; else returns false and does nothing. Runs
+  // no callbacks except those of the operation.
   bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
-  // The same of a batch that is done within this call, or not at all.
+  // Copies a prepared batch within this call if possible; else returns false and does nothing.
   bool done_now(const std::string& key, Transfer transfer, BoundCopies& copies);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);
-  // The keyring has other keys than before.
+  // The keyring has changed.
   void on_new_keys() { keys_.on_new_keys(); }
   void on_registry_event(const ctrl::Event& event);
   void revoke(const std::vector<std::string>& regions);
 
-  // Refuses all that is new, ends what waits, gives what is in flight until `bound`.
+  // Refuses new work, fails waiting operations, and gives operations in flight until `bound`.
   void close(Nanos bound);
-  // Cuts off what is left: no session is there when it returns.
+  // Cuts off what is left. No session exists when it returns.
   void cut_all();
-  // Whether something is in flight on a connection, as far as this side sees.
+  // Returns whether an operation is in flight on a connection, as far as this side sees.
   [[nodiscard]] bool busy() const;
-  // Sessions that are not closed. Thread: any.
+  // The number of sessions that are not closed. Thread: any.
   [[nodiscard]] std::size_t live_sessions() const { return live_.load(std::memory_order_acquire); }
 
   [[nodiscard]] std::vector<PeerView> view() const;
@@ -175,7 +176,8 @@ class Switchboard final : public transport::Acceptor,
   void run_deferred() noexcept override;
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
-  // The end that we accepted of a connection to ourselves: it only answers, and receives.
+  // Returns true for the accepted end of a connection of the agent to itself. It only answers and
+  // receives.
   [[nodiscard]] bool passive(const Session& session) const;
   void join_ends(const SessionPtr& session);
   bool avoid(const transport::PeerIdentity& peer, const std::string& provider, const Status& cause);
@@ -188,9 +190,9 @@ class Switchboard final : public transport::Acceptor,
   SessionPtr session_by_id(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);
-  // Takes it out of the choice: what comes from now on waits for the next connection.
+  // Withdraws the session from the choice: new operations wait for the next connection.
   Pairing::Changes retire(Session& session);
-  // Makes room for one more, if something is idle.
+  // Closes the longest idle connection if there are too many. Returns whether there is room.
   bool make_room();
 
   transport::Loop& loop_;
@@ -203,7 +205,7 @@ class Switchboard final : public transport::Acceptor,
   std::string own_address_;
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
-  BoardCounters totals_;  // of closed connections; `made` of all
+  BoardCounters totals_;  // sums over closed connections; `made`: over all
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   bool forgets_links_ = false;  // run_deferred() is due
   std::map<Pairing::Id, SessionPtr> sessions_;
@@ -211,7 +213,7 @@ class Switchboard final : public transport::Acceptor,
   Avoided avoided_;
   KeyWatch keys_{loop_, options_.keyring, sessions_, *this};
   std::atomic<std::size_t> live_{0};
-  ListOf<PeerOperation> operations_;  // that have not ended
+  ListOf<PeerOperation> operations_;  // operations in flight
 };
 
 }  // namespace slime::agent

@@ -17,8 +17,9 @@ namespace slime::agent {
 
 class Registrar;
 
-// The registered memory of an agent: makes regions, publishes names of regions to peers and to the registry,
-// and withdraws the names when a region closes. Part of an agent, which outlives it. Thread: any.
+// The registered memory of an agent: makes regions, publishes their names to peers and to the
+// registry, and withdraws the names when a region closes. Part of an agent, which outlives it.
+// Thread: any.
 class AgentMemory final : public RegionOwner {
  public:
   // Withdraws these names from connected peers, on the loop.
@@ -30,22 +31,24 @@ class AgentMemory final : public RegionOwner {
   AgentMemory(const AgentMemory&) = delete;
   AgentMemory& operator=(const AgentMemory&) = delete;
 
-  // Announces names to this registry, too. Before the first publish().
+  // Announces names to this registry, too. Call before the first publish().
   void announce_to(Registrar& registrar) { registrar_ = &registrar; }
 
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages);
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind);
-  // Returns the number of the registry's change, for Registrar::wait_announced(). Zero: no registry.
+  // Returns the number of the registry's change, for Registrar::wait_announced(). Zero: no
+  // registry.
   Result<std::uint64_t> publish(std::string_view name, const MemoryRegion& region);
   Status unpublish(std::string_view name);
 
-  // Checks what only the agent knows of a batch; the endpoint checks the rest. Errors: kInvalidArgument.
+  // Checks the parts of a batch that only the agent knows; the endpoint checks the rest. Errors:
+  // kInvalidArgument.
   [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
   // Returns 8 bytes for the old value of one atomic operation.
   Result<OldValues::Place> place_for_old_value();
 
   [[nodiscard]] const RegionTable& regions() const { return regions_; }
-  // Closes all regions, each within its bound. After the last connection.
+  // Closes all regions, each within its bound. Call after the last connection has ended.
   void close_regions(Nanos bound);
 
   void on_region_closing(const MemoryRegion::State& region) noexcept override;

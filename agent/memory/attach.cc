@@ -8,7 +8,8 @@
 namespace slime {
 namespace {
 
-// A region as attachments know it. Keeps the registration's record, and no peer from its end.
+// Adapts a region to attachments. Keeps the registration's record alive; does not delay its
+// closing.
 class RegisteredRegion final : public rpc::Registered {
  public:
   explicit RegisteredRegion(agent::RegionState region) : region_(std::move(region)) {}

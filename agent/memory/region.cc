@@ -6,7 +6,7 @@
 
 namespace slime {
 
-// ------------------------------------------------------------------------------------------------ the handle
+// -------------------------------------------------------------------------------------- the handle
 
 MemoryRegion::MemoryRegion(std::shared_ptr<State> state) : state_(std::move(state)) {}
 MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;
@@ -26,8 +26,9 @@ std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->regis
 Rights MemoryRegion::rights() const { return state_ ? state_->registrations.rights() : Rights::kLocal; }
 Status MemoryRegion::close(Nanos bound) { return state_ ? state_->close(bound) : Status(); }
 
-// In a child of fork() the registration, its descriptors and whoever waits for it are the parent's: the child
-// has only a copy of the books, and must not act on them. A driver would take its word for the parent's.
+// In a child of fork() the registration, its descriptors and its waiting threads belong to the
+// parent. The child has only a copy of the bookkeeping and must not deregister: the driver would do
+// it for the parent.
 MemoryRegion::State::~State() {
   if (!guard.forked()) return;
   static_cast<void>(new (std::nothrow) std::shared_ptr<agent::Devices>(devices));
@@ -41,13 +42,13 @@ Status MemoryRegion::State::close(Nanos bound) {
     if (const auto told = owner.lock()) told->on_region_closing(*this);
   }
   const std::lock_guard lock(
-      close_mutex_);  // a second closer returns when the region is closed, as the first
+      close_mutex_);  // a second close() returns when the region is closed, like the first
   return registrations.close(bound);
 }
 
 namespace agent {
 
-// ----------------------------------------------------------------------------------------------------- names
+// ------------------------------------------------------------------------------------------- names
 
 void RegionTable::add(const RegionState& region) {
   const std::lock_guard lock(mutex_);
@@ -73,7 +74,7 @@ Status RegionTable::unpublish(std::string_view name) {
 }
 
 std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) {
-  std::vector<RegionState> dropped;  // after the lock
+  std::vector<RegionState> dropped;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
   const auto known = regions_.find(&region);
   if (known == regions_.end()) return {};

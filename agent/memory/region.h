@@ -17,7 +17,7 @@ namespace slime {
 
 namespace agent {
 
-// Told when a region starts to close. Thread: the closing one.
+// Notified when a region starts to close. Thread: the closing thread.
 class RegionOwner {
  public:
   virtual void on_region_closing(const MemoryRegion::State& region) noexcept = 0;
@@ -28,8 +28,8 @@ class RegionOwner {
 
 }  // namespace agent
 
-// One piece of registered memory and who has to know of its end. Shared by the handle, the operations that
-// use it and the table of published names. Thread: any.
+// One piece of registered memory, and the owner to notify when it closes. Shared by the handle, the
+// operations that use the region, and the table of published names. Thread: any.
 struct MemoryRegion::State {
   State(std::shared_ptr<agent::Devices> of, std::weak_ptr<agent::RegionOwner> region_owner,
         agent::Registrations all)
@@ -40,7 +40,7 @@ struct MemoryRegion::State {
   Status close(Nanos bound);
   [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
 
-  const std::shared_ptr<agent::Devices> devices;  // outlive the registrations
+  const std::shared_ptr<agent::Devices> devices;  // outlives the registrations
   const std::weak_ptr<agent::RegionOwner> owner;
   agent::Registrations registrations;
   const agent::ForkGuard guard;
@@ -54,18 +54,18 @@ namespace agent {
 
 using RegionState = std::shared_ptr<MemoryRegion::State>;
 
-// The regions that have a name, and all that exist. Thread: any.
+// All regions, and the published names. Thread: any.
 class RegionTable {
  public:
   void add(const RegionState& region);
   Status publish(std::string_view name, const RegionState& region);
   Status unpublish(std::string_view name);
-  // Forgets a region; its names.
+  // Removes a region. Returns its names.
   std::vector<std::string> remove(const MemoryRegion::State& region);
-  // What a peer that asks by name over a connection of this device is told: kNotFound, or why that device
-  // does not have it.
+  // Returns the descriptor for a peer that looks the name up over a connection of this device.
+  // Errors: kNotFound, or the reason why the memory is not registered with that device.
   Result<transport::RegionDescriptor> describe(std::string_view name, std::size_t device) const;
-  // Those that exist, for closing them.
+  // Returns all regions, for closing them.
   std::vector<RegionState> all() const;
   [[nodiscard]] std::size_t published() const;
 
@@ -74,7 +74,7 @@ class RegionTable {
   std::map<std::string, RegionState, std::less<>> names_;
   struct Known {
     std::weak_ptr<MemoryRegion::State> region;
-    std::vector<std::string> names;  // so that remove() takes the same time however many others have
+    std::vector<std::string> names;  // makes remove() independent of the number of other names
   };
   std::map<const MemoryRegion::State*, Known> regions_;
 };

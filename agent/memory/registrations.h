@@ -12,10 +12,12 @@
 
 namespace slime::agent {
 
-// One piece of memory, registered with each device of an agent that takes it. Movable. Thread: one at a time.
+// One piece of memory, registered with each device of an agent that takes it. Movable. Thread: one
+// at a time.
 class Registrations {
  public:
-  // `owner`: the device whose registration has the memory, if Slime made it; that one ends last.
+  // `owner`: the device whose registration owns the memory, if Slime made the memory; it closes
+  // last.
   Registrations(std::size_t devices, std::size_t owner)
       : owner_(owner), regions_(devices), missing_(devices) {}
   Registrations(Registrations&&) noexcept = default;
@@ -23,26 +25,27 @@ class Registrations {
   ~Registrations();
 
   void add(std::size_t device, transport::MemoryRegion region);
-  // It is not registered with this device, and why.
+  // Records why the memory is not registered with this device.
   void miss(std::size_t device, Status why) { missing_[device] = std::move(why); }
 
   [[nodiscard]] bool any() const { return any_ != kNone; }
   [[nodiscard]] std::byte* data() const { return regions_[any_].data(); }
   [[nodiscard]] std::uint64_t length_bytes() const { return regions_[any_].length_bytes(); }
   [[nodiscard]] transport::Rights rights() const { return regions_[any_].rights(); }
-  // OK where on() can be used.
+  // Returns OK if on() can be used with this device, else the reason why not.
   [[nodiscard]] Status missing(std::size_t device) const;
-  // The registrations of all devices are one behind the other, in their order.
+  // Returns the registration with this device. All registrations lie in one array, in the order of
+  // devices.
   [[nodiscard]] const transport::MemoryRegion& on(std::size_t device) const { return regions_[device]; }
 
-  // As transport::MemoryRegion::close(), with all devices, one after the other.
+  // Closes all registrations, one after the other, as transport::MemoryRegion::close() does.
   Status close(Nanos bound);
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
   std::size_t owner_;
   std::size_t any_ = kNone;
-  bool kept_ = false;  // hardware may still reach the memory: it is never given back
+  bool kept_ = false;  // hardware may still reach the memory: never free it
   std::vector<transport::MemoryRegion> regions_;
   std::vector<Status> missing_;
 };

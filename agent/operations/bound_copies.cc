@@ -10,10 +10,11 @@
 namespace slime::agent {
 namespace {
 
-// Saturates: the sum of a list that check() refuses may be too large.
+// Saturates: the sum over a list that check() refuses may overflow.
 std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
-// The same blocks with other registrations: those of one piece of memory are one behind the other.
+// Moves the blocks to the registrations of another device: all registrations of a region lie in one
+// array.
 void move_to(std::vector<transport::Copy>& copies, std::size_t from, std::size_t to) {
   for (transport::Copy& copy : copies)
     copy.local += static_cast<std::ptrdiff_t>(to) - static_cast<std::ptrdiff_t>(from);

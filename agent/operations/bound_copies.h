@@ -21,26 +21,30 @@ inline transport::Rights rights_for(Transfer transfer) {
   return transfer == Transfer::kRead ? transport::Rights::kRemoteRead : transport::Rights::kRemoteWrite;
 }
 
-// The blocks of a one-sided operation, or of many posts of one list, with the regions that they name. Keeps
-// the registrations. Thread: the loop; before that the one that makes it. What is const may be asked by any.
+// The blocks of a one-sided operation, or of a list that is posted many times, with the regions
+// that they name. Keeps the registrations alive. Thread: the maker's until the operation is
+// submitted, then the loop; const functions: any.
 class BoundCopies {
  public:
-  // `distinct`: a region that is named again is the same one, wherever in the list. Else each run of blocks
-  // may have it once more, which is quicker to make.
+  // `distinct`: a region that several blocks name is kept once. Otherwise each run of blocks may
+  // keep its own copy, which is quicker to make.
   BoundCopies(std::span<const slime::Copy> copies, bool distinct);
   BoundCopies(const BoundCopies&) = delete;
   BoundCopies& operator=(const BoundCopies&) = delete;
 
-  // Names the first block whose local side is wrong: kInvalidArgument. All name a region.
+  // Checks the local sides. kInvalidArgument names the first wrong block. All blocks must name a
+  // region.
   [[nodiscard]] static Status check_locals(std::span<const slime::Copy> copies);
-  // Names the first block whose remote side is wrong: kInvalidArgument, kPermissionDenied.
+  // Checks the remote sides. kInvalidArgument or kPermissionDenied names the first wrong block.
   [[nodiscard]] Status check_remotes(transport::Rights need) const;
-  // Whether the regions can be used on this connection; takes time for each region, not for each block.
+  // Checks that the regions can be used on this connection. Takes time proportional to the number
+  // of regions, not of blocks.
   [[nodiscard]] Status check_usable(const Session& session) const;
-  // The blocks, with registrations of this device. `shared`: what this returned before stays valid.
+  // Returns the blocks with the registrations of this device. `shared`: spans returned before stay
+  // valid.
   std::span<const transport::Copy> on(std::size_t device, bool shared);
 
-  // The same blocks with other remote regions, as many as remotes() are.
+  // Returns the blocks with other remote regions, as many as remotes().
   [[nodiscard]] std::shared_ptr<BoundCopies> with(std::span<const RemoteRegion> remotes) const;
   [[nodiscard]] const std::deque<RemoteRegion>& remotes() const { return remotes_; }
   [[nodiscard]] std::size_t size() const { return copies_.size(); }
@@ -50,12 +54,12 @@ class BoundCopies {
  private:
   BoundCopies() = default;
 
-  std::deque<RemoteRegion> remotes_;  // addresses stay as it grows
+  std::deque<RemoteRegion> remotes_;  // a deque: references stay valid as it grows
   std::vector<RegionState> locals_;
   std::uint64_t bytes_ = 0;
   std::vector<transport::Copy> copies_;
-  std::size_t device_ = 0;                                         // whose registrations copies_ name
-  std::map<std::size_t, std::vector<transport::Copy>> on_others_;  // with those of other devices
+  std::size_t device_ = 0;  // copies_ name the registrations of this device
+  std::map<std::size_t, std::vector<transport::Copy>> on_others_;  // copies_ for other devices
 };
 
 }  // namespace slime::agent

@@ -15,18 +15,21 @@
 
 namespace slime::agent {
 
-// What calls of every kind are: names, the request of their kind, and those who see the call on its way.
+// Common part of all kinds of calls: the names, the request, and the interceptors that see the
+// call.
 template <class T>
 class CallOf : public ResultOperation<T> {
  public:
   CallOf(std::shared_ptr<Driver> driver, std::string service, std::string method)
       : ResultOperation<T>(std::move(driver)), service_(std::move(service)), method_(std::move(method)) {}
   void fail(Status reason) final;
-  // What the caller takes the method for. Before it is submitted.
+  // Sets the signature that the server's method must match. Call before submitting.
   void take_for(const rpc::Signature& signature) { signature_ = signature; }
-  // Somebody sees the call, or it has more than arguments. Before it is submitted.
+  // Sets the context of a call that interceptors see, or that carries more than arguments. Call
+  // before submitting.
   void watch(std::unique_ptr<rpc::InterceptedCall> intercepted) { intercepted_ = std::move(intercepted); }
-  // Shows it to the interceptors, as a call of `peer`: with what to refuse it. Before it is submitted.
+  // Shows the call, to `peer`, to the interceptors. Returns their refusal, if any. Call before
+  // submitting.
   Status show(std::string_view peer, const rpc::CallSettings* settings,
               const std::vector<std::shared_ptr<rpc::ClientInterceptor>>& common);
   [[nodiscard]] std::string describe() const final;
@@ -34,13 +37,13 @@ class CallOf : public ResultOperation<T> {
  protected:
   [[nodiscard]] virtual rpc::CallKind kind() const { return rpc::CallKind::kPlain; }
   [[nodiscard]] virtual const rpc::Attachments* attachments() const { return nullptr; }
-  // It has failed before the channel had it, which ends what is the channel's otherwise.
+  // Releases what the channel would have released: the call failed before the channel had it.
   virtual void drop(const Status&) {}
   [[nodiscard]] rpc::CallSpec spec() const {
     return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr,
             signature_.hash()};
   }
-  // What the channel tells how it ended.
+  // Returns the channel's completion callback.
   [[nodiscard]] auto ended() {
     return [self = std::static_pointer_cast<CallOf>(this->shared_from_this())](Result<T> outcome) {
       self->end(std::move(outcome));
@@ -69,7 +72,7 @@ class CallOperation final : public CallOf<Payload> {
   ByteVector arguments_;
 };
 
-// One that may have attachments beside its arguments.
+// A call that may have attachments beside its arguments.
 template <class T>
 class AttachedOf : public CallOf<T> {
  public:
@@ -82,14 +85,14 @@ class AttachedOf : public CallOf<T> {
   rpc::AttachedBody request_;
 };
 
-// Or memory for those of its reply.
+// A call with attachments, or with memory for the attachments of its reply.
 class AttachedCall final : public AttachedOf<Payload> {
  public:
   using AttachedOf::AttachedOf;
   void start(Session& session) override;
 };
 
-// A call whose answer nobody wants: ends when it has left.
+// A call without an answer: ends when it has left.
 class OneWayOperation final : public AttachedOf<None> {
  public:
   using AttachedOf::AttachedOf;
@@ -105,13 +108,13 @@ class StreamOperation final : public AttachedOf<Payload> {
                   rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
       : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
         stream_(std::move(stream)) {}
-  // `total`: deadline of the whole stream; zero: none. Call before submit().
+  // `total`: deadline of the whole stream; zero: none. Call before submitting.
   void set_bounds(Nanos total, Nanos idle_timeout) {
     total_ = total;
     idle_timeout_ = idle_timeout;
   }
   void start(Session& session) override;
-  [[nodiscard]] std::size_t weight() const override { return 0; }  // it may go on for ever
+  [[nodiscard]] std::size_t weight() const override { return 0; }  // a stream may be endless
 
  private:
   [[nodiscard]] rpc::CallKind kind() const override { return rpc::CallKind::kStream; }

@@ -11,11 +11,11 @@
 
 namespace slime::agent {
 
-// Registered memory of the agent's own, in which the old values of remote atomics land. Grows by a chunk up
-// to a bound; a place is used again once its operation is over. Thread: any.
+// Registered memory of the agent in which the old values of remote atomics land. Grows by a chunk
+// up to a bound; a place is reused once its operation is over. Thread: any.
 class OldValues final : public std::enable_shared_from_this<OldValues> {
  public:
-  // One place of 8 bytes. Keeps the memory alive; given back when it is destroyed. Movable.
+  // A place of 8 bytes. Keeps the memory alive. The destructor releases the place. Movable.
   class Place {
    public:
     Place() = default;
@@ -26,7 +26,7 @@ class OldValues final : public std::enable_shared_from_this<OldValues> {
 
     [[nodiscard]] MemoryRegion::State& region() const { return *region_; }
     [[nodiscard]] std::uint64_t offset() const;
-    // What landed there. Thread: the one that saw the operation end.
+    // Returns the number that landed here. Thread: the thread that saw the operation end.
     [[nodiscard]] std::uint64_t value() const;
 
    private:
@@ -40,9 +40,9 @@ class OldValues final : public std::enable_shared_from_this<OldValues> {
     std::uint32_t place_ = 0;
   };
 
-  // Makes local memory of the given size.
+  // Allocates local memory of this size.
   using Allocate = std::function<Result<MemoryRegion>(std::size_t bytes)>;
-  // kResourceExhausted when all are in use, or what `allocate` answers.
+  // Errors: kResourceExhausted if all places are in use; those of `allocate`.
   Result<Place> take(const Allocate& allocate);
 
  private:

@@ -6,13 +6,15 @@
 
 namespace slime::agent {
 
-// Something that is in one list at a time, and leaves it when it is destroyed. Thread: the loop.
+// Base of an object that is in at most one list, and leaves the list when it is destroyed. Thread:
+// the loop.
 class Listed {
  public:
   Listed() = default;
   Listed(const Listed&) = delete;
   Listed& operator=(const Listed&) = delete;
-  // Counts it until it leaves, listed or not. Thread: its maker, before anybody else knows it.
+  // Adds `weight` to `count` until this object leaves, listed or not. Thread: the maker's, before
+  // the object is shared.
   void count_in(std::atomic<std::size_t>& count, std::size_t weight) {
     count_ = &count;
     weight_ = weight;
@@ -39,8 +41,8 @@ class Listed {
   std::size_t weight_ = 0;
 };
 
-// What is under way, in the order in which it began, at the cost of four stores: no memory of its own. Does
-// not own what it holds. Thread: the loop.
+// An intrusive list of the operations in flight, in the order in which they began. Costs four
+// stores for each operation and no memory. Does not own its elements. Thread: the loop.
 template <class T>
 class ListOf {
  public:
@@ -59,7 +61,7 @@ class ListOf {
     end_.previous_->next_ = &at;
     end_.previous_ = &at;
   }
-  // fn(const T&), from the oldest on. It must not change the list.
+  // Calls fn(const T&), oldest first. `fn` must not change the list.
   template <class F>
   void for_each(F&& fn) const {
     for (const Listed* at = end_.next_; at != &end_; at = at->next_) fn(static_cast<const T&>(*at));

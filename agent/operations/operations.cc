@@ -38,7 +38,7 @@ Status PeerOperation::outcome(Status status) const {
   return Status(Code::kUnavailable, status.text()).with_maybe_executed(maybe_executed);
 }
 
-// --------------------------------------------------------------------------------------- through the channel
+// ----------------------------------------------------------------------------- through the channel
 
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
@@ -105,7 +105,7 @@ void RecvOperation<T>::cancel_started(Session& session) {
 template class RecvOperation<Payload>;
 template class RecvOperation<rpc::Delivery>;
 
-// ------------------------------------------------------------------------------------------- on the endpoint
+// --------------------------------------------------------------------------------- on the endpoint
 
 template <class T>
 void PostedOperation<T>::start(Session& session) {
@@ -130,7 +130,7 @@ void PostedOperation<T>::complete(Status status) noexcept {
   if (status.ok()) {
     this->conclude(value());
   } else {
-    // The owner's message that the region is closed may still be under way.
+    // The owner's message that the region is closed may not have arrived yet.
     if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
     this->conclude(std::move(status));
   }
@@ -138,14 +138,14 @@ void PostedOperation<T>::complete(Status status) noexcept {
 
 template <class T>
 void PostedOperation<T>::cancel_started(Session& session) {
-  // On the wire it goes on: nothing but a reset would give the buffers back.
+  // A posted operation goes on: only a reset would give its buffers back.
   if (session.withdraw(*this)) this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
 }
 
 template class PostedOperation<None>;
 template class PostedOperation<std::uint64_t>;
 
-// ------------------------------------------------------------------------------------------------- one-sided
+// --------------------------------------------------------------------------------------- one-sided
 
 std::uint64_t OneSidedOperation::length_bytes() const {
   if (blocks_.empty()) return copies().length_bytes();
@@ -188,7 +188,7 @@ Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
   return Status(Code::kInternal, "an unknown one-sided operation");
 }
 
-// --------------------------------------------------------------------------------------------------- atomics
+// ----------------------------------------------------------------------------------------- atomics
 
 Status AtomicOperation::bind(Session& session) {
   const Registrations& local = place_.region().registrations;

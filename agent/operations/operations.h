@@ -24,8 +24,8 @@ namespace slime::agent {
 class Link;
 class Session;
 
-// Something that a user wants of a peer: waits in a Link until there is a connection, then runs on a Session.
-// Ends exactly once, by its promise. Thread: the loop, after its making.
+// An operation of a user on a peer. Waits in a Link until there is a connection, then runs on a
+// Session. Ends exactly once, by completing its promise. Thread: the loop, after construction.
 class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public Listed {
  public:
   PeerOperation() = default;
@@ -33,19 +33,20 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
 
   // Runs on a connection that is ready.
   virtual void start(Session& session) = 0;
-  // Ends it with an error.
+  // Ends the operation with an error.
   virtual void fail(Status reason) = 0;
-  // Whether it makes its peer be connected, or waits until somebody else does.
+  // Returns true if the operation makes its peer be connected; false if it waits for another
+  // operation to do so.
   [[nodiscard]] virtual bool connects() const { return true; }
-  // How long it waits for a connection at most, besides its deadline.
+  // Longest wait for a connection, besides the deadline.
   [[nodiscard]] virtual Nanos patience() const { return Nanos::max(); }
-  // How much of the loop's work it is, in short operations.
+  // Share of the loop's work, in short operations.
   [[nodiscard]] virtual std::size_t weight() const { return 1; }
 
-  // The user no longer wants it: ends it with kCancelled where that is possible.
+  // The user no longer wants the operation: ends it with kCancelled if possible.
   void cancel();
 
-  // What info() shows of it: "call cache.get", "read of 3 blocks"; whose it is; and what it waits for.
+  // For info(): "call cache.get", "read of 3 blocks"; the peer; and what the operation waits for.
   [[nodiscard]] virtual std::string describe() const = 0;
   [[nodiscard]] const std::string& peer() const;
   [[nodiscard]] std::string_view stage() const;
@@ -55,11 +56,11 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   bool wait_for_ready = false;
 
  protected:
-  // False while it waits for room on its connection.
+  // Returns false while the operation waits for room on its connection.
   [[nodiscard]] virtual bool taken() const { return true; }
-  // Asks for an early end of what runs on the session.
+  // Asks for an early end of an operation that runs on the session.
   virtual void cancel_started(Session&) {}
-  // What the user is told about a status of the session.
+  // Turns a status of the session into the status for the user.
   [[nodiscard]] Status outcome(Status status) const;
   void set_running(Session* session) { session_ = session; }
   [[nodiscard]] Session* running() const { return session_; }
@@ -67,8 +68,8 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
  private:
   friend class Link;
   friend class Session;
-  Link* link_ = nullptr;        // that it waits in
-  Session* session_ = nullptr;  // that it runs on
+  Link* link_ = nullptr;        // the link that the operation waits in
+  Session* session_ = nullptr;  // the session that the operation runs on
   std::list<std::shared_ptr<PeerOperation>>::iterator place_;
   transport::TimerId timer_;
   bool cancelled_ = false;
@@ -78,7 +79,8 @@ template <class T>
 class ResultOperation : public PeerOperation {
  public:
   explicit ResultOperation(std::shared_ptr<Driver> driver) : promise_(std::move(driver)) {}
-  ~ResultOperation() override { leave(); }  // while the driver lives, which counts
+  // before promise_, which owns the driver: the driver has the count
+  ~ResultOperation() override { leave(); }
   Future<T> future() const { return promise_.future(); }
   Promise<T>& promise() { return promise_; }
   void fail(Status reason) override { conclude(std::move(reason)); }
@@ -103,8 +105,8 @@ class ResultOperation : public PeerOperation {
   Promise<T> promise_;
 };
 
-// What was received goes to the user as bytes of its own: a receive slot is the port's, which ends with the
-// agent, and a user who keeps it would hold up the peer.
+// Copies a received payload out of its receive slot: the slot belongs to the port, which ends with
+// the agent, and a user who keeps a slot would hold up the peer.
 inline Result<Payload> detached(Result<Payload> payload) {
   if (payload) payload->detach();
   return payload;
@@ -148,8 +150,8 @@ class SendOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
-// T: Payload, which never goes back once taken from the future; or Delivery, which goes back to its
-// tag until Delivery::take().
+// T is Payload, which cannot return to its tag once taken from the future; or Delivery, which
+// returns to its tag unless Delivery::take() is called.
 template <class T>
 class RecvOperation final : public ResultOperation<T> {
  public:
@@ -161,7 +163,7 @@ class RecvOperation final : public ResultOperation<T> {
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
-  [[nodiscard]] std::size_t weight() const override { return 0; }  // it may wait for ever
+  [[nodiscard]] std::size_t weight() const override { return 0; }  // a receive may wait without end
 
  private:
   void cancel_started(Session& session) override;
@@ -172,11 +174,11 @@ class RecvOperation final : public ResultOperation<T> {
 extern template class RecvOperation<Payload>;
 extern template class RecvOperation<rpc::Delivery>;
 
-// What a Session posts to its endpoint, and keeps while the endpoint takes no more. The other face of a
-// PeerOperation.
+// The interface by which a Session posts an operation to its endpoint, and keeps it while the
+// endpoint is full. Implemented by PeerOperations.
 class Posted : public transport::Operation {
  public:
-  // kResourceExhausted: it was not taken, try again when the endpoint is ready.
+  // Returns kResourceExhausted if the endpoint is full: post again when it is ready.
   virtual Status post(Session& session) = 0;
   virtual PeerOperation& operation() = 0;
 
@@ -187,7 +189,7 @@ class Posted : public transport::Operation {
 template <class T>
 class PostedOperation : public ResultOperation<T>, public Posted {
  public:
-  using PeerOperation::deadline;  // which post() gives to the transport's own
+  using PeerOperation::deadline;  // post() copies it to the transport operation's deadline
   using ResultOperation<T>::ResultOperation;
   void start(Session& session) final;
   Status post(Session& session) final;
@@ -195,33 +197,34 @@ class PostedOperation : public ResultOperation<T>, public Posted {
   PeerOperation& operation() final { return *this; }
 
  protected:
-  // Whether what it names can be used on this connection, and with its device from here on.
+  // Checks that the named regions can be used on this connection; from here on the operation uses
+  // its device.
   [[nodiscard]] virtual Status bind(Session& session) = 0;
   [[nodiscard]] Nanos patience() const final {
     return this->stall == Nanos::zero() ? Nanos::max() : this->stall;
   }
   virtual Status post_to(transport::Endpoint& endpoint) = 0;
-  virtual T value() = 0;  // after it has completed with OK
-  // The peer no longer has a region that this names.
+  virtual T value() = 0;  // call after completion with OK
+  // The peer refused a region that this operation names: removes it from the session's cache.
   virtual void forget_regions(Session& session) const = 0;
 
  private:
   void cancel_started(Session& session) final;
   [[nodiscard]] bool taken() const final { return this->posted(); }
-  std::shared_ptr<PeerOperation> self_;  // while the endpoint has it
+  std::shared_ptr<PeerOperation> self_;  // set while the endpoint has the operation
 };
 extern template class PostedOperation<None>;
 extern template class PostedOperation<std::uint64_t>;
 
 enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm };
 
-// A batch of one-sided copies: of a list of its own, or one post of a list that is shared.
+// A batch of one-sided copies: with a list of its own, or one post of a shared list.
 class OneSidedOperation final : public PostedOperation<None> {
  public:
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
                     std::uint32_t imm)
       : PostedOperation(std::move(driver)), kind_(kind), imm_(imm), own_(std::in_place, copies, false) {}
-  // `blocks`: the numbers of those that are posted; empty: all.
+  // `blocks`: numbers of the blocks to post; empty: all.
   OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::vector<std::uint32_t> blocks, std::uint32_t imm)
       : PostedOperation(std::move(driver)),
@@ -248,18 +251,18 @@ class OneSidedOperation final : public PostedOperation<None> {
   std::optional<BoundCopies> own_;
   const std::shared_ptr<BoundCopies> shared_;
   const std::vector<std::uint32_t> blocks_;
-  std::vector<transport::Copy> chosen_;         // of blocks_
-  std::span<const transport::Copy> on_device_;  // what is posted, once it is bound
+  std::vector<transport::Copy> chosen_;         // the blocks with numbers blocks_
+  std::span<const transport::Copy> on_device_;  // the posted copies, once bound
 };
 
-// One remote atomic; the old value is its result.
+// One remote atomic. The result is the old value.
 class AtomicOperation final : public PostedOperation<std::uint64_t> {
  public:
   struct Request {
     RemoteRegion remote;
     std::uint64_t remote_offset = 0;
     std::uint64_t value = 0;                  // to add, or to store
-    std::optional<std::uint64_t> expected{};  // of a compare_swap
+    std::optional<std::uint64_t> expected{};  // for a compare_swap
   };
   AtomicOperation(std::shared_ptr<Driver> driver, Request request, OldValues::Place place)
       : PostedOperation(std::move(driver)), request_(std::move(request)), place_(std::move(place)) {}

@@ -18,10 +18,10 @@
 
 namespace slime::agent {
 
-// Starts operations on peers: applies the agent's default timeout, counts what is in flight, and runs an
-// operation in the caller's thread where that wakes no other thread, else on the loop. Part of an agent,
-// which outlives it; each started operation keeps the agent alive until the loop has taken it.
-// Thread: any.
+// Starts operations on peers: applies the agent's default timeout, counts operations in flight, and
+// runs an operation in the caller's thread if that wakes no other thread, else on the loop. Part of
+// an agent, which outlives it; each started operation keeps the agent alive until the loop has
+// taken the operation. Thread: any.
 class OperationStarter {
  public:
   struct Parts {
@@ -39,8 +39,8 @@ class OperationStarter {
 
   [[nodiscard]] transport::Loop& loop() const { return *parts_.loop; }
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return parts_.driver; }
-  // Returns the driver for operations without a deadline: a thread that waits for one may sleep. Null: it
-  // always sleeps.
+  // Returns the driver for operations without a deadline, whose waiting threads may sleep. Null:
+  // they always sleep.
   [[nodiscard]] std::shared_ptr<Driver> patient_driver() const {
     return progress_ == Progress::kCaller ? parts_.driver : nullptr;
   }
@@ -56,27 +56,29 @@ class OperationStarter {
     return interceptors_.all();
   }
 
-  // Starts an operation on the peer `peer`. Returns its future. A timeout of zero means the agent's.
+  // Starts an operation on `peer`. Returns its future. A timeout of zero is the agent's default.
   template <class Operation>
   auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
               bool wait_for_ready);
-  // As submit(), but runs the client interceptors first.
+  // Like submit(), but runs the client interceptors first.
   template <class Call>
   auto begin(const std::string& peer, std::shared_ptr<Call> call,
              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout, bool wait_for_ready);
 
-  // One-sided operations and atomics. Errors: kInvalidArgument for a batch that check_blocks() refuses.
+  // Start one-sided operations and atomics. Errors: kInvalidArgument for a batch that
+  // check_blocks() refuses.
   Future<None> one_sided(const std::string& peer, OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos timeout, bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, AtomicOperation::Request request, Nanos timeout,
                                bool wait_for_ready);
-  // Prepared batches: binds a list of copies, and posts some or all (no indices) of a bound list.
+  // For prepared batches: bind() binds a list of copies; post() posts some blocks (no numbers: all)
+  // of a bound list.
   Result<std::shared_ptr<BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
   Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
-  // Copies a few blocks of memory of this host before it returns. Returns whether it did; if not, nothing
-  // was copied.
+  // Copies a few blocks of memory of this host before it returns. Returns whether it did; if not,
+  // nothing was copied.
   bool done_now(const std::string& peer, Transfer transfer, BoundCopies& copies);
 
  private:
@@ -90,8 +92,8 @@ template <class Operation>
 auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
                               bool wait_for_ready) {
   auto future = operation->future();
-  // Keeps the agent alive: in these modes callbacks run within this call, and one may drop the last
-  // reference.
+  // Keeps the agent alive: in these modes callbacks run within this call, and a callback may drop
+  // the last reference.
   const auto kept = progress_ == Progress::kThread ? nullptr : parts_.owner.lock();
   const Admission::Pass pass(parts_.admission);
   if (!pass) {
@@ -114,8 +116,9 @@ auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation
       if (const auto cancelled = weak.lock()) cancelled->cancel();
     });
   });
-  // Spares the loop's thread a wake-up if the operation has nothing to wait for. Only while few operations
-  // are in flight: the others' completions call back their users, and those must not run in this thread.
+  // Saves the loop's thread a wake-up if the operation has nothing to wait for. Only with few
+  // operations in flight: completions of other operations run user callbacks, which must not run in
+  // this thread.
   if (progress_ == Progress::kPolled ||
       driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
     const transport::Loop::Borrowed drive(loop);

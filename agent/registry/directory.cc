@@ -13,7 +13,7 @@ std::optional<DirectoryEntry> Directory::find(std::string_view name) const {
 
 void Directory::remember(const std::string& name, DirectoryEntry entry) {
   const std::lock_guard lock(mutex_);
-  // A cache: what falls out is asked again.
+  // A cache: the registry is asked again for a dropped entry.
   if (entries_.size() >= limits::kRememberedPeers && !entries_.contains(name))
     entries_.erase(entries_.begin());
   entries_.insert_or_assign(name, std::move(entry));
@@ -38,7 +38,7 @@ void Directory::apply(const ctrl::Event& event) {
     case ctrl::EventKind::kUpdated: {
       const std::lock_guard lock(mutex_);
       const auto it = entries_.find(event.name);
-      // A lookup may have been faster than the changes.
+      // A look-up may have overtaken the changes.
       if (it == entries_.end() || it->second.incarnation > event.incarnation) return;
       it->second = {event.address, event.instance, event.incarnation};
       return;

@@ -12,22 +12,23 @@
 
 namespace slime::agent {
 
-// Where the registry says that a name is.
+// A name's address in the registry.
 struct DirectoryEntry {
   std::string address;
   InstanceId instance;
   std::uint64_t incarnation = 0;
 };
 
-// The part of the registry that this agent has asked for, kept up by the changes that heartbeats bring. Old
-// by up to a heartbeat: who fails to connect to an entry asks the registry itself. Thread: any.
+// Caches the registry entries that this agent has asked for, updated by the changes that heartbeats
+// bring. Entries may be old by up to a heartbeat: if connecting to an entry fails, ask the
+// registry. Thread: any.
 class Directory {
  public:
   [[nodiscard]] std::optional<DirectoryEntry> find(std::string_view name) const;
   void remember(const std::string& name, DirectoryEntry entry);
-  // If it is this owner of the name, or 0 for any.
+  // Removes the entry if its owner has this incarnation; 0: any owner.
   void forget(std::string_view name, std::uint64_t incarnation);
-  // A change; of names that nobody asked for only the latest owner would be news, so they are not kept.
+  // Applies a change. Changes of names that are not cached are dropped.
   void apply(const ctrl::Event& event);
   void clear();
   [[nodiscard]] std::size_t size() const;

@@ -20,7 +20,7 @@ bool Keyring::begin(const ctrl::ScopeKeys& keys, Nanos heartbeat) {
 
 bool Keyring::update(const ctrl::ScopeKeys& keys) {
   const std::lock_guard lock(mutex_);
-  // A nanoctrl that is behind may still have those that a revocation took away.
+  // A nanoctrl that lags behind may still send keys that were revoked: an older set is ignored.
   return ctrl::newest_id(keys) > ctrl::newest_id(set_.keys) && take(keys);
 }
 

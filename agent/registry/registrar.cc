@@ -24,12 +24,12 @@ std::string_view registry_state_name(RegistryState state) {
   return "unknown";
 }
 
-// ---------------------------------------------------------------------------------------------- start, close
+// ------------------------------------------------------------------------------------ start, close
 
 namespace {
 
-// That nanoctrl did not answer in time says nothing about the time that the caller has, nor was anything of
-// the caller's executed.
+// Turns kDeadlineExceeded into kUnavailable: that nanoctrl did not answer in time says nothing
+// about the deadline of the caller, and nothing of the caller was executed.
 Status unanswered(Status status) {
   if (status.code() != Code::kDeadlineExceeded) return status;
   return {Code::kUnavailable, std::string(status.text())};
@@ -88,7 +88,7 @@ Status Registrar::close(Nanos bound) {
   if (std::exchange(closed_, true)) return {};
   stop_thread();
   enter(RegistryState::kClosed, {});
-  // The thread's client is stopped for good; saying goodbye takes one more.
+  // The thread's client is stopped for good, so deregistering needs another.
   ctrl::ClientOptions options = options_.client;
   options.connect_timeout = options.timeout = bound;
   auto client = ctrl::Client::create(std::move(options));
@@ -104,7 +104,7 @@ RegistryView Registrar::view() const {
   return view_;
 }
 
-// --------------------------------------------------------------------------------- requests of other threads
+// ----------------------------------------------------------------------- requests of other threads
 
 void Registrar::look_up(const std::string& name, LookupHandler handler) {
   ask([this, name, handler = std::move(handler)](Status refused) mutable {
@@ -186,7 +186,7 @@ void Registrar::wait_announced(std::uint64_t change, Nanos bound) {
                       [&] { return stopping_ || announced_ >= change || tried_ >= change; });
 }
 
-// ------------------------------------------------------------------------------------------------ the thread
+// -------------------------------------------------------------------------------------- the thread
 
 void Registrar::run() {
   std::unique_lock lock(mutex_);
@@ -197,10 +197,11 @@ void Registrar::run() {
       lock.unlock();
       question(Status());
       lock.lock();
-      changed_.notify_all();  // it may have registered anew, and told all changes
+      changed_.notify_all();  // the question may have registered again, and announced all changes
       continue;
     }
-    // Changes go out at once while the registry is well; otherwise with the next attempt to reach it.
+    // Changes go out at once while the registry is reachable; otherwise with the next attempt to
+    // reach it.
     const TimePoint now = steady_clock().now();
     const bool announces =
         view_.state == RegistryState::kRegistered && !changes_.empty() && now >= next_announcement_;
@@ -237,7 +238,7 @@ Result<DirectoryEntry> Registrar::find(const std::string& name) {
 Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
   auto found = client_->list_services({.scope = options_.self.scope, .name = service});
   if (!found) return unanswered(std::move(found).error());
-  // Who calls one of them need not ask where it is.
+  // Calls of a server in the list then need no look-up.
   for (const ctrl::ServiceEntry& entry : found->services)
     directory_.remember(entry.peer, {entry.address, entry.instance, entry.incarnation});
   return found;
@@ -246,7 +247,7 @@ Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
 void Registrar::took_lease(const ctrl::Lease& lease) {
   lease_ = lease;
   lease_.keys.clear();  // the keyring has them
-  lease_.session = {};  // it is ours
+  lease_.session = {};  // the same as session_
   interval_ = options_.heartbeat > Nanos::zero() ? options_.heartbeat : lease.heartbeat_interval;
   next_beat_ = deadline_after(steady_clock().now(), interval_);
   retry_ = limits::kRegistryRetryMin;
@@ -267,7 +268,7 @@ void Registrar::tell_keys(bool changed) const {
   if (changed && options_.on_keys) options_.on_keys();
 }
 
-// Nothing when nanoctrl has heard the same not long ago.
+// Returns nothing if nanoctrl has received the same report recently.
 std::optional<ctrl::Report> Registrar::next_report() {
   std::optional<ctrl::Report> report = options_.report ? options_.report() : std::nullopt;
   if (report == told_ && ++beats_since_told_ < limits::kReportRepeat) return std::nullopt;
@@ -288,7 +289,7 @@ void Registrar::beat() {
                                     since, report, keys_have);
   Status status = changes.status();
   if (status.code() == Code::kNotFound) {
-    // It restarted without its state, or was away for longer than the lease.
+    // The registry restarted without its state, or the agent was silent for longer than its lease.
     status = register_again();
   } else if (status.ok()) {
     next_beat_ = deadline_after(steady_clock().now(), interval_);
@@ -320,9 +321,10 @@ Status Registrar::register_again() {
     tried_ = std::max(tried_, covers);
     if (lease) announced_ = std::max(announced_, covers);
   }
-  // If it failed the registry knows nothing of us, and the next success tells it everything.
+  // After a failure the registry has no entry of this agent; the next registration announces
+  // everything.
   if (!lease) return std::move(lease).error();
-  // Other names may have moved while we heard nothing.
+  // Changes of other names may have been missed meanwhile.
   directory_.clear();
   on_news_(false);
   took_lease(*lease);
@@ -330,7 +332,7 @@ Status Registrar::register_again() {
   return {};
 }
 
-// Until it was answered once.
+// Asks again at each heartbeat until a request has succeeded.
 void Registrar::look_up_links() {
   auto links = client_->get_links(options_.self.scope, options_.self.name);
   if (!links) return;
@@ -377,14 +379,14 @@ void Registrar::announce() {
     if (status.ok()) {
       announced_ = std::max(announced_, covers);
     } else if (status.code() != Code::kInvalidArgument) {
-      // To be sent again, except where something newer has come.
+      // Sends them again later, unless a newer change of a name exists.
       changes_.regions.merge(changes.regions);
       changes_.services.merge(changes.services);
     }
   }
   if (status.ok()) return;
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted) {
-    // The registry is well and does not want this: the lease does not depend on it.
+    // The registry is well but refuses this announcement. The lease does not depend on it.
     next_announcement_ = deadline_after(steady_clock().now(), interval_);
     SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.client.url,
               " does not show all of our services and regions: ", status.to_string());
@@ -417,12 +419,12 @@ Status Registrar::send_changes(const Changes& changes) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------- failures
+// ---------------------------------------------------------------------------------------- failures
 
 void Registrar::failed(Status status) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) return;  // the client was stopped, which says nothing about the registry
+    if (stopping_) return;  // the client was stopped; the error says nothing about the registry
   }
   const TimePoint now = steady_clock().now();
   const bool fenced = status.code() == Code::kAborted || status.code() == Code::kAlreadyExists;
@@ -456,7 +458,7 @@ void Registrar::enter(RegistryState state, Status reason) {
             bad ? "; other agents reach that process under this name now" : "");
 }
 
-// Half to all of it.
+// Returns a random span between half of `span` and all of it.
 Nanos Registrar::jittered(Nanos span) {
   const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(span.count() / 2, 1));
   return span - Nanos(static_cast<std::int64_t>(rng_.below(half)));

@@ -26,7 +26,7 @@ namespace slime::agent {
 enum class RegistryState : std::uint8_t {
   kRegistered,
   kUnreachable,  // nanoctrl does not answer; connections and calls go on
-  kFenced,       // another process has the name now
+  kFenced,       // another process has the name
   kClosed,
 };
 std::string_view registry_state_name(RegistryState state);
@@ -41,75 +41,77 @@ struct RegistryView {
   Nanos ttl{};
   std::uint64_t heartbeats = 0;
   std::uint64_t registrations = 0;
-  std::uint64_t newest_key = 0;  // its id; 0: there are none
+  std::uint64_t newest_key = 0;  // id; 0: no keys
 };
 
 struct RegistrarOptions {
-  ctrl::ClientOptions client;  // its timeouts are the registrar's
+  ctrl::ClientOptions client;  // the registrar sets its timeouts
   ctrl::Registration self;     // without services and regions
-  Nanos heartbeat{};           // zero: as the registry asks
-  // What to tell with the next heartbeat, if there is something; asked on the registrar's thread, and not to
-  // wait there. Empty: nothing is told.
+  Nanos heartbeat{};           // interval; zero: as the registry asks
+  // Returns the report for the next heartbeat, or nothing. Called on the registrar's thread; must
+  // not wait. Empty: no reports.
   std::function<std::optional<ctrl::Report>()> report{};
-  // What the keys of the scope are put into; null: they are not wanted.
+  // Receives the keys of the scope; null: no keys are asked for.
   std::shared_ptr<Keyring> keyring = nullptr;
-  // Called on the registrar's thread, or from start(), when the keyring has other keys than before.
+  // Called on the registrar's thread, or from start(), when the keyring has changed.
   std::function<void()> on_keys{};
 };
 
-// An agent's dealings with nanoctrl: one thread that keeps the lease, announces services and regions, hears
-// of changes and looks names up. Nothing else in an agent waits for HTTP, and no established connection waits
-// for this. Thread: any; not from a loop's callback where it says that it waits.
+// Talks to nanoctrl for an agent: one thread keeps the lease, announces services and regions, takes
+// changes and looks names up. No other part of an agent waits for HTTP, and no established
+// connection depends on this. Thread: any; functions that wait must not be called on a loop.
 class Registrar {
  public:
   // Called on the registrar's thread.
   using EventHandler = std::function<void(const ctrl::Event&)>;
   using LookupHandler = UniqueFunction<void(Result<DirectoryEntry>)>;
   using ServiceHandler = UniqueFunction<void(Result<ctrl::ServiceList>)>;
-  // What this agent may still believe, called on the registrar's thread: `complete`: every change up to now
-  // has been told as an event; else some may have been missed.
+  // Tells whether cached knowledge is valid, on the registrar's thread. `complete`: every change up
+  // to now was reported as an event; otherwise changes may have been missed.
   using NewsHandler = UniqueFunction<void(bool complete)>;
 
-  // Who this agent should be connected to: at each registration, and when that changes. On the registrar's
-  // thread.
+  // Receives the peers that this agent should be connected to: at each registration, and when the
+  // set changes. Called on the registrar's thread.
   using LinksHandler = std::function<void(std::vector<std::string> names)>;
 
-  // Registers, and waits for it: kUnavailable when nanoctrl cannot be reached, kAlreadyExists when the name
-  // is taken.
+  // Registers, and waits for the answer. Errors: kUnavailable if nanoctrl cannot be reached,
+  // kAlreadyExists if the name is taken.
   static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event,
                                                   NewsHandler on_news, LinksHandler on_links);
-  ~Registrar();  // close() without the goodbye
+  ~Registrar();  // like close(), but does not deregister
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
 
   [[nodiscard]] const Directory& directory() const { return directory_; }
-  // Asks the registry; `handler` runs on the registrar's thread, or here when there are too many.
+  // Asks the registry. `handler` runs on the registrar's thread; with too many look-ups waiting it
+  // runs here, with an error.
   void look_up(const std::string& name, LookupHandler handler);
-  // The same for who serves a service.
+  // Like look_up(), for the servers of a service.
   void look_up_service(const std::string& service, ServiceHandler handler);
 
-  // A heartbeat, unless one has begun since: it may bring newer keys. `handler` as above, whatever came of
-  // it.
+  // Sends a heartbeat, which may bring newer keys, unless one has begun since this call. `handler`
+  // runs as in look_up(), after success and failure.
   void refresh_keys(UniqueFunction<void()> handler);
 
-  // What the registry is to show; announced as soon as it can be, and again whenever it forgot. The returned
-  // number is for wait_announced().
+  // Set what the registry shows: announced as soon as possible, and again after the registry lost
+  // it. Return the number of the change for wait_announced().
   std::uint64_t put_service(ctrl::ServiceInfo service);
   std::uint64_t put_region(ctrl::RegionInfo region);
   std::uint64_t drop_regions(const std::vector<std::string>& names);
-  // Waits until the registry knows, or an attempt to tell it has failed.
+  // Waits until the registry has the change, or an attempt to announce it has failed.
   void wait_announced(std::uint64_t change, Nanos bound);
 
-  // Ends the thread, then says goodbye to the registry; both within `bound`. Idempotent.
+  // Ends the thread, then deregisters; both within `bound`. Idempotent.
   Status close(Nanos bound);
-  // True on the thread that calls the handlers.
+  // Returns true on the thread that calls the handlers.
   [[nodiscard]] bool on_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
   [[nodiscard]] RegistryView view() const;
 
  private:
-  // Asks the registry and tells who wants to know; with an error it only tells that.
+  // Asks the registry and passes the answer to a handler; with an error in `refused` it passes that
+  // error.
   using Question = UniqueFunction<void(Status refused)>;
-  // What was changed and not announced: by name, what it is now; nothing: it is gone.
+  // Changes that are not announced yet, by name; nothing: removed.
   struct Changes {
     std::map<std::string, std::optional<ctrl::RegionInfo>> regions;
     std::map<std::string, std::optional<ctrl::ServiceInfo>> services;
@@ -118,7 +120,8 @@ class Registrar {
 
   Registrar(RegistrarOptions options, std::unique_ptr<ctrl::Client> client, Secret session,
             EventHandler on_event, NewsHandler on_news, LinksHandler on_links);
-  // Notes what is announced under `info.name` from now on. Returns the number of the change.
+  // Records that `info` is announced under `info.name` from now on. Returns the number of the
+  // change.
   template <class Info>
   std::uint64_t put(std::map<std::string, Info>& announced,
                     std::map<std::string, std::optional<Info>>& changed, Info&& info);
@@ -135,22 +138,23 @@ class Registrar {
   void took_lease(const ctrl::Lease& lease);
   void apply(const ctrl::Changes& changes);
   void tell_keys(bool changed) const;
-  // Sorts out why a request failed, and when to go on.
+  // Handles the failure of a request: sets the state and the time of the next attempt.
   void failed(Status status);
   void enter(RegistryState state, Status reason);
   void stop_thread();
   [[nodiscard]] Nanos jittered(Nanos span);
 
   const RegistrarOptions options_;
-  const Secret session_;  // of all registrations of this agent: proves that they are of one owner
+  // sent with all registrations of this agent: proves that they have one owner
+  const Secret session_;
   const std::unique_ptr<ctrl::Client> client_;
   const EventHandler on_event_;
   NewsHandler on_news_;
   const LinksHandler on_links_;
-  bool links_changed_ = false;  // the thread's
+  bool links_changed_ = false;  // used by the thread only
   Directory directory_;
 
-  mutable std::mutex mutex_;  // guards what follows, up to the thread's own
+  mutable std::mutex mutex_;  // guards the members below, up to those of the thread
   std::condition_variable changed_;
   bool stopping_ = false;
   std::deque<Question> questions_;
@@ -158,24 +162,24 @@ class Registrar {
   std::map<std::string, ctrl::ServiceInfo> services_;
   Changes changes_;
   std::uint64_t last_change_ = 0;
-  std::uint64_t announced_ = 0;  // changes up to here are known to the registry
-  std::uint64_t tried_ = 0;      // changes up to here have been in an attempt
+  std::uint64_t announced_ = 0;  // the registry has the changes up to this number
+  std::uint64_t tried_ = 0;      // an attempt has included the changes up to this number
   RegistryView view_;
 
-  // The thread's own.
+  // Used by the thread only.
   ctrl::Lease lease_;
   Nanos interval_{};
   TimePoint next_beat_{};
-  TimePoint last_beat_{};  // when the last one began
+  TimePoint last_beat_{};  // start of the last heartbeat
   TimePoint next_announcement_{};
   Nanos retry_{};
-  std::optional<ctrl::Report> told_;  // what nanoctrl has heard last
+  std::optional<ctrl::Report> told_;  // the last report that nanoctrl received
   int beats_since_told_ = 0;
   Rng rng_;
 
   std::mutex close_mutex_;
   bool closed_ = false;
-  std::thread thread_;  // last: it touches everything above
+  std::thread thread_;  // last: it uses all members above
 };
 
 }  // namespace slime::agent

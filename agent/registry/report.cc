@@ -8,7 +8,8 @@ namespace slime::agent {
 
 namespace {
 
-// A number that JSON's readers all have exactly. After 9 PB it begins anew, as counters may.
+// Wraps a counter at the largest integer that all JSON readers represent exactly (9 PB), as
+// counters may.
 std::uint64_t wrapped(std::uint64_t count) { return count % (ctrl::limits::kIntegerMax + 1); }
 
 }  // namespace
@@ -18,7 +19,7 @@ ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounter
   for (const PeerView& peer : peers) {
     if (peer.connection == 0 || out.links.size() == ctrl::limits::kReportLinks) continue;
     const std::string& name = peer.identity.name.empty() ? peer.name : peer.identity.name;
-    // One that nanoctrl would not take must not cost the others theirs.
+    // nanoctrl refuses a report with an invalid name, so such links are left out.
     if (!ctrl::check_name("peer", name).ok()) continue;
     out.links.push_back({name, peer.provider, std::string(state_name(peer.state)),
                          wrapped(peer.bytes.bytes_sent),

@@ -13,7 +13,7 @@
 
 namespace slime::agent {
 
-// Counts of all operations of an agent since its start.
+// Counters of an agent since its start.
 struct ReportCounters {
   BoardCounters board;
   std::uint64_t strangers_evicted = 0;
@@ -21,13 +21,15 @@ struct ReportCounters {
   rpc::ServerCounters server;
 };
 
-// Returns the report of an agent for nanoctrl: its connections and its counters.
+// Returns an agent's report for nanoctrl: its connections and counters.
 ctrl::Report make_report(const std::vector<PeerView>& peers, const ReportCounters& counters);
 
-// The newest report that the loop has made, for a thread that must not wait for the loop. Thread: any.
+// Holds the newest report that the loop has made, for a thread that must not wait for the loop.
+// Thread: any.
 class ReportBox {
  public:
-  // Whether the loop is to make one: not when it has yet to make the last that was asked for.
+  // Returns true if the caller must make the loop produce a report; false while an earlier request
+  // is pending.
   bool ask() {
     const std::lock_guard lock(mutex_);
     return !std::exchange(asked_, true);
