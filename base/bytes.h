@@ -19,10 +19,11 @@ using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 using ByteVector = std::vector<std::byte>;
 
-// Copies the parts one behind the other; there is room for all of them.
+// Copies the parts one after another. `to` must have room for all of them.
 inline void copy_parts(std::span<const Bytes> parts, std::byte* to) {
   for (const Bytes part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());  // of nothing there may be no address
+    // an empty part may have no address
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
     to += part.size();
   }
 }
@@ -32,8 +33,8 @@ inline std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Reads fixed-size fields and length-prefixed texts from a peer's bytes. Going past the end sets failed() for
-// good and yields zeros, so a decoder reads everything and checks once.
+// Reads fixed-size fields and length-prefixed texts from a peer's bytes. Reading past the end sets
+// failed() for good and yields zeros, so a decoder reads all fields and checks once.
 class ByteReader {
  public:
   explicit ByteReader(Bytes bytes) : bytes_(bytes) {}
@@ -46,7 +47,8 @@ class ByteReader {
     if (raw.size() == sizeof(T)) std::memcpy(&value, raw.data(), sizeof(T));
     return value;
   }
-  // The next `size` bytes, borrowed from the input; empty, and failed(), when there are fewer.
+  // Returns the next `size` bytes, borrowed from the input. If there are fewer, returns nothing and
+  // sets failed().
   Bytes take(std::size_t size) {
     if (failed_ || size > bytes_.size()) {
       failed_ = true;
@@ -56,7 +58,7 @@ class ByteReader {
     bytes_ = bytes_.subspan(size);
     return out;
   }
-  // A u16 length and that many bytes; longer than `limit` fails.
+  // Reads a u16 length and that many bytes. A length above `limit` sets failed().
   std::string text(std::size_t limit) {
     const std::size_t size = read<std::uint16_t>();
     if (size > limit) failed_ = true;
@@ -64,7 +66,7 @@ class ByteReader {
   }
   [[nodiscard]] std::size_t remaining() const { return bytes_.size(); }
   [[nodiscard]] bool failed() const { return failed_; }
-  // Everything was read and nothing was missing.
+  // Returns true if all bytes were read and none was missing.
   [[nodiscard]] bool complete() const { return !failed_ && bytes_.empty(); }
 
  private:
@@ -77,23 +79,23 @@ class ByteWriter {
  public:
   explicit ByteWriter(ByteVector& out) : out_(out) {}
 
-  // Not for types with padding, which would send bytes of our stack.
+  // Not for types with padding: their padding would send bytes of our stack.
   template <class T>
   requires(std::has_unique_object_representations_v<T> ||
            std::is_floating_point_v<T>) void write(const T& value) {
     append(std::as_bytes(std::span(&value, 1)));
   }
   void append(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
-  // Texts longer than 65,535 bytes are our bug: limits are checked before.
+  // `value` must not exceed 65,535 bytes: callers check their limits before.
   void text(std::string_view value);
 
  private:
   ByteVector& out_;
 };
 
-// Lower-case hexadecimal.
+// Returns lower-case hexadecimal digits.
 std::string to_hex(Bytes bytes);
-// False when the text is not exactly 2 * out.size() hexadecimal digits.
+// Returns false if the text is not exactly 2 * out.size() hexadecimal digits.
 bool from_hex(std::string_view text, MutableBytes out);
 
 }  // namespace slime

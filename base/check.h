@@ -7,7 +7,8 @@ namespace slime {
 
 }  // namespace slime
 
-// Stops the process on a bug of ours. Never for anything that a peer, a user or the machine can cause.
+// Aborts the process if `condition` is false, which must be a bug of Slime. Never for conditions
+// that a peer, a user or the machine can cause.
 #define SLIME_CHECK(condition)                         \
   (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::slime::check_failed(__FILE__, __LINE__, #condition))

@@ -115,7 +115,7 @@ Option Command::version_flag(const std::string& name, const std::string& text) {
 }
 
 void Command::refused_option(const std::string& name, const std::string& text) {
-  // Any number of words, also none: an error about the number would show them.
+  // Accepts any number of words, also none: an error about the number would show them.
   app_->add_option(name,
                    [name, text](const CLI::results_t&) -> bool { throw CLI::ValidationError(name, text); })
       ->expected(0, 1)

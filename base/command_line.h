@@ -50,8 +50,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// Handle of one command of a Program, or of the program itself. The Program and the targets of the options
-// must live until Program::run() has returned; handles may be copied and dropped.
+// Handle of one command of a Program, or of the program itself. The Program and the targets of the
+// options must live until Program::run() has returned; handles may be copied and dropped.
 class Command {
  public:
   // Adds a subcommand.
@@ -80,8 +80,8 @@ class Command {
   Option flag(const std::string& name, bool& target, const std::string& help);
   // Adds a flag that prints `text` and ends the program with status 0.
   Option version_flag(const std::string& name, const std::string& text);
-  // Declares an option that is always wrong usage, for one that users may expect: prints `text`, never the
-  // value, which may be a secret. --help does not show it.
+  // Declares an option that always fails as wrong usage, for an option that users may expect.
+  // Prints `text`, never the value, which may be a secret. --help does not show the option.
   void refused_option(const std::string& name, const std::string& text);
   // Returns whether the command line or the environment has this option. Call it in an action.
   [[nodiscard]] bool given(const std::string& option) const;

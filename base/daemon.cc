@@ -49,7 +49,7 @@ std::string read_info(int fd) {
   std::array<char, kInfoBytes> buffer;
   const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), 0);
   std::string_view text(buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
-  const std::size_t line = text.find('\n');  // the pid's, for people; the lock tells us
+  const std::size_t line = text.find('\n');  // the pid, for people; the program asks the lock
   if (line == std::string_view::npos) return {};
   text.remove_prefix(line + 1);
   return std::string(text.substr(0, text.find('\n')));
@@ -61,7 +61,7 @@ int poll_for(int fd, Nanos left) {
   return ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(ms, INT_MAX)));
 }
 
-// Everything until the end of the stream; false at the deadline.
+// Reads until the end of the stream. Returns false at the deadline.
 bool read_to_end(int fd, TimePoint deadline, std::string& out) {
   std::array<char, 1024> buffer;
   while (true) {
@@ -75,7 +75,8 @@ bool read_to_end(int fd, TimePoint deadline, std::string& out) {
   }
 }
 
-// A process by a descriptor where the kernel has them: a signal then never hits a later owner of its number.
+// A process by its descriptor, if the kernel has pidfds: a signal then never hits a later process
+// with its number.
 class ProcessRef {
  public:
   explicit ProcessRef(pid_t pid) : pid_(pid), fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -85,8 +86,8 @@ class ProcessRef {
     if (result == 0 || errno == ESRCH) return {};
     return from_errno(str("signal to process ", pid_), errno);
   }
-  // Whether it has ended, reaped or not. True when the kernel has no descriptors of processes: then the lock
-  // alone tells.
+  // Returns whether the process has ended, reaped or not. Returns true if the kernel has no pidfds:
+  // then only the lock tells.
   [[nodiscard]] bool ended() const { return !fd_.valid() || poll_for(fd_.get(), Nanos::zero()) > 0; }
 
  private:
@@ -99,7 +100,7 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// `variable`: what chooses another.
+// `variable`: environment variable that sets another path, for the error text.
 Result<std::string> own_directory(std::string_view what, std::string path, std::string_view variable) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return from_errno(str(what, " ", path, " (set ", variable, " to choose another)"), errno);
@@ -161,7 +162,8 @@ Result<std::optional<Running>> find_running(const std::string& pid_path) {
     if (errno == ENOENT) return std::optional<Running>();
     return from_errno(str("pid file ", pid_path), errno);
   }
-  // A read lock is what a descriptor for reading may ask about; it conflicts with the holder's write lock.
+  // A descriptor for reading may only ask about a read lock, which conflicts with the holder's
+  // write lock.
   struct flock lock = whole_file(F_RDLCK);
   if (::fcntl(fd.get(), F_GETLK, &lock) != 0) return from_errno(str("pid file ", pid_path), errno);
   if (lock.l_type == F_UNLCK) return std::optional<Running>();
@@ -180,13 +182,14 @@ Result<PidFile> PidFile::acquire(std::string path, std::string_view info) {
         return Status(Code::kAlreadyExists, str("another process holds ", path));
       return from_errno(str("lock of ", path), errno);
     }
-    // The last holder may have removed the file between our open and our lock: then this one is nobody's.
+    // The previous holder may have removed the file between our open and our lock; then our lock
+    // protects nothing.
     struct stat ours {};
     struct stat named {};
     if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
         ours.st_dev != named.st_dev)
       continue;
-    // On a full disk the text is missing and the lock still holds: that is what counts.
+    // On a full disk the text is missing, but the lock holds, and only the lock matters.
     if (::ftruncate(fd.get(), 0) == 0) (void)write_all(fd.get(), str(::getpid(), "\n", info, "\n"));
     return PidFile(std::move(path), std::move(fd));
   }
@@ -201,14 +204,14 @@ void ReadyPipe::failed(const Status& status) { send(status.code(), status.text()
 
 void ReadyPipe::send(Code code, std::string_view text) {
   if (!fd_.valid()) return;
-  // A parent that is gone does not matter to the child.
+  // The child goes on even if its parent has ended.
   (void)write_all(fd_.get(), str(static_cast<char>('A' + static_cast<int>(code)), text));
   fd_.reset();
 }
 
 namespace {
 
-// The child's side of start_in_background.
+// The child's part of start_in_background().
 [[noreturn]] void run_child(const StartOptions& options, const std::function<int(ReadyPipe&)>& body,
                             UniqueFd pipe) {
   ReadyPipe ready(std::move(pipe));
@@ -233,7 +236,7 @@ namespace {
     ready.failed(status);
     ::_exit(1);
   }
-  // exit, not _exit: what runs at exit (logs, leak checks) belongs to the child now.
+  // exit(), not _exit(): exit handlers (logs, leak checks) must run in the child.
   ::exit(body(ready));
 }
 
@@ -282,11 +285,12 @@ Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force)
   if (!found) return found.error();
   if (!*found) return StopOutcome::kNotRunning;
   const pid_t pid = (*found)->pid;
-  if (pid <= 0)  // seen from another pid namespace
+  if (pid <= 0)  // the holder is in another pid namespace
     return Status(Code::kPermissionDenied,
                   str("the process that holds ", pid_path, " is out of reach from here"));
   const ProcessRef process(pid);
-  // Only now is it certain that the descriptor names the holder and not a later process with its number.
+  // Check again: only now is it certain that the descriptor names the holder, not a later process
+  // with its number.
   const auto still_running = [&] {
     found = find_running(pid_path);
     return found && *found && (*found)->pid == pid;

@@ -11,12 +11,12 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// What a program needs to offer `start`, `status` and `stop`. A whole `start`:
+// Helpers for a program with `start`, `status` and `stop`. A complete `start`:
 //
-//   daemon::close_inherited_fds();                           // first thing in main, for `start` only
+//   daemon::close_inherited_fds();                           // first in main(), for `start` only
 //   auto dir = daemon::runtime_dir();                        // where the pid files and logs are
 //   const std::string pid_path = *dir + "/slime-cache-NAME.pid";
-//   if (auto running = daemon::find_running(pid_path); *running) ... it runs already: say so, exit 0
+//   if (auto running = daemon::find_running(pid_path); *running) ... already running: exit 0
 //   auto told = daemon::start_in_background({.log_path = ..., .wait = 8s}, [&](daemon::ReadyPipe& ready) {
 //     auto pid_file = daemon::PidFile::acquire(pid_path, "any text for status");
 //     if (!pid_file) { ready.failed(pid_file.error()); return 1; }
@@ -24,37 +24,40 @@
 //     ready.ready("127.0.0.1:4479");                         // start_in_background returns that
 //                                                            // in the parent
 //     ... run until SIGTERM
-//     return 0;                                              // the exit status; pid_file goes with the scope
+//     return 0;                                              // the exit status; removes pid_file
 //   });
 namespace slime::daemon {
 
-// $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>. Made with mode 0700 if need be;
-// kPermissionDenied for one that is a link, somebody else's, or open to others.
+// Returns $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>. Creates the
+// folder with mode 0700 if it does not exist. Errors: kPermissionDenied for a folder that is a
+// link, belongs to another user, or is open to others.
 Result<std::string> runtime_dir();
 
-// Where a program keeps what it must have again after a restart: $SLIME_STATE_DIR, else $SLIME_RUNTIME_DIR
-// (one folder for everything), else systemd's $STATE_DIRECTORY, else $XDG_STATE_HOME/slime, else
-// ~/.local/state/slime. Made with mode 0700 if need be; kPermissionDenied as above.
+// Returns the folder for state that must survive a restart: $SLIME_STATE_DIR, else
+// $SLIME_RUNTIME_DIR (one folder for everything), else systemd's $STATE_DIRECTORY, else
+// $XDG_STATE_HOME/slime, else ~/.local/state/slime. Creates it with mode 0700 if it does not exist.
+// Errors as above.
 Result<std::string> state_dir();
 
-// Closes every descriptor above 2, so that a background process does not keep a pipe of whoever started it
-// open. Only at the very start of a program.
+// Closes every descriptor above 2, so that a background process does not keep a pipe of its starter
+// open. Call only at the very start of a program.
 void close_inherited_fds();
 
 // A process that holds a pid file.
 struct Running {
   pid_t pid = 0;
-  std::string info;  // what it gave to acquire()
+  std::string info;  // the text given to acquire()
 };
-// Nothing when no process holds the file, whatever is written in it: the kernel names the holder of the lock,
-// so neither a crash nor a reused pid can mislead. Not for the calling process's own file.
+// Returns the process that holds the file; nothing if there is none, whatever the file contains.
+// The kernel names the holder of the lock, so neither a crash nor a reused pid can mislead. Not for
+// the calling process's own file.
 Result<std::optional<Running>> find_running(const std::string& pid_path);
 
-// A pid file, locked for as long as this lives; removed then. The lock is the process's: open the file
-// nowhere else in it, and don't fork away from it.
+// A pid file, locked and present for the lifetime of this object. The lock belongs to the process:
+// do not open the file elsewhere in it, and do not fork while holding it.
 class PidFile {
  public:
-  // kAlreadyExists when another process holds it.
+  // Returns kAlreadyExists if another process holds the file.
   static Result<PidFile> acquire(std::string path, std::string_view info);
   PidFile(PidFile&& other) noexcept = default;
   PidFile& operator=(PidFile&&) = delete;
@@ -66,7 +69,7 @@ class PidFile {
   UniqueFd fd_;
 };
 
-// The background process's way to say how its start went. Says it once; later calls do nothing.
+// Reports the result of a background process's start to its starter. Only the first report counts.
 class ReadyPipe {
  public:
   explicit ReadyPipe(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -79,26 +82,28 @@ class ReadyPipe {
 };
 
 struct StartOptions {
-  std::string log_path;  // stderr and log (base/log.h) of the background process go there, appended
+  // absolute; stderr and the log (base/log.h) of the background process are appended to it
+  std::string log_path;
   Nanos wait = std::chrono::seconds(8);
 };
 
-// Forks; runs `body` in the child, in a session of its own, with stdin and stdout on /dev/null, and ends it
-// with the body's value as exit status. In the parent returns what the body told ready(), or the error: what
-// it told failed(), kUnavailable when it ended without a word, kDeadlineExceeded after `wait`, when it was
-// killed. Call with one thread only; what was opened before is the child's too.
+// Forks and runs `body` in the child, in a session of its own, with stdin and stdout on /dev/null.
+// The child exits with the value of `body`. In the parent returns the text that `body` gave to
+// ready(), or an error: the status given to failed(), kUnavailable if the child ended without a
+// report, kDeadlineExceeded after `wait`, when the child was killed. Call with one thread only. The
+// child inherits open descriptors.
 Result<std::string> start_in_background(const StartOptions& options,
                                         const std::function<int(ReadyPipe&)>& body);
 
 enum class StopOutcome { kNotRunning, kStopped, kKilled };
-// SIGTERM to the holder of the file, then waits up to `timeout`; then SIGKILL if `force`, else
-// kDeadlineExceeded.
+// Sends SIGTERM to the holder of the file and waits up to `timeout`. Then sends SIGKILL if `force`,
+// else returns kDeadlineExceeded.
 Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force);
 
-// Makes SIGTERM and SIGINT wait for wait_for_stop_signal() in all threads started later, and ignores SIGPIPE.
-// Call before any thread is started.
+// Blocks SIGTERM and SIGINT for wait_for_stop_signal(), in this thread and all threads started
+// later, and ignores SIGPIPE. Call before any thread is started.
 void block_stop_signals();
-// Returns the signal's number. One thread only.
+// Waits for SIGTERM or SIGINT, and returns its number. Call on one thread only.
 int wait_for_stop_signal();
 
 }  // namespace slime::daemon

@@ -12,15 +12,16 @@
 
 namespace slime {
 
-// What is before it happens before what is behind it, loads and stores alike. The thread sanitizer knows no
-// fences: who counts on this one has sequentially consistent accesses on both sides of it there.
+// Orders all loads and stores before the fence before all loads and stores after it. The thread
+// sanitizer does not model fences: with it, accesses on both sides must be sequentially consistent
+// themselves.
 inline void full_fence() {
 #if !SLIME_THREAD_SANITIZER
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
 }
 
-// Of loads only: those before it happen before those behind it, and before stores behind it.
+// Orders loads before the fence before loads and stores after it.
 inline void load_fence() {
 #if !SLIME_THREAD_SANITIZER
   std::atomic_thread_fence(std::memory_order_acquire);

@@ -6,7 +6,7 @@ namespace slime {
 
 constinit std::atomic<std::uint64_t> detail::forks{0};
 
-// Every ForkMutex, the newest first, and the newest one that the fork() under way holds.
+// All ForkMutexes, newest first, and the newest that the current fork() holds.
 struct HeldInFork {
   static constinit inline std::atomic<ForkMutex*> all{nullptr};
   static constinit inline ForkMutex* held = nullptr;  // guarded by the mutexes

@@ -9,11 +9,11 @@ namespace detail {
 extern std::atomic<std::uint64_t> forks;
 }  // namespace detail
 
-// How many fork()s lie between the process that was started and this one. Costs one load.
+// Returns the number of fork()s between the started process and this one. Costs one load.
 inline std::uint64_t fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
 
-// What all of a process shares and guards with locks: a child of fork() gets a T of its own, since its
-// parent's may be locked there for ever. None is ever destroyed. Thread: any.
+// Holds a process-wide object that is guarded by locks. A child of fork() gets a new T, since a
+// thread of the parent may have held the locks of the old one. No T is ever destroyed. Thread: any.
 template <class T>
 class PerProcess {
  public:
@@ -31,14 +31,15 @@ class PerProcess {
  private:
   struct Node {
     const std::uint64_t generation;
-    Node* const parents;  // still reachable, so that nobody takes it for a leak
+    Node* const parents;  // keeps the parent's T reachable for leak checkers
     T value{};
   };
   std::atomic<Node*> current_{nullptr};
 };
 
-// A mutex that fork() holds, so that no child inherits it locked: for what can't be a PerProcess, such as the
-// locks inside a library. Never destroyed. Its holder takes no other lock, and does not log. Thread: any.
+// A mutex that fork() holds, so that no child inherits it locked. For objects that cannot be a
+// PerProcess, such as the locks inside a library. Never destroyed. While holding it, do not take
+// other locks and do not log. Thread: any.
 class ForkMutex {
  public:
   ForkMutex();
@@ -50,7 +51,7 @@ class ForkMutex {
  private:
   friend struct HeldInFork;
   std::mutex mutex_;
-  ForkMutex* next_ = nullptr;  // set once, before others see this
+  ForkMutex* next_ = nullptr;  // set once, before other threads see this mutex
 };
 
 }  // namespace slime

@@ -10,8 +10,9 @@ namespace slime {
 template <class Signature>
 class UniqueFunction;
 
-// std::move_only_function in a few lines (GCC 12 has none at C++20): owns a callable that need not be
-// copyable. Small ones live inside; only larger ones, and those whose move may throw, cost an allocation.
+// A small std::move_only_function (GCC 12 has none in C++20): owns a callable that need not be
+// copyable. Stores small callables inline; a larger one, or one with a throwing move, costs an
+// allocation.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
@@ -39,19 +40,20 @@ class UniqueFunction<R(Args...)> {
   ~UniqueFunction() { reset(); }
 
   explicit operator bool() const { return calls_ != nullptr; }
-  // Not on an empty one. What is passed by value is moved once, into the callable's own parameter.
+  // Must not be empty. An argument passed by value is moved once, into the callable's own
+  // parameter.
   template <class... Given>
   requires std::is_invocable_v<R (*)(Args...), Given...> R operator()(Given&&... args) {
     return calls_->invoke(storage_, static_cast<Passed<Args, Given>>(std::forward<Given>(args))...);
   }
 
  private:
-  // What is no Arg to be moved from becomes one first.
+  // Moves an argument of type Arg; converts any other argument to Arg first.
   template <class Arg, class Given>
   using Passed = std::conditional_t<std::is_same_v<Given&&, Arg&&>, Arg&&, Arg>;
   struct Calls {
     R (*invoke)(void* storage, Args&&... args);
-    void (*move)(void* from, void* to) noexcept;  // and destroys what it moved from
+    void (*move)(void* from, void* to) noexcept;  // destroys the moved-from object, too
     void (*destroy)(void* storage) noexcept;
   };
   static constexpr std::size_t kBytes = 6 * sizeof(void*);

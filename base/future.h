@@ -22,25 +22,25 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
-  // Returns when `done()` or when the deadline has passed. `sleep` returns at the same times and makes no
-  // progress itself: for drivers with a thread of their own. Thread: any, several at once; not from a loop
-  // callback.
+  // Returns when done() is true or the deadline has passed. `sleep` returns at the same times
+  // without making progress: for drivers that have a thread of their own. Thread: any, several at
+  // once; not from a loop callback.
   virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
 };
 
 namespace detail {
 
-// What a Promise and its Future share. Completed exactly once.
+// State shared by a Promise and its Futures. Completed exactly once.
 template <class T>
 class FutureState {
  public:
   explicit FutureState(std::shared_ptr<Driver> driver) : driver_(std::move(driver)) {}
 
-  // False when it was completed before; the later outcome is dropped.
+  // Returns false if it was completed before; `result` is dropped then.
   bool complete(Result<T> result) {
     return settle([&] { result_.emplace(std::move(result)); });
   }
-  // Done from now on; `make` makes the outcome in the thread that takes it.
+  // Completes now; `make` makes the outcome in the thread that takes it.
   bool complete_with(UniqueFunction<Result<T>()> make) {
     return settle([&] { make_ = std::move(make); });
   }
@@ -76,7 +76,7 @@ class FutureState {
     }
     callback();
   }
-  // Only after done().
+  // Call only after done().
   Result<T> take() {
     UniqueFunction<Result<T>()> make;
     {
@@ -91,11 +91,11 @@ class FutureState {
   }
   void set_cancel(Task cancel) {
     const std::lock_guard lock(mutex_);
-    if (!settled_) std::swap(cancel_, cancel);  // what is not kept is destroyed after the lock
+    if (!settled_) std::swap(cancel_, cancel);  // the other of the two is destroyed after the lock
   }
   void cancel() {
     Task cancel;
-    std::optional<Result<T>> untaken;  // both give back their message when destroyed, after the lock
+    std::optional<Result<T>> untaken;  // destroyed after the lock, which returns their message
     UniqueFunction<Result<T>()> unmade;
     {
       const std::lock_guard lock(mutex_);
@@ -119,9 +119,9 @@ class FutureState {
   template <class F>
   bool settle(F store) {
     std::vector<Task> callbacks;
-    std::optional<Result<T>> untaken;  // if cancelled before: destroyed after the lock
+    std::optional<Result<T>> untaken;  // if it was cancelled before: destroyed after the lock
     UniqueFunction<Result<T>()> unmade;
-    Task cancel;  // destroyed here, outside the lock: it may own what waits for this outcome
+    Task cancel;  // destroyed here, outside the lock: it may own the receiver of this outcome
     {
       const std::lock_guard lock(mutex_);
       if (settled_) return false;
@@ -144,7 +144,7 @@ class FutureState {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Result<T>> result_;
-  UniqueFunction<Result<T>()> make_;  // instead of result_
+  UniqueFunction<Result<T>()> make_;  // if set: makes the result when it is taken
   std::vector<Task> callbacks_;
   Task cancel_;
   bool settled_ = false;
@@ -174,15 +174,16 @@ class CancelsWhenDropped {
 
 }  // namespace detail
 
-// The outcome of an operation. Copies share the outcome. Dropping a future cancels nothing, unless
-// the function that returned it says so (receives, reads of streams). Thread: any.
+// The outcome of an operation. Copies share the outcome. Dropping a future does not cancel the
+// operation, except where the function that returned it says so (receives, reads of streams).
+// Thread: any.
 template <class T>
 class [[nodiscard]] Future {
  public:
   Future() = default;
   explicit Future(std::shared_ptr<detail::FutureState<T>> state) : state_(std::move(state)) {}
 
-  // An already finished one.
+  // Returns a future that is done.
   static Future ready(Result<T> result) {
     auto state = std::make_shared<detail::FutureState<T>>(nullptr);
     state->complete(std::move(result));
@@ -197,26 +198,26 @@ class [[nodiscard]] Future {
     if (!state_->wait_done(timeout)) return Status::wait_timed_out();
     return state_->take();
   }
-  // Waits like wait(), takes nothing; false on timeout.
+  // Like wait(), but does not take the outcome. Returns false on timeout.
   bool wait_done(Nanos timeout) const { return state_ && state_->wait_done(timeout); }
   [[nodiscard]] bool done() const { return state_ && state_->done(); }
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
-  // Who makes progress while one waits, for a future that is derived from this one. May be null.
+  // Returns the driver of a waiting thread, for a future derived from this one. May be null.
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
   // Asks the operation to end early. The future still completes: with kCancelled, or with an
-  // earlier outcome. A received message that was not taken is given back, and the outcome is
+  // earlier outcome. A received message that was not taken returns to its queue, and the outcome is
   // kCancelled.
   void cancel() {
     if (state_) state_->cancel();
   }
-  // Calls `task` once there is an outcome, at once if it is there, else on the thread that completes it (the
-  // loop: be short, never wait there). Takes nothing.
+  // Calls `task` when there is an outcome: at once if there is one, else on the completing thread
+  // (the loop: be short, never wait there). Does not take the outcome.
   void on_done(Task task) const {
     SLIME_CHECK(state_ != nullptr);
     state_->on_done(std::move(task));
   }
-  // Calls fn(Result<T>) with the outcome, at once if it is there, else on the thread that completes it (the
-  // loop: be short, never wait there). Uses this future up.
+  // Takes the outcome and calls fn(Result<T>): at once if there is one, else on the completing
+  // thread (the loop: be short, never wait there). Empties this future.
   template <class F>
   void then(F fn) && {
     SLIME_CHECK(state_ != nullptr);
@@ -225,7 +226,7 @@ class [[nodiscard]] Future {
     raw->on_done([state = std::move(state), fn = std::move(fn)]() mutable { fn(state->take()); });
   }
 
-  // co_await future: resumes on the thread that completes it.
+  // co_await future: resumes on the completing thread.
   auto operator co_await() && {
     struct Awaiter {
       std::shared_ptr<detail::FutureState<T>> state;
@@ -244,8 +245,8 @@ class [[nodiscard]] Future {
   std::shared_ptr<detail::FutureState<T>> state_;
 };
 
-// The other end of a Future. Dropping it uncompleted completes with kInternal, so no waiter hangs on a bug of
-// ours.
+// Completes a Future. If it is dropped without completing, the future completes with kInternal, so
+// that no thread waits for ever because of a bug.
 template <class T>
 class Promise {
  public:
@@ -260,18 +261,19 @@ class Promise {
   Future<T> future() const { return Future<T>(state_); }
   // Returns a future whose untaken outcome is not lost: cancel(), or dropping the last copy (which
   // cancels), destroys the outcome. The destroyed outcome (a Delivery, or the function given to
-  // complete_with()) gives its message back. Call once, instead of future().
+  // complete_with()) returns its message. Call once, instead of future().
   Future<T> owning_future() const {
     state_->give_back_untaken();
     const auto owner = std::make_shared<detail::CancelsWhenDropped<T>>(state_);
     return Future<T>(std::shared_ptr<detail::FutureState<T>>(owner, owner->state()));
   }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
-  // Completes with what `make` returns, which runs in the thread that takes the outcome: for work, such as
-  // decoding, that the completing thread (the loop) should not do.
+  // Completes with the value of `make`, which runs in the thread that takes the outcome: for work
+  // such as decoding that the completing thread (the loop) should not do.
   bool complete_with(UniqueFunction<Result<T>()> make) { return state_->complete_with(std::move(make)); }
-  // What Future::cancel() does; called at most once, on the cancelling thread. Never called once completion
-  // has returned; both may run at the same time on two threads. Dropped on completion.
+  // Sets the function that Future::cancel() calls: at most once, on the cancelling thread. It is
+  // never called after completion has returned, but may run during completion, on another thread.
+  // Completion drops it.
   void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }
 
  private:

@@ -14,8 +14,8 @@
 
 namespace slime {
 
-// 128 random bits that one agent makes when it starts: who this process is, whatever its name says. Compared
-// by the tie-break of simultaneous opens and by every cache of something that a peer said.
+// 128 random bits that an agent draws when it starts. They identify the process, independent of its
+// name. Used by the tie-break of simultaneous handshakes and by every cache of a peer's data.
 struct InstanceId {
   std::array<std::byte, 16> bytes{};
 
@@ -26,11 +26,11 @@ struct InstanceId {
   auto operator<=>(const InstanceId&) const = default;
 };
 
-// Names one use of a reused slot. A handle of an earlier use never matches: strangers are dropped, not
-// trusted.
+// Names one use of a reused slot. A handle of an earlier use never matches, so stale ids from peers
+// are dropped.
 struct Handle {
   std::uint32_t index = 0;
-  std::uint32_t generation = 0;  // 0 is never given out
+  std::uint32_t generation = 0;  // 0 is never used
 
   [[nodiscard]] std::uint64_t packed() const { return (std::uint64_t{generation} << 32) | index; }
   static Handle unpack(std::uint64_t value) {
@@ -39,13 +39,13 @@ struct Handle {
   auto operator<=>(const Handle&) const = default;
 };
 
-// A table of at most `limit` values named by handles. Addresses of values move when it grows. Thread: one.
+// A table of at most `limit` values, named by handles. Growing moves the values. Thread: one.
 template <class T>
 class SlotMap {
  public:
   explicit SlotMap(std::size_t limit) : limit_(limit) {}
 
-  // Makes a value; its handle and its place, null when the table is full.
+  // Makes a value. Returns its handle and address; a null address if the table is full.
   template <class... Args>
   std::pair<Handle, T*> emplace(Args&&... args) {
     std::uint32_t index;
@@ -63,30 +63,31 @@ class SlotMap {
     ++size_;
     return {Handle{index, slot.generation}, &*slot.value};
   }
-  // The handle of the stored value, or nothing when the table is full.
+  // Returns the handle of the stored value; nothing if the table is full.
   template <class Value>
   std::optional<Handle> insert(Value&& value) {
     const auto [handle, stored] = emplace(std::forward<Value>(value));
     return stored != nullptr ? std::optional(handle) : std::nullopt;
   }
-  // Null for a handle that is not in use (any more).
+  // Returns null if the handle is not in use.
   T* find(Handle handle) {
     if (handle.index >= slots_.size()) return nullptr;
     Slot& slot = slots_[handle.index];
     return slot.value && slot.generation == handle.generation ? &*slot.value : nullptr;
   }
   const T* find(Handle handle) const { return const_cast<SlotMap*>(this)->find(handle); }
-  // Whether it was ever given out. Of handles that lie 2^31 uses of their place apart it cannot tell.
+  // Returns whether the handle was ever in use. Cannot distinguish handles that are 2^31 uses of
+  // their slot apart.
   [[nodiscard]] bool knew(Handle handle) const {
     return handle.index < slots_.size() &&
            static_cast<std::int32_t>(slots_[handle.index].generation - handle.generation) >= 0;
   }
-  // The handle of the value at `index` now, for those that carry only part of a handle.
+  // Returns the handle of the value at `index` now, for messages that carry only part of a handle.
   [[nodiscard]] std::optional<Handle> handle_at(std::uint32_t index) const {
     if (index >= slots_.size() || !slots_[index].value) return std::nullopt;
     return Handle{index, slots_[index].generation};
   }
-  // Takes the value out; nothing for a stale handle.
+  // Removes and returns the value; nothing for a stale handle.
   std::optional<T> take(Handle handle) {
     if (find(handle) == nullptr) return std::nullopt;
     Slot& slot = slots_[handle.index];
@@ -96,7 +97,7 @@ class SlotMap {
     --size_;
     return out;
   }
-  // Drops the value; false for a stale handle.
+  // Removes the value. Returns false for a stale handle.
   bool erase(Handle handle) {
     if (find(handle) == nullptr) return false;
     slots_[handle.index].value.reset();
@@ -106,7 +107,7 @@ class SlotMap {
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  // Calls fn(Handle, T&) for each value; fn must not insert or take.
+  // Calls fn(Handle, T&) for each value. `fn` must not insert or take.
   template <class F>
   void for_each(F&& fn) {
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {

@@ -6,23 +6,23 @@
 
 namespace slime::limits {
 
-// Names of peers, services, methods, regions and scopes. Long enough for "namespace/model/worker-0123", short
-// enough for any frame.
+// Names of peers, services, methods, regions and scopes: long enough for
+// "namespace/model/worker-0123", short enough for any frame.
 inline constexpr std::size_t kNameBytes = 255;
-// An error text that travels; longer ones are cut.
+// Error texts on the wire; longer texts are cut.
 inline constexpr std::size_t kErrorTextBytes = 1024;
 // A secret shared by the members of a scope.
 inline constexpr std::size_t kTokenBytes = 1024;
 
-// The deadline of an operation for which none was given.
+// Default deadline of an operation.
 inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
-// How long a close may take before what is left is cut off.
+// Default bound of a close; operations left then are cut off.
 inline constexpr Nanos kCloseBound = std::chrono::seconds(2);
 
-// A log file is rotated at this size, and this many old ones are kept: 64 MiB at most.
+// A log file is rotated at this size, and this many old files are kept: 64 MiB at most.
 inline constexpr std::size_t kLogFileBytes = 16 << 20;
 inline constexpr std::size_t kLogFileCount = 3;
-// One line of a log; longer ones are cut.
+// One line of a log; longer lines are cut.
 inline constexpr std::size_t kLogLineBytes = 4096;
 
 }  // namespace slime::limits

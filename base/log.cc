@@ -20,8 +20,8 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-// Guards every use of spdlog, so that a child of fork() never inherits spdlog's lock in locked state; the
-// sinks have no locks. Leaked on purpose: threads may log at process exit.
+// Guards every use of spdlog, so that a child of fork() never inherits spdlog's lock in locked
+// state; the sinks have no locks. Leaked on purpose: threads may log at process exit.
 struct Sink {
   ForkMutex mutex;
   bool json = false;
@@ -33,7 +33,7 @@ Sink& sink() {
 }
 [[maybe_unused]] const Sink& made_before_any_fork = sink();
 
-// What of a line is before its text; with `json` the text ends the object.
+// Sets the pattern of a line before its text; with `json` the text closes the object.
 void set_pattern(spdlog::logger& logger, bool json) {
   logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
                           : "%Y-%m-%dT%H:%M:%S.%e %L %v");
@@ -44,12 +44,13 @@ std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr target, bool json) 
   set_pattern(*logger, json);
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
-  // spdlog's default handler writes to stderr, once a second: it says that the disk is full, and never
-  // throws.
+  // spdlog's default error handler writes to stderr once a second, which reports a full disk, and
+  // never throws.
   return logger;
 }
 
-// A text may quote a peer: no line break or escape sequence of its own reaches the log.
+// Escapes control characters: a text may quote a peer, whose line breaks and escape sequences must
+// not reach the log.
 std::string printable(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   const bool cut = text.size() > limits::kLogLineBytes;

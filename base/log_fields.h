@@ -6,21 +6,23 @@
 
 #include "base/log.h"
 
-// What programs that other programs read the log of need beside base/log.h.
+// Logging for programs whose log other programs read; an addition to base/log.h.
 namespace slime {
 
-// A name, of letters and '_', and what it is. "time", "level", "component" and "message" are taken.
+// A field of a log line. The name consists of letters and '_', and is not "time", "level",
+// "component" or "message".
 struct LogField {
   std::string_view name;
   std::string value;
 };
 
-// As log() of base/log.h. In text the fields come after the text, in JSON each is a member of the line.
+// Like log() of base/log.h, with fields. As text they follow the message; in JSON each is a member
+// of the line.
 void log(LogLevel level, std::string_view component, std::string_view text,
          std::initializer_list<LogField> fields);
 
-// "text", as it is from the start, or "json": each line one object with "time", "level", "component",
-// "message" and the fields, all of them strings.
+// `name`: "text", the default, or "json": each line is one object with "time", "level",
+// "component", "message" and the fields, all strings.
 Status set_log_format(std::string_view name);
 
 }  // namespace slime

@@ -19,7 +19,7 @@ namespace slime {
 namespace {
 
 struct Handled {
-  std::atomic<int> event{-1};  // what the handler writes to
+  std::atomic<int> event{-1};  // the eventfd that the handler writes to
   std::atomic<pid_t> process{0};
   void (*task)() = nullptr;
 };
@@ -28,8 +28,8 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_al
 std::array<Handled, NSIG> g_handled;
 std::mutex g_mutex;
 
-// Whatever a thread was doing may be half done: nothing but system calls here. A child of fork() has the
-// parent's descriptor, but is not the one that was asked.
+// Makes system calls only: the interrupted thread may be in the middle of anything. A child of
+// fork() inherits the descriptor, but must not write to it.
 void handler(int number) {
   const int saved = errno;
   const Handled& handled = g_handled[static_cast<std::size_t>(number)];
@@ -52,7 +52,7 @@ void serve(int event, void (*task)()) {
   }
 }
 
-// With all signals blocked, so that none is handled on it.
+// Blocks all signals in the thread, so that it handles none.
 Status start_thread(int event, void (*task)()) {
   sigset_t all;
   sigset_t before;

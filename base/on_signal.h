@@ -4,11 +4,11 @@
 
 namespace slime {
 
-// Has `task` called, on a thread of its own, when this process gets the signal; once for several that come
-// while it runs. What the signal interrupts goes on. For good: asked again for the same signal and task it
-// does nothing. kAlreadyExists: somebody else handles the signal, or ignores it on purpose, and that stays as
-// it is. kInvalidArgument: no signal that can be handled. A child of fork() ignores the signal until it calls
-// this itself. Thread: any.
+// Makes this process call `task` at each signal `number`, on a thread of its own; once for several
+// signals during one call. The interrupted code continues. Permanent; a further call with the same
+// arguments does nothing. Errors: kAlreadyExists if the signal has a handler or is ignored, which
+// then stays; kInvalidArgument if the signal cannot be handled. A child of fork() ignores the
+// signal until it calls this function itself. Thread: any.
 Status on_signal(int number, void (*task)());
 
 }  // namespace slime

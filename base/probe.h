@@ -6,9 +6,9 @@
 
 namespace slime {
 
-// The liveness probe: anyone may ask an agent's listener whether it is a given instance, and learns nothing
-// but yes or no. nanoctrl asks before it gives a name to somebody else. The client sends ProbeRequest, the
-// listener answers one ProbeReply and closes.
+// The liveness probe: any process may ask an agent's listener whether it is a given instance, and
+// learns only yes or no. nanoctrl asks before it gives a name to another process. The client sends
+// a ProbeRequest; the listener answers with one ProbeReply and closes.
 inline constexpr std::array<char, 4> kProbeMagic = {'S', 'L', 'P', '1'};
 
 struct ProbeRequest {

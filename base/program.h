@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 
-// How a program that offers `start`, `status` and `stop` (base/daemon.h) says what came of a command, and
-// with which exit status it ends. `Json` is the JSON library's object type, which our headers don't include.
+// Output and exit status of the commands of a program with `start`, `status` and `stop`
+// (base/daemon.h). `Json` is the JSON library's object type, which our headers do not include.
 namespace slime::daemon {
 
 inline constexpr int kExitOk = 0;
@@ -18,11 +18,11 @@ inline constexpr const char* kFooter =
     "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
     "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
 
-// Prints a line: to stdout, but text about anything else than kExitOk to stderr.
+// Prints a line to stdout; prints text (not JSON) to stderr if `exit_status` is not kExitOk.
 void print_outcome(bool as_json, int exit_status, std::string_view line);
 
-// Says the outcome, some text for people or one JSON object, and returns `exit_status`. What is not UTF-8 is
-// shown with replacement characters in JSON: a name from the command line may hold anything.
+// Prints the outcome as text or as one JSON object, and returns `exit_status`. JSON replaces
+// invalid UTF-8, since a name from the command line may hold any bytes.
 template <class Json>
 int say(bool as_json, int exit_status, const std::string& text, const Json& json) {
   print_outcome(as_json, exit_status,
@@ -30,7 +30,7 @@ int say(bool as_json, int exit_status, const std::string& text, const Json& json
   return exit_status;
 }
 
-// Says an error, and returns kExitFailed.
+// Prints an error, and returns kExitFailed.
 template <class Json>
 int fail(bool as_json, std::string_view program, const Status& status) {
   const Json json = {{"state", "failed"}, {"code", code_name(status.code())}, {"message", status.text()}};

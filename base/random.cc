@@ -44,7 +44,7 @@ std::uint64_t Rng::next() {
 
 std::uint64_t Rng::below(std::uint64_t bound) {
   SLIME_CHECK(bound > 0);
-  // Rejecting the short last interval keeps it uniform.
+  // Rejects the short last interval, for uniformity.
   const std::uint64_t threshold = (0 - bound) % bound;
   for (;;) {
     const std::uint64_t value = next();
@@ -53,7 +53,7 @@ std::uint64_t Rng::below(std::uint64_t bound) {
 }
 
 void Rng::fill(MutableBytes out) {
-  Rng rng = *this;  // of this function alone, so in registers
+  Rng rng = *this;  // a local copy stays in registers
   const std::size_t words = out.size() / sizeof(std::uint64_t);
   for (std::size_t i = 0; i < words; ++i) {
     const std::uint64_t word = rng.next();

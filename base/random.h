@@ -6,18 +6,18 @@
 
 namespace slime {
 
-// Fills `out` from the kernel's generator: instance ids, keys, nonces.
+// Fills `out` from the kernel's generator, for instance ids, keys and nonces.
 void random_bytes(MutableBytes out);
 
-// xoshiro256**: fast, seedable, reproducible; for simulation, jitter and test data, never for secrets.
-// Thread: one.
+// xoshiro256**: fast, seedable, reproducible. For simulation, jitter and test data; never for
+// secrets. Thread: one.
 class Rng {
  public:
   explicit Rng(std::uint64_t seed);
   std::uint64_t next();
-  // Uniform in [0, bound); bound > 0.
+  // Returns a uniform number in [0, bound); bound > 0.
   std::uint64_t below(std::uint64_t bound);
-  // True in `numerator` of `denominator` cases.
+  // Returns true in `numerator` of `denominator` cases.
   bool chance(std::uint64_t numerator, std::uint64_t denominator) { return below(denominator) < numerator; }
   void fill(MutableBytes out);
 

@@ -11,8 +11,8 @@ namespace slime {
 // started, the task waits for the next call of reap(). Thread: any.
 void reap(Task task);
 
-// Runs `task` on a detached thread at once. Returns false if no thread can be started; then the task
-// is still the caller's. For a call that blocks, where the caller must not. Thread: any.
+// Runs `task`, which may block, on a detached thread at once. Returns false if no thread can be
+// started; then the caller still owns the task. Thread: any.
 bool try_reap(Task& task);
 
 // Returns the number of tasks given to reap() and try_reap() that have not ended.

@@ -9,7 +9,8 @@
 
 namespace slime {
 
-// A value, or the Status that says why there is none. Its face is a subset of std::expected<T, Status>.
+// A value, or the Status that explains why there is none. The API is a subset of std::expected<T,
+// Status>.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -29,7 +30,7 @@ class [[nodiscard]] Result {
   T* operator->() { return &checked(); }
   const T* operator->() const { return &const_cast<Result*>(this)->checked(); }
 
-  // The error; only when !has_value().
+  // Call only if !has_value().
   [[nodiscard]] const Status& error() const& {
     SLIME_CHECK(!has_value());
     return value_.error();
@@ -38,7 +39,7 @@ class [[nodiscard]] Result {
     SLIME_CHECK(!has_value());
     return std::move(value_.error());
   }
-  // OK, or the error.
+  // Returns OK, or the error.
   [[nodiscard]] Status status() const { return has_value() ? Status() : value_.error(); }
 
   template <class U>
@@ -54,7 +55,7 @@ class [[nodiscard]] Result {
   tl::expected<T, Status> value_;
 };
 
-// The value of a Result<None> and Future<None>: it worked, and there is nothing more to say.
+// The value of Result<None> and Future<None>: success without data.
 struct None {};
 
 }  // namespace slime

@@ -2,8 +2,8 @@
 
 namespace slime {
 
-// From now on this thread has what other threads leave of the processors, and a little more (nice 10): for
-// work that may take its time beside work that may not. Needs no rights; cannot be undone without some.
+// Lowers this thread's priority to nice 10, for work that must not slow down other work. Needs no
+// rights; undoing it does.
 void run_in_background();
 
 }  // namespace slime

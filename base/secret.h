@@ -12,8 +12,8 @@
 
 namespace slime {
 
-// Bytes that others must not see. They are overwritten when it goes or gets others, there is no way to print
-// them, and comparing takes the same time whatever differs.
+// Secret bytes. Overwrites them on destruction and assignment, has no way to print them, and
+// compares in constant time.
 class Secret {
  public:
   Secret() = default;
@@ -24,7 +24,7 @@ class Secret {
     random_bytes(out.bytes_);
     return out;
   }
-  // Nothing when the text is not exactly that many bytes in hexadecimal.
+  // Returns nothing if the text is not exactly `bytes` bytes in hexadecimal.
   static std::optional<Secret> from_hex(std::string_view text, std::size_t bytes) {
     Secret out;
     out.bytes_.resize(bytes);

@@ -7,7 +7,7 @@
 
 namespace slime {
 
-// What the caller does next. The numbers travel on the wire: append only.
+// Tells the caller what to do next. The numbers are part of the wire format: append only.
 enum class Code : std::uint8_t {
   kOk = 0,
   kInvalidArgument = 1,    // fix the call
@@ -26,19 +26,20 @@ enum class Code : std::uint8_t {
 };
 inline constexpr std::uint8_t kCodeCount = 14;
 
-// The stable name of a code: "unavailable", "deadline_exceeded", ... These appear in JSON and in Python.
+// Returns the stable name of a code: "unavailable", "deadline_exceeded", ... JSON and Python show
+// these names.
 std::string_view code_name(Code code);
 
-// Maps a number that a peer sent to a code. Unknown numbers, and kOk, become kInternal: an error stays an
+// Maps a peer's number to a code. Unknown numbers, and kOk, become kInternal: an error stays an
 // error.
 Code error_code_from_wire(std::uint8_t value);
 
-// The outcome of something: OK, or a code with a text for people. One pointer; null is OK, so success costs
-// nothing.
+// The outcome of an operation: OK, or a code with a text for people. One pointer; null is OK, so
+// success costs nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string text);  // code kOk gives an OK status and drops the text
+  Status(Code code, std::string text);  // kOk gives an OK status and drops the text
 
   Status(const Status& other);
   Status& operator=(const Status& other);
@@ -51,23 +52,23 @@ class [[nodiscard]] Status {
   [[nodiscard]] Code code() const { return rep_ ? rep_->code : Code::kOk; }
   [[nodiscard]] const std::string& text() const;
 
-  // Whether the request behind a failed call may have run at the peer. False for OK.
+  // Returns whether the peer may have executed the failed request. False for OK.
   [[nodiscard]] bool maybe_executed() const { return rep_ && rep_->maybe_executed; }
 
-  // True if Future::wait(timeout) timed out: the operation goes on, and wait() may be called again.
-  // Not sent to peers: a peer sees a plain kDeadlineExceeded.
+  // Returns true if Future::wait(timeout) timed out: the operation goes on, and wait() may be
+  // called again. Peers see a plain kDeadlineExceeded.
   [[nodiscard]] bool wait_timeout() const { return rep_ && rep_->wait_timeout; }
   static Status wait_timed_out();
 
-  // The same status with the flag set. OK stays OK.
+  // Returns this status with the flag set. OK stays OK.
   [[nodiscard]] Status with_maybe_executed(bool value) &&;
-  // The same status with "context: " before its text. OK stays OK.
+  // Returns this status with "context: " before its text. OK stays OK.
   [[nodiscard]] Status with_context(std::string_view context) &&;
 
-  // "unavailable: worker:0 closed the connection", or "ok".
+  // Returns "unavailable: worker:0 closed the connection", or "ok".
   [[nodiscard]] std::string to_string() const;
 
-  // For places where a failure changes nothing that anyone could still act on; says so at the call.
+  // Marks a failure as ignored on purpose: the caller cannot act on it any more.
   void ignore() const {}
 
  private:
@@ -83,13 +84,13 @@ static_assert(sizeof(Status) == sizeof(void*));
 
 namespace detail {
 
-// Prints `error` and aborts: the value of a Result that holds an error was used.
+// Prints `error` and aborts: the code used the value of a Result that holds an error.
 [[noreturn]] void no_value(const Status& error) noexcept;
 
 }  // namespace detail
 
-// kUnavailable for connection errors, kResourceExhausted for limits, kNotFound, kPermissionDenied, ...;
-// kInternal for what has no better match. The text is "<what>: <strerror>".
+// Maps errno: kUnavailable for connection errors, kResourceExhausted for limits, kNotFound,
+// kPermissionDenied, ...; kInternal if no code fits. The text is "<what>: <strerror>".
 Status from_errno(std::string_view what, int error_number);
 
 }  // namespace slime

@@ -6,7 +6,8 @@
 
 namespace slime {
 
-// Joins its arguments as operator<< prints them in the "C" locale. For cold paths: error texts, logs.
+// Joins its arguments as operator<< prints them in the "C" locale. For cold paths: error texts,
+// logs.
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;

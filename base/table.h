@@ -8,8 +8,8 @@
 
 namespace slime {
 
-// Prints rows of equally many cells to stdout, in columns as wide as they need to be. What others chose to be
-// in them does not command the terminal: control characters are printed as '?'.
+// Prints rows to stdout in aligned columns. All rows have the same number of cells. Prints control
+// characters as '?', since cells may hold text of peers, which must not control the terminal.
 inline void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.empty() ? 0 : rows[0].size());
   for (const auto& row : rows) {

@@ -17,7 +17,7 @@ void Checksum::start(std::string_view space, std::string_view key, std::uint64_t
 }
 
 void Checksum::update(Bytes bytes) {
-  if (bytes.empty()) return;  // may have no address
+  if (bytes.empty()) return;  // an empty span may have no address
   SLIME_CHECK(XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()) == XXH_OK);
 }
 

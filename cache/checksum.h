@@ -10,9 +10,9 @@ struct XXH3_state_s;
 
 namespace slime::cache {
 
-// The 64-bit checksum of an object: XXH3 over its bytes, under a seed that XXH3 makes of version, namespace
-// and key. Bytes of another object, or of another version of this one, do not pass. Fed in pieces of any
-// size, in order. Thread: one at a time.
+// The 64-bit checksum of an object: XXH3 over its bytes, with a seed that XXH3 derives from
+// version, namespace and key. Bytes of another object, or of another version, do not match. Takes
+// pieces of any size, in order. Thread: one at a time.
 class Checksum {
  public:
   Checksum();

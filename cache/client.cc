@@ -21,7 +21,7 @@ namespace {
 using Direction = Transfer::Direction;
 using Indices = std::vector<std::size_t>;
 
-// What may be tried again without doing anything twice.
+// Returns whether a retry cannot execute anything twice.
 bool again(const Status& status) {
   return status.code() == Code::kAborted || (status.code() == Code::kUnavailable && !status.maybe_executed());
 }
@@ -50,7 +50,7 @@ Target::Target(const MemoryRegion& in, std::uint64_t offset, std::uint64_t lengt
 
 class CacheClient::Impl {
  public:
-  // Where the object of this index goes, now that its length is known.
+  // Returns the target of the object with this index, once its length is known.
   using Sink = UniqueFunction<Result<Target>(std::size_t index, std::uint64_t length)>;
 
   Impl(PeerAgent& agent, std::string_view server, const CacheClientOptions& options)
@@ -60,7 +60,7 @@ class CacheClient::Impl {
                  std::max<std::size_t>(options.staging_buffer_bytes, limits::kMinSlabBytes)) {}
 
   std::vector<Status> put(std::string_view space, std::span<const PutItem> items, const PutOptions& options);
-  // The outcome of each, and its length in `lengths`.
+  // Returns the outcome for each key, and the lengths in `lengths`.
   std::vector<Status> get(std::string_view space, std::span<const std::string_view> keys, Sink& sink,
                           std::vector<std::uint64_t>& lengths);
   std::vector<Status> each(const char* method, std::string_view space, std::span<const std::string_view> keys,
@@ -80,14 +80,15 @@ class CacheClient::Impl {
       return reply;
     return call<R>(method, arguments...);
   }
-  // Sends and does not wait: should it be lost, the server finds out by itself in time.
+  // Sends without waiting for the answer: if the request is lost, the lease or reservation expires.
   void tell(const char* method, const wire::Ids& ids) {
     if (!ids.empty()) std::ignore = peer_.call<wire::Outcomes>(wire::kService, method, ids);
   }
 
-  // The arena for this direction. To be asked for before a place in it: then a place that a new connection
-  // granted is never used with the rights of an old one, which the transport refuses, nor one that an old
-  // connection granted, and a dead server forgot, with those of a new one, which nobody could refuse.
+  // Returns the arena for this direction. Call before asking for a place in it. Otherwise a place
+  // that a new connection granted could be used with the rights of an old one, which the transport
+  // refuses; or a place that an old connection granted, and a restarted server has forgotten, with
+  // the rights of a new one, which would overwrite other objects.
   Result<RemoteRegion> arena(Direction direction);
   void forget_arenas();
 
@@ -163,7 +164,7 @@ void CacheClient::Impl::put_pass(std::string_view space, std::span<const PutItem
     for (const std::size_t i : todo) out[i] = Status(arena.error()).with_maybe_executed(false);
     return;
   }
-  // A group holds its reservations at the same time: a small part of the cache at most.
+  // The group holds all its reservations at once, so it is limited to a small part of the cache.
   const std::uint64_t most = std::min(limits::kBatchBytes, arena->length_bytes() / 4);
   while (!todo.empty()) {
     std::size_t count = 0;
@@ -188,7 +189,7 @@ void CacheClient::Impl::put_group(std::string_view space, std::span<const PutIte
   auto reply = call<wire::ReserveReply>("reserve", request);
   if (reply && reply->items.size() != group.size()) reply = bad_reply("reserve");
   if (!reply) {
-    // Nothing came of it that anyone can see.
+    // The caller cannot see any effect.
     for (const std::size_t i : group) out[i] = Status(reply.error()).with_maybe_executed(false);
     return;
   }
@@ -276,7 +277,8 @@ void CacheClient::Impl::get_pass(std::string_view space, std::span<const std::st
     for (const std::size_t i : todo) out[i] = arena.error();
     return;
   }
-  // Only as many leases at a time as are read in good time; how large the objects are shows on the way.
+  // Looks up only as many objects at a time as can be read within their leases. Their sizes become
+  // known on the way.
   std::size_t count = limits::kFirstLookup;
   while (!todo.empty()) {
     count = std::min(count, todo.size());

@@ -23,33 +23,37 @@ class PeerAgent;
 namespace slime::cache {
 
 struct CacheClientOptions {
-  Nanos deadline = slime::limits::kOperationDeadline;  // of each step of a call: a request, a piece of data
-  // Memory that is registered once, as it is needed, for what comes from or goes to memory that is not. At
-  // least one buffer of 4 KiB, whatever is asked for; a buffer's size is also that of one operation at most.
+  // of each step of a call: one request, or one piece of data
+  Nanos deadline = slime::limits::kOperationDeadline;
+  // Buffers of registered memory, allocated as needed, for objects in memory that is not
+  // registered. At least one buffer of 4 KiB. The size of a buffer also bounds one one-sided
+  // operation.
   std::size_t staging_buffers = limits::kStagingBuffers;
   std::size_t staging_buffer_bytes = limits::kStagingBufferBytes;
 };
 
-// Where the bytes of an object come from. They stay valid and unchanged until the call returns.
+// The bytes of an object to put. They must stay valid and unchanged until the call returns.
 struct Source {
-  Source(Bytes any) : bytes(any) {}                         // NOLINT: copied through staging
+  Source(Bytes any) : bytes(any) {}                         // copied through staging
   Source(std::string_view text) : bytes(as_bytes(text)) {}  // NOLINT
-  Source(const MemoryRegion& in, std::uint64_t offset, std::uint64_t length);  // written straight from there
+  // written without a copy
+  Source(const MemoryRegion& in, std::uint64_t offset, std::uint64_t length);
   Bytes bytes;
-  const MemoryRegion* region = nullptr;  // that the bytes lie in
+  const MemoryRegion* region = nullptr;  // the region of the bytes; null: none
 };
 
-// Where the bytes of an object go. Whatever a failed call left there is worth nothing.
+// The destination of an object's bytes. After a failed call its contents are undefined.
 struct Target {
-  Target(MutableBytes any) : bytes(any) {}  // NOLINT: copied through staging
-  Target(const MemoryRegion& in, std::uint64_t offset, std::uint64_t length);  // read straight into it
+  Target(MutableBytes any) : bytes(any) {}  // copied through staging
+  // read without a copy
+  Target(const MemoryRegion& in, std::uint64_t offset, std::uint64_t length);
   MutableBytes bytes;
   const MemoryRegion* region = nullptr;
 };
 
 struct PutOptions {
   Nanos ttl = Nanos::zero();  // zero: until evicted
-  bool replace = false;       // of an object that is there; else that answers kAlreadyExists
+  bool replace = false;       // of an existing object; otherwise put returns kAlreadyExists
 };
 
 struct PutItem {
@@ -63,39 +67,42 @@ struct GetItem {
 
 struct ObjectInfo;
 
-// One cache, seen from one agent. Bytes that it returns passed a check of the lease clock after they arrived
-// and of the checksum over namespace, key, version and bytes. Objects are named by a namespace (up to 255
-// bytes) and a key (1 to 1,024 bytes).
+// A client of one cache. Returned bytes have passed two checks: that the lease was still valid
+// after they arrived, and the checksum over namespace, key, version and bytes. An object is named
+// by a namespace (up to 255 bytes) and a key (1 to 1,024 bytes).
 //
-// A restart of the server, or a broken connection, is retried once inside, where that cannot do anything
-// twice. Errors: kNotFound: not in the cache (any more). kAlreadyExists. kResourceExhausted: the cache is
-// full of what may not be evicted. kUnavailable: no server; for put with maybe_executed() it may be in the
-// cache. kCorrupt: the bytes are not what was put.
+// After a restart of the server, or a broken connection, a call retries once if that cannot execute
+// anything twice. Errors: kNotFound: not in the cache (any more). kAlreadyExists.
+// kResourceExhausted: too few objects may be evicted. kUnavailable: no server; after a put with
+// maybe_executed() the object may be in the cache. kCorrupt: the checksum does not match.
 //
-// Thread: any, several at once; not from a loop callback. The agent outlives it.
+// Thread: any, several at once; not from a loop callback. The agent must outlive the client.
 class CacheClient {
  public:
   CacheClient(PeerAgent& agent, std::string_view server, CacheClientOptions options = {});
-  ~CacheClient();  // no call may be under way
+  ~CacheClient();  // no call may be in progress
   CacheClient(const CacheClient&) = delete;
   CacheClient& operator=(const CacheClient&) = delete;
 
   Status put(std::string_view space, std::string_view key, Source source, PutOptions options = {});
-  // The length of the object, which may be less than the target's; kInvalidArgument if it is more.
+  // Returns the length of the object, which may be less than the target's; kInvalidArgument if it
+  // is more.
   Result<std::uint64_t> get(std::string_view space, std::string_view key, Target target);
   Result<ByteVector> get(std::string_view space, std::string_view key);
 
-  // Many objects with a few calls and few one-sided operations; one outcome for each, in order.
+  // For many objects, with few calls and few one-sided operations. Return one outcome for each
+  // item, in order.
   std::vector<Status> put_many(std::string_view space, std::span<const PutItem> items,
                                PutOptions options = {});
   std::vector<Result<std::uint64_t>> get_many(std::string_view space, std::span<const GetItem> items);
   std::vector<Result<ByteVector>> get_many(std::string_view space, std::span<const std::string_view> keys);
 
   Result<bool> exists(std::string_view space, std::string_view key);
-  // Without reading it.
+  // Like get(), but without the bytes.
   Result<ObjectInfo> info(std::string_view space, std::string_view key);
   Status remove(std::string_view space, std::string_view key);
-  // A pinned object is not evicted; the pin is the object's, whoever set it, and passes to what replaces it.
+  // Pins an object, so that it is not evicted. The pin belongs to the object, not to the client
+  // that set it, and passes to an object that replaces it.
   Status pin(std::string_view space, std::string_view key);
   Status unpin(std::string_view space, std::string_view key);
   std::vector<Status> remove_many(std::string_view space, std::span<const std::string_view> keys);

@@ -10,44 +10,46 @@ namespace slime::cache::limits {
 
 using slime::limits::kNameBytes;
 
-// Keys are often hashes or paths with a prefix; any bytes.
+// Any bytes; keys are often hashes, or paths with a prefix.
 inline constexpr std::size_t kKeyBytes = 1024;
-// The smallest slab: a page. Below it the table entry would cost more than it saves.
+// The smallest slab: a page. The table entry of a smaller slab would cost more than the slab saves.
 inline constexpr std::uint64_t kMinSlabBytes = 4096;
 inline constexpr std::uint64_t kMaxSlabBytes = std::uint64_t{1} << 30;
-// The largest slab unless told otherwise: one frame of bulk data.
+// The default of the largest slab: one frame of bulk data.
 inline constexpr std::uint64_t kSlabBytes = 256 * 1024;
 
-// The slowest transfer that is not taken for dead: a large object adds a second for each of these to what
-// follows.
+// The slowest transfer that does not count as dead: the timeouts below grow by a second for each
+// kSlowestBytesPerSecond of an object.
 inline constexpr std::uint64_t kSlowestBytesPerSecond = 64 << 20;
-// A writer that has not sealed by then is taken for dead: its slabs are quarantined.
+// A writer that has not sealed by then counts as dead: its slabs are quarantined.
 inline constexpr Nanos kReservationTtl = std::chrono::seconds(30);
-// A reader that has not released by then is taken for dead. As long as the deadline of a read.
+// A reader that has not released by then counts as dead. Equals the deadline of a read.
 inline constexpr Nanos kLeaseTtl = std::chrono::seconds(30);
-// What one client may hold, dead or alive: it bounds what a bug or a stopped process can quarantine.
+// Reservations and leases of one client, dead or alive: bounds the memory that a bug or a stopped
+// process can quarantine.
 inline constexpr std::size_t kReservationsPerClient = 16384;
 inline constexpr std::size_t kLeasesPerClient = 65536;
-// Above the high mark the least recently used objects go until the low one is reached.
+// Above the high mark the least recently used objects are evicted until the low mark is reached.
 inline constexpr unsigned kHighPercent = 95;
 inline constexpr unsigned kLowPercent = 90;
-// Work that one request does for the others, so that a mass expiry stalls nobody.
+// Expired and evicted objects that one request handles, so that a mass expiry does not delay one
+// request.
 inline constexpr std::size_t kExpiriesPerTurn = 256;
 inline constexpr std::size_t kEvictionsPerTurn = 64;
 
-// Objects in one call: below a millisecond of the server's loop.
+// Objects in one call: less than a millisecond of the server's loop.
 inline constexpr std::size_t kBatchObjects = 1024;
-// Extents in one reply: 16 MiB, 64 GiB of scattered slabs of 64 KiB.
+// Extents in one reply: 16 MiB of reply, 64 GiB in scattered slabs of 64 KiB.
 inline constexpr std::size_t kBatchExtents = std::size_t{1} << 20;
-// Bytes that one client call of put_many reserves at a time, so that a batch never needs the whole arena.
+// Bytes that put_many reserves at a time, so that a batch never needs the whole arena.
 inline constexpr std::uint64_t kBatchBytes = 64 << 20;
-// Objects of a get_many whose sizes nobody knows yet.
+// Objects in the first look-up of a get_many, before their sizes are known.
 inline constexpr std::size_t kFirstLookup = 64;
 
-// Staging of a client for memory that is not registered: this much in flight hides the round trip.
+// Staging memory of a client: enough in flight to hide the round trip.
 inline constexpr std::size_t kStagingBufferBytes = 2 << 20;
 inline constexpr std::size_t kStagingBuffers = 8;
-// One-sided operations of one call in flight.
+// One-sided operations in flight for one call.
 inline constexpr std::size_t kOperationsInFlight = 4;
 
 }  // namespace slime::cache::limits

@@ -54,7 +54,7 @@ struct Flags {
   bool json = false;
 };
 
-// Says the outcome: some text for people, or one JSON object.
+// Prints the outcome: text for people, or one JSON object.
 int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
   return daemon::say(flags.json, exit_status, text, json);
 }
@@ -63,7 +63,7 @@ int fail(const Flags& flags, const Status& status) {
   return daemon::fail<Json>(flags.json, "slime-cache", status);
 }
 
-// A name and a scope may hold anything; a file name may not.
+// Makes a file name: a name and a scope may hold any bytes, a file name may not.
 std::string instance_path(const Flags& flags, const std::string& dir, const char* suffix) {
   std::string file = flags.scope + "-" + flags.name;
   for (char& c : file) {
@@ -109,11 +109,12 @@ CacheServerOptions server_options(const Flags& flags) {
           .verify_on_seal = flags.verify_on_seal};
 }
 
-// Starts agent and cache, tells `started` the address or the error, and runs until SIGTERM or SIGINT.
+// Starts agent and cache, gives `started` the address or the error, and runs until SIGTERM or
+// SIGINT.
 int serve(const Flags& flags, const std::string& dir,
           const std::function<void(Result<std::string>)>& started) {
   daemon::block_stop_signals();
-  dump_on_signal().ignore();  // without it the signal ends us, and that is all
+  dump_on_signal().ignore();  // on failure the signal keeps its default action
   const auto refuse = [&](Status status) {
     started(std::move(status));
     return daemon::kExitFailed;
@@ -201,11 +202,11 @@ std::string in_words(const StoreStats& stats) {
              " leases, ", stats.reservations, " reservations, ", stats.refused, " refused");
 }
 
-// Asks the running cache itself: that it answers is what its health means.
+// Asks the running cache for its statistics: an answer shows that it is healthy.
 Result<StoreStats> ask_stats(const Flags& flags, const std::string& address) {
   auto token = read_token(flags);
   if (!token) return std::move(token).error();
-  set_log_level(LogLevel::kWarning);  // the answer is the output, not how it was come by
+  set_log_level(LogLevel::kWarning);  // the output is the answer only
   PeerAgentOptions options;
   options.scope = flags.scope;
   options.token = std::move(*token);
@@ -258,7 +259,7 @@ int run_logging(const Flags& flags, int (*command)(const Flags&)) {
   return command(flags);
 }
 
-// A number of seconds: no negative one, and none that no clock can count.
+// Adds an option for seconds; the range is what clocks can count.
 void add_seconds(Command command, const char* name, double& seconds, const char* help) {
   command.option(name, seconds, help).show_default().in_range(0.001, 86400.0);
 }
@@ -348,7 +349,7 @@ int run(int argc, char** argv) {
 }  // namespace slime::cache
 
 int main(int argc, char** argv) {
-  // A background cache must not keep a pipe of whoever started it open.
+  // A background cache must not keep a pipe of its starter open.
   if (argc > 1 && std::string_view(argv[1]) == "start") slime::daemon::close_inherited_fds();
   return slime::cache::run(argc, argv);
 }

@@ -98,9 +98,9 @@ CacheServer::~CacheServer() { close().ignore(); }
 Result<std::unique_ptr<CacheServer>> CacheServer::start(PeerAgent& agent, const CacheServerOptions& options,
                                                         const Clock& clock) {
   SLIME_TRY(store_options(options).validate());
-  // Huge pages are no part of what the machine calls available; their pool refuses by itself.
+  // The kernel does not count huge pages as available memory; their pool refuses by itself.
   if (options.pages == Pages::kDefault) SLIME_TRY(check_memory(options.memory_bytes));
-  // Before anything that grows with it.
+  // Allocated before anything that grows with its size.
   auto arena = agent.allocate(options.memory_bytes, Rights::kLocal, MemoryKind::kHost, options.pages);
   if (!arena) return std::move(arena).error().with_context("the memory of the cache");
   std::unique_ptr<CacheServer> server(

@@ -72,7 +72,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
         return self->reserve(call, request);
       },
       fast({"request"})));
-  // Hashing takes long, so with it a seal is no business of the loop.
+  // Hashing takes long, so a seal with a check must not run on the loop.
   const rpc::Run seal_run = verify_on_seal_ ? rpc::Run::kPool : rpc::Run::kInline;
   SLIME_TRY(service.add("seal",
                         [self](const CallInfo& call, const std::vector<wire::SealItem>& items) {
@@ -167,13 +167,14 @@ Result<wire::Outcomes> CacheService::seal(const CallInfo& call, const std::vecto
   return for_each(items, [&](const wire::SealItem& item, TimePoint now) {
     Status& check = verified[static_cast<std::size_t>(&item - items.data())];
     if (check.ok()) return store_.seal(item.version, item.checksum, client, now);
-    store_.abort(item.version, client, now).ignore();  // it may be gone: the check said what matters
+    // it may not exist: the check's error is returned
+    store_.abort(item.version, client, now).ignore();
     return std::move(check);
   });
 }
 
-// Reads what the writer wrote. The lock is not held meanwhile; should the reservation end, the seal that
-// follows says so.
+// Checks the written bytes. Does not hold the lock meanwhile; if the reservation ends, the
+// following seal fails.
 Status CacheService::verify(ClientId client, const wire::SealItem& item) {
   std::optional<Store::Reserved> reserved;
   {

@@ -14,21 +14,22 @@
 
 namespace slime::cache {
 
-// The service "cache": the methods of README.md over one Store. Knows no agent. The handlers keep it alive.
-// Thread: any. The methods that grant something run inline, so that they and client_gone() come in order: a
-// client that is gone is granted nothing any more. The mutex is held for microseconds, and never while bytes
-// are looked at.
+// The methods of the service "cache" (README.md) over one Store. Independent of the agent. The
+// handlers keep it alive. Thread: any. Methods that grant reservations or leases run inline on the
+// loop, so that they and client_gone() are ordered: an ended client is granted nothing. The mutex
+// is held for microseconds, and never while bytes are read.
 class CacheService : public std::enable_shared_from_this<CacheService> {
  public:
-  // `clock` outlives it.
+  // `clock` must outlive the service.
   CacheService(StoreOptions options, bool verify_on_seal, const Clock& clock)
       : clock_(clock), verify_on_seal_(verify_on_seal), store_(options) {}
 
-  // `arena` is read by seals that verify; it stays valid until close() has returned.
+  // Seals that verify read `arena`, which must stay valid until close() has returned.
   Status add_methods(rpc::Service& service, Bytes arena);
   void client_gone(std::uint64_t connection);
   StoreStats stats();
-  // From now on everything answers kUnavailable, and once this returns the arena is not read any more.
+  // Refuses all requests with kUnavailable from now on. When it returns, the arena is not read any
+  // more.
   void close();
 
  private:
@@ -40,7 +41,7 @@ class CacheService : public std::enable_shared_from_this<CacheService> {
   Status verify(ClientId client, const wire::SealItem& item);
   [[nodiscard]] Status admit(std::size_t objects) const;
 
-  // One outcome for each element, by fn(element, now) under the lock.
+  // Returns one outcome for each element, by fn(element, now) under the lock.
   template <class Elements, class F>
   Result<wire::Outcomes> for_each(const Elements& elements, F fn);
 

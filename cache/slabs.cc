@@ -57,7 +57,8 @@ SlabAllocator::SlabAllocator(std::uint64_t arena_bytes, std::uint64_t slab_bytes
   for (std::uint64_t size = limits::kMinSlabBytes; size <= slab_bytes; size *= 2) {
     free_.emplace_back(arena_bytes / size);
   }
-  // The arena in largest slabs, and its tail in whatever still fits: every offset is a multiple of its size.
+  // Divides the arena into largest slabs, and its tail into smaller ones: every offset is a
+  // multiple of its slab's size.
   for (std::uint8_t size_class = top_class();; --size_class) {
     for (Slab slab{capacity_, size_class}; capacity_ + slab.bytes() <= arena_bytes; slab.offset = capacity_) {
       free_[size_class].insert(slab.offset / slab.bytes());

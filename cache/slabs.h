@@ -10,8 +10,8 @@
 
 namespace slime::cache {
 
-// A set of numbers below a bound that finds its smallest member in a few steps: a bitmap, and above it
-// bitmaps of the words that are not empty. Two bits for each possible member, whatever it holds.
+// A set of numbers below a bound that finds its smallest member in a few steps: a bitmap, with
+// bitmaps of its non-empty words above it. Takes two bits for each possible member.
 class NumberSet {
  public:
   explicit NumberSet(std::uint64_t bound);
@@ -22,7 +22,7 @@ class NumberSet {
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
  private:
-  std::vector<std::vector<std::uint64_t>> levels_;  // [0]: the members
+  std::vector<std::vector<std::uint64_t>> levels_;  // [0]: the members; above: the non-empty words
   std::uint64_t bound_;
   std::uint64_t size_ = 0;
 };
@@ -34,22 +34,22 @@ struct Slab {
   [[nodiscard]] std::uint64_t bytes() const { return limits::kMinSlabBytes << size_class; }
 };
 
-// Hands out the offsets of one arena as slabs of power-of-two sizes: a buddy system, lowest offset first, so
-// that neighbours meet again when they are given back. Knows no memory. Thread: one.
+// Allocates slabs of power-of-two sizes from one arena: a buddy system that takes the lowest offset
+// first, so that free neighbours merge. Handles offsets only. Thread: one.
 class SlabAllocator {
  public:
   static constexpr std::size_t kMaxClasses = 19;  // 4 KiB to 1 GiB
 
-  // `slab_bytes`, the largest slab, is a power of two from kMinSlabBytes to kMaxSlabBytes.
+  // `slab_bytes`: size of the largest slab, a power of two from kMinSlabBytes to kMaxSlabBytes.
   SlabAllocator(std::uint64_t arena_bytes, std::uint64_t slab_bytes);
 
-  // Slabs that hold `length` bytes together: whole largest ones, then the smallest that takes the rest; where
-  // that size is not to be had, smaller ones in its place. At least one. Nothing when fewer bytes than
-  // needed(length) are free.
+  // Returns slabs for `length` bytes: as many largest slabs as fit, then the smallest slab for the
+  // rest. If no slab of a size is free, smaller slabs take its place. Returns at least one slab;
+  // nothing if fewer than needed(length) bytes are free.
   std::optional<std::vector<Slab>> allocate(std::uint64_t length);
   void free(Slab slab);
 
-  // What must be free for allocate(length) to succeed.
+  // Returns the number of free bytes that allocate(length) needs.
   static std::uint64_t needed(std::uint64_t length);
 
   [[nodiscard]] std::uint64_t capacity_bytes() const { return capacity_; }
@@ -62,7 +62,7 @@ class SlabAllocator {
   [[nodiscard]] std::uint8_t class_for(std::uint64_t length) const;
   std::optional<Slab> take(std::uint8_t size_class);
 
-  std::vector<NumberSet> free_;  // by class: offset / size
+  std::vector<NumberSet> free_;  // index: size class; members: offset / size
   std::uint64_t capacity_ = 0;
   std::uint64_t free_bytes_ = 0;
 };

@@ -9,13 +9,14 @@ namespace slime::cache {
 
 struct ClassStats {
   std::uint64_t slab_bytes = 0;
-  std::uint64_t used = 0;  // slabs: of objects, reservations, and what leases hold
+  std::uint64_t used = 0;  // of objects and reservations, and of removed objects under a lease
   std::uint64_t free = 0;
-  std::uint64_t quarantined = 0;  // nobody's, but a client that vanished may still touch them
+  // not in use, but a client that vanished may still read or write them
+  std::uint64_t quarantined = 0;
 };
 
 struct StoreStats {
-  std::uint64_t arena_bytes = 0;  // what slabs cover
+  std::uint64_t arena_bytes = 0;  // covered by slabs
   std::uint64_t free_bytes = 0;
   std::uint64_t quarantined_bytes = 0;
   std::uint64_t reserved_bytes = 0;  // slabs of live reservations
@@ -24,8 +25,8 @@ struct StoreStats {
   std::uint64_t pinned_objects = 0;
   std::uint64_t reservations = 0;
   std::uint64_t leases = 0;
-  std::uint64_t expired_leases_held = 0;  // over, not yet released
-  std::uint64_t clients = 0;              // that hold anything
+  std::uint64_t expired_leases_held = 0;  // expired, not yet released
+  std::uint64_t clients = 0;              // clients with a reservation or lease
   // Since the start.
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;
@@ -36,12 +37,12 @@ struct StoreStats {
   std::uint64_t expired_objects = 0;
   std::uint64_t expired_leases = 0;
   std::uint64_t expired_reservations = 0;
-  std::uint64_t refused = 0;  // reserves that found no room
+  std::uint64_t refused = 0;  // reserve calls without room
   std::vector<ClassStats> classes;
 };
 
-// Calls fn(name, value) for each number; on something that is not const the value can be set. The names are
-// those of the fields and travel.
+// Calls fn(name, value) for each number; values of a non-const object can be set. The names are
+// those of the fields, and are part of the wire format.
 template <class Stats, class F>
 requires std::is_same_v<std::remove_const_t<Stats>, ClassStats>
 void for_each_field(Stats& stats, F fn) {
@@ -76,7 +77,7 @@ void for_each_field(Stats& stats, F fn) {
   fn("refused", stats.refused);
 }
 
-// One JSON object: the fields by name, and "classes" as an array of such.
+// Returns one JSON object: the fields by name, and "classes" as an array of objects.
 std::string to_json(const StoreStats& stats);
 
 }  // namespace slime::cache

@@ -11,7 +11,7 @@
 namespace slime::cache {
 namespace {
 
-// One text for both parts, so that they cannot be confused: the length of the first, then both.
+// Encodes both parts as one text without ambiguity: the length of the first, then both.
 std::string encode_name(std::string_view space, std::string_view key) {
   std::string name;
   name.reserve(1 + space.size() + key.size());
@@ -29,7 +29,7 @@ Status check_names(std::string_view space, std::string_view key) {
   return {};
 }
 
-// For how long a client may hold what it moves `length` bytes under.
+// Returns how long a client may hold a reservation or lease of `length` bytes.
 Nanos time_for(Nanos ttl, std::uint64_t length) {
   return ttl + std::chrono::seconds(length / limits::kSlowestBytesPerSecond);
 }
@@ -101,7 +101,7 @@ Result<Reservation> Store::reserve(std::string_view space, std::string_view key,
   object.replace = options.replace;
   object.version = version;
   object.length = length;
-  object.slabs = std::move(*slabs_.allocate(length));  // make_room saw to it
+  object.slabs = std::move(*slabs_.allocate(length));  // make_room() has made sure of the room
   object.writer = client;
   object.ttl = options.ttl;
   const Nanos ttl = time_for(options_.reservation_ttl, length);
@@ -294,15 +294,15 @@ void Store::advance(TimePoint now) {
   }
 }
 
-// Evicts until so many bytes are free. False, with nothing evicted, when that cannot be reached.
+// Evicts until `bytes` are free. Returns false, and evicts nothing, if that is impossible.
 bool Store::make_room(std::uint64_t bytes) {
   if (slabs_.free_bytes() + idle_bytes_ < bytes) return false;
   while (slabs_.free_bytes() < bytes) evict_oldest();
   return true;
 }
 
-// Once above the high mark, every reserve evicts a few until the low one is reached: room is there before it
-// is needed, and in larger pieces, since neighbours have time to meet.
+// Above the high mark, every reserve evicts a few objects until the low mark is reached: room is
+// there before it is needed, and in larger pieces, since neighbours have time to merge.
 void Store::keep_watermark() {
   const auto above = [this](unsigned percent) {
     return slabs_.capacity_bytes() - slabs_.free_bytes() > slabs_.capacity_bytes() * percent / 100;
@@ -337,7 +337,7 @@ Store::Object* Store::find_reservation(std::uint64_t version, ClientId client) {
   return state == State::kReserved || state == State::kExpired ? &found->second : nullptr;
 }
 
-// The writer holds it no more; the caller makes it visible or destroys it.
+// Ends the writer's reservation; the caller makes the object visible or destroys it.
 void Store::end_reservation(Object& object) {
   if (object.state == State::kReserved) {
     reservation_deadlines_.erase({object.expires, object.version});
@@ -363,7 +363,7 @@ void Store::make_visible(Object& object, std::uint64_t checksum, TimePoint now) 
   settle(object);
 }
 
-// Takes a visible object out of sight; it is freed now, or with its last lease.
+// Makes an object invisible. It is freed now, or with its last lease.
 void Store::detach(Object& object) {
   SLIME_CHECK(object.state == State::kVisible);
   visible_.erase(object.name);
@@ -394,7 +394,8 @@ void Store::end_lease(std::uint64_t id) {
   settle(*lease.object);
 }
 
-// Brings what follows from an object's state into line with it. The object may be gone afterwards.
+// Updates the list of evictable objects and the quarantine after a change of the object's state.
+// May destroy the object.
 void Store::settle(Object& object) {
   const bool leased = object.live_leases + object.expired_leases > 0;
   const bool idle = object.state == State::kVisible && !object.pinned && !leased;
@@ -438,7 +439,7 @@ void Store::forget_if_empty(ClientId client) {
   if (holder->second.reservations.empty() && holder->second.leases.empty()) clients_.erase(holder);
 }
 
-// The slabs as runs of bytes: neighbours become one, and the last ends with the object.
+// Returns the slabs as ranges: merges neighbours, and ends the last with the object.
 std::vector<Extent> Store::extents(const Object& object) const {
   std::vector<Extent> out;
   std::uint64_t rest = object.length;

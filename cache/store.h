@@ -19,47 +19,49 @@
 
 namespace slime::cache {
 
-// Who holds reservations and leases: one connection of one client, never reused.
+// The holder of reservations and leases: one connection of one client. Never reused.
 struct ClientId {
   std::uint64_t value = 0;
   auto operator<=>(const ClientId&) const = default;
 };
 
-// A run of bytes of the arena.
+// A contiguous range of the arena.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   auto operator<=>(const Extent&) const = default;
 };
-static_assert(sizeof(Extent) == 16);  // travels as it is
+static_assert(sizeof(Extent) == 16);  // part of the wire format
 
 struct StoreOptions {
   std::uint64_t arena_bytes = 0;
-  std::uint64_t slab_bytes = limits::kSlabBytes;    // the largest slab
-  Nanos reservation_ttl = limits::kReservationTtl;  // and a second for each kSlowestBytesPerSecond, as below
+  std::uint64_t slab_bytes = limits::kSlabBytes;  // size of the largest slab
+  // plus a second for each kSlowestBytesPerSecond of the object, as lease_ttl
+  Nanos reservation_ttl = limits::kReservationTtl;
   Nanos lease_ttl = limits::kLeaseTtl;
   std::size_t reservations_per_client = limits::kReservationsPerClient;
   std::size_t leases_per_client = limits::kLeasesPerClient;
   unsigned high_percent = limits::kHighPercent;
   unsigned low_percent = limits::kLowPercent;
-  // Where versions and lease ids start. Random in production, so that no id of an earlier server means
-  // anything to this one.
+  // First version and lease id. Random in production, so that ids of an earlier server never match.
   std::uint64_t first_id = 1;
-  std::uint64_t hash_seed = 0;  // random in production: keys are chosen by strangers
+  std::uint64_t hash_seed = 0;  // random in production: clients choose the keys
 
   [[nodiscard]] Status validate() const;
 };
 
 struct ReserveOptions {
-  Nanos ttl = Nanos::zero();  // how long the object lives once it is sealed; zero: until it is evicted
-  bool replace = false;       // seal over an existing object instead of failing
+  Nanos ttl = Nanos::zero();  // lifetime of the object from its seal; zero: until it is evicted
+  bool replace = false;       // replace an existing object instead of failing
 };
 
-// The right to write an object's bytes, once. `version` names it, and the object that seal makes of it.
+// The right to write an object's bytes, once. `version` names the reservation, and the object after
+// its seal.
 struct Reservation {
   std::uint64_t version = 0;
-  std::vector<Extent> extents;  // in the order of the object's bytes; their lengths add up to its length
-  Nanos ttl{};                  // seal by then
+  // in the order of the object's bytes; their lengths add up to the object's
+  std::vector<Extent> extents;
+  Nanos ttl{};  // seal within this time
 };
 
 struct ObjectInfo {
@@ -69,7 +71,8 @@ struct ObjectInfo {
   bool pinned = false;
 };
 
-// The right to read an object's bytes until the lease is over, whatever happens to the object.
+// The right to read an object's bytes until the lease ends, even if the object is removed
+// meanwhile.
 struct Manifest {
   ObjectInfo object;
   std::vector<Extent> extents;
@@ -77,50 +80,53 @@ struct Manifest {
   Nanos lease_ttl{};
 };
 
-// The whole state of a cache over one arena that it only knows by offset: which object lies where, who may
-// write and read what, what goes next. Pure: no I/O, no clock, no memory. What is due by time is done at the
-// start of each call; `now` never goes backwards. Thread: one at a time.
+// The state machine of a cache over one arena, which it knows by offsets only: the place of each
+// object, the rights to write and read, and the order of eviction. No I/O, no clock, no memory.
+// Each call first handles expired deadlines; `now` must not go backwards. Thread: one at a time.
 //
-// Slabs are in one of four hands: free; an object's (reserved, visible, or removed but leased); quarantined,
-// when the reservation or the last lease on them expired: then only that client's release, abort or seal, or
-// client_gone() frees them, because until then it may still write or read there.
+// A slab is free; or an object's (reserved, visible, or removed but leased); or quarantined, after
+// the reservation or the last lease on it expired. Only the client's release, abort or seal, or
+// client_gone(), frees a quarantined slab: until then the client may still write or read there.
 class Store {
  public:
-  // `options` are valid.
+  // `options` must be valid.
   explicit Store(StoreOptions options);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // Takes room for an object that nobody sees until seal. Several clients may reserve one key; each seals its
-  // own. kAlreadyExists: it is there, and replace was not asked. kResourceExhausted: no room although
-  // everything that may go went, or the client holds too much. kInvalidArgument: bad names, or larger than
-  // the arena.
+  // Takes room for an object, which is not visible until seal(). Several clients may reserve one
+  // key; each seals its own object. Errors: kAlreadyExists: the object exists and `replace` is
+  // false. kResourceExhausted: no room even after evicting all evictable objects, or the client
+  // holds too many reservations. kInvalidArgument: bad names, or an object larger than the arena.
   Result<Reservation> reserve(std::string_view space, std::string_view key, std::uint64_t length,
                               const ReserveOptions& options, ClientId client, TimePoint now);
-  // Makes it visible; the object it replaces lives on for its leases. Over in any case: kAborted if the
-  // reservation had expired, kAlreadyExists if another writer sealed first and replace was not asked,
-  // kNotFound if this client holds no such reservation.
+  // Makes the object visible. An object that it replaces stays readable under its leases. Ends the
+  // reservation in any case. Errors: kAborted if the reservation had expired, kAlreadyExists if
+  // another writer sealed first and `replace` is false, kNotFound if this client has no such
+  // reservation.
   Status seal(std::uint64_t version, std::uint64_t checksum, ClientId client, TimePoint now);
-  // Gives the room back, also of an expired reservation: the client writes there no more.
+  // Frees the room of a reservation, also of an expired one: the client no longer writes there.
   Status abort(std::uint64_t version, ClientId client, TimePoint now);
 
-  // Grants a read lease. kNotFound, or kResourceExhausted if the client holds too many leases.
+  // Grants a read lease. Errors: kNotFound; kResourceExhausted if the client holds too many leases.
   Result<Manifest> lookup(std::string_view space, std::string_view key, ClientId client, TimePoint now);
-  // Ends a lease, also an expired one: the client reads there no more. kNotFound if it holds no such lease.
+  // Ends a lease, also an expired one: the client no longer reads there. kNotFound if the client
+  // has no such lease.
   Status release(std::uint64_t lease, ClientId client, TimePoint now);
-  // What is there, without a lease, a hit or a use.
+  // Describes an object without granting a lease; counts neither as hit nor as use.
   Result<ObjectInfo> peek(std::string_view space, std::string_view key, TimePoint now);
 
-  // kNotFound if there is none. Reservations for the key are not touched.
+  // kNotFound if there is none. Reservations of the key stay.
   Status remove(std::string_view space, std::string_view key, TimePoint now);
-  // A pinned object is not evicted, nor is what replaces it; its TTL still ends it.
+  // Protects an object, and objects that replace it, from eviction. Its TTL still ends it.
   Status pin(std::string_view space, std::string_view key, bool pinned, TimePoint now);
 
-  // The client's connection is over for good: it touches nothing any more. Everything it held is freed.
+  // The client's connection has ended and its operations cannot land any more. Frees everything
+  // that it held.
   void client_gone(ClientId client, TimePoint now);
 
-  // What a live reservation of this client covers: for the check of a checksum before seal. kNotFound,
-  // kAborted as seal.
+  // Returns the range of a live reservation of this client, for checking a checksum before seal().
+  // Errors: kNotFound and kAborted as in seal().
   struct Reserved {
     std::string space;
     std::string key;
@@ -150,7 +156,7 @@ class Store {
     TimePoint expires = kNever;  // of the reservation, then of the object
     std::uint32_t live_leases = 0;
     std::uint32_t expired_leases = 0;
-    std::optional<std::list<Object*>::iterator> idle;  // its place among those that may be evicted
+    std::optional<std::list<Object*>::iterator> idle;  // its place in idle_
   };
   struct Lease {
     Object* object = nullptr;
@@ -191,7 +197,7 @@ class Store {
   std::unordered_map<std::string_view, Object*, NameHash> visible_;
   std::unordered_map<std::uint64_t, Lease> leases_;
   std::unordered_map<std::uint64_t, Client> clients_;
-  std::list<Object*> idle_;  // visible, neither pinned nor leased; the longest unused first
+  std::list<Object*> idle_;  // visible, neither pinned nor leased; least recently used first
   std::uint64_t idle_bytes_ = 0;
   bool above_watermark_ = false;
   Deadlines reservation_deadlines_;

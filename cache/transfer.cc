@@ -45,8 +45,8 @@ void Transfer::run(Direction direction, const RemoteRegion& arena, std::span<Hau
   }
 }
 
-// The next pieces, up to one operation's worth. May be empty: no more, or a failure, or first something must
-// land to free a buffer.
+// Returns the next pieces, up to the size of one operation. May be empty: all are loaded, or an
+// error occurred, or an operation must complete first to free a buffer.
 Transfer::Flight Transfer::load() {
   Flight flight;
   std::uint64_t room = staging_.buffer_bytes();
@@ -58,7 +58,7 @@ Transfer::Flight Transfer::load() {
     } else if (haul.length == 0) {
       haul.checksum = checksum(haul.space, haul.key, haul.version, {});
     }
-    if (!haul.status.ok() || at_ == haul.length) {  // done with this one
+    if (!haul.status.ok() || at_ == haul.length) {  // this haul is done
       rest_ = rest_.subspan(1);
       extent_ = in_extent_ = at_ = 0;
       continue;
@@ -82,8 +82,9 @@ Transfer::Flight Transfer::load() {
   return flight;
 }
 
-// True with a buffer. Waits for one only while this transfer holds none itself, so that several transfers
-// cannot wait for each other; else it lands one of its own and asks again.
+// Gets a buffer; returns false on failure. Waits only while this transfer holds no buffer, so that
+// several transfers cannot wait for each other; otherwise completes one of its own operations and
+// tries again.
 bool Transfer::get_buffer(Flight& flight) {
   for (;;) {
     auto buffer = staging_.acquire(in_flight_.empty() ? deadline_ : Nanos::zero());
@@ -120,11 +121,12 @@ void Transfer::post(Flight flight) {
       direction_ == Direction::kWrite ? peer_.write(copies, deadline_) : peer_.read(copies, deadline_);
   in_flight_.push_back(std::move(flight));
   if (direction_ == Direction::kRead) return;
-  // The sum is taken while the bytes are on the wire already: the seal that needs it comes later.
+  // Computes the checksum while the bytes are on the wire: only the seal, which comes later, needs
+  // it.
   for (const Piece& piece : in_flight_.back().pieces) add_up(piece, piece.haul->source + piece.at);
 }
 
-// Waits for the oldest operation: it is over by its deadline, and only then its memory is ours again.
+// Waits for the oldest operation. It ends by its deadline; only then may its memory be used again.
 void Transfer::land() {
   Flight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -144,7 +146,7 @@ void Transfer::land() {
   }
 }
 
-// Pieces come here in the order of the bytes, one object after the other.
+// Pieces arrive in the order of the bytes, one object after another.
 void Transfer::add_up(const Piece& piece, const std::byte* bytes) {
   Haul& haul = *piece.haul;
   if (piece.at == 0) sum_.start(haul.space, haul.key, haul.version);

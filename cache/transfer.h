@@ -17,10 +17,10 @@
 
 namespace slime::cache {
 
-// Registered buffers of one size, made when first needed and kept. Thread: any.
+// Registered buffers of one size, allocated when first needed and kept. Thread: any.
 class StagingPool {
  public:
-  // Gives the buffer back when it goes.
+  // Returns the buffer to the pool when destroyed.
   class Buffer {
    public:
     Buffer(StagingPool& pool, std::size_t index) : pool_(&pool), index_(index) {}
@@ -40,8 +40,8 @@ class StagingPool {
       : agent_(agent), limit_(buffers), buffer_bytes_(buffer_bytes) {
     buffers_.reserve(limit_);  // elements never move
   }
-  // Waits up to `bound` for a free one; with a bound of zero, kResourceExhausted at once. One who holds a
-  // buffer must not wait for another.
+  // Waits up to `bound` for a free buffer. A zero `bound` never waits: returns kResourceExhausted
+  // if no buffer is free. A thread that holds a buffer must not wait for another.
   Result<Buffer> acquire(Nanos bound);
   [[nodiscard]] std::size_t buffer_bytes() const { return buffer_bytes_; }
 
@@ -58,25 +58,25 @@ class StagingPool {
   std::size_t made_ = 0;
 };
 
-// One object on its way between our memory and the arena.
+// One object to copy between local memory and the arena.
 struct Haul {
   // In.
   std::string_view space;
   std::string_view key;
   std::uint64_t version = 0;
-  const std::byte* source = nullptr;     // of a write
-  std::byte* target = nullptr;           // of a read
-  const MemoryRegion* region = nullptr;  // that source or target lies in; null: goes through staging
+  const std::byte* source = nullptr;     // for a write
+  std::byte* target = nullptr;           // for a read
+  const MemoryRegion* region = nullptr;  // of source or target; null: the bytes go through staging
   std::vector<Extent> extents;
   std::uint64_t length = 0;
-  // Out: the checksum of the bytes that went or came, if the status is OK.
+  // Out: the checksum of the copied bytes, if the status is OK.
   std::uint64_t checksum = 0;
   Status status;
 };
 
-// Moves the bytes of many objects with few one-sided operations, some of them in flight while this thread
-// copies and sums up what comes before or after. Returns when nothing of it is in flight any more. Thread:
-// the caller's, which waits.
+// Copies the bytes of many objects with few one-sided operations. While some are in flight, this
+// thread copies and checksums the bytes before and after. Returns when no operation is in flight.
+// Thread: the caller's, which waits.
 class Transfer {
  public:
   enum class Direction : std::uint8_t { kWrite, kRead };
@@ -89,10 +89,10 @@ class Transfer {
   // A part of an object within one extent.
   struct Piece {
     Haul* haul = nullptr;
-    std::uint64_t at = 0;  // in the object
+    std::uint64_t at = 0;  // offset in the object
     std::uint64_t remote = 0;
     std::uint64_t length = 0;
-    std::optional<std::uint64_t> staged;  // where in the staging buffer
+    std::optional<std::uint64_t> staged;  // offset in the staging buffer
   };
   // One posted operation.
   struct Flight {
@@ -113,12 +113,12 @@ class Transfer {
   Direction direction_ = Direction::kWrite;
   const RemoteRegion* arena_ = nullptr;
   std::span<Haul> rest_;    // not, or not fully, loaded
-  std::size_t extent_ = 0;  // of the first of them
+  std::size_t extent_ = 0;  // of the first haul of rest_
   std::uint64_t in_extent_ = 0;
   std::uint64_t at_ = 0;
   std::deque<Flight> in_flight_;
   Checksum sum_;
-  Status error_;  // the first one: nothing is posted after it
+  Status error_;  // the first error: no operation is posted after it
 };
 
 }  // namespace slime::cache

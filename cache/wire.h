@@ -1,7 +1,8 @@
 #pragma once
 
-// The bodies of the service "cache", for server.cc and client.cc alone. msgpack arrays; a field is only ever
-// added at the end, with a default for peers that do not send it yet. See README.md for the methods.
+// The bodies of the service "cache", for server.cc and client.cc only. msgpack arrays; a field may
+// only be added at the end, with a default for peers that do not send it yet. README.md describes
+// the methods.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,7 +25,7 @@ inline constexpr const char* kService = "cache";
 inline constexpr const char* kReadRegion = "cache.read";
 inline constexpr const char* kWriteRegion = "cache.write";
 
-// How one object of a batch fared.
+// Outcome of one object of a batch.
 struct Outcome {
   std::uint8_t code = 0;
   std::string text;
@@ -46,7 +47,8 @@ inline ByteVector pack_extents(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) writer.write(extent);
   return out;
 }
-// Those of an object of `length` bytes in an arena of `arena_bytes`; nothing for bytes that are not that.
+// Reads the extents of an object of `length` bytes in an arena of `arena_bytes`. Returns nothing if
+// the bytes are not valid extents.
 inline std::optional<std::vector<Extent>> unpack_extents(Bytes bytes, std::uint64_t length,
                                                          std::uint64_t arena_bytes) {
   std::vector<Extent> out(bytes.size() / sizeof(Extent));
@@ -98,9 +100,9 @@ struct Found {
   std::uint64_t length = 0;
   std::uint64_t checksum = 0;
   bool pinned = false;
-  std::uint64_t lease = 0;  // lookup only, like extents and ttl_ns
+  std::uint64_t lease = 0;  // of a lookup only, like extents and ttl_ns
   ByteVector extents;
-  std::uint64_t ttl_ns = 0;  // of the lease; 0: an older server, see LookupReply::ttl_ns
+  std::uint64_t ttl_ns = 0;  // of the lease; 0 from an older server: see LookupReply::ttl_ns
   MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents, ttl_ns)
 };
 struct LookupReply {
@@ -110,8 +112,9 @@ struct LookupReply {
 };
 
 // Returns whether the lease of `found` is still valid when the time `took` has passed since the
-// request left. Safe: the lease began later than that. Leaves a hundredth for clocks of different
-// speed. `shortest_ns`: LookupReply::ttl_ns, used if `found` has none.
+// request left. The lease began later than that, so the check is safe. Subtracts a hundredth of the
+// lease for clocks of different speed. `shortest_ns`: LookupReply::ttl_ns, used if `found` has
+// none.
 inline bool lease_holds(const Found& found, std::uint64_t shortest_ns, Nanos took) {
   const std::uint64_t told = found.ttl_ns != 0 ? found.ttl_ns : shortest_ns;
   const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(told, INT64_MAX)));
@@ -122,8 +125,8 @@ using Outcomes = std::vector<Outcome>;
 using Keys = std::vector<std::string>;
 using Ids = std::vector<std::uint64_t>;
 
-// What `stats` answers: maps, since people and other languages read it, and a reader skips what it does not
-// know.
+// The answer of `stats`: maps, since people and other languages read it; a reader skips unknown
+// names.
 struct Stats {
   using Fields = std::map<std::string, std::uint64_t>;
   Fields totals;
