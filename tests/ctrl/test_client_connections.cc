@@ -13,7 +13,7 @@
 #include "tests/ctrl/samples.h"
 
 // What the client does with its connection, its addresses and its token.
-namespace slime::ctrl {
+namespace slime::ctrl::client_connections_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -198,4 +198,4 @@ TEST_CASE("the token goes with each request, and into no error") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::client_connections_test

@@ -9,7 +9,7 @@
 #include "tests/ctrl/samples.h"
 
 // The routes of DLSlime's NanoCtrl.
-namespace slime::ctrl {
+namespace slime::ctrl::compat_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -449,4 +449,4 @@ TEST_CASE("requests that are refused, in the shape that these clients read") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::compat_test

@@ -9,7 +9,7 @@
 #include "ctrl/store/records.h"
 #include "tests/ctrl/tokens.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::keys_test {
 namespace {
 
 using namespace test;
@@ -356,4 +356,4 @@ TEST_CASE("a reader's token that ends, or one of another scope, changes no key")
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::keys_test

@@ -10,7 +10,7 @@
 
 // The document of the API says what the server has. Whether its answers are as it says, tests/openapi asks
 // with generated requests.
-namespace slime::ctrl {
+namespace slime::ctrl::openapi_test {
 namespace {
 
 using test::Answer;
@@ -133,4 +133,4 @@ TEST_CASE("the document's patterns match what the server takes") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::openapi_test

@@ -9,7 +9,7 @@
 #include "tests/ctrl/raw_http.h"
 
 // Requests that wait for a change, without a thread.
-namespace slime::ctrl {
+namespace slime::ctrl::parking_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -169,4 +169,4 @@ TEST_CASE("the handler sees the client's address and its token as it was sent") 
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::parking_test

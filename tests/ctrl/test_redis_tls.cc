@@ -10,7 +10,7 @@
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::redis_tls_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,4 +111,4 @@ TEST_CASE("a Redis with TLS that is killed and comes back is used again, once th
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::redis_tls_test

@@ -11,7 +11,7 @@
 #include "tests/support/settings.h"
 
 // The log that several nanoctrl share, without the store that it is in.
-namespace slime::ctrl {
+namespace slime::ctrl::replay_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -287,4 +287,4 @@ TEST_CASE("numbers that went back are noticed") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::replay_test

@@ -8,7 +8,7 @@
 
 // Who may speak for a peer: who has the session of its registration, and nobody who only knows its public
 // instance id.
-namespace slime::ctrl {
+namespace slime::ctrl::sessions_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -333,4 +333,4 @@ TEST_CASE("what was made before there were tokens is anybody's until a token mak
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::sessions_test

@@ -15,7 +15,7 @@
 #include "tests/support/folder.h"
 
 // Sessions where servers start again, fail over, and are upgraded.
-namespace slime::ctrl {
+namespace slime::ctrl::sessions_kept_test {
 namespace {
 
 using slime::test::eventually;
@@ -186,4 +186,4 @@ TEST_CASE("an entry with a session itself, or a right that nobody knows, is refu
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::sessions_kept_test

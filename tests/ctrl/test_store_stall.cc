@@ -25,7 +25,7 @@ extern "C" int fdatasync(int fd) {
   return static_cast<int>(::syscall(SYS_fdatasync, fd));
 }
 
-namespace slime::ctrl {
+namespace slime::ctrl::store_stall_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -88,4 +88,4 @@ TEST_CASE("a disk that does not answer is not ready, and holds up who asks for a
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::store_stall_test

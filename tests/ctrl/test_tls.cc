@@ -9,7 +9,7 @@
 #include "tests/ctrl/samples.h"
 #include "tests/support/folder.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::tls_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -153,4 +153,4 @@ TEST_CASE("a CA file that is none is refused") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::tls_test

@@ -5,7 +5,7 @@
 #include "ctrl/wire/wire.h"
 #include "tests/ctrl/tokens.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::tokens_test {
 namespace {
 
 using namespace test;
@@ -141,4 +141,4 @@ TEST_CASE("what is kept of a token does not let anybody in") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::tokens_test

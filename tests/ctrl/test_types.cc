@@ -4,7 +4,7 @@
 #include "ctrl/wire/url.h"
 #include "tests/ctrl/samples.h"
 
-namespace slime::ctrl {
+namespace slime::ctrl::types_test {
 namespace {
 
 TEST_CASE("names that are fine") {
@@ -97,4 +97,4 @@ TEST_CASE("a target is split before it is decoded") {
 }
 
 }  // namespace
-}  // namespace slime::ctrl
+}  // namespace slime::ctrl::types_test
