@@ -1,5 +1,5 @@
-// Any sequence of requests with any bodies to the service of a cache: it answers each, and no slab is lost or
-// in two hands.
+// Sends any sequence of requests with any bodies to a cache service: it answers each request, and
+// no slab is lost or allocated twice.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -25,12 +25,13 @@ void check_stats(const StoreStats& stats) {
   SLIME_CHECK(stats.reserved_bytes + stats.quarantined_bytes + stats.free_bytes <= stats.arena_bytes);
 }
 
-// Bodies that convert, with parts of the input in them: msgpack by chance alone reaches little.
+// Makes bodies that convert, with parts of the input in them: random msgpack rarely passes the
+// decoder.
 ByteVector make_body(std::string_view method, ByteReader& in) {
   const std::string space(1, static_cast<char>(in.read<std::uint8_t>() % 2));
   const std::string key = in.text(8);
   const auto number = in.read<std::uint64_t>();
-  // Ids count up from 1, so small numbers name what is there.
+  // Ids count up from 1, so small numbers often name existing objects.
   const std::uint64_t id = number % 64;
   if (method == "reserve") {
     const wire::ReserveItem item{key, number % 3 == 0 ? number : number % (2 * kArena)};
@@ -75,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const StoreStats stats = driver.cache->stats();
   SLIME_CHECK(stats.quarantined_bytes == 0 && stats.reservations == 0 && stats.leases == 0);
 
-  // The other direction: what a client makes of a server's bytes.
+  // The other direction: the client decodes the input as a server's reply.
   const Bytes all(reinterpret_cast<const std::byte*>(data), size);
   const auto found = rpc::decode_value<wire::LookupReply>(all);
   if (found) {

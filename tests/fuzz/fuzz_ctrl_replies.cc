@@ -7,7 +7,7 @@
 #include "ctrl/store/backup.h"
 #include "ctrl/wire/wire.h"
 
-// What a client makes of a server's answers, whoever the server is.
+// The client decodes the input as a server's replies.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace slime::ctrl;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)wire::decode_service_page(body, services);
   std::vector<RegionEntry> regions;
   (void)wire::decode_region_page(body, regions);
-  // What is read of a backup page by page, or from a file as it comes, is written the same again.
+  // A backup that can be decoded, as a page or as a stream, is encoded to the same bytes.
   if (const auto page = decode_backup_page(body)) {
     const auto again = decode_backup_page(encode_backup_page(page->records, page->next));
     SLIME_CHECK(again && again->records.size() == page->records.size() && again->next == page->next);

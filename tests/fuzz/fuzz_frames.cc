@@ -1,5 +1,6 @@
-// A peer that sends anything: the input is the stream that a software endpoint with registered regions and a
-// receiver reads. Nothing outside the regions may change, and what the endpoint keeps is bounded.
+// A peer that sends anything: the input is the stream read by a software endpoint with registered
+// regions and a receiver. Bytes outside the regions must not change, and the endpoint's memory is
+// bounded.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace {
 constexpr std::size_t kRegionBytes = 4096;
 constexpr std::size_t kGuard = 4096;
 constexpr std::byte kGuardByte{0xa5};
-// Whatever the peer does, it makes us send no more than answers to what it asked for.
+// Bound of the bytes that the endpoint sends: a peer can only cause answers to its requests.
 constexpr std::size_t kMostSent = 64 * 1024 * 1024;
 
-// What the kernel would read out of the peer's memory; now and then it finds nothing there.
+// Returns the bytes that the kernel would read from the peer's memory; sometimes reports a failure.
 class FuzzMemory final : public PeerMemory {
  public:
   Reach reach(const RegionDescriptor&) override { return {}; }
@@ -42,7 +43,7 @@ class FuzzMemory final : public PeerMemory {
   bool withdrawn_ = false;
 };
 
-// Gives the engine the input in pieces, and swallows what it writes.
+// Passes the input to the engine in pieces, and discards its output.
 class FuzzWire final : public Wire {
  public:
   explicit FuzzWire(Bytes input) : input_(input) {}
@@ -106,7 +107,7 @@ class Once final : public Operation {
   int completions = 0;
 };
 
-// Memory of a region between two guards.
+// A region's memory between two guards.
 struct Guarded {
   Guarded() : bytes(kRegionBytes + 2 * kGuard, kGuardByte) {}
   ~Guarded() {
@@ -117,7 +118,8 @@ struct Guarded {
   ByteVector bytes;
 };
 
-// The keys are random, so the fuzzer cannot guess them: a header whose key is one of these gets the real one.
+// Replaces the key in headers that name a region by the real key, which is random and cannot be
+// guessed.
 void put_real_keys(ByteVector& stream, std::span<const RegionDescriptor> regions) {
   std::size_t at = 0;
   while (stream.size() - at >= soft::kHeaderBytes) {
@@ -171,7 +173,7 @@ void run(Bytes input) {
   Sink sink;
   (*endpoint)->set_receiver(sink);
 
-  // Work of our own, so that answers may match.
+  // Operations of our own, so that answers in the input may match.
   RegionDescriptor far;
   far.id = {0, 1};
   far.length_bytes = kRegionBytes;
@@ -181,7 +183,7 @@ void run(Bytes input) {
   SLIME_CHECK(remote.has_value());
   const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};
   const AtomicTarget numbers[] = {{&*local_region, 3000, &*remote, 8}, {&*local_region, 3011, &*remote, 16}};
-  // Enough to be read by the peer.
+  // Large enough that the peer reads them.
   const std::array<Copy, 5> long_copies = [&] {
     std::array<Copy, 5> out;
     out.fill({&*local_region, 0, &*remote, 0, 4000});

@@ -9,19 +9,19 @@
 #include "ctrl/http/codec.h"
 #include "ctrl/http/framing.h"
 
-// The bytes of a connection into the framing of nanoctrl's HTTP: whatever they are, the same requests come
-// out and the same refusal, in however many pieces they came in. The first byte chooses the pieces. Each
-// request is answered, too.
+// Feeds a connection's bytes to the framing of nanoctrl's HTTP: the requests and the refusal must
+// not depend on how the bytes are split. The first byte chooses the pieces. Each request is also
+// answered.
 namespace {
 
 using namespace slime;
 
 struct Found {
   std::vector<ctrl::RawRequest> requests;
-  int refused = 0;  // the status
+  int refused = 0;  // the HTTP status
 };
 
-// `piece` gives the size of the next one, at least 1.
+// `piece` returns the size of the next piece, at least 1.
 template <class Piece>
 Found split(std::string_view stream, Piece piece) {
   Found out;

@@ -1,10 +1,10 @@
-// Both roles of the handshake, and what follows it, against a peer's bytes. The first byte of the input picks
-// what is tried:
-//   0, 1  acceptor, initiator: raw bytes from somebody without the token, in pieces
-//   2     acceptor: the body of AUTH, behind a right opening and with a right proof
-//   3, 4  initiator: the body of ACCEPT, or of REFUSE, likewise
-//   5     acceptor: the body of SETUP, behind a right AUTH
-//   6, 7  as 0 and 2, to an acceptor that takes any of several keys
+// Both roles of the handshake, and the messages after it, against a peer's bytes. The first byte of
+// the input chooses the test:
+//   0, 1  acceptor, initiator: raw bytes of a peer without the token, in pieces
+//   2     acceptor: the body of AUTH, after a valid opening and with a valid proof
+//   3, 4  initiator: the body of ACCEPT, or of REFUSE, with a valid proof
+//   5     acceptor: the body of SETUP, after a valid AUTH
+//   6, 7  like 0 and 2, with an acceptor that accepts several keys
 //   8     a proof of a key, sent by the initiator after the handshake
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -27,7 +27,7 @@ using namespace slime::transport;
 
 constexpr std::string_view kToken = "token";
 
-// What the acceptor of offers has: hints that say something, so that a peer's are decoded.
+// The acceptor's side of each offer. The hints are not empty, so that a peer's hints are decoded.
 const std::array<Holding, 3> kHoldings{Holding{"shm", ByteVector(36), {}},
                                        Holding{"verbs", ByteVector(20), {}}, Holding{"tcp", {}, {}}};
 
@@ -42,7 +42,7 @@ Handshake::Config config(unsigned char fill) {
   return out;
 }
 
-// The token is the last of its keys.
+// The token is the last of the configured keys.
 Handshake::Config config_with_keys(unsigned char fill) {
   Handshake::Config out = config(fill);
   out.token.clear();
@@ -62,7 +62,7 @@ ByteVector take_hello() {
   return take(initiator);
 }
 
-// How many bytes it took.
+// Returns the number of bytes consumed.
 std::size_t feed(Handshake& to, Bytes bytes, std::size_t piece) {
   std::size_t taken = 0;
   while (taken < bytes.size() && to.wanted() > 0) {
@@ -74,7 +74,7 @@ std::size_t feed(Handshake& to, Bytes bytes, std::size_t piece) {
   return taken;
 }
 
-// A frame with `body` and the proof that its sender would give.
+// Returns a frame with `body` and a valid proof of the sender.
 ByteVector proved(std::string_view label, Bytes transcript, HandshakeFrame type, Bytes body) {
   body = body.first(std::min<std::size_t>(body.size(), limits::kHandshakeFrameBytes - 64));
   HandshakeHeader header;
@@ -110,13 +110,13 @@ void raw(bool acceptor, Handshake side, Bytes input) {
   const std::size_t piece = input.empty() ? 1 : 1 + static_cast<std::size_t>(input.front());
   if (!input.empty()) input = input.subspan(1);
   input = input.subspan(feed(side, input, piece));
-  // An initiator proves itself to whoever opens rightly; an acceptor is not to get that far.
+  // An initiator sends its proof to any valid opening; an acceptor must not reach this state.
   if (!acceptor && side.state() == Handshake::State::kDeciding) {
     side.set_up(0, ByteVector(9));
     feed(side, input, piece);
   }
   check_end(side);
-  // Nobody gets in without the token.
+  // Nothing is authenticated without the token.
   require(!side.authenticated());
   require(side.state() != Handshake::State::kDeciding && side.state() != Handshake::State::kDone);
 }
@@ -130,7 +130,7 @@ void auth(Handshake acceptor, Bytes body) {
   require(acceptor.authenticated());
   check_end(acceptor);
   if (acceptor.state() != Handshake::State::kDeciding) return;
-  // Whatever it offers is compared with what we have.
+  // Each offer is compared with the acceptor's own.
   const auto& offers = acceptor.outcome().offers;
   require(!offers.empty() && offers.size() <= limits::kOffers);
   const auto choice = choose(acceptor.outcome().peer.name, offers, "name", kHoldings);
@@ -158,7 +158,7 @@ void setup(Bytes body) {
   acceptor.accept(1, "reason", {});
   feed(acceptor, proved("slime handshake 3 initiator", transcript, HandshakeFrame::kSetup, body), 4096);
   check_end(acceptor);
-  // Done, or not: a SETUP of the other offer is void, and the right one may follow.
+  // Either done, or not: a SETUP for the other offer is ignored, and a valid SETUP may follow.
   require(acceptor.state() != Handshake::State::kDeciding);
 }
 
@@ -182,7 +182,8 @@ void answer(HandshakeFrame type, Bytes body) {
   require(initiator.state() == Handshake::State::kDone || initiator.state() == Handshake::State::kFailed);
 }
 
-// Whatever parses is written again as it was, up to the MAC; and fits under our key only with the right one.
+// A parsed key proof is encoded to the same bytes, up to the MAC, and is valid only with the right
+// MAC.
 void key_proof(Bytes input) {
   HandshakeProofs initiator(HandshakeRole::kInitiator);
   HandshakeProofs acceptor(HandshakeRole::kAcceptor);

@@ -12,10 +12,10 @@
 #include "ctrl/compat/entities.h"
 #include "ctrl/wire/wire.h"
 
-// Requests into nanoctrl's routes, without sockets: the input is "METHOD TARGET SESSION\nBODY", the session
-// or not, several of them separated by a zero byte, all to one server, so that later ones meet what earlier
-// ones left. Once to a server that lets everybody in, and once to one whose members have tokens, and keys
-// with them.
+// Sends requests to nanoctrl's routes, without sockets. The input is "METHOD TARGET SESSION\nBODY"
+// (the session is optional), several requests separated by zero bytes, all to one server, so that
+// later requests see the effects of earlier ones. Runs on a server without tokens, and on a server
+// with tokens and keys.
 namespace {
 
 using namespace slime;
@@ -39,7 +39,7 @@ void send(ctrl::Api& api, std::string_view request, std::string_view authorizati
                                            .body = body,
                                            .authorization = authorization,
                                            .session = session});
-  // Whatever came in, what goes out is a success or an error of one of our shapes, and never a bug of ours.
+  // Every reply is a success or an error of one of the two forms, and never 500, which means a bug.
   if (reply.status == 500) std::abort();
   if (reply.status != 200 && !ctrl::wire::decode_error(reply.body) && !ctrl::compat::decode_error(reply.body))
     std::abort();

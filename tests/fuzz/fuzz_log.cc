@@ -1,5 +1,6 @@
-// The log that several nanoctrl share, as anybody may have written it: what is refused is refused by all,
-// what is understood is written the same again, and applying it never breaks a registry.
+// The log that several nanoctrl share, with arbitrary contents: every replica refuses the same
+// entries, decoded entries are encoded to the same bytes, and applying them never breaks a
+// registry.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -35,7 +36,8 @@ void restore(std::string_view chunk) {
 
 }  // namespace
 
-// Entries as "HEAD\nBODY", separated by zero bytes; the whole is also a piece of a snapshot, and an id.
+// Entries as "HEAD\nBODY", separated by zero bytes. The whole input is also decoded as a chunk of a
+// snapshot, and as an id.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (const auto id = EntryId::parse(input)) (void)id->time();

@@ -1,5 +1,6 @@
-// Any bytes as a body: what the validator lets pass msgpack-c can unpack, the rest is refused, conversions to
-// all kinds of types only ever fail, and what is read without msgpack-c is what it would have read.
+// Decodes any bytes as a body: msgpack-c can unpack everything that the validator accepts,
+// conversions to all kinds of types fail cleanly, and the decoder without msgpack-c returns the
+// same values as msgpack-c.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -1,5 +1,5 @@
-// What another plugin of NIXL's tells: connection info, the data of a registration, notifications. What is
-// taken is written the same again; what is not has a code and a text.
+// Data from another NIXL plugin: connection info, registration data, notifications. Decoded data is
+// encoded to the same bytes; anything else returns an error with a text.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -51,7 +51,7 @@ void notification(Bytes input) {
 
 }  // namespace
 
-// Each input is all three.
+// Each input is decoded as all three.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Bytes input = std::as_bytes(std::span(data, size));
   connection_info(as_text(input));

@@ -1,7 +1,7 @@
-// A peer that sends any frames to a channel with a server, calls, messages and streams under way. The first
-// byte: bit 0, begin with a good hello. Then records: a length (u16), that many bytes of one message. An
-// offer whose lease is odd gets a region that is really there; so does a table of attachments whose first
-// byte is odd. Every handler is called once, and nothing is left in the end.
+// A peer that sends any frames to a channel with a server, calls, messages and streams under way.
+// Bit 0 of the first byte: begin with a valid hello. Then records: a length (u16), and that many
+// bytes of one message. An offer with an odd lease gets a real region; so does a table of
+// attachments with an odd first byte. Every handler is called once, and nothing is left at the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -35,7 +35,7 @@ class Owner final : public ChannelOwner {
     return Status(Code::kNotFound, "none");
   }
   void on_region_revoked(std::string_view) noexcept override {}
-  // Takes every second proof.
+  // Accepts every second proof.
   Status on_channel_proof(Bytes proof) noexcept override {
     return proof.size() % 2 == 0 ? Status() : Status(Code::kUnauthenticated, "wrong");
   }
@@ -46,7 +46,7 @@ class Owner final : public ChannelOwner {
   bool closed = false;
 };
 
-// Lets in what has no token, or a good one; counts that each that was let in ends.
+// Admits calls without a token, or with a valid one; counts that each admitted call ends.
 class Guard final : public ServerInterceptor {
  public:
   Status before(ServerCall& call) override {
@@ -78,8 +78,8 @@ ByteVector message_of(wire::FrameHeader header, Bytes text, Bytes body) {
   return out;
 }
 
-// A table with a real region, by the first bytes of the input: how many entries there are, how long they are,
-// which are inline.
+// Makes a table with a real region. The first bytes of the input choose the number of entries,
+// their lengths, and which of them are inline.
 ByteVector make_table(Bytes input, const transport::RegionDescriptor& region) {
   ByteReader in(input);
   wire::AttachmentTable table;
@@ -98,7 +98,7 @@ ByteVector make_table(Bytes input, const transport::RegionDescriptor& region) {
   return wire::encode_attachments(table);
 }
 
-// The records of the input, with real regions where the input asks for one.
+// Returns the records of the input, with real regions where the input asks for one.
 std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor& region) {
   std::vector<ByteVector> out;
   if (input.empty()) return out;
@@ -152,7 +152,8 @@ void run(Bytes input) {
   const ByteVector table =
       wire::encode_attachments({.entries = {{.length_bytes = 2, .bytes = Bytes(memory).first(2)}},
                                 .body = encode_attached_arguments(Attachment()).body});
-  std::copy(table.begin(), table.end(), memory.begin());  // what an offered body may begin with
+  std::copy(table.begin(), table.end(), memory.begin());  // an offered body may begin with the
+                                                          // table
   auto region =
       (*forger)->device().register_memory(memory.data(), memory.size(), transport::Rights::kRemoteRead);
   SLIME_CHECK(region.has_value());
@@ -215,7 +216,7 @@ void run(Bytes input) {
   const auto end = [&](const auto&) { ++ended; };
   std::vector<std::shared_ptr<CallContext>> contexts;
   for (int i = 0; i < 2; ++i, asked += 6) {
-    // Whose answers may tell times.
+    // The replies may contain times.
     contexts.push_back(std::make_shared<CallContext>());
     contexts.back()->timed = i == 0;
     SLIME_CHECK(contexts.back()->metadata.set("k", "v").ok());
@@ -226,7 +227,7 @@ void run(Bytes input) {
     channel->lookup_region("r", deadline, end);
     channel->ping(deadline, end);
   }
-  // The first one: index 10 of the table, behind what is asked above.
+  // The first stream: index 10 of the table, after the calls above.
   const auto asked_stream = std::make_shared<StreamEnd>(nullptr, true);
   const auto carried = [&contexts] {
     contexts.push_back(std::make_shared<CallContext>());
@@ -240,7 +241,7 @@ void run(Bytes input) {
     asked_stream->read().on_done([&] { ++reads_ended; });
     static_cast<void>(asked_stream->write(ByteVector(i == 1 ? 2000 : 5)));
   }
-  // Behind it: indices 11 and 12.
+  // Then indices 11 and 12.
   ByteVector guarded(300, std::byte{0xa5});
   for (int i = 0; i < 2; ++i, ++asked) {
     AttachedBody body = encode_attached_arguments(Attachment(ByteVector(i == 0 ? 10 : 2000)));

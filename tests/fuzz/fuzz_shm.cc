@@ -1,6 +1,6 @@
-// What a peer tells over shared memory. The first byte of the input picks what is tried: 0 the parameters of
-// the handshake, 1 the packets of the local socket, 2 the ring that it writes, 3 what it says of the ring
-// that it reads.
+// A peer's data over shared memory. The first byte of the input chooses the test: 0 the parameters
+// of the handshake, 1 the packets of the local socket, 2 the ring that the peer writes, 3 the
+// peer's read position of our ring.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ void packets(Bytes input) {
     require(mapped.status().code() == Code::kCorrupt);
 }
 
-// A ring that ends where its memory does.
+// A ring that ends at the end of its memory.
 struct Ring {
   Ring() {
     const std::size_t page = 4096;
@@ -84,7 +84,7 @@ struct Ring {
   std::byte* base;
 };
 
-// The peer writes what it likes, where it likes, while we read.
+// The peer writes anything anywhere in the ring while we read.
 void written(Bytes input) {
   Ring ring;
   shm::RingReader reader(ring.memory());
@@ -105,7 +105,7 @@ void written(Bytes input) {
   }
 }
 
-// The peer says what it likes about what it has read, while we write.
+// The peer reports any read position while we write.
 void read(Bytes input) {
   Ring ring;
   shm::RingWriter writer(ring.memory());

@@ -1,4 +1,5 @@
-// A peer that says anything of its services: `slime stubs` makes text of it, without control characters.
+// A peer that describes its services arbitrarily: `slime stubs` prints text without control
+// characters.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// What a peer tells a verbs endpoint outside of the fabric's own messages. The first byte of the input picks
-// what is tried: 0 the parameters of the handshake, 1 the immediate of a message, 2 the side channel, whose
-// input comes in pieces and whose output is taken in pieces.
+// A peer's data for a verbs endpoint outside of the fabric's messages. The first byte of the input
+// chooses the test: 0 the parameters of the handshake, 1 the immediate of a message, 2 the side
+// channel, with input and output in pieces.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -34,7 +34,7 @@ void parameters(Bytes input) {
     require(decoded.status().code() == Code::kCorrupt && !decoded.status().text().empty());
     return;
   }
-  // One encoding for one meaning, and nothing that a device would have to refuse.
+  // Each meaning has one encoding, and a device accepts all values.
   require(std::ranges::equal(decoded->encode(), input));
   require(decoded->queue_pair_count >= 2 && decoded->queue_pair_count <= verbs::kMaxQueuePairs);
   require(decoded->slot_bytes <= limits::kMaxSlotBytes);
@@ -60,7 +60,8 @@ void immediate(Bytes input) {
   require((meant & MessageNote::kMask) == note->granted);
 }
 
-// Gives the channel the input in pieces, then the end of the stream; takes its frames in pieces.
+// Passes the input to the channel in pieces, then the end of the stream; takes the output in
+// pieces.
 class FuzzWire final : public Wire {
  public:
   explicit FuzzWire(Bytes input) : input_(input) {}
@@ -91,7 +92,7 @@ class FuzzWire final : public Wire {
   ByteVector sent;
 
  private:
-  std::size_t next_piece() { return piece_ = (piece_ * 7 + 3) % 41; }  // sometimes 0: nothing there, or full
+  std::size_t next_piece() { return piece_ = (piece_ * 7 + 3) % 41; }  // 0: no input, or no room
 
   Bytes input_;
   std::size_t piece_ = 3;
@@ -99,7 +100,7 @@ class FuzzWire final : public Wire {
   WireHandler* handler_ = nullptr;
 };
 
-// Answers some frames, as an endpoint does.
+// Answers some frames, like an endpoint.
 struct Listening final : verbs::SideChannelHandler {
   void on_side_frame(const SideFrame& frame) noexcept override {
     require(broken == 0);
@@ -126,7 +127,7 @@ void side_channel(Bytes input) {
   Listening heard;
   verbs::SideChannel channel(std::move(made), heard);
   heard.channel = &channel;
-  // More turns than bytes: each brings some, or the end.
+  // Enough turns for all bytes and the end of the stream, though some pieces are empty.
   for (std::size_t turn = 0; turn < 4 * input.size() + 64 && heard.broken == 0; ++turn) {
     if (wire.wants_write) wire.handler().on_writable();
     wire.handler().on_readable();

@@ -1,4 +1,4 @@
-"""Tests of engines that run on Slime. scripts/integrations.sh makes the environments, and calls them."""
+"""Tests of engines that run on Slime. scripts/integrations.sh makes the environments, and runs the tests."""
 
 
 def pytest_addoption(parser):

@@ -1,4 +1,4 @@
-"""The plugin's binary face against the installed NIXL: what is exported, and the order of the virtual functions."""
+"""The plugin's ABI against the installed NIXL: exported symbols, and the order of the virtual functions."""
 
 import os
 import pathlib
@@ -17,13 +17,13 @@ def output(*command):
 
 
 def symbols(library, *options):
-    """(address, size, name) of what nm tells."""
+    """Returns (address, size, name) of each symbol that nm prints."""
     lines = (line.split() for line in output("nm", "-S", *options, library).splitlines())
     return [(int(each[0], 16), int(each[1], 16), each[3]) for each in lines if len(each) == 4]
 
 
 def table_of(library, table, names):
-    """The names of the functions in a virtual table, in its order."""
+    """Returns the names of the functions in a virtual table, in order."""
     ((begin, size, _),) = [each for each in names if each[2] == table]
     by_address = {}
     for address, _, name in names:
@@ -34,14 +34,14 @@ def table_of(library, table, names):
         if len(fields) < 4 or not re.fullmatch("[0-9a-f]{16}", fields[0]):
             continue
         at = int(fields[0], 16)
-        if not begin + 16 <= at < begin + size:  # the first two are not functions
+        if not begin + 16 <= at < begin + size:  # the first two entries are not functions
             continue
         entries[at] = by_address[int(fields[3], 16)] if fields[2].endswith("RELATIVE") else [fields[4]]
     return [entries[at] for at in sorted(entries)]
 
 
 def method(candidates):
-    """Of several names for one address: the method, without its class and parameters."""
+    """Chooses among several names of one address: the method, without its class and parameters."""
     mangled = next((name for name in candidates if "D0" in name or "D1" in name or "D2" in name), candidates[0])
     text = output("c++filt", mangled).strip()
     name = re.sub(r"\(.*", "", text).rpartition("::")[2]

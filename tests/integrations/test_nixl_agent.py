@@ -1,6 +1,6 @@
-"""NIXL's Python API over a backend: the same must hold for SLIME (shm, tcp) and for UCX.
+"""NIXL's Python API over a backend. The tests pass with SLIME (shm, tcp) and with UCX.
 
-Two agents of one process, as NIXL's own tests have; other processes are in test_nixl_processes.py. Run by
+Two agents in one process, as in NIXL's own tests; test_nixl_processes.py uses several processes. Run by
 scripts/integrations.sh, with NIXL's packages and $NIXL_PLUGIN_DIR.
 """
 
@@ -55,7 +55,7 @@ class Side:
 
 @pytest.fixture
 def pair(backend):
-    """Two sides that know each other."""
+    """Returns two sides with each other's metadata."""
     a, b = Side("a", backend, capture_telemetry=True), Side("b", backend)
     assert as_text(a.agent.add_remote_agent(b.agent.get_agent_metadata())) == "b"
     b.agent.add_remote_agent(a.agent.get_agent_metadata())
@@ -232,7 +232,7 @@ def test_a_notification_comes_after_the_bytes_of_its_transfer(pair, size):
     a.memory[:1024] = 33
     handle = a.agent.initialize_xfer("WRITE", a.blocks([0], 1024), b.blocks([0], 1024), "b", message)
     assert run(a.agent, handle, message) == "DONE"
-    if size > 0:  # an empty message is none
+    if size > 0:  # an empty message is not sent
         assert notifications(b.agent, 1) == {"a": [message]}
         assert (b.memory[:1024] == 33).all()
 
@@ -269,5 +269,5 @@ def test_the_cost_of_a_transfer_is_estimated(pair, backend):
     handle = a.agent.initialize_xfer("READ", a.blocks([0], 1 << 19), b.blocks([0], 1 << 19), "b")
     assert run(a.agent, handle) == "DONE"
     duration, margin, _ = a.agent.estimate_xfer_cost(handle)
-    assert duration > 0 or backend == "UCX"  # which says 0 where it has measured nothing
+    assert duration > 0 or backend == "UCX"  # UCX returns 0 without measurements
     assert margin >= 0

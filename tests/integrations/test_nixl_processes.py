@@ -1,6 +1,6 @@
-"""NIXL over SLIME between processes: peers that are killed, stopped or started again; the end of a process.
+"""NIXL over SLIME between processes: peers that are killed, stopped or restarted; the exit of a process.
 
-Signals go to processes that a test started, by their pid. The stall timeout is a second here, not the default's 30.
+Signals go only to processes that a test started, by pid. The stall timeout is 1 s here, instead of 30 s.
 """
 
 import os
@@ -18,10 +18,10 @@ from test_nixl_agent import Side, as_text, new_agent, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 STALL_S = 1.0
-AFTER_S = float(os.environ.get("SLIME_E2E_BOUND_MS", "1000")) / 1000  # beyond the timeout, when a transfer must be over
+AFTER_S = float(os.environ.get("SLIME_E2E_BOUND_MS", "1000")) / 1000  # after the timeout, a transfer must end within this time
 SIZE = 64 << 20
 PROVIDER = os.environ.get("SLIME_NIXL_PROVIDER", "auto")
-ONE_SIDED = PROVIDER in ("auto", "shm")  # the peer's program is not needed: its memory is read through the kernel
+ONE_SIDED = PROVIDER in ("auto", "shm")  # the kernel reads the memory of the peer, whose program need not run
 
 TARGET = """
 import os, sys
@@ -39,7 +39,7 @@ sys.stdin.read()
 
 
 class Target:
-    """A process with an agent "target" whose memory has one value."""
+    """A process with an agent "target"; each byte of its memory has the same value."""
 
     def __init__(self, value=7, size=SIZE):
         self.size = size
@@ -84,14 +84,14 @@ def side(monkeypatch):
 
 
 def outcome(side, handle, within):
-    """How a transfer ended: "DONE", or "ERR"; NIXL raises for some errors."""
+    """Returns the result of a transfer, "DONE" or "ERR"; NIXL raises for some errors."""
     began = time.monotonic()
     try:
         state = side.agent.transfer(handle)
         while state == "PROC":
             assert time.monotonic() - began < within, f"no end within {within} s"
             state = side.agent.check_xfer_state(handle)
-    except Exception as error:  # NIXL's own types, other ones in each version
+    except Exception as error:  # NIXL's exception types differ between versions
         assert "NIXL_ERR" in str(error), error
         return "ERR"
     return state
@@ -126,7 +126,7 @@ def test_a_killed_peer_ends_transfers_with_an_error_and_a_new_one_of_its_name_wo
         assert outcome(side, handle, STALL_S + AFTER_S) == "ERR"
         try:
             side.agent.remove_remote_agent("target")
-        except Exception as error:  # newer NIXL has done that by itself
+        except Exception as error:  # newer NIXL has removed the agent by itself
             assert "NOT_FOUND" in str(error)
 
 

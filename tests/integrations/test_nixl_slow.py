@@ -1,8 +1,8 @@
-"""A transfer over a slow link takes many times the stall timeout, and ends well: bytes move all the time.
+"""A transfer over a slow link takes many times the stall timeout and succeeds, because bytes keep moving.
 
-The link is the loopback device of a network namespace, which tc slows down: that needs unshare and tc, and the right to
-make user namespaces; SLIME_REQUIRE_SLOW_LINK=1: without them it fails. 12 s with a stall timeout of 2 s; with SLIME_SOAK=1
-90 s with one of 3 s. The four transfers, each with a link of its own, run at the same time.
+The link is the loopback device of a network namespace, which tc slows down. This needs unshare, tc, and permission to
+make user namespaces; otherwise the test is skipped, or fails with SLIME_REQUIRE_SLOW_LINK=1. Takes 12 s with a stall
+timeout of 2 s; with SLIME_SOAK=1 90 s with a timeout of 3 s. Four transfers, each on its own link, run at the same time.
 """
 
 import os
@@ -17,7 +17,7 @@ import pytest
 SOAK = os.environ.get("SLIME_SOAK") == "1"
 SECONDS, STALL_MS = (90, 3000) if SOAK else (12, 2000)
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
-# $0: the rate in bits per second; the rest is the command. As Ethernet has it, so that no packet is larger than the burst.
+# $0: the rate in bits per second; the rest is the command. The MTU of Ethernet keeps packets smaller than the burst.
 INSIDE = """
 ip link set lo mtu 1500 up &&
 tc qdisc add dev lo root tbf rate "$0"bit burst 64kb latency 100ms &&
@@ -38,7 +38,7 @@ def why_not():
 
 
 def transfer(operation, bytes_per_second):
-    """On the slow link: moves the bytes, and prints how long that took."""
+    """Moves the bytes over the slow link, and prints the duration."""
     from test_nixl_agent import Side
     from test_nixl_processes import Target
 
@@ -63,7 +63,7 @@ def transfer(operation, bytes_per_second):
         target.end()
 
 
-# At the lower rate the kernel takes the whole WRITE at once, and sends for seconds.
+# At the lower rate the kernel buffers the whole WRITE at once, and sends for seconds.
 CASES = [(operation, rate) for operation in ("READ", "WRITE") for rate in (4 << 20, 256 << 10)]
 
 
@@ -96,4 +96,4 @@ def test_a_transfer_takes_many_times_the_stall_timeout(transfers, operation, rat
 if __name__ == "__main__":
     code = transfer(sys.argv[1], int(sys.argv[2]))
     sys.stdout.flush()
-    os._exit(code)  # UCX of NIXL 1.5.1 crashes when a process ends by itself
+    os._exit(code)  # UCX in NIXL 1.5.1 crashes at normal process exit

@@ -1,9 +1,9 @@
-"""A client of the mixed cells, as tests/matrix/client.py: what changed between the versions, discovery and the cache.
+"""The client of the mixed cells, like tests/matrix/client.py: changed features, discovery and the cache.
 
-client.py ADDRESS PROVIDER CTRL_URL SCOPE SERVER: reads names of features, answers each with a line of JSON.
+client.py ADDRESS PROVIDER CTRL_URL SCOPE SERVER: reads names of features, and prints a line of JSON for each.
 client.py --greet ADDRESS PROVIDER: calls the server once, and prints JSON: ok, text, seconds.
-client.py --join CTRL_URL SCOPE: registers and sends heartbeats, and prints the same of that.
-Runs with the package of each version, so it uses only what both have.
+client.py --join CTRL_URL SCOPE: registers, sends heartbeats, and prints JSON: ok, text, seconds.
+Runs with the package of either version, so it uses only features of both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "matrix"))
 import checks  # noqa: E402
 from checks import PATIENCE, SOON, Run, counter, error_of, eventually, expect, expect_equal, feature  # noqa: E402
 
-NOTIFICATIONS = 6000  # more than a handler of either version keeps without holding their sender up
+NOTIFICATIONS = 6000  # exceeds the queue of either version, so that the sender is held up
 IN_FLIGHT = 3000
 LARGE = 1 << 20
 CACHE = "cache:0"
@@ -85,7 +85,7 @@ def notifications(run: Run) -> None:
         waiting.append(run.peer.write_with_imm(slime.Copy(local, 0, area, 0, 1), number, deadline=bound))
         if len(waiting) < IN_FLIGHT:
             continue
-        if not opened and not waiting[0].wait_done(1.0):  # the server takes no more
+        if not opened and not waiting[0].wait_done(1.0):  # the server accepts no more
             other.call("Notifications", "open").wait(SOON)
             opened = True
         waiting.popleft().wait(bound)
@@ -100,7 +100,7 @@ def notifications(run: Run) -> None:
 
 @feature
 def plain_stream(run: Run) -> None:
-    """A stream of a method that does not stream: servers of one version refuse it, others run it without a message."""
+    """Opens a stream of a plain method: servers of one version refuse it, others run it without a message."""
     try:
         with run.peer.stream("Mixed", "add", 1, 2, deadline=SOON) as stream:
             expect_equal(list(stream), [], "the messages")
@@ -142,7 +142,7 @@ def greet(address: str, provider: str) -> None:
 
 
 def join(ctrl: str, scope: str) -> None:
-    """Whether nanoctrl takes an agent of this version, and its heartbeats."""
+    """Returns whether nanoctrl accepts an agent of this version, and its heartbeats."""
     began = time.monotonic()
     try:
         with slime.PeerAgent("joins", ctrl_url=ctrl, scope=scope, heartbeat=0.1) as agent:

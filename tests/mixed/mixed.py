@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs two versions against each other: each cell works, with its bytes checked, or is refused in one clear line.
+"""Runs two versions against each other. Each cell works, with its bytes checked, or is refused in one clear line.
 
-mixed.py OLD NEW [--provider P] [--tries N] [--json FILE]: folders as scripts/mixed_versions.sh makes them, with the
-programs, the Python package and the matrix of a version. A row is a nanoctrl, a server and a client, each of one version and not all of the
-same, on one provider. Its cells: the features of the matrix that both versions have, in Python and in C++; the features
-of client.py; `slime`; the cache; a server that is replaced by one of the other version; keys of nanoctrl. Where the
-row's nanoctrl refuses the agents of a version, they register with their own version's, and the cells are those without
-names. Then each version's nanoctrl goes on with the store of the other's, as far as that takes the other's agents, and
-each version's programs ask and stop the other's daemons.
+mixed.py OLD NEW [--provider P] [--tries N] [--json FILE]: OLD and NEW are folders made by scripts/mixed_versions.sh,
+with the programs, the Python package and the matrix of a version. A row is a nanoctrl, a server and a client on one
+provider, not all of the same version. The cells of a row: the features of the matrix that both versions have, in
+Python and in C++; the features of client.py; `slime`; the cache; a server that is replaced by one of the other
+version; keys of nanoctrl. If the row's nanoctrl refuses the agents of a version, these agents register with a
+nanoctrl of their own version, and only the cells without names run. Then each version's nanoctrl opens the store of
+the other version, as far as it accepts the other version's agents, and each version's programs query and stop the
+other version's daemons.
 
-A hang, an internal error, wrong bytes and a refusal that is not clear (refusals.py) are failures. Exit status: 1 with any.
+A hang, an internal error, wrong bytes or an unclear refusal (refusals.py) is a failure. Exit status: 1 after a failure.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ import cells  # noqa: E402
 from cells import BOUND, Failed, Matrix, Program, Side  # noqa: E402
 
 LANGUAGES = ("python", "cpp")
-PROGRAMS = {"nanoctrl": "ctrl", "slime": "cli", "slime-cache": "cache"}  # and their folders, as in a build tree
-TEXT_LENGTH = 1000  # of what went wrong
+PROGRAMS = {"nanoctrl": "ctrl", "slime": "cli", "slime-cache": "cache"}  # program: its folder in a build tree
+TEXT_LENGTH = 1000  # characters of an error that are kept
 SERVER, CACHE, SCOPE = "server", "cache:0", "mixed"
 BY_ADDRESS = ("waiting_requests", "late_answers", "plain_stream", "notifications")
 FEATURES = ("by_name", "waiting_requests", "late_answers", "plain_stream", "cache", "notifications")
@@ -48,7 +49,7 @@ class Version(NamedTuple):
     folder: pathlib.Path
 
     def side(self, matrix: pathlib.Path, **more: str) -> Side:
-        """Its programs and package, with the Python servers and clients of that folder."""
+        """Returns this version's programs and package, with the Python servers and clients of that folder."""
         package = {"PYTHONPATH": str(self.folder / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
         return Side(self.folder, matrix, {**os.environ, **package, **more})
 
@@ -59,7 +60,7 @@ class Version(NamedTuple):
         return str(self.folder / PROGRAMS[name] / name)
 
     def check(self) -> None:
-        """Failed: it is not complete, or Python would take another package."""
+        """Raises Failed if the folder is incomplete, or Python would import another package."""
         for name in PROGRAMS:
             if not os.access(self.program(name), os.X_OK):
                 raise Failed(f"{self.folder} has no {name}; see scripts/mixed_versions.sh --help")
@@ -80,7 +81,7 @@ class Row(NamedTuple):
 
 
 class Report:
-    """What came of each row and cell."""
+    """The result of each row and cell."""
 
     def __init__(self, tries: int) -> None:
         self._tries = tries
@@ -88,7 +89,7 @@ class Report:
         self.failures = 0
 
     def run(self, name: str, row: Callable[[Dict[str, Any]], None]) -> None:
-        """Runs a row, again if it fails and there are tries left. Prints each failure, and counts those of the last try."""
+        """Runs a row, and again if it fails and tries are left. Prints each failure, and counts the last try's."""
         for left in reversed(range(self._tries)):
             said = self._run_once(name, row)
             said["again"] = bool(said["failed"]) and left > 0
@@ -133,8 +134,8 @@ def cell(said: Dict[str, Any], name: str, run: Callable[[], Any]) -> None:
 
 
 class World:
-    """nanoctrl, a server, a cache and a client of one row. With `tokens` each gets keys of nanoctrl; `apart`: the server has
-    one of its own version."""
+    """nanoctrl, a server, a cache and a client of one row. `tokens`: each gets keys from nanoctrl. `apart`: the server
+    has a nanoctrl of its own version."""
 
     def __init__(self, row: Row, tokens: bool = False, apart: bool = False) -> None:
         self._stack = contextlib.ExitStack()
@@ -186,7 +187,7 @@ class World:
         return program
 
     def slime(self, *arguments: str) -> str:
-        """What the client's `slime` prints."""
+        """Returns the output of the client's `slime`."""
         where = ["--ctrl", self.url, "--scope", SCOPE]
         return run_program(self.side(self._row.client), self._row.client.program("slime"), *arguments, *where).strip()
 
@@ -205,13 +206,13 @@ def equal(actual: Any, expected: Any, what: str) -> None:
 
 
 def greet(side: Side, address: str, provider: str) -> Dict[str, Any]:
-    """How the first call of a version to that server ends."""
+    """Returns the result of a version's first call to that server."""
     said = run_program(side, *side.command("python", "client"), "--greet", address, provider)
     return json.loads(said.splitlines()[-1])
 
 
 def join(ctrl: Version, agent: Version) -> Dict[str, Any]:
-    """Whether the nanoctrl of one version takes agents of another one."""
+    """Returns whether the nanoctrl of one version accepts agents of another version."""
     program, url = ctrl.side(HERE).start_nanoctrl()
     try:
         side = agent.side(HERE)
@@ -222,7 +223,7 @@ def join(ctrl: Version, agent: Version) -> Dict[str, Any]:
 
 
 def refuses(ctrl: Version, agents: Iterable[Version], said: Dict[str, Any]) -> bool:
-    """Whether nanoctrl refuses agents of one of the versions; each must be told so clearly."""
+    """Returns whether nanoctrl refuses agents of one of the versions; each refusal must be clear."""
     out = False
     for agent in sorted(set(agents) - {ctrl}):
         joined = join(ctrl, agent)
@@ -258,7 +259,7 @@ def check_slime(world: World, provider: str) -> None:
 
 
 def check_successor(world: World, client: Program, successor: Version) -> None:
-    """A live server keeps its name, and a dead one is followed at once by one of the other version."""
+    """A live server keeps its name; a server of the other version gets the name of a dead one at once."""
     refused = world.start_server(successor).line(BOUND)
     wrong = refusals.not_one_line(refused, 0)  # most of the time goes into starting Python
     if not refused.startswith("FAILED already_exists: ") or wrong:
@@ -293,7 +294,7 @@ def run_matrix(row: Row, said: Dict[str, Any], apart: bool) -> None:
 def run_row(row: Row, said: Dict[str, Any]) -> None:
     apart = refuses(row.ctrl, (row.server, row.client), said)
     if apart and row.server == row.client:
-        return  # what is left of the row has one version alone
+        return  # the rest of the row would use one version only
     with World(row, apart=apart) as world:
         first = greet(row.client.side(HERE), world.address, row.provider)
         if not first["ok"]:
@@ -327,7 +328,7 @@ def started(version: Version, store: str, port: str) -> Tuple[Program, str]:
 
 
 def check_store(first: Version, second: Version, folder: str) -> None:
-    """nanoctrl of one version, then of the other one and back, on one port and one store, under agents that both take."""
+    """Runs nanoctrl of one version, the other, and the first again, on one port and store, with agents of both."""
     store, port, scope = f"{folder}/registry", "0", ["--scope", SCOPE]
     taken = {ctrl: [each for each in (first, second) if each == ctrl or join(ctrl, each)["ok"]] for ctrl in (first, second)}
     servers: List[Program] = []
@@ -364,7 +365,7 @@ def check_store(first: Version, second: Version, folder: str) -> None:
 
 
 def check_unreadable(version: Version, store: str) -> None:
-    """An older nanoctrl says that it does not read the store of a newer one."""
+    """Checks that an older nanoctrl refuses the store of a newer one with a clear error."""
     began = time.monotonic()
     try:
         run_program(version.side(HERE), version.program("nanoctrl"), "server", "--store", f"sqlite:{store}", "--port", "0")
@@ -375,7 +376,7 @@ def check_unreadable(version: Version, store: str) -> None:
 
 
 def check_daemons(first: Version, second: Version, folder: str) -> None:
-    """Daemons that one version has started, asked and stopped by the other's programs."""
+    """Starts daemons of one version, and queries and stops them with the other version's programs."""
     starting = first.side(HERE, SLIME_RUNTIME_DIR=folder, SLIME_STATE_DIR=folder)
     asking = second.side(HERE, SLIME_RUNTIME_DIR=folder, SLIME_STATE_DIR=folder)
     url = json.loads(run_program(starting, first.program("nanoctrl"), "start", "--port", "0", "--json"))["url"]
@@ -416,7 +417,7 @@ def main() -> int:
     if options.tries < 1:
         parser.error("--tries wants at least 1")
     old, new = Version("old", options.old.resolve()), Version("new", options.new.resolve())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends on the way
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup, which ends started programs
     report = Report(options.tries)
     try:
         old.check()

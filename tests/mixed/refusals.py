@@ -1,19 +1,19 @@
-"""Whether a version that refuses another one says so clearly: in one line, soon, with what to do."""
+"""Checks that a version refuses another one clearly: in one line, soon, and with a remedy."""
 
 from __future__ import annotations
 
 import os
 import re
 
-# Seconds: a handshake has five, and what follows it five more.
+# Seconds: 5 for the handshake, and 5 for the messages after it.
 SOON = 10.0 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 LONGEST = 600  # characters
-# A line that names versions, or says what to do about them.
+# Matches a line that names versions, or a remedy.
 HELPFUL = re.compile(r"\bversions? \d+|\bdifferent versions\b|\bupgrade\b|\bolder than\b|\btoo old\b")
 
 
 def unclear(text: str, seconds: float) -> str:
-    """Returns what is wrong with a refusal between two versions; empty: nothing."""
+    """Returns the problem of a refusal between two versions; empty if it is clear."""
     wrong = not_one_line(text, seconds)
     if not wrong and not HELPFUL.search(text):
         wrong = "neither a version nor what to do"
@@ -21,7 +21,7 @@ def unclear(text: str, seconds: float) -> str:
 
 
 def not_one_line(text: str, seconds: float) -> str:
-    """Returns what is wrong with an error text of whatever cause; empty: nothing."""
+    """Returns the problem of an error text; empty if it is clear."""
     if seconds > SOON:
         return f"it took {seconds:.1f} s"
     if not text.strip():

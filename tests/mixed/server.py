@@ -1,7 +1,7 @@
-"""A server of the mixed cells, as tests/matrix/server.py: for what changed between the versions, and for discovery.
+"""The server of the mixed cells, like tests/matrix/server.py: changed features, and discovery.
 
-server.py PROVIDER [--ctrl URL --scope SCOPE] [--name NAME]: prints READY and its address, or FAILED and why; ends with
-its stdin. Runs with the package of each version, so it uses only what both have.
+server.py PROVIDER [--ctrl URL --scope SCOPE] [--name NAME]: prints READY and its address, or FAILED and the error;
+ends when its stdin does. Runs with the package of either version, so it uses only features of both.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, List
 import slime
 
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
-BOUND = 60 * PATIENCE  # seconds, which only a failure reaches
+BOUND = 60 * PATIENCE  # seconds; only a failing test waits this long
 CALL_BACK_EVERY = 2000  # notifications
 WORKERS = 16
-# The budget of the process. A connection has a quarter, so further requests of 1 MiB stay with their callers.
+# The memory budget of the process. A connection may use a quarter; further requests of 1 MiB wait at their callers.
 MEMORY_BYTES = 16 << 20
 
 
 class Gate:
-    """Holds handlers until a client opens it, for good."""
+    """Holds handlers until a client opens the gate, which stays open."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()
@@ -40,7 +40,7 @@ class Gate:
 
 
 class Notified:
-    """Takes notifications, each CALL_BACK_EVERYth with a call of their sender."""
+    """Receives notifications; calls their sender back at each CALL_BACK_EVERYth."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -64,7 +64,7 @@ class Notified:
 
     @slime.method
     def wait_for(self, count: int) -> List[Any]:
-        """How many came, whether in order, and what failed, once there are `count`."""
+        """Waits for `count` notifications; returns their number, whether in order, and errors."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._numbers) >= count, BOUND)
             return [len(self._numbers), self._numbers == list(range(len(self._numbers))), self._failures]

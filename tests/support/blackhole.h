@@ -11,12 +11,12 @@
 
 namespace slime::test {
 
-// While it lives, the connections of this process from or to a port are cut in both directions, as by a cable
-// that is pulled: their ends drop what arrives before TCP sees it, so nothing is acknowledged. Connections
-// that are made meanwhile are not.
+// While it lives, cuts this process' connections from and to a port in both directions, like a
+// pulled cable: a filter drops incoming packets before TCP sees them, so nothing is acknowledged.
+// Connections made later are not cut.
 class Blackhole {
  public:
-  // `address`: "host:port", of either end of the connections.
+  // `address`: "host:port" of either end of the connections.
   explicit Blackhole(const std::string& address) {
     const auto port = Address::parse(address);
     REQUIRE(port.has_value());
@@ -33,7 +33,7 @@ class Blackhole {
     }
     REQUIRE(sockets_.size() >= 2);
   }
-  // A socket that its owner has closed meanwhile has no filter to take away.
+  // A socket that was closed meanwhile has no filter to remove.
   ~Blackhole() {
     const int unused = 0;
     for (const int fd : sockets_) ::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);

@@ -9,7 +9,7 @@ bool same(Bytes a, Bytes b) {
 }
 
 bool all_are(Bytes bytes, std::byte value) {
-  // Each is the one before it.
+  // Each byte equals the byte before it.
   return bytes.empty() || (bytes[0] == value && same(bytes.first(bytes.size() - 1), bytes.subspan(1)));
 }
 

@@ -6,12 +6,12 @@
 
 namespace slime::test {
 
-// Tests compare megabytes, and are compiled with little optimization: a loop over bytes takes seconds there,
-// these take one call. Thread: any.
+// Comparisons of large buffers in one library call: tests compare megabytes and are compiled with
+// little optimization, so a loop over bytes would take seconds. Thread: any.
 
-// Whether both have the same bytes.
+// Returns whether both have the same bytes.
 bool same(Bytes a, Bytes b);
-// Whether each byte is `value`; of no bytes, too.
+// Returns whether each byte is `value`; true for an empty span.
 bool all_are(Bytes bytes, std::byte value);
 
 }  // namespace slime::test

@@ -26,11 +26,11 @@ bool write_file(const std::string& path, std::string_view text) {
   return out.good();
 }
 
-// A folder in which a memory cgroup of this process may be made. /proc/self/cgroup names it: "0::<path>" for
-// version 2, "<n>:memory:<path>" for version 1.
+// A folder in which this process can make a memory cgroup. /proc/self/cgroup names the folder:
+// "0::<path>" for version 2, "<n>:memory:<path>" for version 1.
 struct Place {
   std::string folder;
-  std::string limit;  // the file with the bound
+  std::string limit;  // the file of the limit
 };
 std::vector<Place> places() {
   std::vector<Place> out;
@@ -50,7 +50,7 @@ std::vector<Place> places() {
   return out;
 }
 
-// The number of kB behind "Name:" in /proc/<pid>/status.
+// Returns the value of "Name:" in /proc/<pid>/status, in bytes.
 std::optional<std::uint64_t> status_bytes(int pid, std::string_view name) {
   std::ifstream in(str("/proc/", pid, "/status"));
   for (std::string line; std::getline(in, line);) {
@@ -76,7 +76,7 @@ Ceiling::Ceiling(std::uint64_t bytes) : bytes_(bytes) {
     const std::string folder = place.folder + name;
     if (::mkdir(folder.c_str(), 0755) != 0) continue;
     if (write_file(folder + "/" + place.limit, str(bytes))) {
-      write_file(folder + "/memory.swap.max", "0");  // not every kernel has it
+      write_file(folder + "/memory.swap.max", "0");  // some kernels lack this file
       cgroup_ = folder;
       return;
     }
@@ -86,7 +86,7 @@ Ceiling::Ceiling(std::uint64_t bytes) : bytes_(bytes) {
 
 Ceiling::~Ceiling() {
   if (cgroup_.empty()) return;
-  // The kernel takes the process out a moment after it was waited for.
+  // The kernel removes the process from the cgroup shortly after waitpid().
   (void)eventually([&] { return ::rmdir(cgroup_.c_str()) == 0 || errno != EBUSY; });
 }
 

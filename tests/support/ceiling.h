@@ -8,10 +8,9 @@
 
 namespace slime::test {
 
-// A bound for the memory of one process: a cgroup of its own (version 2 or 1) below ours where one can be
-// made, else RLIMIT_AS. The test makes it, and gives argument() to the process, which calls
-// go_below_ceiling() with that. Destroying it removes the cgroup: the process must have ended, and been
-// waited for. Thread: one.
+// A memory limit for one process: its own cgroup (version 2 or 1) below ours if possible, else
+// RLIMIT_AS. The test passes argument() to the process, which calls go_below_ceiling(). The
+// destructor removes the cgroup: the process must have ended and been reaped. Thread: one.
 class Ceiling {
  public:
   explicit Ceiling(std::uint64_t bytes);
@@ -25,15 +24,15 @@ class Ceiling {
 
  private:
   const std::uint64_t bytes_;
-  std::string cgroup_;  // empty: none could be made
+  std::string cgroup_;  // empty: RLIMIT_AS is used
 };
 
-// Puts this process, and what it starts, below a ceiling. An address space holds much that is no memory:
-// RLIMIT_AS leaves kCeilingSlack for threads that start later, besides what is mapped now.
+// Puts this process and its children below a ceiling. An address space contains much besides
+// memory, so RLIMIT_AS adds kCeilingSlack for later threads to the size mapped now.
 inline constexpr std::uint64_t kCeilingSlack = 128 << 20;
 Status go_below_ceiling(const std::string& argument);
 
-// The most that was resident of a process; nothing once it is gone.
+// Returns the peak resident size of a process; empty once the process is gone.
 std::optional<std::uint64_t> peak_resident_bytes(int pid);
 
 }  // namespace slime::test

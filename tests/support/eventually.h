@@ -8,8 +8,8 @@
 
 namespace slime::test {
 
-// For what another thread or process brings about and nothing can wait for: looks again every millisecond
-// until it is so. False after `bound`, which only a failure reaches.
+// Waits for an effect of another thread or process that cannot be waited for directly: checks the
+// condition every millisecond. Returns false after `bound`, which only a failing test reaches.
 template <class Condition>
 bool eventually(Condition condition, Nanos bound = patient(std::chrono::seconds(30))) {
   const TimePoint end = deadline_after(steady_clock().now(), bound);

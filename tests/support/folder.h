@@ -9,7 +9,7 @@
 
 namespace slime::test {
 
-// A folder that is gone with the test.
+// A temporary folder, removed with the test.
 class Folder {
  public:
   Folder() {

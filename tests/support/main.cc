@@ -9,7 +9,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLIME_TEST_SANITIZER
 #endif
-// doctest's handlers of signals would come before those of a sanitizer, which print the stack.
+// doctest's signal handlers would replace those of a sanitizer, which print the stack.
 #ifdef SLIME_TEST_SANITIZER
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #endif
@@ -49,7 +49,7 @@ REGISTER_LISTENER("chosen", 0, Counter);
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::cout << std::unitbuf;  // a program that crashes has said which test case it was in
+  std::cout << std::unitbuf;  // so that the output of a crashed program names its test case
   doctest::Context context(argc, argv);
   const int status = context.run();
   if (context.shouldExit()) return status;  // --help or a list

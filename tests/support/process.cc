@@ -19,7 +19,7 @@ namespace slime::test {
 namespace {
 
 constexpr std::size_t kLineBytes = 1 << 20;
-constexpr int kPollMillis = 2;  // how often the state of a child is looked at: waitid() has no timeout
+constexpr int kPollMillis = 2;  // interval of waitid() polls, since waitid() has no timeout
 
 struct Pipe {
   UniqueFd read;
@@ -39,10 +39,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-// Only async-signal-safe calls: the parent may have threads.
+// Runs in the child. Only async-signal-safe calls: the parent may have threads.
 [[noreturn]] void run_child(int in, int out, pid_t parent, char* const* argv, char* const* environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it died before the line above
+  if (::getppid() != parent) ::_exit(127);  // the parent died before prctl()
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -138,7 +138,7 @@ Result<std::string> Process::read_line(Nanos timeout) {
 Status Process::write_line(std::string_view line) {
   std::string text(line);
   text.push_back('\n');
-  // A child that is gone must be an error here, not a signal for the test.
+  // Writing to a child that is gone must return an error, not signal the test.
   sigset_t pipe_signal;
   sigset_t before;
   ::sigemptyset(&pipe_signal);
@@ -175,7 +175,7 @@ Status Process::stop() {
       return from_errno("waitid", errno);
     if (info.si_pid == pid_) {
       if (info.si_code != CLD_STOPPED) return Status(Code::kNotFound, "the process has ended");
-      // Takes the news, so that the next stop() waits for its own.
+      // Consumes the stop event, so that the next stop() waits for its own event.
       ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG);
       return {};
     }

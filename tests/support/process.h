@@ -15,36 +15,37 @@ namespace slime::test {
 // How a process ended.
 struct ExitState {
   bool signaled = false;
-  int value = 0;  // the exit status, or the signal's number
+  int value = 0;  // the exit status, or the signal number
   [[nodiscard]] bool success() const { return !signaled && value == 0; }
 };
 
-// A program that a test runs in a process of its own: its stdin and stdout are pipes to the test, its stderr
-// is the test's. Destroying it kills it (SIGKILL) and reaps it, stopped or not; the kernel kills it too when
-// the thread that spawned it ends, so spawn from the test's own thread. Only this pid is ever signalled.
-// Thread: one.
+// A child process of a test: stdin and stdout are pipes to the test, stderr is the test's. The
+// destructor kills the child (SIGKILL) and reaps it, stopped or not. The kernel also kills the
+// child when the thread that spawned it ends, so spawn from the test's main thread. Signals only
+// this pid. Thread: one.
 class Process {
  public:
-  // argv[0] is a path. `environment` ("NAME=value") is added to ours.
+  // argv[0] is a path. `environment` ("NAME=value") is added to the test's environment.
   static Result<Process> spawn(std::vector<std::string> argv, std::vector<std::string> environment = {});
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
   ~Process();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // The next line of its stdout, without the newline. kDeadlineExceeded, or kUnavailable at the end of the
-  // stream. Doubles as the ready signal of a program that prints a line when it is.
+  // Returns the next line of stdout, without the newline. kDeadlineExceeded; kUnavailable at the
+  // end of the stream. A program that prints a line when it is ready can be waited for with it.
   Result<std::string> read_line(Nanos timeout);
   Status write_line(std::string_view line);
   void close_stdin() { stdin_.reset(); }
 
-  // SIGSTOP, and waits until it has stopped: after that it executes no instruction.
+  // Sends SIGSTOP, and waits until the process has stopped and executes no instruction.
   Status stop();
   Status resume();     // SIGCONT
   Status kill();       // SIGKILL; wait() or the destructor reaps it
-  Status interrupt();  // SIGINT: what a program is asked to end with
+  Status interrupt();  // SIGINT
   Status terminate();  // SIGTERM
-  // Waits until it has ended, and reaps it. kDeadlineExceeded. Asked again, it answers the same.
+  // Waits until the process has ended, and reaps it. kDeadlineExceeded. Later calls return the same
+  // state.
   Result<ExitState> wait(Nanos timeout);
 
  private:
@@ -60,7 +61,7 @@ class Process {
   std::string buffered_;
 };
 
-// The path of a program that lies in the same directory as the running one, as test helpers do.
+// Returns the path of a program in the directory of the running program, where test helpers are.
 std::string program_beside_this(std::string_view name);
 
 }  // namespace slime::test

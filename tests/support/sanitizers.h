@@ -1,4 +1,4 @@
-// Which sanitizer a test was built with, for the few that must ask less of one.
+// The sanitizer that a test was built with, for the few tests that need a smaller load under one.
 #pragma once
 
 namespace slime::test {
@@ -19,7 +19,7 @@ inline constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
 inline constexpr bool kAddressSanitizer = false;
 #endif
 
-// Both need more memory and time, and end the process where malloc would return null.
+// Both need more memory and time, and abort where malloc() would return null.
 inline constexpr bool kSanitized = kThreadSanitizer || kAddressSanitizer;
 
 }  // namespace slime::test

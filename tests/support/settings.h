@@ -7,22 +7,23 @@
 
 namespace slime::test {
 
-// What the environment says of a test run, in one place. Thread: any.
+// Settings of a test run from the environment. Thread: any.
 
-// A number from the environment, or `otherwise`.
+// Returns a number from the environment, or `otherwise`.
 std::int64_t setting(const char* name, std::int64_t otherwise);
 
-// SLIME_TEST_PROVIDER: what agents of the tests run on; "auto" unless it is set. Tests that are about one
-// provider name that.
+// SLIME_TEST_PROVIDER: the provider of the tests' agents, "auto" by default. Tests of one provider
+// name that provider instead.
 std::string provider();
-// The same for endpoints without an agent, which have one provider: "tcp" where agents would choose.
+// The provider of endpoints without an agent, which need a specific provider: "tcp" instead of
+// "auto".
 std::string endpoint_provider();
 
-// `percent` of a count, as SLIME_TEST_SCALE says (100); at least 1.
+// Returns SLIME_TEST_SCALE percent (default 100) of a count; at least 1.
 int scaled(int count);
 
-// SLIME_TEST_PATIENCE times (1) a bound that only a failure reaches: for slow machines, such as emulated
-// ones.
+// Returns `bound` times SLIME_TEST_PATIENCE (default 1): bounds that only failures reach, for slow
+// machines such as emulated ones.
 Nanos patient(Nanos bound);
 
 }  // namespace slime::test
