@@ -196,7 +196,8 @@ std::vector<Finding> check_limits() {
 
 namespace {
 
-// Whether another process of this user, which is what a local peer is, may have the kernel read our memory.
+// Whether another process of this user, which is what a local peer is, may have the kernel read our
+// memory.
 Finding check_reading() {
   const char* const name = "memory of local peers";
   static constexpr std::uint64_t kWord = 0x736c696d65;

@@ -1,4 +1,4 @@
-// What `slime doctor` says about RDMA. A machine without it is not broken: there are shm and TCP.
+// The part of `slime doctor` about RDMA. A machine without RDMA is not broken: shm and tcp work.
 
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ std::string size_text(std::uint64_t most) {
   return most >= std::uint64_t{1} << 48 ? "any size" : "up to " + bytes_text(most);
 }
 
-// Whether this process may lock more memory than its limit.
+// Returns whether this process may lock more memory than its limit.
 bool may_exceed_memlock() {
   constexpr int kCapIpcLock = 14;
   std::ifstream in("/proc/self/status");
@@ -58,7 +58,7 @@ Finding library(const verbs::Functions& functions) {
   std::string value = "loaded";
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(functions.get_device_list), &info) != 0 && info.dli_fname != nullptr) {
-    // The real file name ends with the version.
+    // The name of the real file ends with the version.
     std::error_code error;
     const fs::path path = fs::canonical(info.dli_fname, error);
     value = error ? std::string(info.dli_fname) : path.string();
@@ -156,7 +156,7 @@ Finding describe_choice(const Result<verbs::Selection>& choice) {
     }
     return out;
   }
-  // Asked for what is not there: Slime refuses, rather than taking something else.
+  // A setting that asks for a missing device is an error; Slime does not take another device.
   const bool as_asked = choice.error().code() != Code::kInvalidArgument;
   return {"rdma choice", as_asked ? Verdict::kAdvice : Verdict::kBroken, "no port can be used",
           choice.error().text()};
@@ -180,7 +180,7 @@ std::vector<Finding> check_verbs() {
     out.push_back({"libibverbs", Verdict::kAdvice,
                    "not usable: without it peers on other hosts are reached over TCP",
                    functions.error().text()});
-    // Installing it is half of the way where the kernel has no device either.
+    // If the kernel has no device either, installing the library is not enough.
     std::error_code error;
     if (fs::directory_iterator("/sys/class/infiniband", error) == fs::directory_iterator()) {
       out.push_back(no_devices(verbs::no_device()));

@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 constexpr std::string_view kUnfinished = ".new-";
 constexpr auto kUnfinishedIsOld = std::chrono::hours(24);
 
-// What each link points to, by its name relative to the folder.
+// The target of each link, by the link's name relative to the folder.
 using Links = std::map<fs::path, fs::path>;
 
-// Adds a link for each entry of `from`, named like the entry.
+// Adds a link for each entry of `from`, with the entry's name.
 Status add_entries(Links& links, const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::directory_iterator entries(from, error);
@@ -42,7 +42,8 @@ Result<Links> plan_links(const NixlInstall& nixl, const fs::path& plugin) {
   SLIME_TRY(add_entries(out, nixl.libraries / "plugins", libraries / "plugins"));
   out[libraries / "plugins" / plugin.filename()] = plugin;
   std::error_code error;
-  // What auditwheel has put beside the package `slime`: the plugin looks for it at ../../slime_rdma.libs.
+  // auditwheel has put libraries beside the package `slime`; the plugin looks for them at
+  // ../../slime_rdma.libs.
   const fs::path own = plugin.parent_path().parent_path().parent_path() / "slime_rdma.libs";
   for (const fs::path& folder : {nixl.third_party, own})
     if (fs::is_directory(folder, error)) out[folder.filename()] = folder;
@@ -54,7 +55,7 @@ std::string hash_of(const Links& links) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](const std::string& text) {
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    hash *= 0x100000001b3;  // the end of a text counts as a zero byte
+    hash *= 0x100000001b3;  // a zero byte after each text
   };
   for (const auto& [name, target] : links) {
     add(name.string());
@@ -81,7 +82,8 @@ Result<fs::path> cache_root() {
   return Status(Code::kUnavailable, "no folder for the cache: set XDG_CACHE_HOME, or HOME");
 }
 
-// Makes the folder unless it is there. NIXL loads and runs what is in it, so nobody else may write there.
+// Makes the folder if it does not exist. NIXL loads and runs the plugins in it, so no other user
+// may write there.
 Status make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return cannot_write(path, errno);
   struct stat info {};
@@ -123,7 +125,7 @@ Status make_links(const fs::path& folder, const Links& links) {
   return {};
 }
 
-// Removes what a process left behind that was killed while it made its folder.
+// Removes the unfinished folders of killed processes.
 void remove_unfinished(const fs::path& cache) {
   std::error_code error;
   fs::directory_iterator entries(cache, error);
@@ -136,8 +138,8 @@ void remove_unfinished(const fs::path& cache) {
   }
 }
 
-// Puts the finished folder `made` to its place. Another process may do the same at the same time: then one of
-// the two equal folders stays. A damaged folder that is there changes places with `made`.
+// Moves the finished folder `made` to its place. If another process does so at the same time, one
+// of the two equal folders stays. Swaps `made` with a damaged folder at the place.
 Status move_into_place(const fs::path& made, const fs::path& place, const Links& links) {
   if (::rename(made.c_str(), place.c_str()) == 0 || is_complete(place, links)) return {};
   const fs::path damaged = str(made.string(), "-damaged");

@@ -7,18 +7,18 @@
 
 namespace slime::cli {
 
-// Returns a folder for $NIXL_PLUGIN_DIR that has NIXL's own plugins and `plugin`. Makes it in the user's
-// cache if it is not there yet; repairs it if a link in it is missing.
+// Returns a folder for $NIXL_PLUGIN_DIR with NIXL's own plugins and `plugin`. Makes the folder in
+// the user's cache if it does not exist; repairs it if a link is missing.
 //
-// It consists of links. NIXL's plugins find their libraries relative to the path by which they are opened, so
-// the folders around the plugins are laid out as in site-packages:
+// The folder consists of links. NIXL's plugins find their libraries relative to the path by which
+// they are opened, so the folders around the plugins are laid out as in site-packages:
 //
 //   <cache>/slime/nixl/nixl_cu12-1.5.1-<hash>/.nixl_cu12.mesonpy.libs/plugins/libplugin_UCX.so, ..._SLIME.so
 //                                             .nixl_cu12.mesonpy.libs/libserdes.so, ...
 //                                             nixl_cu12.libs, slime_rdma.libs
 //
-// The hash is over all links, so another NIXL or another plugin gets another folder, and processes that use
-// the earlier one are not disturbed. A changed file at an old place needs no new folder.
+// The hash is over all links, so another NIXL or another plugin gets another folder, and processes
+// that use the earlier folder are not disturbed. A changed file at an old path needs no new folder.
 Result<std::filesystem::path> make_nixl_folder(const NixlInstall& nixl, const std::filesystem::path& plugin);
 
 }  // namespace slime::cli

@@ -16,9 +16,9 @@
 namespace slime::cli {
 namespace {
 
-// How often a wait looks whether Ctrl-C was pressed.
+// How often a wait checks for Ctrl-C.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(100);
-// A person waits for an error; what could help them with it must not take long.
+// A person waits for the error; a suggestion must not take long.
 constexpr Nanos kSuggestWithin = std::chrono::seconds(2);
 
 std::atomic<bool> g_interrupted{false};
@@ -42,7 +42,7 @@ Result<std::vector<rpc::ServiceInfo>> decode_list(const Result<Payload>& reply) 
   return list;
 }
 
-// What the peers share, or nothing where they have keys of nanoctrl.
+// Returns the peers' shared token; empty if they use keys of nanoctrl.
 Result<std::string> shared_token(const std::string& file) {
   if (!file.empty()) return ctrl::read_token_file(file);
   const char* token = std::getenv("SLIME_TOKEN");
@@ -59,7 +59,8 @@ Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
   std::signal(SIGINT, [](int) { g_interrupted = true; });
   std::signal(SIGTERM, [](int) { g_interrupted = true; });
   PeerAgentOptions out;
-  // A name of its own per process, so that two callers at the same time do not compete for one.
+  // Each process has a name of its own, so that two callers at the same time do not compete for
+  // one.
   out.name = str("slime-cli-", getpid(), "-", InstanceId::random().to_string().substr(0, 8));
   out.kind = "cli";
   out.scope = options.scope;
@@ -81,7 +82,7 @@ OnePeer::OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, N
     peer_ = agent_->peer(options.peer);
 }
 
-// The answer is there: what closing says changes nothing for the caller.
+// The answer has arrived; an error of closing does not matter to the caller.
 OnePeer::~OnePeer() { agent_->close().ignore(); }
 
 bool OnePeer::interrupted() { return g_interrupted; }

@@ -49,7 +49,7 @@ void print_text(const std::vector<rpc::ServiceInfo>& services) {
   std::vector<std::vector<std::string>> rows{{"SERVICE", "METHOD", "PARAMETERS", "RESULT", "DOC"}};
   for (const rpc::ServiceInfo& service : services) {
     for (const rpc::MethodInfo& method : service.methods) {
-      // The first line says what it does.
+      // The first line is a summary.
       const std::string_view doc(method.doc);
       rows.push_back({printable(service.name), printable(method.name), parameters_text(method),
                       result_text(method), printable(doc.substr(0, doc.find('\n')))});

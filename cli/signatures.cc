@@ -7,7 +7,7 @@
 namespace slime::cli {
 namespace {
 
-// Names that a suggestion lists; the rest is counted.
+// Number of names that a suggestion lists; it counts the others.
 constexpr std::size_t kMaxSuggested = 20;
 
 std::string parameter_text(const rpc::ParameterInfo& parameter) {

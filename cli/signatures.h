@@ -6,20 +6,22 @@
 
 #include "rpc/reflection.h"
 
-// What a peer says of its services, for people.
+// Shows a peer's description of its services to people.
 namespace slime::cli {
 
-// "(count: int, name?: str, *rest: any)". An argument that may be left out has a "?"; "(...)" takes anything.
+// Returns "(count: int, name?: str, *rest: any)". A "?" marks an optional argument; "(...)" takes
+// anything.
 std::string parameters_text(const rpc::MethodInfo& method);
 
-// "int", or of a method that streams "int, reads str, writes bytes".
+// Returns "int", or for a streaming method "int, reads str, writes bytes".
 std::string result_text(const rpc::MethodInfo& method);
 
-// A peer's text as it can go to a terminal: control characters, which might steer it, become "?".
+// Makes a peer's text safe for a terminal: control characters become "?".
 std::string printable(std::string_view text);
 
-// What there is instead of `service`.`method`, which was not found or got wrong arguments: the services, the
-// methods of the service, or how the method is called.
+// Returns help for a call of `service`.`method` that failed because the method does not exist or
+// the arguments are wrong: the services, the methods of the service, or the parameters of the
+// method.
 std::string suggestion(const std::vector<rpc::ServiceInfo>& services, std::string_view service,
                        std::string_view method);
 

@@ -7,8 +7,8 @@
 
 #include "rpc/reflection.h"
 
-// Stubs: code that calls a service with its own names and types, made from what a peer says of it. Whatever a
-// peer says, it becomes names, texts and comments, never code.
+// Stubs: code that calls a service with its own names and types, generated from a peer's
+// description. Every text of a peer becomes names, strings and comments, never code.
 namespace slime::cli {
 
 struct StubOptions {
@@ -17,11 +17,11 @@ struct StubOptions {
 std::string python_stubs(const std::vector<rpc::ServiceInfo>& services);
 std::string cpp_stubs(const std::vector<rpc::ServiceInfo>& services, const StubOptions& options);
 
-// Whether it can be used as a name in C++ and Python, keywords aside.
+// Returns whether `name` is an identifier in C++ and Python; does not check keywords.
 bool is_identifier(std::string_view name);
 
-// Names that are unique among themselves and none of the reserved ones: "other.name" is other_name, "class"
-// is class_, a second one of the same name has _2 behind it.
+// Makes identifiers that are unique and not reserved: "other.name" becomes other_name, "class"
+// becomes class_, a second `add` becomes add_2.
 class Names {
  public:
   explicit Names(std::set<std::string, std::less<>> reserved) : taken_(std::move(reserved)) {}
@@ -31,7 +31,7 @@ class Names {
   std::set<std::string, std::less<>> taken_;
 };
 
-// The lines of a text, without control characters, and empty ones at its end.
+// Returns the lines of a text, without control characters and without empty lines at the end.
 std::vector<std::string> lines_of(std::string_view text);
 
 }  // namespace slime::cli

@@ -29,7 +29,7 @@ Status write(const std::string& path, const std::string& text) {
   return std::fclose(file.release()) == 0 ? Status() : failed();
 }
 
-// "a" or "a::b".
+// Accepts "a" and "a::b".
 bool is_namespace(std::string_view text) {
   for (;;) {
     const std::size_t end = text.find("::");
@@ -52,7 +52,7 @@ int stubs(const StubsOptions& options) {
     if (list.error().code() == Code::kNotFound) (*peer)->suggest(options.at.service, "");
     return OnePeer::interrupted() ? kExitInterrupted : exit_code;
   }
-  // Those that every peer has are not what somebody wants stubs of, unless they say so.
+  // Every peer serves the reserved services; stubs of them are made only on request.
   if (options.at.service.empty())
     std::erase_if(*list, [](const auto& each) { return each.name.rfind(rpc::kReservedPrefix, 0) == 0; });
   if (list->empty())

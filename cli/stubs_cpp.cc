@@ -44,7 +44,7 @@ constexpr std::array kKeywords{
     "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
     "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
     "xor_eq"};
-// What the generated code itself uses, and common macros.
+// Names that the generated code uses, and common macros.
 constexpr std::array kUsed{"slime", "std",  "stub_", "signature_", "at",    "errno", "assert",
                            "linux", "unix", "EOF",   "NULL",       "major", "minor"};
 
@@ -58,7 +58,7 @@ std::string literal(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\' || c == '?') {  // no trigraphs
+    if (c == '"' || c == '\\' || c == '?') {  // avoids trigraphs
       out.append({'\\', c});
     } else if (byte >= 0x20 && byte < 0x7f) {
       out.push_back(c);
@@ -72,14 +72,14 @@ std::string literal(std::string_view text) {
   return out + "\"";
 }
 
-// Of types without "any".
+// Call for types without "any" only.
 std::string type_name(const WireType& type) {
   if (type.name == "bool") return "bool";
   if (type.name == "int") return "std::int64_t";
   if (type.name == "float") return "double";
   if (type.name == "str") return "std::string";
   if (type.name == "bytes") return "slime::ByteVector";
-  if (type.name == "none") return "std::optional<bool>";  // nothing, inside of something
+  if (type.name == "none") return "std::optional<bool>";  // none as a part of another type
   std::string parts;
   for (const WireType& part : type.of) parts.append(parts.empty() ? "" : ", ").append(type_name(part));
   if (type.name == "list") return "std::vector<" + parts + ">";
@@ -94,12 +94,12 @@ std::string parameter_type(const WireType& type) {
   return small ? type_name(type) : "const " + type_name(type) + "&";
 }
 
-// Lines behind each other would be one comment if one ended with a backslash.
+// Removes backslashes at line ends, which would join a comment with the next line.
 std::string comment(const std::string& doc, const std::string& indent) {
   std::string out;
   for (std::string line : lines_of(doc)) {
     while (!line.empty() && line.back() == '\\') line.pop_back();
-    std::replace(line.begin(), line.end(), '?', '.');  // "??/" is a backslash
+    std::replace(line.begin(), line.end(), '?', '.');  // "??/" is a trigraph for a backslash
     out.append(indent).append(line.empty() ? "//" : "// ").append(line).append("\n");
   }
   return out;
@@ -111,7 +111,7 @@ struct Parameter {
   bool rest = false;
 };
 
-// What the calls of a method begin with: where all of its types are known they say so.
+// Returns the start of a method's calls. Sends the signature if all of its types are known.
 std::string call_of(const rpc::MethodInfo& info) {
   const rpc::Signature signature(info);
   if (signature.hash() == 0) return "    return stub_.";
@@ -119,7 +119,7 @@ std::string call_of(const rpc::MethodInfo& info) {
              ");\n    return stub_.with_signature(signature_).");
 }
 
-// A method that streams, of what its callers pass.
+// Returns a streaming method for callers that pass `passed`.
 std::string stream_overload(const rpc::MethodInfo& info, const std::string& name, const std::string& taken,
                             const std::string& passed) {
   const auto messages = [](const std::string& type) {
@@ -136,14 +136,14 @@ std::string stream_overload(const rpc::MethodInfo& info, const std::string& name
              ">(", literal(info.name), passed, ");\n  }\n");
 }
 
-// What it is called with is for its users to encode.
+// Returns a bytes method; its users encode the body.
 std::string bytes_method(const rpc::MethodInfo& info, const std::string& name) {
   return str("  slime::Future<slime::Payload> ", name,
              "(slime::ByteVector body) {\n    return stub_.call_bytes(", literal(info.name),
              ", std::move(body));\n  }\n");
 }
 
-// One overload, with the first `count` parameters.
+// Returns one overload, with the first `count` parameters.
 std::string overload(const rpc::MethodInfo& info, const std::string& name,
                      const std::vector<Parameter>& parameters, std::size_t count) {
   std::string taken;
@@ -176,7 +176,7 @@ std::string method(const rpc::MethodInfo& info, const std::string& name) {
     omits = omits || each.optional;
     if (!omits) needed = parameters.size();
     if (each.rest) {
-      // Together with all before it; without it they have overloads of their own.
+      // Required with all parameters before it; without it they have overloads of their own.
       needed = omits ? needed : parameters.size();
       break;
     }

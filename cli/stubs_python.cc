@@ -44,7 +44,7 @@ constexpr std::array kKeywords{"False",  "None",   "True",    "and",      "as", 
                                "else",   "except", "finally", "for",      "from",     "global", "if",
                                "import", "in",     "is",      "lambda",   "nonlocal", "not",    "or",
                                "pass",   "raise",  "return",  "try",      "while",    "with",   "yield"};
-// What the generated code itself uses.
+// Names that the generated code uses.
 constexpr std::array kUsed{"self", "slime", "builtins", "Any", "Dict", "List", "Optional", "Tuple", "Union"};
 
 std::set<std::string, std::less<>> reserved() {
@@ -53,10 +53,10 @@ std::set<std::string, std::less<>> reserved() {
   return out;
 }
 
-// A text as a literal: those of JSON mean the same.
+// Returns a string literal: JSON literals are Python literals.
 std::string literal(std::string_view text) { return print(nlohmann::json(text), -1); }
 
-// What arrives: a tuple has become a list.
+// `result`: of an arriving value, where a tuple has become a list.
 std::string type_name(const WireType& type, bool result) {
   if (type.name == "none") return "None";
   if (type.name == "any") return "Any";
@@ -71,7 +71,7 @@ std::string type_name(const WireType& type, bool result) {
       parts.append(parts.empty() ? "" : ", ").append(type_name(part, result));
     return "Tuple[" + (parts.empty() ? "()" : parts) + "]";
   }
-  return "builtins." + type.name;  // a method may have the name of a type
+  return "builtins." + type.name;  // qualified: a method may have the name of a type
 }
 
 std::string docstring(const std::string& doc, const std::string& indent) {
@@ -88,7 +88,7 @@ std::string docstring(const std::string& doc, const std::string& indent) {
   return indent + "\"\"\"" + text + (lines.size() > 1 ? "\n" + indent : "") + "\"\"\"\n";
 }
 
-// What it is called with is for its users to encode.
+// Returns a bytes method; its users encode the body.
 std::string bytes_method(const rpc::MethodInfo& info, const std::string& name, bool async) {
   return str("\n    ", async ? "async def " : "def ", name, "(self, body: Any) -> builtins.memoryview:\n",
              docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
@@ -108,7 +108,7 @@ std::string method(const rpc::MethodInfo& info, const std::string& name, bool as
     omits = omits || (each.optional && !each.rest);
     parameters.append(each.rest ? ", *" : ", ").append(parameter);
     parameters.append(": " + type_name(parse_wire_type(each.type), false));
-    // Behind what may be left out everything may be.
+    // All parameters after an optional one must be optional.
     if (omits && !each.rest) parameters.append(" = _OMITTED");
     passed.append(passed.empty() ? "" : ", ").append(each.rest ? "*" : "").append(parameter);
     if (each.rest) break;

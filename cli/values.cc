@@ -10,8 +10,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kBytesKey = "$bytes";
-// Arguments come from a person and replies from a peer: neither nests deeper than this for good reasons, and
-// the functions below are recursive.
+// Bounds the recursion of the functions below. Arguments come from people and replies from peers,
+// and neither needs deeper nesting.
 constexpr int kMaxDepth = 64;
 
 Status to_wire(json& value, int depth) {

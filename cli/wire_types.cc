@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDepth = 16;
 
-// How many types a name takes in its brackets; -1: any number; nothing: there is no such name.
+// Returns how many types a name takes in brackets; -1: any number; nothing: no such name.
 std::optional<int> arity(std::string_view name) {
   for (const std::string_view plain : {"any", "bool", "int", "float", "str", "bytes", "none"}) {
     if (name == plain) return 0;

@@ -81,7 +81,7 @@ def empty(
     rights: Rights = Rights.LOCAL,
     pages: Pages = Pages.DEFAULT,
 ) -> Any:
-    """A NumPy array in registered memory of `agent`; as agent.empty()."""
+    """Returns a NumPy array in registered memory of `agent`, like agent.empty()."""
     return _memory.empty(agent, shape, dtype, rights, pages)
 
 

@@ -1,4 +1,4 @@
-"""PeerAgent: one process's presence among its peers."""
+"""PeerAgent: the presence of a process among its peers."""
 
 from __future__ import annotations
 
@@ -21,37 +21,45 @@ from slime._service import AsyncRunner, Server
 _log = logging.getLogger("slime")
 
 _agents: weakref.WeakSet[PeerAgent] = weakref.WeakSet()
-# Agents with threads of Python: these serve whether or not anybody holds them.
+# Agents with Python threads: they serve even if no reference to them is left.
 _busy: set[PeerAgent] = set()
 
 
 class PeerAgent(_slime.PeerAgent):
     """Listens, registers with nanoctrl and keeps the lease, connects on first use, serves. Any thread.
 
-    A context manager; `close()` by hand does as well, and at the end of the process every agent is closed.
+    A context manager; close() works as well, and every agent is closed when the process ends.
 
-    name: unique in its scope; empty for a random one.
+    name: unique in its scope; empty: a random name.
     scope: agents see the names of their own scope.
-    ctrl_url: nanoctrl's "http://host:port", or several with commas; empty: no registry, peers by "host:port" only.
-    ctrl_token: what nanoctrl lets it in with; empty: of the file $SLIME_CTRL_TOKEN_FILE, or $SLIME_CTRL_TOKEN, or none.
-    ctrl_ca_file: who vouches for an https:// nanoctrl, in PEM; empty: $SLIME_CTRL_CA_FILE, or those the system knows.
-    listen, advertise: where it listens ("127.0.0.1:0"), and what others connect to if that is something else.
-    provider: "auto": for each peer shared memory on one host, else RDMA where both have an active port, else tcp;
-        peer.info() says which and why. Or one by its name ("tcp", "shm", "verbs"): that one, or an error that says why.
-    token, insecure: a secret shared by all agents, in place of the keys that nanoctrl hands to who has a ctrl_token;
-        one of these is required off loopback, unless insecure.
-    progress: Progress.THREAD, or Progress.CALLER: wait() and poll() make progress.
-    deadline: default of operations, in seconds; streams have an idle timeout instead.
-    kind: what services are found by ("worker"). heartbeat: seconds; None: as the registry says.
-    report_links: heartbeats tell nanoctrl the connections, their bytes and some counters, for its page and /metrics.
-    stream_window: messages of a stream that come before the first one is read, at least 1; stream_bytes: of large ones.
-    stream_idle_timeout: seconds without a message after which a stream ends; float("inf"): never. The caller's side
-        counts between two messages, the first one and the result included; the handler's side while it reads or writes.
-    memory_bytes: most bytes that the process holds for its peers: unanswered large requests, and large answers that
-        callers have not read. One connection may hold a quarter.
+    ctrl_url: URL of nanoctrl, "http://host:port", or several with commas; empty: no registry, and
+        peers are named by "host:port" only.
+    ctrl_token: token for nanoctrl; empty: the content of $SLIME_CTRL_TOKEN_FILE, else
+        $SLIME_CTRL_TOKEN, else none.
+    ctrl_ca_file: PEM file of CA certificates for an https:// ctrl_url; empty: $SLIME_CTRL_CA_FILE,
+        else the certificates of the system.
+    listen: the listening address. advertise: the address that peers connect to; empty: the same.
+    provider: "auto" picks for each peer shared memory on one host, else RDMA if both have an active
+        port, else tcp; peer.info() shows the choice and its reason. The name of a provider ("tcp",
+        "shm", "verbs") picks that provider, or fails with the reason.
+    token: a secret shared by all agents, instead of the keys that nanoctrl hands to agents with a
+        ctrl_token. insecure: allows listening beyond loopback without either.
+    progress: Progress.THREAD; or Progress.CALLER: only wait() and poll() make progress.
+    deadline: default timeout of operations, in seconds; streams have an idle timeout instead.
+    kind: services are found by it ("worker").
+    heartbeat: interval in seconds; None: as the registry asks.
+    report_links: heartbeats report the connections, their bytes and some counters to nanoctrl, for
+        its page and /metrics.
+    stream_window: messages of a stream that may arrive before the first is read, at least 1.
+    stream_bytes: most bytes of large messages that are read ahead and kept; one message always is.
+    stream_idle_timeout: seconds without a message after which a stream ends; float("inf"): never.
+        The caller's side counts between two messages, the first and the result included; the
+        handler's side counts while it reads or writes.
+    memory_bytes: most bytes that the process holds for its peers: large requests that are not
+        answered yet, and large answers that callers have not read. One connection may hold a quarter.
     max_payload_bytes: the largest request, reply or message that this agent reads.
-    outage_tolerated: seconds that a peer may be unreachable before its connections end, 1 to 3600; None: the seconds of
-        $SLIME_OUTAGE_TOLERATED, else 5. Both ends of a connection should use the same value.
+    outage_tolerated: seconds that a peer may be unreachable before its connections end, 1 to 3600;
+        None: $SLIME_OUTAGE_TOLERATED, else 5. Both ends of a connection should use the same value.
     """
 
     def __init__(
@@ -117,7 +125,8 @@ class PeerAgent(_slime.PeerAgent):
         _agents.add(self)
 
     def peer(self, name_or_address: str) -> Peer:
-        """ "worker:0", or "host:port" without a registry. Cannot fail: the first use does."""
+        """Returns the peer with this name ("worker:0") or address ("host:port"). Cannot fail; the
+        first use can."""
         return Peer(self, name_or_address)
 
     # ---- memory
@@ -129,17 +138,18 @@ class PeerAgent(_slime.PeerAgent):
         rights: _slime.Rights = _slime.Rights.LOCAL,
         pages: _slime.Pages = _slime.Pages.DEFAULT,
     ) -> Any:
-        """A NumPy array (zeroed) in registered memory of Slime's own; `slime.region_of(array)` is its region."""
+        """Returns a zeroed NumPy array in new registered memory; slime.region_of(array) is its region."""
         return _memory.empty(self, shape, dtype, rights, pages)
 
     def publish(self, name: str, region: Any) -> None:
-        """Makes a region (or the region of an array from empty()) known by name. The agent keeps it alive."""
+        """Publishes a region, or the region of an array from empty(), under a name. The agent keeps
+        the region alive."""
         owner = region if isinstance(region, _slime.MemoryRegion) else _memory.region_of(region)
         super().publish(name, owner)
         self._published[name] = owner
 
     def unpublish(self, name: str) -> None:
-        """Peers that ask for the name find nothing from now on."""
+        """Unpublishes a name: peers do not find it from now on."""
         super().unpublish(name)
         self._published.pop(name, None)
 
@@ -154,13 +164,14 @@ class PeerAgent(_slime.PeerAgent):
         queue_limit: int = 1024,
         tracebacks: bool = False,
     ) -> None:
-        """Serves the methods of an object that are marked with @slime.method, to every peer.
+        """Serves the methods of `target` that are marked with @slime.method, to every peer.
 
-        Plain methods run on `workers` threads, several at once; async ones on one asyncio loop, in a thread of
-        the agent's. At most `queue_limit` requests wait, and as many async calls run: callers of more get
-        ResourceExhausted. An exception of a handler reaches the caller: a slime.Error with its code, any other
-        exception as Internal, with the traceback if `tracebacks`. Other exceptions are also logged here, with the
-        traceback (logger "slime", level error).
+        Plain methods run on `workers` threads, several at once; async methods run on one asyncio
+        loop, in a thread of the agent. At most `queue_limit` requests wait, and as many async calls
+        run; further calls end with ResourceExhausted. An exception of a handler reaches the caller: a
+        slime.Error with its code, any other exception as Internal, with its traceback if
+        `tracebacks`. Other exceptions are also logged here with their traceback (logger "slime",
+        level error).
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors
@@ -182,38 +193,43 @@ class PeerAgent(_slime.PeerAgent):
         wait_for_ready: bool = False,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> Proxy:
-        """`agent.proxy("Calc").add(1, 2)` calls a live provider of the service, found by nanoctrl, and waits.
+        """Returns a proxy that calls a live server of the service, found by nanoctrl, and waits:
+        `agent.proxy("Calc").add(1, 2)`.
 
-        A call that was certainly not executed goes to the next provider, within `timeout` seconds (None: the
-        agent's). A provider that failed is avoided for a short while. Unavailable when none is left.
+        A call that was certainly not executed goes to the next server, within `timeout` seconds
+        (None: the agent's default). A server that failed is avoided for a short while. Raises
+        Unavailable when no server is left.
 
-        balance: "least-in-flight": the one with the fewest calls of this agent; "round-robin"; "sticky": the same one
-            until it fails, or with a `key` the one that the key's hash says, the same for every caller.
-        idempotent: True, or the names of methods that may be executed twice without harm: their calls are repeated
-            as `retry` says when they may have been executed. Others never are.
-        wait_for_ready: calls wait for a provider instead of failing fast.
-        metadata: texts by key that travel with each call, as of Peer.with_metadata().
+        balance: "least-in-flight": the server with the fewest calls of this agent; "round-robin";
+            "sticky": one server until it fails; with a `key`, the server that the key's hash selects,
+            the same for every caller.
+        idempotent: True, or the names of methods that may be executed twice without harm: calls that
+            may have been executed are repeated as `retry` says. Other calls are not.
+        wait_for_ready: calls wait for a server instead of failing fast.
+        metadata: entries that each call carries, as with Peer.with_metadata().
         """
         providers = Providers(self, service, balance, key, idempotent, retry, wait_for_ready, metadata)
         return Proxy(providers, service, timeout)
 
     def async_proxy(self, service: str, timeout: Optional[float] = None, **options: Any) -> AsyncProxy:
-        """As proxy(), with the same options: `await agent.async_proxy("Calc").add(1, 2)`."""
+        """Like proxy(), with the same options: `await agent.async_proxy("Calc").add(1, 2)`."""
         return AsyncProxy(self.proxy(service, **options)._peer, service, timeout)
 
     def add_server_interceptor(self, interceptor: Interceptor) -> None:
-        """Sees the calls of what this agent serves in Python, from the next one on, behind those added before. Not
-        those of slime.Reflection and slime.Health, which no Python runs for."""
+        """Adds an interceptor for calls that this agent serves in Python, from the next one on.
+        Interceptors run in the order in which they were added. They do not see calls of
+        slime.Reflection and slime.Health, which C++ serves."""
         self._server_interceptors.append(interceptor)
 
     def add_client_interceptor(self, interceptor: Interceptor) -> None:
-        """Sees the calls that this agent makes, from the next one on, behind those added before."""
+        """Adds an interceptor for calls that this agent makes, from the next one on. Interceptors run
+        in the order in which they were added."""
         self.client_interceptors.append(interceptor)
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
-        """Calls handler(peer, number) for each notification, one after the other, on a thread of its own.
-        Replaces an earlier handler. While more than 4096 notifications wait for the handler, peers run out of credits
-        and stop sending more; none is dropped."""
+        """Calls handler(peer, number) for each notification, one at a time, on a thread of its own.
+        Replaces an earlier handler. While more than 4096 notifications wait for the handler, peers run
+        out of credits and stop sending; no notification is dropped."""
         with self._lock:
             self._imm_handler = handler
             if self._imm_thread is None:
@@ -251,20 +267,21 @@ class PeerAgent(_slime.PeerAgent):
     # ---- what there is
 
     def list_peers(self, timeout: float = 5.0) -> Any:
-        """What nanoctrl knows of this scope: peers with address, instance, kind, services, regions."""
+        """Returns nanoctrl's list of this scope's peers: address, instance, kind, services, regions."""
         return json.loads(self.list_peers_json(timeout))
 
     def info(self) -> dict:
-        """name, address, instance, registry state and last error, every peer's info(), counters."""
+        """Returns name, address, instance, registry state and last error, each peer's info(), and
+        counters."""
         return json.loads(self.info_json())
 
     # ---- the end
 
     def close(self, bound: float = 2.0) -> None:
-        """Deregisters, refuses new work, finishes operations in flight within `bound` seconds, closes every
-        connection and region: after it no peer touches our memory. Raises DeadlineExceeded, and still closes, if
-        something had to be cut off. A handler that still runs goes on; its answer is dropped.
-        Later calls, and calls in a forked child, do nothing."""
+        """Deregisters, refuses new work, finishes operations in flight within `bound` seconds, and
+        closes every connection and region: after it no peer touches our memory. Raises
+        DeadlineExceeded, and still closes, if operations were cut off. A running handler goes on; its
+        answer is dropped. Later calls, and calls in a forked child, do nothing."""
         if self.forked:
             return
         with self._lock:
@@ -278,7 +295,7 @@ class PeerAgent(_slime.PeerAgent):
             self._end_threads(deadline)
 
     def _close_and_log(self) -> None:
-        """For ends at which nobody handles what was cut off."""
+        """Closes, and logs an error: there is no caller that could handle it."""
         try:
             self.close()
         except DeadlineExceeded as error:
@@ -313,7 +330,8 @@ class PeerAgent(_slime.PeerAgent):
 
 
 def _close_all() -> None:
-    # Before the interpreter ends: afterwards no thread of Python may run, and C++ must not find half of it.
+    # Runs before the interpreter ends: afterwards no Python thread may run, and C++ needs the
+    # interpreter.
     for agent in list(_agents):
         try:
             agent._close_and_log()

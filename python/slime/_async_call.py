@@ -1,4 +1,4 @@
-"""The coroutine that calls of an AsyncProxy return. Its call has begun already."""
+"""The coroutine that calls of an AsyncProxy return. Its call has already begun."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from slime._errors import Error
 class AsyncCall(collections.abc.Coroutine):
     """A call in flight. `await` it, or give it to asyncio.create_task(), TaskGroup.create_task() or asyncio.run().
 
-    The call has begun before it is awaited. Cancelling the awaiting task, close(), or dropping this object before the
-    call ends cancels the call. Awaiting it again gives the same outcome. Has the methods of a slime.Future too.
+    The call begins before it is awaited. Cancelling the awaiting task, close(), or dropping this
+    object before the call ends cancels the call. Awaiting it again gives the same outcome. Also has
+    the methods of slime.Future.
     """
 
     __slots__ = ("_future", "_steps", "__weakref__")
@@ -23,7 +24,7 @@ class AsyncCall(collections.abc.Coroutine):
         self._steps: Optional[Generator[Any, None, Any]] = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # A generator, whose frame keeps this object alive during `await proxy.method()`.
+        # A generator: its frame keeps this object alive during `await proxy.method()`.
         return (yield from _completion.await_future(self._future))
 
     # ---- the coroutine protocol

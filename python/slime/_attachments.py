@@ -1,4 +1,5 @@
-"""What travels beside the msgpack of a call: arrays, tensors, regions, long bytes. Lent where they lie, never pickled."""
+"""Attachments of calls: arrays, tensors, regions and long bytes, sent from their memory without a
+copy and beside the msgpack body. Never pickled."""
 
 from __future__ import annotations
 
@@ -14,17 +15,18 @@ import msgpack
 from slime import _codec, _completion, _slime
 from slime._errors import Internal, InvalidArgument
 
-# bytes, bytearray and memoryview, as an argument or as the result, travel beside the message from this length on.
+# bytes, bytearray and memoryview of at least this length become attachments, in arguments and
+# results.
 BYTES = 64 * 1024
 _BYTES = frozenset((bytes, bytearray, memoryview))
 
-# The type of the extension value that stands for an attachment in the msgpack.
+# Type of the msgpack extension value that refers to an attachment.
 _EXTENSION = 1
 
-# What NumPy calls plain numbers, times and texts of one length; never objects.
+# NumPy's names of plain numbers, times and texts of fixed length; never objects.
 _DTYPE = re.compile(r"[<>|](?:[biufc][0-9]{1,2}|[SU][0-9]{1,9}|[mM]8(?:\[[0-9]{0,6}[a-zA-Z]{1,2}\])?)", re.ASCII)
 _KINDS = "biufcmMSU"
-# A bytes object is what NumPy would call one item of so many bytes.
+# A bytes object has the dtype of one NumPy item of its length.
 _ONE_BYTES = re.compile(r"\|S([0-9]{1,20})", re.ASCII)
 _TENSOR = re.compile(r"torch\.(bool|(?:uint|int|float|bfloat|complex)[0-9a-z_]{1,20})", re.ASCII)
 _TENSOR_AS_ARRAY = {
@@ -40,14 +42,15 @@ _TENSOR_AS_ARRAY = {
 
 
 class _Beside(Exception):
-    """Something in a value goes, or came, beside the message."""
+    """Raised when a value needs an attachment, or has one."""
 
 
-# ---------------------------------------------------------------------------------------------------- sending
+# ------------------------------------------------------------------------------------------ sending
 
 
 def _scalar(value: Any) -> Any:
-    """What msgpack asks about values that it does not know: NumPy's scalars are numbers; what has memory goes beside."""
+    """Called by msgpack for unknown types. Converts NumPy scalars; raises _Beside for objects that
+    become attachments."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
@@ -69,13 +72,14 @@ def _has_memory(value: Any) -> bool:
     )
 
 
-# Packers that nobody uses just now: making one takes three times as long as packing a short value. One that failed is
-# not used again. Taking and adding are steps that nothing comes between.
+# Unused packers: making a packer takes three times as long as packing a short value. A packer that
+# failed is not used again. pop() and append() are atomic.
 _packers: List[msgpack.Packer] = []
 
 
 def pack(value: Any) -> Tuple[bytes, Optional[_slime.AttachedBody]]:
-    """Packs the arguments (a tuple) or the result: body and attachments. InvalidArgument if it cannot be packed."""
+    """Packs the arguments (a tuple) or the result. Returns body and attachments. Raises
+    InvalidArgument if a value cannot be packed."""
     if type(value) is tuple:
         for each in value:
             if type(each) in _BYTES and len(each) >= BYTES:
@@ -150,9 +154,9 @@ def _add_array(beside: _slime.AttachedBody, array: Any) -> bytes:
             f"arrays of {dtype} do not travel: only numbers, bool, times, and texts of one length do"
             + (", one array for each field" if dtype.names else "")
         )
-    # What is not in C order is copied, once, here.
+    # An array that is not in C order is copied, once, here.
     flat = array if array.flags.c_contiguous else numpy.array(array, order="C", copy=True, subok=False)
-    # Times have no buffer protocol of their own.
+    # Times do not have the buffer protocol.
     memory = flat.view(f"i{dtype.itemsize}") if dtype.kind in "mM" else flat
     if flat.nbytes == 0:
         memory = b""
@@ -173,7 +177,7 @@ def _add_tensor(beside: _slime.AttachedBody, tensor: Any, torch: Any) -> bytes:
 
 
 def _owner(value: Any) -> Any:
-    """The MemoryRegion or Attachment that something lies in, or None."""
+    """Returns the MemoryRegion or Attachment that contains the value's memory, or None."""
     while value is not None:
         if isinstance(value, (_slime.MemoryRegion, _slime.Attachment)):
             return value
@@ -182,7 +186,8 @@ def _owner(value: Any) -> Any:
 
 
 def _lent_as_it_is(value: Any) -> Any:
-    """What it lies in, if that may be lent without a registration for this call alone."""
+    """Returns the owner of the value's memory if the memory can be sent without registering it for
+    this call; otherwise None."""
     owner = _owner(value)
     if isinstance(owner, _slime.MemoryRegion):
         readable = _slime.Rights.REMOTE_READ
@@ -193,8 +198,8 @@ def _lent_as_it_is(value: Any) -> Any:
 def starter(
     raw: Callable, attached: Callable, names: tuple, arguments: tuple, deadline: Optional[float], into: Any = None
 ) -> Callable[[Optional[list], bool], _slime.Future]:
-    """start() for begin_call(): of a call by `raw`, or by `attached` where something goes beside its message, or what
-    comes beside the reply has a place."""
+    """Returns start() for begin_call(): calls with `raw`, or with `attached` if the request has
+    attachments or the reply's attachments have a destination."""
     body, beside = pack(arguments)
     if into is not None:
         beside = into_of(into, beside)
@@ -204,7 +209,7 @@ def starter(
 
 
 def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:
-    """Adds the memory that a call names for its reply."""
+    """Adds the destinations that a call names for its reply's attachments."""
     out = _slime.AttachedBody() if beside is None else beside
     for each in into if isinstance(into, (list, tuple)) else [into]:
         memory = each
@@ -226,11 +231,11 @@ def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.Attached
     return out
 
 
-# -------------------------------------------------------------------------------------------------- receiving
+# ---------------------------------------------------------------------------------------- receiving
 
 
 class _Received:
-    """Which attachment a tensor is a view of: tensors say nothing of that."""
+    """Remembers the attachment behind each tensor, since a tensor does not refer to it."""
 
     def note(self, tensor: Any, attachment: _slime.Attachment) -> Any:
         tensor._slime_attachment = attachment
@@ -250,8 +255,9 @@ def _found(code: int, data: bytes) -> Any:
 
 
 def unpack(payload: Any) -> Any:
-    """InvalidArgument for bytes that are not one msgpack value, or name attachments that are none. The payload keeps
-    its attachments, besides the views of them that are in the value: drop_attachments()."""
+    """Decodes one msgpack value. Raises InvalidArgument for other bytes, and for references to missing
+    attachments. The payload keeps its attachments, besides the views in the value: see
+    drop_attachments()."""
     if isinstance(payload, _slime.Payload):
         value = _slime.decode_value(payload)
         if value is not NotImplemented:
@@ -267,7 +273,8 @@ def unpack(payload: Any) -> Any:
     def value_of(code: int, data: bytes) -> Any:
         if code != _EXTENSION:
             return msgpack.ExtType(code, data)
-        # Each once: what is copied, bytes, cannot become more than came.
+        # Each attachment once: bytes are copied, so repeated references could multiply their
+        # memory.
         if data[:4] in taken:
             raise InvalidArgument("not a msgpack value: an attachment that stands in two places")
         taken.add(data[:4])
@@ -277,7 +284,8 @@ def unpack(payload: Any) -> Any:
 
 
 def unpack_reply(payload: Any) -> Any:
-    """The value of a reply. Internal, and executed, when the peer's bytes make no value."""
+    """Decodes the value of a reply. Raises Internal, with maybe_executed, if the peer's bytes are no
+    value."""
     try:
         return unpack(payload)
     except InvalidArgument as error:
@@ -300,7 +308,8 @@ def _value(attachment: _slime.Attachment) -> Any:
 
 def _tensor(attachment: _slime.Attachment, name: str) -> Any:
     try:
-        import torch  # a second or so, once, in a process that has it and did not use it
+        # takes about a second, once, in a process that has torch and has not imported it
+        import torch
     except ImportError:
         as_array = _TENSOR_AS_ARRAY.get(name)
         return attachment if as_array is None else _array(attachment, as_array)
@@ -335,9 +344,9 @@ def _check_size(attachment: _slime.Attachment, item: int) -> None:
 
 
 def release(value: Any) -> None:
-    """Gives the memory of something that was received back now, and not only when the last view of it is gone. An
-    array, tensor or view must not be used after that: what is large reads as zeros. What was received into memory
-    that the call named stays as it is. InvalidArgument for what was not received."""
+    """Frees the memory of a received attachment now, instead of when its last view is gone. An array,
+    tensor or view of it must not be used afterwards: large ones read as zeros. Memory that the call
+    named as a destination stays. Raises InvalidArgument for a value that was not received."""
     attachment = _received.get(value) or _owner(value)
     if not isinstance(attachment, _slime.Attachment):
         raise InvalidArgument(f"{type(value).__name__} is not, and does not lie in, memory that was received")
@@ -347,11 +356,11 @@ def release(value: Any) -> None:
         attachment.discard()
 
 
-# ---------------------------------------------------------------------------- memory that was lent and comes back
+# -------------------------------------------------------------- memory that was lent and comes back
 
 
 class _Releaser:
-    """The thread that lets go of what was lent, when no call comes by that does."""
+    """The thread that releases sent memory while no call does it on the way."""
 
     _lock = threading.Lock()
     _thread: Optional[threading.Thread] = None
@@ -372,7 +381,7 @@ class _Releaser:
 
     @classmethod
     def close(cls, deadline: float) -> None:
-        """At the end of the process, when all agents are closed."""
+        """Ends the thread, when the process ends and all agents are closed."""
         with cls._lock:
             thread = cls._thread
         if thread is not None:

@@ -13,27 +13,27 @@ Key = Union[str, bytes]
 
 
 def _place(data: Any) -> Any:
-    """Where the bytes lie: in a region, which needs no copy, or just in memory."""
+    """Returns the memory of `data`: a place in a region, which needs no copy, or `data` itself."""
     if isinstance(data, _slime.MemoryRegion):
         return data, 0, data.length_bytes
     if getattr(data, "base", None) is not None:
         try:
             return _memory.locate(data)
         except InvalidArgument:
-            pass  # an array in memory of its own; one that is not contiguous is refused with it
+            pass  # not in a region; an array that is not contiguous is refused later
     return data
 
 
 class CacheClient(_slime.CacheClient):
-    """One cache, seen from one agent. Any thread.
+    """A client of one cache. Any thread.
 
-    Objects are bytes under a namespace and a key (str or bytes). What is put comes from, and what is got goes to,
-    anything contiguous in host memory: bytes, bytearray, NumPy arrays, MemoryRegions. Arrays from `agent.empty()`
-    and regions are read and written in place; other memory goes through a copy.
+    An object is a byte string under a namespace and a key (str or bytes). Any contiguous host memory
+    can be put and receive objects: bytes, bytearray, NumPy arrays, MemoryRegions. Arrays from
+    `agent.empty()` and regions are read and written in place; other memory is copied.
 
-    server: the cache's name or "host:port". deadline: seconds, of each step of a call.
+    server: the cache's name or "host:port". deadline: seconds, for each step of a call.
 
-    A call that moves data ends with KeyboardInterrupt only after its memory is no longer in use.
+    A call that moves data raises KeyboardInterrupt only after its memory is no longer in use.
     """
 
     def __init__(self, agent: _slime.PeerAgent, server: str = "cache:0", *, deadline: Optional[float] = None) -> None:
@@ -42,7 +42,8 @@ class CacheClient(_slime.CacheClient):
     def put(
         self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False
     ) -> None:
-        """Puts an object, for `ttl` seconds or until it is evicted. AlreadyExists, unless `replace`."""
+        """Puts an object, for `ttl` seconds or until it is evicted. Raises AlreadyExists if it exists,
+        unless `replace`."""
         (outcome,) = self.put_places(namespace, [key], [_place(data)], ttl, replace)
         if outcome is not None:
             raise from_status(*outcome)
@@ -55,7 +56,8 @@ class CacheClient(_slime.CacheClient):
         ttl: Optional[float] = None,
         replace: bool = False,
     ) -> list[Optional[Error]]:
-        """Puts many with few operations. For each, in order: None, or the Error that put() would have raised."""
+        """Puts many objects with few operations. Returns for each, in order: None, or the Error that
+        put() would have raised."""
         pairs = list(items.items() if isinstance(items, Mapping) else items)
         outcomes = self.put_places(
             namespace, [key for key, _ in pairs], [_place(data) for _, data in pairs], ttl, replace
@@ -63,7 +65,8 @@ class CacheClient(_slime.CacheClient):
         return [None if outcome is None else from_status(*outcome) for outcome in outcomes]
 
     def get(self, namespace: str, key: Key, out: Any = None) -> Union[bytes, int]:
-        """The object, or NotFound. With `out` it goes there, and the result is its length."""
+        """Returns the object, or raises NotFound. With `out` it is written there, and the result is
+        its length."""
         if out is None:
             (outcome,) = self.get_bytes(namespace, [key])
         else:
@@ -75,7 +78,8 @@ class CacheClient(_slime.CacheClient):
     def get_many(
         self, namespace: str, keys: Iterable[Key], out: Optional[Iterable[Any]] = None
     ) -> list[Union[bytes, int, None]]:
-        """Gets many with few operations: as get(), and None for what is not there. Other errors are raised."""
+        """Gets many objects with few operations, like get(), with None for missing objects. Raises
+        other errors."""
         keys = list(keys)
         if out is None:
             outcomes = self.get_bytes(namespace, keys)
@@ -84,7 +88,8 @@ class CacheClient(_slime.CacheClient):
         return [_or_none(outcome) for outcome in outcomes]
 
     def stats(self) -> dict:
-        """What the cache holds and did: objects, bytes, hits, misses, evicted, leases, slabs by size, ..."""
+        """Returns the statistics of the cache: objects, bytes, hits, misses, evicted, leases, slabs by
+        size, ..."""
         return json.loads(self.stats_json())
 
 

@@ -1,4 +1,4 @@
-"""Arguments and results as msgpack: an array of the arguments, one value back. Never pickle."""
+"""Encodes arguments as a msgpack array and results as a msgpack value. Never pickle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgpack
 
 from slime._errors import InvalidArgument
 
-# What msgpack raises for bytes that it cannot decode, or that make no Python value.
+# Exceptions of msgpack for bytes that it cannot decode, or that make no Python value.
 _DECODE_ERRORS = (
     ValueError,
     TypeError,
@@ -20,7 +20,7 @@ _DECODE_ERRORS = (
 
 
 def check_int(value: Any) -> None:
-    """Raises TypeError for an int: msgpack asks only about ints that are too large."""
+    """Raises TypeError for an int: msgpack calls this only for ints that are too large."""
     if isinstance(value, int):
         bits = value.bit_length()
         text = str(value) if bits <= 256 else f"an int of {bits} bits"
@@ -28,7 +28,7 @@ def check_int(value: Any) -> None:
 
 
 def _extend(value: Any) -> Any:
-    """NumPy's scalars; everything else has to be made of plain values by whoever sends it."""
+    """Called by msgpack for unknown types. Converts NumPy scalars; other types are errors."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     check_int(value)
@@ -42,7 +42,7 @@ def _extend(value: Any) -> Any:
 
 
 def pack(value: Any) -> bytes:
-    """InvalidArgument for what msgpack cannot express."""
+    """Encodes a value. Raises InvalidArgument if msgpack cannot express it."""
     try:
         return msgpack.packb(value, use_bin_type=True, default=_extend)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -50,7 +50,8 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(payload: Any, extend: Callable = msgpack.ExtType) -> Any:
-    """InvalidArgument for bytes that are not one msgpack value. `extend` makes the values of extensions."""
+    """Decodes one msgpack value. Raises InvalidArgument for other bytes. `extend` makes the values of
+    extensions."""
     try:
         return msgpack.unpackb(payload, raw=False, strict_map_key=False, ext_hook=extend)
     except InvalidArgument:

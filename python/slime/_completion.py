@@ -1,6 +1,6 @@
-"""How Python hears of finished futures: asyncio loops watch a descriptor, callbacks have a thread.
+"""Completion of futures in Python: asyncio loops watch a descriptor, callbacks have a thread.
 
-A loop of Slime only puts a number into a queue; all Python runs here, on threads of Python.
+Slime's loop only puts a number into a queue; all Python code runs on Python threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def join_until(thread: threading.Thread, deadline: float) -> None:
 
 
 class _Waiting:
-    """Functions by number, called once their number comes through the queue."""
+    """Functions by number, each called once when its number comes through the queue."""
 
     def __init__(self) -> None:
         self.queue = _slime.CompletionQueue()
@@ -71,7 +71,7 @@ def _waiting_of(loop: asyncio.AbstractEventLoop) -> _Waiting:
 
 
 def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
-    """What `await future` does: cancelling the task cancels the future."""
+    """Implements `await future`. Cancelling the task cancels the future."""
     loop = asyncio.get_running_loop()
     if future.done():
         return future.wait(0)
@@ -96,8 +96,8 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
 
 
 class Receive(_slime.Future):
-    """Future of the next message with a tag, as bytes. Dropping or cancelling this future before wait() or await has
-    returned the message gives the message back to the front of its tag."""
+    """Future of the next message with a tag, as bytes. If this future is dropped or cancelled before
+    wait() or await has returned the message, the message returns to the front of its tag."""
 
     def wait(self, timeout: Optional[float] = None) -> bytes:
         """Returns the message, like Future.wait(). Later calls return it again."""
@@ -151,8 +151,8 @@ def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future],
 
 
 class Driver:
-    """Makes progress for those futures of an agent with Progress.CALLER that are awaited or have callbacks:
-    nobody waits for them in wait()."""
+    """Makes progress for awaited futures and futures with callbacks of an agent with Progress.CALLER,
+    since no thread waits for them in wait()."""
 
     def __init__(self) -> None:
         self._futures: queue.SimpleQueue[_slime.Future | None] = queue.SimpleQueue()
@@ -170,7 +170,7 @@ class Driver:
                 return
             while not future.wait_done(0.1) and not self._closed:
                 pass
-            del future  # dropping a receive gives its message back
+            del future  # dropping a receive returns its message
 
     def end(self) -> None:
         self._closed = True
@@ -182,13 +182,13 @@ class Driver:
 
 def _drive(future: _slime.Future) -> None:
     agent: Any = future.agent
-    # None: a stream's of a handler, whose agent makes progress for its callers.
+    # None: the future of a handler's stream, whose agent makes progress for its callers.
     if agent is not None and agent.progress == _slime.Progress.CALLER and not future.done():
         agent._drive(future)
 
 
 def close(deadline: float) -> None:
-    """At the end of the process."""
+    """Ends the threads, when the process ends."""
     global _notifier
     with _notifier_lock:
         notifier, _notifier = _notifier, None

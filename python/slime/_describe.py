@@ -1,4 +1,4 @@
-"""What reflection says of a method: its parameters and result, in the names that all languages share."""
+"""Describes a method for reflection: its parameters and result, with wire type names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Parameter = Tuple[str, str, bool, bool]
 _NAMES = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes", bytearray: "bytes", memoryview: "bytes"}
 _LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
-# X | Y, where this Python has it.
+# X | Y, in Python versions that have it.
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 def wire_type(hint: Any) -> str:
-    """The name on the wire of what a type hint means; "any" for what has none."""
+    """Returns the wire type of a type hint; "any" if it has none."""
     if hint is None or hint is type(None):
         return "none"
     origin = typing.get_origin(hint) or hint
@@ -29,7 +29,7 @@ def wire_type(hint: Any) -> str:
     if origin is tuple and hint not in (tuple, typing.Tuple):
         if len(inner) == 2 and inner[1] is Ellipsis:
             return f"list[{wire_type(inner[0])}]"
-        # tuple[()] has one empty tuple inside in some versions of Python.
+        # tuple[()] contains one empty tuple in some versions of Python.
         return "tuple[" + ", ".join(wire_type(each) for each in inner if each != ()) + "]"
     if origin is tuple or origin in _LISTS:
         return f"list[{wire_type(inner[0]) if len(inner) == 1 else 'any'}]"
@@ -47,10 +47,10 @@ def _union(members: tuple) -> str:
 
 
 def describe(function: Callable, signature: inspect.Signature) -> Tuple[List[Parameter], str, str]:
-    """Parameters, result and doc of a function that arguments reach by position."""
+    """Returns parameters, result and docstring of a function with positional arguments."""
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # a hint that names what only a type checker sees: then no type is known
+    except Exception:  # a hint refers to a name that only type checkers see: no type is known
         hints = {}
     parameters = []
     for parameter in signature.parameters.values():

@@ -1,4 +1,5 @@
-"""The exceptions. Each code has its class; the class says what the caller does next, the text is for people."""
+"""The exceptions, one class for each code. The class tells the caller what to do next; the text is for
+people."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from slime._slime import Code
 
 
 class Error(Exception):
-    """Something failed. `code` says what to do next, `text` what happened, to whom, and what to check.
+    """Base of all errors. `code` tells what to do next; `text` tells what happened, to which peer, and
+    what to check.
 
-    `maybe_executed` is true if the request behind a failed call may have run at the peer.
+    `maybe_executed` is true if the peer may have executed the failed request.
     """
 
     def __init__(self, code: Code, text: str = "", maybe_executed: bool = False) -> None:
@@ -42,13 +44,13 @@ class InvalidArgument(_Coded, ValueError):
 
 
 class NotFound(_Coded, LookupError):
-    """There is no such thing: branch on it."""
+    """There is no such peer, service or object: branch on it."""
 
     _code = Code.NOT_FOUND
 
 
 class AlreadyExists(_Coded):
-    """It is there already: branch on it."""
+    """It exists already: branch on it."""
 
     _code = Code.ALREADY_EXISTS
 
@@ -127,7 +129,7 @@ class WaitTimeout(Error, TimeoutError):
 
 
 def from_status(code: int, text: str, maybe_executed: bool) -> Error:
-    """The exception for a code: an instance of its class."""
+    """Returns an exception of the code's class."""
     cls = _CLASSES.get(Code(code))
     return Error(Code(code), text, maybe_executed) if cls is None else cls(text, maybe_executed)
 

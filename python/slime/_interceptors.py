@@ -1,4 +1,4 @@
-"""Who sees calls on their way: interceptors of both sides, W3C traces, log lines, and where the time of a call went."""
+"""Interceptors for clients and servers: their interface, W3C traces, logging, and timing of calls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slime._errors import Error, Internal, InvalidArgument, log_failure, text_of
 
 _log = logging.getLogger("slime.rpc")
 
-# Of metadata: key, value, and whether the call may be made without.
+# Metadata entries: key, value, and whether the call may be made without the entry.
 Entries = List[Tuple[str, str, bool]]
 
 
 class Timing(NamedTuple):
-    """Where the time of a call went, in nanoseconds. `queue` and `handler` are the server's, by its own clock;
-    `network` is the rest; `split` is False where the server told nothing."""
+    """The parts of a call's time, in nanoseconds. `queue` and `handler` are measured by the server's
+    clock; `network` is the rest. `split` is False if the server did not report its parts."""
 
     queue: int
     handler: int
@@ -31,30 +31,33 @@ class Timing(NamedTuple):
 
 
 def timing_of(future: Any) -> Optional[Timing]:
-    """Of a call (its future, or the stream) made with timing=True, once it is done, also with an error; else None."""
+    """Returns the Timing of a finished call, given its future or stream, also after an error. Returns
+    None if the call was not made with timing=True."""
     parts = future.timing_parts()
     return None if parts is None else Timing(*parts)
 
 
 class Interceptor:
-    """Sees calls: those of a server after agent.add_server_interceptor(), or of a client after
+    """Sees calls: of a server after agent.add_server_interceptor(), or of a client after
     agent.add_client_interceptor().
 
-    What `before` raises refuses the call: a slime.Error as it is, anything else as Internal; nothing was executed then.
-    `after` is told once for each call that it let pass, in the reverse order."""
+    An exception of before() refuses the call: a slime.Error unchanged, any other exception as
+    Internal; nothing was executed. after() is called once for each call that before() let pass, in
+    reverse order."""
 
     def before(self, call: Any) -> None:
-        """Server: a slime.Call, on the worker's thread, before the handler. Client: a slime.ClientCall, in the caller's
-        thread. Its `metadata` may be changed."""
+        """Server: gets a slime.Call, on the worker's thread, before the handler. Client: gets a
+        slime.ClientCall, in the caller's thread; its `metadata` may be changed."""
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
-        """Server: before the answer leaves, where it is given. Client: on the thread that runs callbacks, once the future
-        is done."""
+        """Server: before the answer leaves, on the thread that answers. Client: on the thread that
+        runs callbacks, once the future is done."""
 
 
 class ClientCall:
-    """A call before it leaves. `kind`: "call"; "one-way", which ends when it has left, so that what becomes of it then
-    no interceptor sees; "stream", which ends with its result. `peer` is "any provider" for agent.proxy()."""
+    """A call before it leaves. `kind`: "call"; "one-way", which ends when it has left, so interceptors
+    do not see its outcome; "stream", which ends with its result. `peer` is "any provider" for
+    agent.proxy()."""
 
     def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str], kind: str = "call") -> None:
         self.peer = peer
@@ -62,11 +65,12 @@ class ClientCall:
         self.method = method
         self.metadata = metadata
         self.kind = kind
-        self.optional: set = set()  # keys that a peer which takes no metadata is called without
+        # keys that are left out for a peer of a version without metadata
+        self.optional: set = set()
 
 
 def as_error(error: BaseException, what: str) -> Error:
-    """A slime.Error as it is, anything else as Internal."""
+    """Returns a slime.Error unchanged, any other exception as Internal."""
     if isinstance(error, Error):
         return error
     return Internal(f"{what}: {text_of(error)}")
@@ -103,7 +107,7 @@ class Passed:
             self._passed.append(each)
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
-        """The error that the call ends with."""
+        """Runs after() of each interceptor. Returns the error with which the call ends."""
         while self._passed:
             try:
                 self._passed.pop().after(call, error, timing)
@@ -121,9 +125,9 @@ def begin_call(
     metadata: Optional[Mapping[str, str]] = None,
     timing: bool = False,
 ) -> _slime.Future:
-    """Begins a call of any kind: start(entries of metadata or None, timing) does, and returns the future with which it
-    ends. `caller`, a Peer or what has its `name`, `agent`, `_metadata`, `_optional` and `_timing`, adds what its calls
-    carry, and the interceptors of its agent see them."""
+    """Begins a call of any kind: start(metadata entries or None, timing) begins it and returns its
+    future. `caller` is a Peer, or has its `name`, `agent`, `_metadata`, `_optional` and `_timing`.
+    Adds the caller's metadata, and runs the client interceptors of its agent."""
     timing = timing or caller._timing
     if not metadata and not caller._metadata and not caller.agent.client_interceptors:
         return start(None, timing)
@@ -170,14 +174,14 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
     return future
 
 
-# ---------------------------------------------------------------------------------------------------- traces
+# ------------------------------------------------------------------------------------------- traces
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII | re.DOTALL)
 _TRACESTATE = re.compile(r"[ -~\t]{0,512}", re.ASCII)
 
 
 class TraceContext(NamedTuple):
-    """Where in a trace something happens: W3C Trace Context, version 00."""
+    """A position in a trace: W3C Trace Context, version 00."""
 
     trace_id: str
     span_id: str
@@ -186,12 +190,12 @@ class TraceContext(NamedTuple):
 
     @staticmethod
     def create() -> TraceContext:
-        """A new trace, with random ids."""
+        """Returns a new trace, with random ids."""
         return TraceContext(secrets.token_hex(16), secrets.token_hex(8))
 
     @staticmethod
     def parse(traceparent: str, tracestate: str = "") -> Optional[TraceContext]:
-        """None for a text that is no traceparent. A tracestate that cannot be one is left out."""
+        """Returns None if `traceparent` is invalid. Ignores an invalid `tracestate`."""
         found = _TRACEPARENT.fullmatch(traceparent)
         if found is None:
             return None
@@ -202,7 +206,7 @@ class TraceContext(NamedTuple):
         return TraceContext(trace, span, bool(int(flags, 16) & 1), state)
 
     def child(self) -> TraceContext:
-        """The same trace, with a span of its own."""
+        """Returns the same trace, with a new span."""
         return self._replace(span_id=secrets.token_hex(8))
 
     @property
@@ -214,12 +218,12 @@ _current: contextvars.ContextVar[Optional[TraceContext]] = contextvars.ContextVa
 
 
 def current_trace() -> Optional[TraceContext]:
-    """Of what runs here: inside a handler behind a ServerTracing, or after use_trace(); None: none."""
+    """Returns the current trace: in a handler with ServerTracing, or after use_trace(); None: none."""
     return _current.get()
 
 
 def use_trace(context: Optional[TraceContext]) -> contextvars.Token:
-    """Makes it the current one of this context (thread, task)."""
+    """Makes `context` the current trace of this thread or task."""
     return _current.set(context)
 
 
@@ -236,7 +240,8 @@ def _put_trace(metadata: Dict[str, str], trace: TraceContext) -> None:
 
 
 class ServerTracing(Interceptor):
-    """Continues the trace of the caller, or begins one, with a span for each call: the handler's `current_trace()`."""
+    """Continues the caller's trace, or begins a trace, with a span for each call: the handler's
+    current_trace()."""
 
     def before(self, call: Any) -> None:
         parent = _trace_in(call.metadata)
@@ -246,7 +251,7 @@ class ServerTracing(Interceptor):
 
 
 class ClientTracing(Interceptor):
-    """Puts a span of the current trace, or of a new one, into calls that have no valid traceparent."""
+    """Adds a span of the current trace, or of a new one, to calls without a valid traceparent."""
 
     def before(self, call: ClientCall) -> None:
         if _trace_in(call.metadata):
@@ -256,11 +261,12 @@ class ClientTracing(Interceptor):
         call.optional |= {"traceparent", "tracestate"}
 
 
-# ------------------------------------------------------------------------------------------------- log lines
+# ---------------------------------------------------------------------------------------- log lines
 
 
 class Logging(Interceptor):
-    """A line for each call, to the logger "slime.rpc": info, or warning if it failed. For both sides."""
+    """Logs one line for each call to the logger "slime.rpc": level info, or warning if it failed. For
+    both sides."""
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
         side = "call of" if isinstance(call, ClientCall) else "called by"

@@ -10,7 +10,7 @@ from slime._errors import InvalidArgument
 
 
 def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights, pages: _slime.Pages) -> Any:
-    """A NumPy array in memory of Slime's own. The array, and every view of it, keeps the memory alive."""
+    """Returns a NumPy array in new registered memory. The array and its views keep the memory alive."""
     import numpy  # optional: only arrays need it
 
     item = numpy.dtype(dtype)
@@ -22,7 +22,7 @@ def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights
 
 
 def region_of(array: Any) -> _slime.MemoryRegion:
-    """The region in which an array from `agent.empty` (or a view of one) lives."""
+    """Returns the region that contains an array from `agent.empty`, or a view of it."""
     base = array
     while base is not None:
         if isinstance(base, _slime.MemoryRegion):
@@ -35,7 +35,7 @@ def region_of(array: Any) -> _slime.MemoryRegion:
 
 
 def locate(array: Any) -> tuple[_slime.MemoryRegion, int, int]:
-    """Where an array lies: its region, the offset of its first byte, its bytes."""
+    """Returns an array's region, the offset of its first byte, and its number of bytes."""
     region = region_of(array)
     if isinstance(array, memoryview):
         raise InvalidArgument("a memoryview does not tell where it begins: pass its region and an offset")

@@ -13,9 +13,10 @@ from slime._streams import AsyncStream, Stream
 
 
 class Peer(_slime.Peer):
-    """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, again after a break.
+    """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, and again after a
+    break.
 
-    Cheap; any thread. Deadlines are in seconds; None is the agent's default.
+    Cheap to make and copy; any thread. Deadlines are in seconds; None is the agent's default.
     """
 
     _metadata: Dict[str, str] = {}
@@ -23,8 +24,8 @@ class Peer(_slime.Peer):
     _timing = False
 
     def recv(self, tag: int, deadline: Optional[float] = None) -> Receive:
-        """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or ended by
-        asyncio.wait_for gives its message back to the front of the tag."""
+        """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or
+        ended by asyncio.wait_for returns its message to the front of the tag."""
         return Receive(self.recv_future(tag, deadline))
 
     def call(
@@ -37,12 +38,15 @@ class Peer(_slime.Peer):
         timing: bool = False,
         into: Any = None,
     ) -> _slime.Future:
-        """Calls `service`.`method`; the future's value is the result. Arrays, tensors, regions and long bytes are lent
-        where they lie, and must not change until the call has ended well; those of the result are read into the array,
-        tensor or region `into`, or the list of them, in their order. `metadata` travels along, besides that of
-        with_metadata(). With `timing`, slime.timing_of(future) tells where the time went."""
+        """Calls `service`.`method`; the future's value is the result.
+
+        Arrays, tensors, regions and long bytes in `arguments` are sent from their memory without a
+        copy, and must not change until the call has succeeded. `into` (an array, tensor or region, or
+        a list of them) receives those of the result, in order. `metadata` is sent in addition to that
+        of with_metadata(). With `timing`, slime.timing_of(future) returns the parts of the call's
+        time."""
         if into is None and not metadata and not (timing or self._timing or self._metadata):
-            # What most calls are, and have: no Python is needed to send them.
+            # Most calls have none of these; C++ sends them alone.
             if not self.agent.client_interceptors:
                 future = _slime.call_value(self, service, method, arguments, deadline)
                 if future is not None:
@@ -59,8 +63,8 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> _slime.Future:
-        """Calls a raw method, with bytes as they are, or whatever has the buffer protocol; they are copied. The future's
-        value is a memoryview of its answer."""
+        """Calls a raw method with bytes, or any object with the buffer protocol, which are copied. The
+        future's value is a memoryview of the answer."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
             return self.call_raw(service, method, body, deadline, memoryview, entries, timed, as_bytes=True)
@@ -75,9 +79,9 @@ class Peer(_slime.Peer):
         deadline: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future:
-        """A call whose answer nobody wants: the future is done once it has left, and the peer has read what it lends; so
-        is the time of with_timing(). If the peer refuses it, or its handler fails, that is counted (`one_way_failed` in
-        info()) and logged here."""
+        """Calls without an answer. The future is done once the request has left and the peer has read
+        the attachments; with_timing() measures that time. A refusal or a failed handler is counted
+        (`one_way_failed` in info()) and logged in this process."""
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
@@ -93,7 +97,7 @@ class Peer(_slime.Peer):
         deadline: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future:
-        """As one_way(), of a raw method: see call_bytes()."""
+        """Like one_way(), for a raw method: see call_bytes()."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
             return self.one_way_raw(service, method, body, deadline, entries, timed, as_bytes=True)
@@ -110,11 +114,12 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> Stream:
-        """Calls a method that streams: `for message in stream`, stream.write(x), stream.finish().
+        """Calls a streaming method: `for message in stream`, stream.write(x), stream.finish().
 
-        idle_timeout: seconds without a message after which the stream ends; None: the agent's stream_idle_timeout;
-            float("inf"): never. deadline: seconds for the whole stream; None: no deadline. slime.timing_of(stream)
-            times the whole stream."""
+        idle_timeout: seconds without a message after which the stream ends; None: the agent's
+            stream_idle_timeout; float("inf"): never.
+        deadline: seconds for the whole stream; None: no deadline.
+        timing: slime.timing_of(stream) measures the whole stream."""
         bounds = (deadline, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
@@ -128,7 +133,8 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> AsyncStream:
-        """As stream(): `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
+        """Like stream(): `async for message in stream`, `await stream.write(x)`, `await
+        stream.finish()`."""
         bounds = (deadline, idle_timeout)
         return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
 
@@ -141,39 +147,40 @@ class Peer(_slime.Peer):
         return AsyncProxy(self, service, timeout)
 
     def services(self, deadline: Optional[float] = None) -> list:
-        """What the peer serves, by name: {"name", "methods": [{"name", "parameters": [{"name", "type", "optional",
-        "rest"}], "result", "doc", "reads", "writes"}]}. Asks it, and waits."""
+        """Asks the peer for its services, and waits. Returns a list of {"name", "methods": [{"name",
+        "parameters": [{"name", "type", "optional", "rest"}], "result", "doc", "reads", "writes"}]}."""
         return self.with_signature("").call("slime.Reflection", "services", deadline=deadline).wait()
 
     def with_deadline(self, seconds: float) -> Peer:
-        """This peer with another default deadline."""
+        """Returns a Peer with another default deadline."""
         return self._like(super().with_deadline(seconds))
 
     def wait_for_ready(self) -> Peer:
-        """This peer, whose operations wait for one that is not there yet instead of failing fast."""
+        """Returns a Peer whose operations wait for an unreachable peer instead of failing fast."""
         return self._like(super().wait_for_ready())
 
     def with_signature(self, signature: str) -> Peer:
-        """This peer, for calls of one method, which is taken for this: "(int, str?) -> bool". Unimplemented, and nothing
-        was executed, if it is another one."""
+        """Returns a Peer whose calls require the server's method to match `signature`, such as
+        "(int, str?) -> bool". Otherwise they raise Unimplemented, and nothing was executed."""
         return self._like(super().with_signature(signature))
 
     def with_metadata(self, key: str, value: str, optional: bool = False) -> Peer:
-        """This peer, whose calls carry a text by this key besides what they carried. A peer that is too old to take
-        metadata ends them with Unimplemented, unless it is `optional`."""
+        """Returns a Peer whose calls also carry this metadata entry. A peer of a version without
+        metadata ends them with Unimplemented, unless the entry is `optional`."""
         out = self._like(self)
         out._metadata = {**self._metadata, key: value}
         out._optional = self._optional | {key} if optional else self._optional - {key}
         return out
 
     def with_timing(self) -> Peer:
-        """This peer, of whose calls slime.timing_of(future) tells where the time went."""
+        """Returns a Peer that times its calls: slime.timing_of(future) returns the result."""
         out = self._like(self)
         out._timing = True
         return out
 
     def health(self, service: str = "", deadline: Optional[float] = None) -> str:
-        """ "serving", "draining", or "unknown": of a service, or of the peer as a whole. Asks it, and waits."""
+        """Asks the peer for the state of a service, or of the whole peer, and waits. Returns
+        "serving", "draining" or "unknown"."""
         return self.with_signature("").call("slime.Health", "check", service, deadline=deadline).wait()
 
     def _like(self, peer: _slime.Peer) -> Peer:
@@ -184,7 +191,7 @@ class Peer(_slime.Peer):
         return out
 
     def info(self) -> dict:
-        """name, address, instance, provider and why, state, error, counters."""
+        """Returns name, address, instance, provider and the reason for it, state, error, counters."""
         return json.loads(self.info_json())
 
     def __repr__(self) -> str:
@@ -192,9 +199,11 @@ class Peer(_slime.Peer):
 
 
 class Proxy:
-    """A service of a peer, or of any live provider; its methods are attributes. Those whose names are no
-    attributes are items: `proxy["other.name"](1)`. Also with what they are taken for, as stubs do:
-    `proxy["add", "(int, int) -> int"](1, 2)` is Unimplemented once the method has become another one."""
+    """A service of a peer, or of any live server; its methods are attributes.
+
+    Methods whose names are not identifiers are items: `proxy["other.name"](1)`. An item may have a
+    signature: `proxy["add", "(int, int) -> int"](1, 2)` raises Unimplemented if the server's method
+    has another one."""
 
     _stream: type = Stream
 
@@ -202,7 +211,7 @@ class Proxy:
         self._peer = peer
         self._service = service
         self._timeout = timeout
-        self._taken_for: Dict[str, Proxy] = {}  # this proxy by signatures
+        self._taken_for: Dict[str, Proxy] = {}  # proxies by signature
 
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
@@ -227,7 +236,7 @@ class Proxy:
         try:
             return future.wait()
         except KeyboardInterrupt:
-            future.cancel()  # Ctrl-C may come before wait() has begun, which would cancel it itself
+            future.cancel()  # Ctrl-C may come before wait() begins, which would cancel it
             raise
 
     def _tell(self, method: str, arguments: tuple) -> Any:
@@ -248,7 +257,7 @@ class Proxy:
 
 
 class AsyncProxy(Proxy):
-    """Like Proxy, but calls return an AsyncCall: a coroutine whose call has begun already."""
+    """Like Proxy, but calls return an AsyncCall: a coroutine whose call has already begun."""
 
     _stream = AsyncStream
 
@@ -274,17 +283,17 @@ class _Method:
         return self._proxy._call(self._name, arguments)
 
     def one_way(self, *arguments: Any, **keywords: Any) -> Any:
-        """Calls the method without an answer. Returns once the request has left; an AsyncProxy returns an awaitable
-        of that."""
+        """Calls the method without an answer. Returns once the request has left; an AsyncProxy returns
+        an awaitable instead."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
 
     def call_bytes(self, body: Any) -> Any:
-        """A call of a raw method: see Peer.call_bytes()."""
+        """Calls a raw method: see Peer.call_bytes()."""
         return self._proxy._call_bytes(self._name, body)
 
     def stream(self, *arguments: Any, **keywords: Any) -> Any:
-        """The same call of a method that streams: a Stream, of an AsyncProxy an AsyncStream."""
+        """Calls a streaming method. Returns a Stream; an AsyncProxy returns an AsyncStream."""
         self._check_no_keywords(keywords)
         return self._proxy._open(self._name, arguments)
 

@@ -1,4 +1,4 @@
-"""Serving Python objects. C++ queues the requests; threads of Python take, decode, call and answer."""
+"""Serves Python objects. C++ queues the requests; Python threads take, decode, call and answer them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slime._streaming import Streaming
 
 _log = logging.getLogger("slime")
 
-# An error text travels up to this many bytes; the start of it says most.
+# Most bytes of an error text on the wire; the rest is cut.
 _TEXT_LIMIT = 1000
 
 
@@ -31,16 +31,18 @@ def method(
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
 ) -> Any:
-    """Marks a method, plain or async, that peers may call: `@method` or `@method(name="other")`.
+    """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`.
 
-    It streams if it is a generator, plain or async, or is annotated to return an Iterator or AsyncIterator: then it
-    writes what it yields; and if a parameter is annotated with one, or with ServerStream: that gets what it reads.
+    A generator, plain or async, or a method annotated to return an Iterator or AsyncIterator, streams:
+    its messages are what it yields. A parameter annotated with Iterator, AsyncIterator or ServerStream
+    gets the messages that the caller writes.
 
-    max_running: calls of it that run at once; more wait, and keep no worker from others. 0: no limit.
-    priority: which of the calls that wait for a worker is next. Strict: while there are some of a higher one, those
-        of a lower one wait.
-    raw: it takes one memoryview, of what the caller gave call_bytes() as it is, and returns bytes (or anything with
-        the buffer protocol, or None for none): for messages that are encoded already."""
+    max_running: most calls of the method at once; further calls wait without using a worker. 0: no
+        limit.
+    priority: order of the calls that wait for a worker. Strict: calls of a lower priority wait while
+        calls of a higher one do.
+    raw: for encoded messages. The method takes one memoryview, the body of the caller's call_bytes(),
+        and returns bytes (or any object with the buffer protocol; None: no bytes)."""
 
     def mark(target: Any) -> Any:
         if max_running < 0:
@@ -60,7 +62,7 @@ def method(
 
 
 class Call:
-    """Who calls what, until when: what `current_call()` gives a handler."""
+    """The call that a handler answers: caller, service, method, deadline. See current_call()."""
 
     def __init__(self, request: _slime.Request) -> None:
         self._request = request
@@ -71,18 +73,18 @@ class Call:
 
     @property
     def metadata(self) -> Dict[str, str]:
-        """What the caller sent along, and what interceptors added."""
+        """The caller's metadata, and entries that interceptors added."""
         if self._metadata is None:
             self._metadata = self._request.metadata()
         return self._metadata
 
     def seconds_left(self) -> Optional[float]:
-        """Until the caller stops waiting; None for no deadline."""
+        """Returns the seconds until the caller's deadline; None: no deadline."""
         return self._request.seconds_left()
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more: the caller cancelled, its connection is gone, or its
-        deadline has passed. A long handler looks now and then, and stops."""
+        """Returns whether the caller no longer waits: it cancelled, its connection ended, or its
+        deadline has passed. A long handler should check this now and then, and stop."""
         return self._request.cancelled()
 
 
@@ -90,7 +92,7 @@ _current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call
 
 
 def current_call() -> Call:
-    """The call that the running handler answers."""
+    """Returns the call that the running handler answers."""
     try:
         return _current_call.get()
     except LookupError:
@@ -98,7 +100,7 @@ def current_call() -> Call:
 
 
 class _Method:
-    """A bound method and how many arguments it takes."""
+    """A bound method, its limits and its number of arguments."""
 
     def __init__(self, function: Callable, label: str) -> None:
         self.function = function
@@ -123,7 +125,7 @@ class _Method:
             raise InvalidArgument(f"{label} is raw: it takes the one memoryview, and does not stream")
 
     def described(self) -> tuple:
-        """What reflection says of it, and its limits."""
+        """Returns the method's description for reflection, and its limits."""
         streaming = self.streaming
         parameters, result, doc = _describe.describe(self.function, self.signature)
         if self.raw:
@@ -132,7 +134,7 @@ class _Method:
         return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
 
     def runner(self, request: Any) -> Optional[Callable]:
-        """What the arguments go to. None: the request has its answer."""
+        """Returns the function to call with the arguments; None if the request has been answered."""
         return self.streaming.opened(request, self.function) if self.streaming else self.function
 
     def arguments(self, request: Any) -> list:
@@ -147,7 +149,7 @@ class _Method:
         return arguments
 
     def result(self, value: Any) -> Tuple[Any, Any]:
-        """The reply's body, and what goes beside it."""
+        """Returns the reply's body and attachments."""
         if not self.raw:
             return _attachments.pack(value)
         return b"" if value is None else memoryview(value), None
@@ -234,7 +236,7 @@ class AsyncRunner:
 
 
 class _Watched:
-    """A request whose answer interceptors see."""
+    """A request whose answer passes interceptors."""
 
     def __init__(self, request: _slime.Request, interceptors: List[Interceptor]) -> None:
         self._request = request
@@ -246,7 +248,7 @@ class _Watched:
         return getattr(self._request, name)
 
     def let_in(self, call: Call) -> bool:
-        """False: it is refused, and answered."""
+        """Runs before() of the interceptors. Returns False if the call was refused and answered."""
         self._call = call
         try:
             self._passed.before(call)
@@ -256,7 +258,7 @@ class _Watched:
         return True
 
     def reply_value(self, value: Any) -> bool:
-        return False  # what it says is for reply()
+        return False  # interceptors see answers in reply()
 
     def reply(self, body: Any, attached: Any = None) -> None:
         error = self._after(None)
@@ -297,8 +299,8 @@ class Server:
         self.interceptors: List[Interceptor] = []
         self._tracebacks = tracebacks
         self._runner = runner
-        self._tasks: dict[int, asyncio.Task] = {}  # the asyncio loop's
-        self._watching = False  # that loop hears of cancelled requests
+        self._tasks: dict[int, asyncio.Task] = {}  # by the asyncio loop
+        self._watching = False  # the asyncio loop watches for cancelled requests
         self._async_slots = threading.BoundedSemaphore(queue_limit)
         self._threads = [
             threading.Thread(target=self._work, name=f"slime-{name}-{i}", daemon=True) for i in range(workers)
@@ -323,13 +325,14 @@ class Server:
                 return
             try:
                 if self.interceptors:
-                    # What interceptors make current (a trace) is this call's alone.
+                    # A context of its own: interceptors may set variables (a trace) for this call
+                    # only.
                     contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
                 else:
                     self._handle(request)
             except BaseException as error:  # a bug in Slime: the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
-            del request  # what it holds goes before the next wait
+            del request  # releases its memory before the next wait
 
     def _handle(self, request: Any) -> None:
         handler = self._methods[request.method]
@@ -429,7 +432,7 @@ class Server:
         log_failure(_log, error, "%s.%s failed, called by %s", self.name, request.method, request.peer)
         text = text_of(error)
         if self._tracebacks:
-            # Most recent frame first: what does not fit is the least of it.
+            # Most recent frame first: the cut removes the least important frames.
             frames = reversed(traceback.extract_tb(error.__traceback__)[1:])
             text += "".join(f"\n  in {f.name} ({f.filename}:{f.lineno}): {f.line}" for f in frames)
         request.fail(Code.INTERNAL, text.encode(errors="replace")[:_TEXT_LIMIT].decode(errors="ignore"), True)

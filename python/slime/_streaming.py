@@ -1,4 +1,4 @@
-"""Methods that stream: which do, and how they run."""
+"""Streaming methods: recognizes and runs them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Optional
 from slime import _describe, _streams
 from slime._errors import Code, InvalidArgument
 
-# What a parameter is annotated with that gets the stream, and what a method returns that writes by iteration, each
-# with whether that is a thing of asyncio.
+# Annotations of the parameter that gets the stream, and of the result of a method that writes by
+# iteration; the value tells whether the method is async.
 _PARAMETERS = {
     collections.abc.Iterator: False,
     collections.abc.AsyncIterator: True,
@@ -28,10 +28,10 @@ _RESULTS = {
 
 
 def _hints(function: Callable) -> Dict[str, Any]:
-    """The annotations that mean something here; others do not hide them."""
+    """Returns the annotations that matter here. An unknown name in one does not hide the others."""
     try:
         return typing.get_type_hints(function)
-    except Exception:  # one that names what only a type checker sees
+    except Exception:  # a hint refers to a name that only type checkers see
         pass
     found: Dict[str, Any] = {}
     known = getattr(inspect.unwrap(function), "__globals__", {})
@@ -49,7 +49,7 @@ def _origin(hint: Any) -> Optional[type]:
 
 
 def _inner(hint: Any, index: int) -> str:
-    """The name on the wire of one of the types in the brackets."""
+    """Returns the wire type of the hint's type argument number `index`."""
     inner = typing.get_args(hint)
     return _describe.wire_type(inner[index]) if index < len(inner) else "any"
 
@@ -59,21 +59,23 @@ class Streaming:
 
     def __init__(self, function: Callable, signature: inspect.Signature, label: str) -> None:
         self._label = label
-        self.reads = self.writes = ""  # types; empty: none
-        self.result: Optional[str] = None  # its type, if the hint of the result is that of the messages
-        self._index: Optional[int] = None  # the parameter that gets the stream, if it does not have a name to go by
+        self.reads = self.writes = ""  # wire types of the messages; empty: none
+        # wire type of the result, if its hint is not that of the messages
+        self.result: Optional[str] = None
+        # index of the stream's parameter, if it cannot be passed by name
+        self._index: Optional[int] = None
         hints = _hints(function)
         self._generates, is_async = self._writer(function, hints.get("return"))
         self.is_async = is_async or inspect.iscoroutinefunction(function)
         self._name = self._reader(signature, hints)
-        # Without that parameter, which is no argument.
+        # Without the stream's parameter, which is not an argument of the call.
         self.signature = signature.replace(parameters=[p for n, p in signature.parameters.items() if n != self._name])
 
     def __bool__(self) -> bool:
         return self._generates or self._name is not None
 
     def _writer(self, function: Callable, hint: Any) -> tuple[bool, bool]:
-        """Whether it writes what it yields, and whether as an async one."""
+        """Returns whether the method writes what it yields, and whether it is async."""
         async_generator = inspect.isasyncgenfunction(function)
         generator = inspect.isgeneratorfunction(function)
         if not generator and not async_generator and _origin(hint) not in _RESULTS:
@@ -84,7 +86,7 @@ class Streaming:
         return True, async_generator or (not generator and _RESULTS[_origin(hint)])
 
     def _reader(self, signature: inspect.Signature, hints: Dict[str, Any]) -> Optional[str]:
-        """The parameter that gets the stream."""
+        """Finds the name of the parameter that gets the stream."""
         found: Optional[str] = None
         position = 0
         for name, parameter in signature.parameters.items():
@@ -116,7 +118,8 @@ class Streaming:
         self.reads, self.writes = ("" if t is type(None) or t is None else _describe.wire_type(t) for t in inner)
 
     def opened(self, request: Any, function: Callable) -> Optional[Callable]:
-        """What the arguments go to. None: the request opened no stream, and has its answer."""
+        """Returns the function to call with the arguments; None if the request opened no stream and has
+        been answered."""
         end = request.stream()
         if end is None:
             if request.cancelled():
@@ -149,7 +152,7 @@ class Streaming:
                     return end.value
                 stream._start_yield(message).wait()
         finally:
-            # A generator that is not at its end sees GeneratorExit where it yields.
+            # A generator that has not ended gets GeneratorExit at its yield.
             getattr(messages, "close", lambda: None)()
 
     async def _run_async(self, stream: Any, function: Callable[[], Any]) -> Any:

@@ -1,6 +1,6 @@
-"""Streams: calls between whose request and answer messages go, in one or both directions.
+"""Streams: calls with messages between request and answer, in one or both directions.
 
-Who writes faster than the other side reads waits: between a writer and its reader lies no more than a window.
+A writer that is faster than the reader waits: at most one window of messages is in flight.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 R = TypeVar("R")
 
-# That a task may handle while its loop has others.
+# Messages that a task may handle without waiting before it yields to other tasks.
 _MESSAGES_PER_TURN = 64
-# What a read gives behind the last message.
+# The result of a read after the last message.
 _END = object()
 
 _Decode = Callable[[Optional[_slime.Payload]], Any]
 
 
 def _decoder(error: Callable[[str], Exception]) -> _Decode:
-    """What makes a message of what came, and an `error` of what is none."""
+    """Returns a function that decodes a message, and raises `error` for invalid bytes."""
 
     def decode(payload: Optional[_slime.Payload]) -> Any:
         if payload is None:
@@ -43,38 +43,40 @@ _decode_request = _decoder(InvalidArgument)
 
 
 class _Messages:
-    """One end. Each direction is used by one thread, or task, at a time."""
+    """One end of a stream. Each direction is used by one thread, or task, at a time."""
 
-    # `decode` is no method: a read that was given up holds it, and with it would hold its stream, which holds the read.
+    # `decode` is not a method: an abandoned read would keep its stream alive, which would keep the
+    # read alive.
     def __init__(self, end: _slime.StreamEnd, decode: _Decode) -> None:
         self._end = end
         self._decode = decode
         self._reading: Optional[_slime.Future] = None
 
     def close_writing(self) -> None:
-        """The other side reads the end behind what was written."""
+        """Ends the messages of this side: the other side reads the end after the written messages."""
         self._end.close_writing()
 
     def _start_write(self, message: Any) -> _slime.Future:
         return self._end.write(_codec.pack(message))
 
     def _start_read(self) -> _slime.Future:
-        # Goes on with a read whose wait was ended by an exception of a signal handler: it keeps its
-        # message.
+        # Continues a read whose wait a signal handler's exception ended: it keeps its message.
         if self._reading is None:
             self._reading = self._end.read(self._decode)
         return self._reading
 
 
 class _Waiting(_Messages):
-    """What waits does so in its thread."""
+    """Waits in the calling thread."""
 
     def write(self, message: Any) -> None:
-        """Returns once it is accepted, which waits for a reader that is slower. An error once the stream is over."""
+        """Returns once the message is accepted; waits for a slower reader. Raises once the stream has
+        ended."""
         self._start_write(message).wait()
 
     def read(self) -> Any:
-        """The next message. EOFError when the other side writes no more; its error, if it failed."""
+        """Returns the next message. Raises EOFError after the other side's last message, or its
+        error if it failed."""
         message = self._next()
         if message is _END:
             raise EOFError("no more messages")
@@ -100,12 +102,13 @@ class _Waiting(_Messages):
 
 
 class _Awaiting(_Messages):
-    """What waits is awaited."""
+    """Waits with await."""
 
     _turn = 0
 
     async def write(self, message: Any) -> None:
-        """Returns once it is accepted, which waits for a reader that is slower. An error once the stream is over."""
+        """Returns once the message is accepted; waits for a slower reader. Raises once the stream has
+        ended."""
         await self._accepted(self._start_write(message))
 
     async def _accepted(self, future: _slime.Future) -> None:
@@ -114,13 +117,14 @@ class _Awaiting(_Messages):
         await future
 
     async def _give_turns(self) -> None:
-        """Between messages that need no waiting others get their turns as well."""
+        """Yields to other tasks now and then, between messages that need no waiting."""
         self._turn += 1
         if self._turn % _MESSAGES_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def read(self) -> Any:
-        """The next message. EOFError when the other side writes no more; its error, if it failed."""
+        """Returns the next message. Raises EOFError after the other side's last message, or its
+        error if it failed."""
         message = await self._next()
         if message is _END:
             raise EOFError("no more messages")
@@ -133,7 +137,7 @@ class _Awaiting(_Messages):
                 await self._give_turns()
             message = await future
         except (Error, asyncio.CancelledError):
-            # Cancels the read, which gives its message back.
+            # Cancelling the read returns its message.
             future.cancel()
             self._reading = None
             raise
@@ -151,23 +155,23 @@ class _Awaiting(_Messages):
 
 
 class _Caller(_Messages):
-    """The caller's side. Dropping it, or leaving its `with`, cancels the stream if it has not ended."""
+    """The caller's side. Dropping it, or leaving its `with`, cancels a stream that has not ended."""
 
     def __init__(self, end: _slime.StreamEnd, result: _slime.Future) -> None:
         super().__init__(end, _decode_answer)
         self._result = result
 
     def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
-        """What slime.timing_of() makes a Timing of."""
+        """Returns the parts of slime.timing_of()'s Timing."""
         return self._result.timing_parts()
 
     def cancel(self) -> None:
-        """Ends it now, on both sides, with Cancelled; the handler is told."""
+        """Ends the stream now, on both sides, with Cancelled. The handler sees it."""
         self._end.cancel()
 
 
 class Stream(_Caller, _Waiting, Generic[In, Out, R]):
-    """A stream to a method of a peer, that reads `In` and writes `Out`; R is its result.
+    """A stream to a method of a peer that reads `In`, writes `Out` and returns R.
 
     with peer.stream("Calc", "sum") as stream:
         for x in values:
@@ -176,8 +180,9 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
     """
 
     def finish(self) -> R:
-        """The method's result, which ends the stream; closes writing, and waits. A method that still writes more than
-        a window waits to be read: read to the end first, or cancel(). What is not read yet can still be read."""
+        """Closes writing, waits, and returns the method's result, which ends the stream. A method that
+        still writes more than a window waits for a reader: read to the end first, or cancel().
+        Messages that were not read can still be read afterwards."""
         self._end.close_writing()
         return self._result.wait()
 
@@ -189,10 +194,11 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
 
 
 class AsyncStream(_Caller, _Awaiting, Generic[In, Out, R]):
-    """As Stream, in asyncio: `async for message in stream`, `await stream.write(x)`, `await stream.finish()`."""
+    """Like Stream, for asyncio: `async for message in stream`, `await stream.write(x)`, `await
+    stream.finish()`."""
 
     async def finish(self) -> R:
-        """As that of Stream. A task that is cancelled in it cancels the stream."""
+        """Like Stream.finish(). Cancelling the waiting task cancels the stream."""
         self._end.close_writing()
         return await self._result
 
@@ -231,8 +237,8 @@ def open_stream(
 
 
 class _Handler(_Messages):
-    """The handler's side, which its result or its error ends. Reads and writes end with an error once nobody waits
-    for the stream any more."""
+    """The handler's side; the handler's result or error ends it. Reads and writes raise once the caller
+    has gone."""
 
     def __init__(self, end: _slime.StreamEnd, request: Any, reads: bool, writes: bool) -> None:
         super().__init__(end, _decode_request)
@@ -243,8 +249,8 @@ class _Handler(_Messages):
             end.start_reading()
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more: the caller cancelled, its connection is gone, or its deadline has
-        passed."""
+        """Returns whether the caller no longer waits: it cancelled, its connection ended, or its
+        deadline has passed."""
         return self._request.cancelled()
 
     def _start_write(self, message: Any) -> _slime.Future:
@@ -258,7 +264,7 @@ class _Handler(_Messages):
         return super()._start_read()
 
     def _start_yield(self, message: Any) -> _slime.Future:
-        """What a generator has yielded, which is its mistake if it cannot be sent."""
+        """Writes a message that a generator has yielded. Raises Internal if it cannot be packed."""
         try:
             body = _codec.pack(message)
         except InvalidArgument as error:
@@ -267,9 +273,9 @@ class _Handler(_Messages):
 
 
 class ServerStream(_Handler, _Waiting, Generic[In, Out]):
-    """The stream that a plain method serves: of a parameter annotated with ServerStream[In, Out], None for what it
-    does not read or write. Iterating over it reads."""
+    """The stream of a plain method: annotate a parameter with ServerStream[In, Out]. Use None for a
+    direction without messages. Iterating over it reads."""
 
 
 class AsyncServerStream(_Handler, _Awaiting, Generic[In, Out]):
-    """As ServerStream, of an async method: reads and writes are awaited."""
+    """Like ServerStream, for an async method: reads and writes are awaited."""
