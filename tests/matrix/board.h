@@ -14,24 +14,26 @@
 
 namespace slime::matrix {
 
-// What the handlers of a server did, by keys that its clients choose: counts, notes, and gates that handlers
-// wait at. Clients wait for a count with a call, so neither side looks again and again. Thread: any.
+// State of a server's handlers under keys that clients choose: counts, notes, and gates at which
+// handlers wait. Clients wait for a count with a call, so neither side polls. Thread: any.
 class Board {
  public:
   std::int64_t bump(std::string_view key);
   [[nodiscard]] std::int64_t count(std::string_view key) const;
-  // Waits for it to be `least`; kDeadlineExceeded after a time that only a failure reaches.
+  // Waits until the count is at least `least`; kDeadlineExceeded after a time that only a failing
+  // test reaches.
   Result<std::int64_t> await_count(std::string_view key, std::int64_t least);
 
   void note(std::string_view key, std::string text);
   [[nodiscard]] std::vector<std::string> notes(std::string_view key) const;
 
-  // Counts "entered:KEY" and waits until somebody opens the gate.
+  // Counts "entered:KEY" and waits until the gate is opened.
   Status enter(std::string_view key);
   void open(std::string_view key);
-  void open_all();  // also those that handlers come to later
+  void open_all();  // opens all gates, also those used later
 
-  // Keeps the request unanswered, counts "waiting:KEY", and "cancelled:KEY" when its caller gives it up.
+  // Keeps the request unanswered and counts "waiting:KEY"; counts "cancelled:KEY" when the caller
+  // cancels it.
   void hold(std::string_view key, rpc::Request request);
   void drop_held();
 

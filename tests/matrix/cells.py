@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs cells of the matrix: a server and a client, each of one language, a provider, a feature.
+"""Runs cells of the matrix: a server and a client of two languages, a provider, a feature.
 
 cells.py --build DIR --provider P --server L --client L [FEATURE...] runs a row by hand and prints a line for each cell;
 all together they are tests of pytest (test_matrix.py).
@@ -24,15 +24,15 @@ import features
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", HERE.parents[1] / "build" / "release"))
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
-BOUND = 60 * PATIENCE  # seconds for one cell, which only a failure reaches
+BOUND = 60 * PATIENCE  # seconds for one cell; only a failing test waits this long
 
 
 class Failed(Exception):
-    """A cell is not as it should be."""
+    """A cell has failed."""
 
 
 class Program:
-    """A process whose stdin and stdout are pipes to us. Ended by its pid."""
+    """A child process with pipes for stdin and stdout. Killed by pid."""
 
     def __init__(self, command: List[str], environment: Optional[Dict[str, str]] = None) -> None:
         self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Program:
         return line.decode()
 
     def ready(self) -> str:
-        """Its address."""
+        """Waits until it is ready; returns its address."""
         word, _, address = self.line(BOUND).partition(" ")
         if word != "READY":
             raise Failed(f"{self._name}: {word} {address}")
@@ -72,7 +72,7 @@ class Program:
         self.close()
 
     def close(self) -> None:
-        """Lets it end with its stdin."""
+        """Closes its stdin, and waits for its end."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
@@ -88,7 +88,7 @@ class Program:
 
 
 class Side(NamedTuple):
-    """Where the programs of one side of a cell are: this build, or one of another version (tests/mixed)."""
+    """The programs of one side of a cell: from this build, or from another version (tests/mixed)."""
 
     build: pathlib.Path = BUILD
     matrix: pathlib.Path = HERE  # server.py, client.py
@@ -103,7 +103,7 @@ class Side(NamedTuple):
         return Program(list(command), self.environment)
 
     def start_nanoctrl(self, *options: str) -> Tuple[Program, str]:
-        """A registry, and its URL."""
+        """Starts a registry; returns its process and URL."""
         folders = [str(self.build / "ctrl"), os.path.dirname(sys.executable), os.environ["PATH"]]
         found = shutil.which("nanoctrl", path=os.pathsep.join(folders))
         if found is None:
@@ -117,8 +117,8 @@ class Side(NamedTuple):
 
 
 class Matrix:
-    """The processes of all cells, each started when a cell first needs it: for each row a server, a client, and another
-    provider that the client may kill."""
+    """The processes of all cells, started when first needed: for each row a server, a client, and a provider that the
+    client may kill."""
 
     def __init__(self, server: Side = Side(), client: Side = Side(), ctrl: Side = Side()) -> None:
         self._server_side = server
@@ -143,7 +143,7 @@ class Matrix:
         self.close()
 
     def run(self, server: str, client: str, provider: str, feature: str) -> Dict[str, Any]:
-        """What the client says of it. Failed: what is wrong."""
+        """Runs one cell; returns the client's result. Raises Failed with the problem."""
         key = (server, client, provider)
         if key not in self._clients:
             self._clients[key] = self._start_client(*key)

@@ -1,4 +1,4 @@
-"""What a feature of a Python client sees the server with, and how it says what it did not see."""
+"""Helpers of the Python client's features: the run of a feature, and expectations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Callable, Dict, NamedTuple
 import slime
 
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
-SOON = 20 * PATIENCE  # seconds, which only a failure reaches
+SOON = 20 * PATIENCE  # seconds; only a failing test waits this long
 FEATURES: Dict[str, Callable] = {}
 
 
 class Place(NamedTuple):
     address: str  # the server's
-    provider: str  # of everything
+    provider: str  # of all agents
     ctrl: str  # nanoctrl
-    scope: str  # of the row
-    victim: str  # the name of a provider that may be killed
+    scope: str  # this row's scope
+    victim: str  # name of a provider that may be killed
 
 
 class Run:
-    """One feature at work: an agent of its own, and its peer for the server."""
+    """One run of a feature: its agent, and the agent's peer for the server."""
 
     def __init__(self, place: Place, feature: str) -> None:
         self.place = place
@@ -44,7 +44,7 @@ class Run:
         return agent.peer(self.place.address).with_deadline(SOON)
 
     def start_small(self, workers: int, queue_limit: int) -> slime.Peer:
-        """A server agent of this feature's own, with its own threads and queue."""
+        """Starts a server agent for this feature, with its own threads and queue; returns its peer."""
         address = self.ask("start_small", self.small_name, workers, queue_limit)
         return self.agent.peer(address).with_deadline(SOON)
 
@@ -75,7 +75,7 @@ def expect_equal(actual: Any, expected: Any, what: str) -> None:
 
 
 def error_of(future: slime.Future, kind: type, what: str) -> slime.Error:
-    """The error that it ends with, which must be of that class."""
+    """Returns the error of a call, which must be of that class."""
     try:
         value = future.wait(SOON)
     except slime.Error as error:
@@ -86,7 +86,7 @@ def error_of(future: slime.Future, kind: type, what: str) -> slime.Error:
 
 
 def eventually(condition: Callable[[], Any], what: str) -> None:
-    """For what nothing can wait for."""
+    """Polls a condition that cannot be waited for."""
     end = time.monotonic() + SOON
     while not condition():
         expect(time.monotonic() < end, what)
@@ -98,7 +98,7 @@ def counter(peer: slime.Peer, name: str) -> int:
 
 
 def run_named(place: Place, name: str) -> str:
-    """What is wrong; empty: nothing."""
+    """Runs a feature; returns the problem, empty if it passed."""
     if name not in FEATURES:
         return "this client knows no such feature"
     run = Run(place, name)
@@ -113,7 +113,7 @@ def run_named(place: Place, name: str) -> str:
 
 
 def main() -> None:
-    """Runs the features that stdin names, and says what it saw."""
+    """Runs the features named on stdin, and prints the results."""
     if sys.argv[1:] == ["--features"]:
         print("\n".join(FEATURES))
         return

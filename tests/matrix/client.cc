@@ -1,7 +1,7 @@
 // A client of the matrix in C++:  matrix_client ADDRESS PROVIDER CTRL_URL SCOPE VICTIM
 //
-// Reads the names of features, one a line, runs each and prints a line of JSON for it: feature, ok, error,
-// ms. `matrix_client --features` prints the names of all that it can.
+// Reads names of features, one per line, runs each feature and prints a line of JSON for it:
+// feature, ok, error, ms. `matrix_client --features` prints the names of all features.
 #include "tests/matrix/client.h"
 
 #include <unistd.h>
@@ -95,7 +95,7 @@ int answer_all(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return slime::matrix::answer_all(argc, argv);
-  } catch (const std::exception& error) {  // of the JSON library
+  } catch (const std::exception& error) {  // thrown by the JSON library
     std::fprintf(stderr, "matrix_client: %s\n", error.what());
     return 1;
   }

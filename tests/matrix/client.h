@@ -16,9 +16,10 @@
 
 namespace slime::matrix {
 
-inline const Nanos kSoon = test::patient(std::chrono::seconds(20));  // a bound that only a failure reaches
+inline const Nanos kSoon = test::patient(std::chrono::seconds(20));  // only a failing test waits
+                                                                     // this long
 
-// ---- what a feature must see
+// ---- expectations
 
 [[noreturn]] inline void fail(const std::string& text) { throw std::runtime_error(text); }
 inline void expect(bool condition, std::string_view what) {
@@ -40,7 +41,7 @@ T take(Result<T> result, std::string_view what = "it") {
 inline void take(const Status& status, std::string_view what = "it") {
   if (!status.ok()) fail(str(what, " failed: ", status.to_string()));
 }
-// The error, which must have that code.
+// Returns the error, which must have that code.
 template <class T>
 Status error_of(const Result<T>& result, Code code, std::string_view what) {
   if (result.status().code() != code)
@@ -53,26 +54,26 @@ void expect_code(const Result<T>& result, Code code, std::string_view what) {
   error_of(result, code, what).ignore();
 }
 
-// ---- with what it sees it
+// ---- the state of one feature's run
 
 struct Place {
   std::string address;   // the server's
-  std::string provider;  // of everything
+  std::string provider;  // of all agents
   std::string ctrl;      // nanoctrl
-  std::string scope;     // of the row
-  std::string victim;    // the name of a provider that may be killed
+  std::string scope;     // this row's scope
+  std::string victim;    // name of a provider that may be killed
 };
 
 class Run {
  public:
   Run(const Place& where, std::string_view feature);
-  // An agent of this feature's own, and its peer for the server.
+  // Starts an agent for this feature, and connects its peer for the server.
   std::unique_ptr<PeerAgent> start(bool registered = false) const;
   Peer peer_of(PeerAgent& agent) const { return agent.peer(place.address).with_deadline(kSoon); }
-  // A server agent of this feature's own, with its own threads and queue.
+  // Starts a server agent for this feature, with its own threads and queue.
   Peer start_small(std::size_t workers, std::size_t queue_limit);
 
-  // A call of "Matrix" that must succeed.
+  // Calls a method of "Matrix" that must succeed.
   template <class R, class... A>
   auto ask(std::string_view method, const A&... args) {
     return take(peer.call<R>("Matrix", method, args...).wait(kSoon), method);
@@ -82,13 +83,13 @@ class Run {
   }
 
   const Place& place;
-  const std::string key;     // no other run has it
-  std::string small_name{};  // of start_small()
+  const std::string key;     // unique to this run
+  std::string small_name{};  // name of the agent of start_small()
   std::unique_ptr<PeerAgent> agent;
   Peer peer;
 };
 
-// The number of that name in the counters of peer.info().
+// Returns the counter of that name in peer.info().
 std::int64_t counter(const Peer& peer, std::string_view name);
 
 struct Feature {

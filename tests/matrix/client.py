@@ -1,4 +1,4 @@
-"""A client of the matrix in Python: as client.cc, with the same features.
+"""The matrix client in Python, with the same features as client.cc.
 
 client.py ADDRESS PROVIDER CTRL_URL SCOPE VICTIM: reads the names of features, one a line, runs each and prints a line of
 JSON for it: feature, ok, error, ms. `client.py --features` prints the names of all that it can.

@@ -1,4 +1,4 @@
-"""Features of the Python client: attachments beside a body. As the second part of client_streams.cc."""
+"""Features of the Python client: attachments beside a body, like the second part of client_streams.cc."""
 
 from __future__ import annotations
 

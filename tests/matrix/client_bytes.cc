@@ -1,4 +1,4 @@
-// Bytes: bodies of all sizes, messages by tag, memory of the server's, calls in the other direction.
+// Bytes: bodies of all sizes, messages by tag, the server's memory, calls in the other direction.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ void large_bodies(Run& run) {
     expect(run.ask<ByteVector>("echo_bytes", bytes) == bytes, str(size, " bytes come back"));
   };
   for (const std::size_t size : {0, 1, 1 << 20, (16 << 20) + 1}) echoes(size);
-  // Around what fits into a slot of 8 KiB, whatever else of the message lies in it.
+  // Sizes around the payload of a slot of 8 KiB, whatever the header takes.
   for (std::size_t size = 8192 - 128; size <= 8192 + 8; ++size) echoes(size);
 }
 
@@ -46,7 +46,7 @@ void raw_refused(Run& run) {
     expect(!status.maybe_executed(), "not executed");
     expect(status.text().find(hint) != std::string::npos, str("says why: ", status.text()));
   };
-  for (int i = 0; i < 2; ++i) {  // by name, by number
+  for (int i = 0; i < 2; ++i) {  // the first call names the method, the second uses its number
     refused(run.peer.call<std::string>("Matrix", "raw_reverse", "x").wait(kSoon), "takes bytes");
     refused(run.peer.call_bytes("Matrix", "add", bytes_of(3)).wait(kSoon), "takes arguments");
     take(run.peer.call_bytes("Matrix", "raw_reverse", {}).wait(kSoon), "the right way");

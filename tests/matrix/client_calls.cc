@@ -1,4 +1,4 @@
-// What calls carry: values, structs, metadata, traces; who sees them on their way, and how long they took.
+// Contents of calls: values, structs, metadata, traces; interceptors; durations.
 #include <array>
 #include <cmath>
 #include <condition_variable>
@@ -87,7 +87,7 @@ void call_kinds(Run& run) {
   expect_equal(kinds, expected, "the kinds of values");
 }
 
-// The fields of the server's Point in another order, with one that it does not know.
+// The server's Point with its fields in another order, and with an additional field.
 struct Place3 {
   std::string name;
   std::map<std::string, std::int64_t> tags;

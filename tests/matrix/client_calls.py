@@ -1,4 +1,4 @@
-"""Features of the Python client: what calls carry, who sees them, how they end. As client_calls.cc, client_endings.cc."""
+"""Features of the Python client: contents of calls, interceptors, endings, like client_calls.cc and client_endings.cc."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def call_kinds(run: Run) -> None:
 
 @feature
 def call_struct(run: Run) -> None:
-    # The fields of the server's Point in another order, with one that it does not know.
+    # The server's Point with its fields in another order, and with an additional field.
     point = run.ask("mirror", {"name": "here", "tags": {"n": 3}, "z": 9.0, "y": 2.5, "x": -1.0})
     expect_equal(point, {"x": 2.5, "y": -1.0, "name": "here'", "tags": {"n": 3}}, "the point")
 
@@ -226,7 +226,7 @@ def error_arguments(run: Run) -> None:
 
 @feature
 def deadline_expires(run: Run) -> None:
-    run.peer.connect().wait(SOON)  # which counts, too
+    run.peer.connect().wait(SOON)  # connecting counts towards the deadline
     late = run.peer.call("Matrix", "wait_cancel", run.key, deadline=0.03 * PATIENCE)
     expect(error_of(late, slime.DeadlineExceeded, "a call that takes too long").maybe_executed, "it may have run")
     expect_equal(run.ask("add", 1, 2), 3, "the next call")
@@ -246,7 +246,7 @@ def deadline_drops_queued(run: Run) -> None:
     run.await_count(f"entered:{run.key}", 1)
     late = small.call("Small", "mark", run.key, "late", deadline=0.03)
     error_of(late, slime.DeadlineExceeded, "what waits behind it")
-    # It is there (this came behind it), and its deadline has passed by the server's clock, too.
+    # The call has arrived (this reply came after it), and its deadline has passed by the server's clock, too.
     small.health()
     run.ask("take_ms", 40)
     run.ask("open", run.key)
@@ -271,7 +271,7 @@ def cancel_by_disconnect(run: Run) -> None:
     call = run.peer_of(other).call("Matrix", "wait_cancel", run.key)
     run.await_count(f"waiting:{run.key}", 1)
     try:
-        other.close(0.001)  # its call is cut off
+        other.close(0.001)  # aborts its call
     except slime.DeadlineExceeded:
         pass
     error_of(call, slime.Error, "the call of an agent that is closed")

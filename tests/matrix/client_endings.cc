@@ -1,4 +1,4 @@
-// How calls end that do not just answer: errors, deadlines, cancelling; calls without answers.
+// Calls that end without a plain answer: errors, deadlines, cancelling; calls without replies.
 #include <array>
 #include <string>
 #include <vector>
@@ -51,7 +51,7 @@ void error_arguments(Run& run) {
 }
 
 void deadline_expires(Run& run) {
-  take(run.peer.connect().wait(kSoon), "connect");  // which counts, too
+  take(run.peer.connect().wait(kSoon), "connect");  // connecting counts towards the deadline
   const Nanos deadline = test::patient(milliseconds(30));
   auto late = run.peer.with_deadline(deadline).call<void>("Matrix", "wait_cancel", run.key);
   const auto ended = late.wait(kSoon);
@@ -77,7 +77,8 @@ void deadline_drops_queued(Run& run) {
   const auto late =
       small.with_deadline(milliseconds(30)).call<void>("Small", "mark", run.key, "late").wait(kSoon);
   expect_code(late, Code::kDeadlineExceeded, "what waits behind it");
-  // It is there (this came behind it), and its deadline has passed by the server's clock, too.
+  // The call has arrived (this reply came after it), and its deadline has passed by the server's
+  // clock, too.
   take(small.call<std::string>("slime.Health", "check", "").wait(kSoon), "health");
   run.ask<void>("take_ms", 40);
   run.ask<void>("open", run.key);
@@ -100,7 +101,7 @@ void cancel_by_disconnect(Run& run) {
   auto other = run.start();
   auto call = run.peer_of(*other).call<void>("Matrix", "wait_cancel", run.key);
   run.await_count(str("waiting:", run.key), 1);
-  other->close(milliseconds(1)).ignore();  // its call is cut off
+  other->close(milliseconds(1)).ignore();  // aborts its call
   expect(!call.wait(kSoon).has_value(), "the call ends with its agent");
   run.await_count(str("cancelled:", run.key), 1);
 }

@@ -1,5 +1,4 @@
-// What servers are for their clients: limits, order, draining, health, what they say of themselves; who
-// serves.
+// Behaviour of servers: limits, order, draining, health, description; discovery of services.
 #include <signal.h>
 
 #include <array>
@@ -48,7 +47,7 @@ void priorities(Run& run) {
   std::vector<Future<None>> waiting;
   for (const char* const method : {"mark_low", "mark", "mark_high"})
     waiting.push_back(small.call<void>("Small", method, run.key, method));
-  // All of them are there: a request behind them was refused or served.
+  // All requests have arrived: a request after them was refused or served.
   expect_equal(take(small.call<std::string>("slime.Health", "check", "").wait(kSoon)), "serving", "health");
   run.ask<void>("open", run.key);
   take(enter.wait(kSoon), "enter");
@@ -75,7 +74,7 @@ void drain(Run& run) {
   take(drained.wait(kSoon), "the drain");
 }
 
-// A handler that does not return keeps nobody from other methods, and a drain waits as long as it was told.
+// A handler that does not return blocks no other method, and a drain waits for its timeout.
 void stuck_handler(Run& run) {
   Peer small = run.start_small(2, 8);
   auto stuck = small.call<void>("Small", "enter", run.key);

@@ -1,4 +1,4 @@
-"""Features of the Python client: what servers are for their clients, and bytes. As client_server.cc, client_bytes.cc."""
+"""Features of the Python client: behaviour of servers, and bytes, like client_server.cc and client_bytes.cc."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def priorities(run: Run) -> None:
     enter = small.call("Small", "enter", run.key)
     run.await_count(f"entered:{run.key}", 1)
     waiting = [small.call("Small", method, run.key, method) for method in ("mark_low", "mark", "mark_high")]
-    # All of them are there: a request behind them was served.
+    # All requests have arrived: a request after them was served.
     expect_equal(small.health(), "serving", "health")
     run.ask("open", run.key)
     for each in (enter, *waiting):
@@ -141,7 +141,7 @@ def bytes_of(size: int) -> bytes:
 
 @feature
 def large_bodies(run: Run) -> None:
-    # Around what fits into a slot of 8 KiB, whatever else of the message lies in it.
+    # Sizes around the payload of a slot of 8 KiB, whatever the header takes.
     for size in (0, 1, 1 << 20, (16 << 20) + 1, *range(8192 - 128, 8192 + 9)):
         sent = bytes_of(size)
         expect(run.ask("echo_bytes", sent) == sent, f"{size} bytes come back")
@@ -166,7 +166,7 @@ def raw_refused(run: Run) -> None:
         expect(not error.maybe_executed, "not executed")
         expect(hint in error.text, f"says why: {error.text}")
 
-    for _ in range(2):  # by name, by number
+    for _ in range(2):  # the first call names the method, the second uses its number
         refused(run.peer.call("Matrix", "raw_reverse", b"x"), "takes bytes")
         refused(run.peer.call_bytes("Matrix", "add", b"xyz"), "takes arguments")
         run.peer.call_bytes("Matrix", "raw_reverse", b"").wait(SOON)

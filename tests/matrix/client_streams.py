@@ -1,4 +1,4 @@
-"""Features of the Python client: streams. As client_streams.cc."""
+"""Features of the Python client: streams, like client_streams.cc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WINDOW = 64  # messages
 
 
 def raises(kind: type, function: Callable, what: str) -> slime.Error:
-    """The error of that class that it raises."""
+    """Returns the error that it raises, which must be of that class."""
     try:
         value = function()
     except slime.Error as error:

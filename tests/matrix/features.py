@@ -1,4 +1,4 @@
-"""The features of SlimeRPC that the matrix runs between programs of each language."""
+"""The features of SlimeRPC that the matrix tests between programs of each language."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LANGUAGES = ("cpp", "python")
 class Feature(NamedTuple):
     name: str
     does: str  # what the client does
-    sees: str  # what it must see
+    sees: str  # the expected result
 
 
 FEATURES: List[Feature] = [
-    # ---- what calls carry
+    # ---- contents of calls
     Feature("call_ints", "echoes ints at the edges of 5 to 64 bits, and bools", "the same numbers"),
     Feature("call_floats", "echoes floats: smallest, largest, infinite, -0.0, NaN", "the same floats"),
     Feature("call_texts", "echoes texts of 0 to 70,000 bytes, with NUL and beyond ASCII", "the same texts"),
@@ -30,7 +30,7 @@ FEATURES: List[Feature] = [
     Feature("interceptors_server", "calls what an interceptor watches, adds to, refuses", "before, after, outcome"),
     Feature("interceptors_client", "has an interceptor add metadata, and refuse", "what it added, and each outcome"),
     Feature("timing", "asks where the time of a 20 ms call went", "queue, handler, network; their sum"),
-    # ---- how they end
+    # ---- endings of calls
     Feature("error_codes", "lets the handler fail with each code", "the code, the text, maybe_executed"),
     Feature("error_thrown", "lets the handler throw", "internal with the text; the next call works"),
     Feature("error_unknown", "calls an unknown method, an unknown service", "not_found that names it; not executed"),

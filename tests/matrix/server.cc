@@ -1,7 +1,7 @@
 // A server of the matrix in C++:  matrix_server PROVIDER [--ctrl URL --scope SCOPE] [--name NAME]
 // [--provider-only]
 //
-// Prints READY and its address, and ends with its stdin.
+// Prints READY and its address; ends when its stdin does.
 #include "tests/matrix/server.h"
 
 #include <cstdio>
@@ -16,7 +16,7 @@ namespace slime::matrix {
 namespace {
 
 constexpr std::size_t kAreaBytes = 1 << 20;
-constexpr std::size_t kWorkers = 12;  // some wait for what the calls of others bring about
+constexpr std::size_t kWorkers = 12;  // some handlers wait for effects of other calls
 
 std::byte pattern(std::size_t at) { return static_cast<std::byte>((at * 7 + 3) & 0xff); }
 

@@ -11,7 +11,7 @@
 
 namespace slime::matrix {
 
-// A struct that travels by the names of its fields.
+// A struct encoded by the names of its fields.
 struct Point {
   double x = 0;
   double y = 0;
@@ -20,18 +20,18 @@ struct Point {
   MSGPACK_DEFINE_MAP(x, y, name, tags)
 };
 
-// One server process: the agent that all clients of its row use, and others that a feature asks for, with few
-// threads and short queues. Thread: any.
+// One server process: the agent for all clients of its row, and agents with few threads and short
+// queues that features request. Thread: any.
 class World {
  public:
   explicit World(PeerAgentOptions options) : options_(std::move(options)) {}
-  // Starts the first agent; with `everything`, it serves more than "Provider".
+  // Starts the first agent. It serves only "Provider" unless `everything`.
   Status start(bool everything);
   [[nodiscard]] PeerAgent& agent() { return *agent_; }
   Board& board() { return board_; }
   MemoryRegion& area() { return area_; }
 
-  // Another agent, which serves "Small"; its address.
+  // Starts another agent, which serves "Small"; returns its address.
   Result<std::string> start_small(const std::string& name, std::size_t workers, std::size_t queue_limit);
   Status drain_small(const std::string& name, Nanos bound);
   void close();
@@ -47,7 +47,7 @@ class World {
   std::map<std::string, std::shared_ptr<PeerAgent>> small_;
 };
 
-// The services, as the README of this folder describes them.
+// Adds the services that README.md describes.
 Status add_calls(World& world, rpc::Service& service);     // "Matrix": values, errors, time, metadata
 Status add_board(World& world, rpc::Service& service);     // "Matrix": counts, notes, gates
 Status add_peers(World& world, rpc::Service& service);     // "Matrix": callbacks, messages, memory, agents
@@ -56,7 +56,7 @@ Status add_provider(World& world, rpc::Service& service);  // "Provider"
 Status add_streams(World& world, rpc::Service& service);   // "Streams"
 Status add_attachments(rpc::Service& service);             // "Attached"
 
-// Refuses what is to be refused, and notes the calls that ask for it.
+// Refuses calls with metadata "refuse", and notes calls with "watch".
 std::shared_ptr<rpc::ServerInterceptor> watcher(Board& board);
 
 }  // namespace slime::matrix

@@ -1,4 +1,4 @@
-"""A server of the matrix in Python: as server.cc, with the same services.
+"""The matrix server in Python, with the same services as server.cc.
 
 server.py PROVIDER [--ctrl URL --scope SCOPE] [--name NAME] [--provider-only]: prints READY and its address, ends with its
 stdin.
@@ -17,13 +17,13 @@ from typing import Any, Dict, Iterator, List, Optional
 import numpy as np
 import slime
 
-BOUND = 20 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))  # seconds, which only a failure reaches
-WORKERS = 12  # some wait for what the calls of others bring about
+BOUND = 20 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))  # seconds; only a failing test waits this long
+WORKERS = 12  # some handlers wait for effects of other calls
 AREA_BYTES = 1 << 20
 
 
 class Board:
-    """Counts, notes and gates by keys; as board.h."""
+    """Counts, notes and gates by keys, like board.h."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class Board:
                 raise slime.DeadlineExceeded(f"nobody opened {key}")
 
     def open(self, key: Optional[str]) -> None:
-        """None: all of them."""
+        """Opens the gate of `key`; None: all gates."""
         with self._changed:
             self._all_open = self._all_open or key is None
             self._open.add(key)
@@ -71,7 +71,7 @@ class Board:
 
 
 class Watcher(slime.Interceptor):
-    """Notes the calls whose metadata has "watch", by its value, and refuses those with "refuse"."""
+    """Notes calls with metadata "watch", under its value, and refuses calls with "refuse"."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -94,7 +94,7 @@ KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "str
 
 
 class Values:
-    """Methods of "Matrix" that give back what they got."""
+    """Methods of "Matrix" that return their arguments."""
 
     @slime.method
     def kinds(self, *values: Any) -> List[str]:
@@ -209,7 +209,7 @@ class Matrix(Values):
             self._board.bump(f"cancelled:{key}")
             raise
 
-    # ---- with its callers
+    # ---- calls to its callers
 
     def _caller(self) -> slime.Peer:
         return self._world.agent.peer(slime.current_call().peer)
@@ -326,7 +326,7 @@ class Provider:
 
 
 class World:
-    """The agent that all clients of a row use, and others that a feature asks for."""
+    """The agent for all clients of a row, and agents that features request."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.board = Board()

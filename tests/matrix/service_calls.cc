@@ -1,4 +1,4 @@
-// "Matrix" of the C++ server: what calls carry, and how they end.
+// "Matrix" of the C++ server: contents and endings of calls.
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -20,7 +20,7 @@ Status add_echo(rpc::Service& service, std::string_view name) {
   return service.add(name, [](T value) { return value; });
 }
 
-// What an argument is on the wire.
+// Returns the msgpack type of an argument.
 std::string kind_of(const msgpack::object& value) {
   switch (value.type) {
     case msgpack::type::NIL:
@@ -76,7 +76,7 @@ Status add_values(rpc::Service& service) {
 
 ByteVector reversed(Bytes bytes) { return {bytes.rbegin(), bytes.rend()}; }
 
-// Methods of bytes; "raw_place" answers where they lay.
+// Methods of bytes; "raw_place" returns where the bytes were stored.
 Status add_raw(rpc::Service& service) {
   SLIME_TRY(service.add_bytes("raw_reverse", reversed));
   SLIME_TRY(service.add_bytes("raw_inline", reversed, {rpc::Run::kInline}));
@@ -105,7 +105,7 @@ Status add_context(rpc::Service& service) {
   });
 }
 
-// Notes the calls whose metadata has "watch", by its value, and refuses those with "refuse".
+// Notes calls with metadata "watch", under its value, and refuses calls with "refuse".
 class Watcher final : public rpc::ServerInterceptor {
  public:
   explicit Watcher(Board& board) : board_(board) {}

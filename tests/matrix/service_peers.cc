@@ -1,4 +1,4 @@
-// "Matrix" of the C++ server: counts and gates, and what it does with its callers; "Small" and "Provider".
+// "Matrix" of the C++ server: counts and gates, and calls to its callers; "Small" and "Provider".
 #include <unistd.h>
 
 #include <algorithm>

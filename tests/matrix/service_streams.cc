@@ -18,7 +18,7 @@ Status add_streams(World& world, rpc::Service& service) {
       if (auto written = out.write(i).wait(); !written) return std::move(written).error();
     return {};
   }));
-  // Fails behind n messages.
+  // Fails after n messages.
   SLIME_TRY(
       service.add("range_and_fail", [](ServerStream<None, std::int64_t>& out, std::int64_t n) -> Status {
         for (std::int64_t i = 0; i < n; ++i)
@@ -34,7 +34,7 @@ Status add_streams(World& world, rpc::Service& service) {
       sum += **next;
     }
   }));
-  // Each message comes back; the result is how many they were.
+  // Returns each message; the result is the number of messages.
   SLIME_TRY(service.add("echo", [](ServerStream<ByteVector, ByteVector>& both) -> Result<std::int64_t> {
     for (std::int64_t count = 0;; ++count) {
       auto next = both.read().wait();
@@ -43,7 +43,7 @@ Status add_streams(World& world, rpc::Service& service) {
       if (auto written = both.write(**next).wait(); !written) return std::move(written).error();
     }
   }));
-  // Answers with one message when the caller has closed its direction.
+  // Sends one message when the caller has closed its direction.
   SLIME_TRY(service.add("total", [](ServerStream<std::int64_t, std::int64_t>& both) -> Status {
     std::int64_t sum = 0;
     for (;;) {
@@ -54,7 +54,7 @@ Status add_streams(World& world, rpc::Service& service) {
     }
     return both.write(sum).wait().status();
   }));
-  // Writes until nobody wants more: counts "written:KEY", in the end "ended:KEY".
+  // Writes until the stream ends: counts "written:KEY", and at the end "ended:KEY".
   return service.add("endless",
                      [&board](ServerStream<None, std::int64_t>& out, const std::string& key) -> Status {
                        for (std::int64_t i = 0;; ++i) {

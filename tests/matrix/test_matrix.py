@@ -1,4 +1,4 @@
-"""Every feature, between a client and a server of each language, on each provider: one test for each cell."""
+"""Every feature between a client and a server of each language, on each provider: a test per cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import cells
 import features
 
-# In a guest there is one provider; elsewhere those that every machine has.
+# A guest has one provider; elsewhere test the providers that every machine has.
 GIVEN = os.environ.get("SLIME_TEST_PROVIDER", "auto")
 PROVIDERS = ("shm", "tcp") if GIVEN == "auto" else (GIVEN,)
 

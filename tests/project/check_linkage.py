@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that programs need no RDMA library to start: libibverbs is loaded at run time, where there is one.
+"""Checks that programs need no RDMA library to start: libibverbs is loaded at run time, if installed.
 
     check_linkage.py PROGRAM_OR_FOLDER...     of a folder every program and library in it
 """
@@ -13,7 +13,7 @@ RDMA = re.compile(r"lib(ibverbs|rdmacm|mlx\d|efa|ibumad)")
 
 
 def needed(program):
-    """The libraries that the program's own dynamic section names."""
+    """Returns the libraries in the program's own dynamic section."""
     text = subprocess.run(["readelf", "--dynamic", "--wide", program], capture_output=True, text=True, check=True).stdout
     return re.findall(r"\(NEEDED\).*\[(.+)\]", text)
 
@@ -37,7 +37,7 @@ def main():
     for program in all_programs:
         libraries = needed(program)
         rdma = [library for library in libraries if RDMA.match(library)]
-        # Every program of ours needs the C library; a list without it was not read.
+        # Each program needs the C library; a list without it was not parsed.
         if not any(library.startswith("libc.so") for library in libraries):
             print(f"{program}: no list of libraries found: {libraries}")
             failed = True

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the text for people: spelling, and the width of prose and comments.
+"""Checks the spelling, and the width of prose and comments.
 
     check_prose.py spelling|columns [ROOT]
     check_prose.py columns --count [ROOT]      prints the numbers for known_columns.json
@@ -27,19 +27,19 @@ COMMENTS = {
     **dict.fromkeys((".h", ".cc"), "//"),
     **dict.fromkeys((".py", ".sh", ".cmake", ".yml", ".yaml", ".toml"), "#"),
 }
-# Bytes for tests, and pictures: no text for people.
+# Test data and pictures, not prose.
 NO_TEXT = re.compile(r"^tests/(fuzz/corpus|rpc/golden)/|\.(svg|png)$")
 
 
 def tracked(root):
-    """The names of the files of the tree, those that are new and not ignored included."""
+    """Returns the names of the tree's files, including new files that git does not ignore."""
     command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
     return sorted(name for name in set(names) if name and not NO_TEXT.search(name) and (root / name).is_file())
 
 
 def prose_of_markdown(lines):
-    """The numbers and texts of the lines outside code blocks and tables; links alone on a line do not count."""
+    """Returns numbers and texts of lines outside code blocks and tables, without lines that are only a link."""
     fence = ""
     for number, line in enumerate(lines, 1):
         stripped = line.lstrip()
@@ -63,12 +63,12 @@ def prose(name, text):
 
 
 def wide_lines(root):
-    """The lines that are too wide, as (folder, name, number)."""
+    """Returns the lines that are too wide, as (folder, name, number)."""
     for name in tracked(root):
         text = (root / name).read_text(encoding="utf-8", errors="replace")
         folder = name.split("/")[0] if "/" in name else "."
         for number, line in prose(name, text):
-            # An address cannot be broken.
+            # A URL cannot be wrapped.
             if len(line) > MAX_COLUMNS and not re.search(r"https?://\S{40,}", line):
                 yield folder, name, number
 
@@ -81,7 +81,7 @@ def counts(root):
 
 
 def check_columns(root, known):
-    """One line for each folder that has more wide lines than is known."""
+    """Returns a problem for each folder with more wide lines than the known number."""
     for folder, count in counts(root).items():
         if count > known.get(folder, 0):
             yield (

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the compiler does not: include arrows, headers, file length, format.
+"""Checks what the compiler does not check: include arrows, headers, file length, format.
 
     check_tree.py arrows|text|format [ROOT]
 
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-# What the files of a layer may include of ours. Rows that are not here include nothing of another.
+# The layers whose headers each layer may include. A layer without a row includes no other layer.
 LAYERS = {
     "base": {"base"},
     "transport": {"base", "transport"},
@@ -32,7 +32,7 @@ PROGRAMS = {
 }
 ARROWS = {**LAYERS, **PROGRAMS}
 
-# The parts of transport: the engine knows none of its wires, and the wires not each other.
+# The parts of transport: the engine must not include the wires, nor the wires each other.
 TRANSPORT_PARTS = {
     "soft": {"soft"},
     "sim": {"soft", "sim"},
@@ -41,19 +41,19 @@ TRANSPORT_PARTS = {
     "verbs": {"verbs"},
 }
 
-# Kept out of every header of a layer, so that no user and no other layer compiles against them.
+# Not allowed in any header of a layer, so that neither users nor other layers compile them.
 HEAVY = re.compile(
     r"^(infiniband/|rdma/|nlohmann/|httplib|Python\.h|nanobind/|pybind11/|spdlog/|fmt/|CLI/|openssl/|sqlite3|hiredis/|prometheus/|msgpack)"
 )
 # Headers that may include msgpack: the codec's templates need them for users' types.
 MSGPACK_HEADERS = {"rpc/msgpack_types.h"}
-# Headers of one layer's own sources, with what they may include. No other header may include them.
+# Private headers of one layer, with the heavy headers that they may include. No other header may include them.
 PRIVATE_HEADERS = {
     "ctrl/wire/json_fields.h": ("nlohmann/",),
     "ctrl/wire/wire_parts.h": ("nlohmann/",),
 }
 
-# Headers of one part of a layer may show what that part is made of; no public header may include them.
+# Internal headers of one part of a layer, which may include heavy headers; no public header may include them.
 PART_HEADERS = {
     "transport/verbs/": ("infiniband/",),
 }
@@ -90,10 +90,10 @@ def transport_part(name):
 
 
 def check_own_include(name, target, root):
-    """Why the file `name` may not include our header `target`, or nothing."""
+    """Returns why the file `name` may not include our header `target`; empty if it may."""
     room, other = name.split("/")[0], target.split("/")[0]
     if room == "tests" and "/" not in target and (root / name).parent.joinpath(target).is_file():
-        return ""  # what the tests of one layer share
+        return ""  # helpers shared by the tests of one layer
     if not (root / target).is_file() or "/" not in target:
         return "no such file; includes start at the root of the tree"
     if other not in ARROWS.get(room, set()):
@@ -156,7 +156,7 @@ def check_text(root):
 
 
 def clang_format():
-    """The formatter of the version that the tree is formatted with, or nothing: others differ in details."""
+    """Returns the formatter of the tree's version, since other versions differ in details; None if missing."""
     for program in ("clang-format-14", "clang-format"):
         found = shutil.which(program)
         if found and " 14." in subprocess.run([found, "--version"], capture_output=True, text=True).stdout:

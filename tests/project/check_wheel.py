@@ -1,5 +1,5 @@
-"""Runs what a wheel has installed: agents, a call, a read into numpy, the programs, NIXL's plugin. For a Python whose
-environment was made for this; with the folder that holds the sources, of which nothing may be used.
+"""Tests an installed wheel: agents, a call, a read into numpy, the programs, NIXL's plugin. Runs in a fresh Python
+environment. The argument is the folder with the sources, which must not be used.
 
     python -I check_wheel.py SOURCE_FOLDER
 """
@@ -42,7 +42,7 @@ def call_and_read():
 
 
 def exported_by(library):
-    """The names that a library offers to others."""
+    """Returns the exported names of a library."""
     command = ["readelf", "--dyn-syms", "--wide", library]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [line.split() for line in lines]
@@ -54,7 +54,7 @@ def check_nixl_plugin(environment):
     names = exported_by(plugin)
     check(names == {"nixl_plugin_init", "nixl_plugin_fini"}, f"{plugin} exports {sorted(names)}")
     with tempfile.TemporaryDirectory() as folder:
-        # Stands in for NIXL: the program looks at nothing else of it.
+        # A stand-in for NIXL: the program looks only for this.
         site = pathlib.Path(folder, "site")
         for name in ("nixl_cu12", "nixl_cu12-1.5.1.dist-info", ".nixl_cu12.mesonpy.libs/plugins", "nixl_cu12.libs"):
             (site / name).mkdir(parents=True)
@@ -66,7 +66,7 @@ def check_nixl_plugin(environment):
         check(done.returncode == 0 and not done.stderr, f"slime nixl-plugin-dir: {done.stdout}{done.stderr}")
         link = pathlib.Path(done.stdout.strip(), plugin.name)
         check(link.resolve() == plugin.resolve(), f"{link} is not {plugin}")
-        # From this path, as NIXL does: the libraries that came with the wheel must be found from there.
+        # Load from this path, as NIXL does: the wheel's libraries must be found relative to it.
         load = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW).nixl_plugin_init"
         done = subprocess.run([sys.executable, "-I", "-c", load, link], capture_output=True, text=True)
         check(done.returncode == 0, f"{link} does not load: {done.stderr}")

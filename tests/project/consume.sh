@@ -1,6 +1,6 @@
 #!/bin/bash
-# consume.sh BUILD_DIR CXX: installs BUILD_DIR, moves what was installed, builds consumer/ against it with find_package,
-# away from the tree, and runs it and the installed programs.
+# consume.sh BUILD_DIR CXX: installs BUILD_DIR, moves the installation, builds consumer/ against it with find_package,
+# outside of the tree, and runs consumer/ and the installed programs.
 set -euo pipefail
 tests=$(cd "$(dirname "$0")" && pwd)
 source_root=$(cd "$tests/../.." && pwd)
@@ -18,7 +18,7 @@ fi
 for program in nanoctrl slime slime-cache; do
   "$folder/moved/bin/$program" --help >/dev/null || fail "$program does not run"
 done
-# The installed program finds NIXL's plugin: it gets as far as the interpreter.
+# The installed program finds NIXL's plugin, so that it fails only at the missing interpreter.
 message=$("$folder/moved/bin/slime" nixl-plugin-dir --nixl /no/such/python 2>&1) && fail "nixl-plugin-dir: $message"
 [[ "$message" == *"no interpreter /no/such/python"* ]] || fail "nixl-plugin-dir: $message"
 
@@ -31,7 +31,7 @@ configure consumer
 cmake --build "$folder/consumer/build"
 "$folder/consumer/build/consumer"
 
-# Where something is missing the package is not found, with the reason, and a project that can do without it goes on.
+# If a dependency is missing, find_package() fails with the reason, and a project with an optional Slime continues.
 mkdir "$folder/choosy"
 cat >"$folder/choosy/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.22)

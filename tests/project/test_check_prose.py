@@ -1,4 +1,4 @@
-"""The checks of check_prose.py find what they should, and nothing else."""
+"""Tests that check_prose.py finds each problem, and nothing else."""
 
 import pathlib
 import subprocess

@@ -1,8 +1,8 @@
-# For the scripts in one_host/ and two_hosts/; source it.
+# Functions for the scripts in one_host/ and two_hosts/; source this file.
 # shellcheck shell=bash
 set -euo pipefail
 
-# eventually SECONDS COMMAND...: until it succeeds; fails loudly when the time is up.
+# eventually SECONDS COMMAND...: repeats the command until it succeeds; fails with a message when the time is up.
 eventually() {
   local end=$((SECONDS + $1))
   shift
@@ -15,17 +15,17 @@ eventually() {
   done
 }
 
-# Whether a process listens on a TCP port of this machine. State 0A is LISTEN.
+# listening PORT: succeeds if a process listens on this TCP port of this machine. State 0A is LISTEN.
 listening() { grep -q "^ *[0-9]*: [0-9A-F]*:$(printf '%04X' "$1") .* 0A " /proc/net/tcp /proc/net/tcp6; }
 
-# meet NAME: waits until both hosts have got here. Each NAME once.
+# meet NAME: waits until both hosts have called it. Use each NAME once.
 meet() {
   touch "$OUT/meet.$1.$HOST_ID"
   eventually 120 test -e "$OUT/meet.$1.$((3 - HOST_ID))"
 }
 
 # ---- peers on two hosts, found by name through nanoctrl on host 1
-# start_registry: of both hosts; it has what the tests in hosts.cc want to know in the environment.
+# start_registry: starts the registry of both hosts, and sets the environment variables for hosts.cc.
 registry=http://10.9.0.1:4479
 other_host=$((3 - ${HOST_ID:-1}))
 start_registry() {
@@ -37,7 +37,7 @@ start_registry() {
   meet registry
 }
 
-# start_worker MiB: an e2e_peer named worker-HOST_ID with a region of that size; end_worker ends it in good order.
+# start_worker MiB: an e2e_peer named worker-HOST_ID with a region of that size; end_worker stops the worker cleanly.
 start_worker() {
   local line
   coproc worker { exec tests/e2e/e2e_peer "worker-$HOST_ID" "$registry" $(($1 << 20)) "10.9.0.$HOST_ID:0"; }
@@ -50,10 +50,10 @@ start_worker() {
 end_worker() {
   exec {worker_input}>&-
   wait "$worker_process"
-  meet ended  # the registry goes with its host
+  meet ended  # the registry ends with its host
 }
 
-# hosts_test NAME: one test of hosts.cc. A name that fits none, or several, is a failure.
+# hosts_test NAME: runs one test of hosts.cc. Fails if NAME matches none, or several.
 hosts_test() {
   tests/rxe/rxe_hosts --test-case="$1" | tee /tmp/hosts_test.log
   grep -q 'test cases: *1 | *1 passed' /tmp/hosts_test.log
@@ -77,7 +77,7 @@ find_device() {
   return 1
 }
 
-# client_and_server PORT SERVER-AND-CLIENT...: a tool of perftest or libibverbs, with both sides on this machine.
+# client_and_server PORT SERVER-AND-CLIENT...: runs both sides of a perftest or libibverbs tool on this machine.
 client_and_server() {
   local tcp_port=$1 server status=0
   shift

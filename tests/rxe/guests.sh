@@ -1,13 +1,13 @@
-# Boots guests and ends them; source it, with image.sh and the settings of run. Nothing outlives the script: a guest
-# also dies with it when it is killed.
+# Boots guests and ends them; source this file, with image.sh and the settings of run. Nothing outlives the script:
+# its guests are killed even when it is killed.
 # shellcheck shell=bash disable=SC2154,SC2054
 
 guest_pid=() relay_pid=() timer_pid='' watcher_pid='' wire_sockets=() terminal='' failed_grace=20
-silent_looks=2400  # of the watcher, 20 in a second at most: how long a guest may be without a sign of life
+silent_looks=2400  # watcher polls (at most 20 a second) without a sign of life until a guest counts as hung
 
-# QEMU takes the two ends of a wire as connected sockets: no port that could be taken, no order in which to start. A
-# shell cannot make them, so with two hosts the script runs once more with them open; the variable names them.
-# Datagrams, one a packet: a stream that ends within a packet would jam the other guest's adapter for ever.
+# A wire is a pair of connected sockets that QEMU inherits: no port that could be in use, no order of starts. A shell
+# cannot make socket pairs, so with two hosts the script runs itself again with the pairs open, named by the variable.
+# Datagram sockets, a packet each: a stream that ends within a packet would jam the other guest's adapter for ever.
 lay_wires() {
   [ "$hosts" = 2 ] || return 0
   if [ -z "${RXE_WIRE_SOCKETS:-}" ]; then
@@ -25,18 +25,18 @@ os.execvp("bash", ["bash"] + sys.argv[2:])' "$devices" "$here/run" "$@"
   unset RXE_WIRE_SOCKETS
 }
 
-# To wait at once, unheard, keeps bash from reporting what was killed.
+# Waits at once with errors hidden, so that bash does not report the killed process.
 end_process() { [ -z "$1" ] || { kill -KILL "$1" && wait "$1"; } 2>/dev/null || true; }
 
 clean_up() {
   local pid
   for pid in "${guest_pid[@]}" "$timer_pid" "$watcher_pid"; do end_process "$pid"; done
-  for pid in "${relay_pid[@]}"; do wait "$pid" 2>/dev/null || true; done  # they end with their guest
+  for pid in "${relay_pid[@]}"; do wait "$pid" 2>/dev/null || true; done  # relays end with their guests
   [ -z "$terminal" ] || stty "$terminal" || true
   rm -rf "$work"
 }
 
-# KVM on a machine that is itself a guest may never get through a kernel's boot: only a trial tells.
+# On a virtual machine, a kernel may hang under KVM while it boots: only a trial shows this.
 choose_accelerator() {
   [ "$accel" = auto ] || return 0
   accel=tcg
@@ -45,7 +45,7 @@ choose_accelerator() {
   printf '#!/bin/busybox sh\n/bin/busybox poweroff -f\n' >"$work/trial/init"
   chmod +x "$work/trial/init"
   pack_init "$work/trial" "$work/trial.cpio"
-  # Without memory to speak of and without devices this takes two seconds where KVM works.
+  # With little memory and no devices, this takes two seconds if KVM works.
   if { timeout -s KILL 15 qemu-system-x86_64 -accel kvm -cpu host -m 512 -nodefaults -display none -no-reboot \
     -kernel "$kernel" -initrd "$work/trial.cpio" -append "panic=-1 quiet" </dev/null >/dev/null; } 2>/dev/null; then
     accel=kvm
@@ -53,12 +53,12 @@ choose_accelerator() {
   say "--accel auto: $accel"
 }
 
-# pack_init FOLDER TARGET: the modules' archive with FOLDER over it. The kernel unpacks one after the other.
+# pack_init FOLDER TARGET: appends FOLDER to the modules' archive. The kernel unpacks both in order.
 pack_init() {
   (cd "$1" && find . -type f | "$busybox" cpio -o -H newc 2>/dev/null) | cat "$modules" - >"$2"
 }
 
-# Files that the guests' session reads, and the initial file system.
+# Writes the files that the guests' sessions read, and the initial file system.
 prepare_session() {
   local name
   if [ -z "$out" ]; then out=$work/out; fi
@@ -86,8 +86,8 @@ prepare_session() {
 # QEMU splits its options at commas.
 escaped() { printf '%s' "${1//,/,,}"; }
 
-# close_wires [ID]: all ends, or all but those of that host. An end that somebody else held would outlive its guest,
-# and the other host would not see it gone.
+# close_wires [ID]: closes all socket ends, or all but those of that host. An end held by another process would
+# outlive its guest, and the other host would not notice the guest's end.
 close_wires() {
   local index socket
   for index in "${!wire_sockets[@]}"; do
@@ -96,20 +96,20 @@ close_wires() {
   done
 }
 
-# Passes on what a guest prints, as it comes.
+# Relays a guest's output as it arrives.
 relay() {
   close_wires
   if [ "$hosts" = 1 ]; then exec cat; else exec sed -u "s/^/[host $1] /"; fi
 }
 
-# Sets `options` to what depends on the settings. QEMU wants a bus before what sits on it.
+# Sets `options` according to the settings. QEMU needs a bus before its devices.
 guest_options() {
   local id=$1 device socket
   options=(-device virtio-rng-pci -device virtio-serial-pci)
   if [ "$accel" = kvm ]; then
     options+=(-accel kvm -cpu host)
   else
-    # Copies by `rep movsb`, which a kernel prefers with these features, are emulated byte by byte.
+    # With these features the kernel copies by `rep movsb`, which QEMU emulates byte by byte.
     options+=(-accel tcg,thread=multi -cpu max,-erms,-fsrm)
   fi
   if [ "$interactive" = yes ]; then
@@ -125,7 +125,7 @@ guest_options() {
   done
 }
 
-# Becomes QEMU. The signal ends it even when this script is killed in a way that it cannot handle.
+# Replaces itself by QEMU. The parent-death signal ends QEMU even when this script is killed by SIGKILL.
 become_guest() {
   local id=$1 options
   guest_options "$id"
@@ -158,13 +158,13 @@ start_guest() {
   echo "$!" >"$out/pid.$id"
 }
 
-# How much of a processor a process has had, in seconds: little of it means that this machine has too much to do.
+# Prints the processor time of a process in seconds: little time means that this machine is overloaded.
 processor_seconds() {
   local fields
   read -r -a fields 2>/dev/null <"/proc/$1/stat" && echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
 }
 
-# Says why host ID ended without a status: the end of its console, and what QEMU printed.
+# Explains why host ID ended without a status: the end of its console, and QEMU's output.
 explain() {
   echo "tests/rxe/run: host $1 $2; the end of its kernel's messages:" >&2
   tail -n 40 "$out/console.$1" 2>/dev/null | tr -d '\r' | sed 's/^/    | /' >&2
@@ -193,7 +193,7 @@ start_timer() {
   timer_pid=$!
 }
 
-# Ends when a guest has asked for the death of one, with the file unplug.ID in $OUT, or when one stands still.
+# Runs until a guest requests the death of one with the file unplug.ID in $OUT, or until a guest hangs.
 start_watcher() {
   (
     close_wires
@@ -205,8 +205,8 @@ start_watcher() {
   watcher_pid=$!
 }
 
-# Succeeds, and makes the file silent.ID, if a guest's file alive.ID is the same for so many looks: its kernel no longer
-# gets anywhere. Looks are counted, not seconds, so that a machine that stood still itself does not take it for its guest.
+# Succeeds, and makes the file silent.ID, if a guest's file alive.ID was unchanged in the last silent_looks polls: its
+# kernel hangs. Counts polls, not seconds, so that a pause of the host does not look like a hung guest.
 declare -A seen_sign=() same_looks=()
 stands_still() {
   local id sign
@@ -225,7 +225,7 @@ stands_still() {
   return 1
 }
 
-# Has a guest that stands still say where, and ends it: an NMI, and its kernel prints its stack and stops.
+# Ends hung guests: an NMI makes the kernel print its stack and stop.
 end_silent_guests() {
   local id look
   for id in "${!guest_pid[@]}"; do
@@ -239,10 +239,10 @@ end_silent_guests() {
   done
 }
 
-# The file stays: the guest that makes it may still be at it.
+# The file is not removed: the guest may still be writing it.
 asks_for_unplug() { [ -e "$out/unplug.$1" ] && [ ! -e "$out/unplugged.$1" ]; }
 
-# Kills the guests that are to die, as a power cut would: their kernels do not notice.
+# Kills the requested guests like a power cut: their kernels do not notice.
 unplug_guests() {
   local id
   for id in 1 2; do
@@ -256,7 +256,7 @@ unplug_guests() {
 }
 
 # Boots the guests, waits for all, and exits with the first status that is not 0. When one host fails, the other gets
-# a while to end by itself: it may be waiting for what will not come.
+# a limited time to end by itself, because it may wait for the failed host.
 run_guests() {
   local id ended status used first=0
   for ((id = 1; id <= hosts; id++)); do start_guest "$id"; done

@@ -1,11 +1,12 @@
-// What one host sees of another one, well or dying. Scripts in two_hosts/ run these tests by name.
+// One host's view of another host, healthy or dying. Scripts in two_hosts/ run these tests by name.
 //
 //   SLIME_HOSTS_CTRL    the registry's URL
 //   SLIME_HOSTS_PEER    the name of an e2e_peer on the other host
 //   SLIME_HOSTS_CACHE   the name of a slime-cache
-//   SLIME_HOSTS_LISTEN  where agents of this host listen
-//   SLIME_HOSTS_PATH    words, with commas between, that an error's text must have: device and both GIDs
-//   SLIME_HOSTS_FAULT   a line for the shell that breaks something, and mends it if it is to be mended
+//   SLIME_HOSTS_LISTEN  the listen address of agents on this host
+//   SLIME_HOSTS_PATH    comma-separated words that an error's text must contain: device and both
+// GIDs
+//   SLIME_HOSTS_FAULT   a shell command that breaks something, and repairs it if needed
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +31,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kCalls = 64;
-// Later than anything here may end by itself: what ends, ends because the other host was missed.
+// Longer than any timeout under test: each operation must end earlier, because the other host's
+// death is detected.
 constexpr Nanos kNoHelp = seconds(60);
 
 std::string text_setting(const char* name) {
@@ -48,7 +50,7 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
   options.listen = text_setting("SLIME_HOSTS_LISTEN");
   options.token = token;
   auto agent = PeerAgent::start(options);
-  // The emulated host of nanoctrl may take longer to accept than a start waits.
+  // nanoctrl on an emulated host may take longer to accept than an agent's start waits.
   (void)eventually([&] {
     if (agent || agent.error().code() != Code::kUnavailable) return true;
     agent = PeerAgent::start(options);
@@ -58,8 +60,8 @@ std::unique_ptr<PeerAgent> start_agent(const std::string& name, const std::strin
   return std::move(*agent);
 }
 
-// The peer's region, by which both sides have heard of each other. The first handshake may exceed its time
-// limit, since the emulated hosts share two cores; any other error is a failure at once.
+// Looks up the peer's region, which connects both sides. The first handshake may time out, since
+// the emulated hosts share two cores; any other error is a failure at once.
 RemoteRegion meet(Peer& peer) {
   auto region = peer.region("big", kNoHelp);
   (void)eventually([&] {
@@ -72,7 +74,7 @@ RemoteRegion meet(Peer& peer) {
   return *region;
 }
 
-// An agent, the peer on the other host and a region as large as the peer's.
+// An agent, its peer on the other host, and a region as large as the peer's.
 struct Side {
   std::unique_ptr<PeerAgent> agent;
   Peer peer;
@@ -93,7 +95,7 @@ struct Side {
 
 std::int64_t millis(Nanos span) { return std::chrono::duration_cast<milliseconds>(span).count(); }
 
-// Writes one pattern there and reads another one back; both sides compare every byte.
+// Writes one pattern and reads another back; both sides compare every byte.
 Status exchange(Side& side, std::uint64_t seed) {
   const auto remote = side.peer.region("big");
   if (!remote) return remote.error();
@@ -113,7 +115,7 @@ Status exchange(Side& side, std::uint64_t seed) {
   return {};
 }
 
-// Calls of many sizes, kCalls at a time; each answer is its own question.
+// Makes calls of many sizes, kCalls at a time; each reply equals its request.
 Status ask(Peer& peer, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     std::vector<std::string> questions;
@@ -131,7 +133,7 @@ Status ask(Peer& peer, int rounds) {
   return {};
 }
 
-// Calls that the peer has and never answers.
+// Starts calls that the peer receives and never answers.
 std::vector<Future<Payload>> hold_calls(Peer& peer) {
   std::vector<Future<Payload>> calls;
   for (std::size_t i = 0; i < kCalls; ++i)
@@ -145,7 +147,7 @@ std::vector<Future<Payload>> hold_calls(Peer& peer) {
 
 void start_fault() { REQUIRE(std::system(text_setting("SLIME_HOSTS_FAULT").c_str()) == 0); }
 
-// kUnavailable, and a text that says who, over which path, and why.
+// Checks for kUnavailable, with a text that names the peer, the path and the cause.
 void check_death(const Status& status) {
   CHECK_MESSAGE(status.code() == Code::kUnavailable, status.to_string());
   std::string words = text_setting("SLIME_HOSTS_PEER") + "," + text_setting("SLIME_HOSTS_PATH") + ",";
@@ -155,7 +157,7 @@ void check_death(const Status& status) {
   }
 }
 
-// Waits for what the death of the other host ends. Returns when the last of it had.
+// Waits for the operations that the other host's death ends. Returns the time when the last ended.
 TimePoint wait_for_deaths(std::vector<Future<Payload>>& calls) {
   for (auto& call : calls) {
     const auto reply = call.wait(kNoHelp);
@@ -168,7 +170,7 @@ TimePoint wait_for_deaths(std::vector<Future<Payload>>& calls) {
 
 Nanos bound() { return milliseconds(setting("SLIME_HOSTS_BOUND_MS", 10'000)); }
 
-// What comes after a death is bounded, too.
+// Checks that the next use after a death has a bounded time.
 void check_next_use(Peer& peer) {
   const TimePoint asked = steady_clock().now();
   const auto echo = peer.call<std::string>("work", "echo", std::string("anybody there?")).wait();
@@ -272,7 +274,7 @@ TEST_CASE("a host that dies during writes and calls ends all of them") {
   check_next_use(side.peer);
 }
 
-// The first bytes of the peer's region, and what its connection is over.
+// Returns the first bytes of the peer's region; checks the provider of its connection.
 std::vector<std::byte> first_bytes(PeerAgent& agent, Peer peer, const std::string& expected) {
   constexpr std::size_t kBytes = 4096;
   const RemoteRegion remote = meet(peer);
@@ -285,8 +287,8 @@ std::vector<std::byte> first_bytes(PeerAgent& agent, Peer peer, const std::strin
   return {local->data(), local->data() + kBytes};
 }
 
-// An agent of "auto" that is connected to the peer. A handshake over RDMA that exceeds its time limit keeps
-// an agent from RDMA for a minute, so another agent tries again.
+// Starts an agent of "auto" and connects it to the peer. After an RDMA handshake that timed out, an
+// agent avoids RDMA for a minute, so a further try uses a new agent.
 std::unique_ptr<PeerAgent> start_choosing(const std::string& far) {
   std::unique_ptr<PeerAgent> agent;
   const bool in_time = eventually([&] {
@@ -315,7 +317,7 @@ TEST_CASE(
   first_bytes(*choosing, choosing->peer(near), R"("provider":"shm","reason":"same host and user")");
 }
 
-// With RDMA addresses that do not reach each other.
+// With RDMA addresses that cannot reach each other.
 TEST_CASE("agents that choose use tcp where the RDMA devices of two hosts carry nothing to each other") {
   const std::string far = text_setting("SLIME_HOSTS_PEER");
   auto choosing = start_agent("chooser-of-" + far, text_setting("SLIME_TOKEN"), "auto");
@@ -323,7 +325,7 @@ TEST_CASE("agents that choose use tcp where the RDMA devices of two hosts carry 
   first_bytes(*choosing, peer, R"("provider":"tcp","reason":"other host; )");
   CHECK_MESSAGE(peer.info().find("no verbs here: it failed with this peer: ") != std::string::npos,
                 peer.info());
-  // It is not tried again at once.
+  // RDMA is not tried again at once.
   const TimePoint begin = steady_clock().now();
   REQUIRE(peer.disconnect().ok());
   first_bytes(*choosing, peer, R"("provider":"tcp")");
@@ -357,7 +359,7 @@ TEST_CASE("a link that is down for a while costs no byte, and at most the connec
   std::string first_error;
   Nanos longest{};
   TimePoint mended = kNever;
-  // Until three rounds that began after the link was mended are good.
+  // Repeat until three rounds that began after the repair have succeeded.
   for (std::uint64_t seed = 2; after < 3; seed += 2) {
     if (mended == kNever && fault.wait_for(seconds(0)) == std::future_status::ready)
       mended = steady_clock().now();

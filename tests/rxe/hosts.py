@@ -1,4 +1,4 @@
-"""A Python peer for the scripts in two_hosts/; SLIME_TOKEN, SLIME_PROVIDER and SLIME_HOSTS_* as for hosts.cc.
+"""A Python peer for the scripts in two_hosts/. Uses SLIME_TOKEN, SLIME_PROVIDER and SLIME_HOSTS_* like hosts.cc.
 
     hosts.py serve NAME        serves "Py" until its standard input ends; prints READY
     hosts.py call NAME         calls "Py" of that peer

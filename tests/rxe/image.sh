@@ -1,17 +1,17 @@
-# The kernel of the guests: taken from the distribution, cached; source it. Defines find_image, which sets
+# The kernel of the guests, taken from the distribution and cached; source this file. Defines find_image, which sets
 #   kernel    the kernel
 #   modules   an archive with its modules and busybox, for the initial file system
 #   busybox   the program that packs such archives
-# The archive does not hold guest/: that is packed for each run, so that a changed one is never stale.
+# The archive does not contain guest/, which is packed for each run, so that it is never stale.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 image_cache=${XDG_CACHE_HOME:-$HOME/.cache}/slime-rxe
-# In the order in which the guest loads them, each after what it depends on.
+# In the order of loading: each module after its dependencies.
 needed_modules=(virtio_pci virtio_net virtio_console 9pnet_virtio 9p overlay veth crc32_generic rdma_rxe rdma_ucm)
-# What makes the guest better where the kernel has it.
+# Used if the kernel has them.
 optional_modules=(crc32c_generic virtio_rng dummy sch_netem sch_tbf sch_prio cls_u32)
 
-# Prints the names of the packages that hold the newest kernel that apt knows: first the one with the kernel itself.
+# Prints the names of the packages with apt's newest kernel, the package with the kernel itself first.
 kernel_packages() {
   local meta image release package
   for meta in linux-image-amd64 linux-image-generic; do  # Debian's name, Ubuntu's
@@ -21,7 +21,7 @@ kernel_packages() {
   done
   [ -n "$image" ] || return 1
   echo "$image"
-  # Ubuntu has the modules in packages of their own; SoftRoCE is an extra there.
+  # Ubuntu has separate packages for modules, and for extra modules such as SoftRoCE.
   release=${image#linux-image-}
   release=${release#unsigned-}
   for package in "linux-modules-$release" "linux-modules-extra-$release"; do
@@ -33,7 +33,7 @@ package_version() {
   apt-cache show --no-all-versions "$1" 2>/dev/null | awk '!found && /^Version: / { print $2; found = 1 }'
 }
 
-# unpack_packages FOLDER PACKAGE...: their files, without installing anything.
+# unpack_packages FOLDER PACKAGE...: unpacks the packages' files, without installing them.
 unpack_packages() {
   local folder=$1 archive
   shift
@@ -47,7 +47,7 @@ unpack_packages() {
   [ -e "$folder/files/lib" ] || ln -s usr/lib "$folder/files/lib"
 }
 
-# plain_module FILE TARGET: a module, uncompressed: the guest has no tool for more.
+# plain_module FILE TARGET: uncompresses a module, because the guest has no tool for this.
 plain_module() {
   case $1 in
     *.ko) cp "$1" "$2" ;;
@@ -58,7 +58,7 @@ plain_module() {
   esac
 }
 
-# pack_modules FILES TARGET: the modules and all that they depend on, numbered in the order of loading.
+# pack_modules FILES TARGET: packs the modules and their dependencies, numbered in the order of loading.
 pack_modules() {
   local files=$1 target=$2 release name list path number=100
   release=$(basename "$files"/lib/modules/*)
@@ -70,7 +70,7 @@ pack_modules() {
       echo "tests/rxe/run: the kernel $release has no module $name: $list" >&2
       return 1
     fi
-    while read -r path; do  # what is built into the kernel has no path
+    while read -r path; do  # built-in modules have no path
       [ -z "${packed[$path]:-}" ] || continue
       packed[$path]=yes
       plain_module "$path" "$target/$number-$name-$(basename "$path" | sed 's/\.ko.*/.ko/')" || return 1
@@ -79,14 +79,14 @@ pack_modules() {
   done
 }
 
-# number FILE OFFSET BYTES: a little-endian number out of a file.
+# number FILE OFFSET BYTES: prints a little-endian number from a file.
 number() { od -An -v "-tu$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
 
-# plain_kernel FILE TARGET: the kernel without its own unpacker, which takes seconds under emulation. Leaves the file
-# as it is where the format is unknown or where QEMU could not start the result, for want of the entry for Xen's PVH.
+# plain_kernel FILE TARGET: unpacks the kernel, whose own unpacker takes seconds under emulation. Copies the file
+# unchanged if its format is unknown, or if QEMU could not start the result, which needs an entry for Xen's PVH.
 plain_kernel() {
   local offset length
-  # From the boot protocol: the sectors of the 16-bit part, then where the packed kernel lies behind it.
+  # From the boot protocol: the sectors of the 16-bit part, then the offset of the packed kernel after it.
   offset=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
   length=$(($(number "$1" 588 4) - 4))  # without its size, which is appended
   tail -c "+$((offset + 1))" "$1" | head -c "$length" >"$2.packed"
@@ -98,7 +98,7 @@ plain_kernel() {
   if ! readelf -nW "$2" 2>/dev/null | grep -q '^ *Xen .*0x00000012'; then cp "$1" "$2"; fi
 }
 
-# build_image FOLDER PACKAGE...: leaves FOLDER/image, complete.
+# build_image FOLDER PACKAGE...: makes the complete FOLDER/image.
 build_image() {
   local folder=$1 tree=$1/tree
   shift
@@ -113,7 +113,8 @@ build_image() {
   cp "$tree/bin/busybox" "$folder/image/"
 }
 
-# Builds under a lock, so that runs at the same time fetch once, and aside, so that the cache holds whole images only.
+# Builds under a lock, so that concurrent runs download once, and in a temporary folder, so that the cache holds only
+# complete images.
 build_image_once() {
   local target=$1 folder
   shift
@@ -121,7 +122,7 @@ build_image_once() {
   exec 9>"$image_cache/lock"
   flock 9
   if [ ! -d "$target" ]; then
-    rm -rf "$image_cache"/building.*  # left by one that was killed
+    rm -rf "$image_cache"/building.*  # left by a killed run
     folder=$(mktemp -d "$image_cache/building.XXXXXX")
     if ! build_image "$folder" "$@" || ! mv -T "$folder/image" "$target"; then
       rm -rf "$folder"
@@ -134,7 +135,7 @@ build_image_once() {
   exec 9>&-
 }
 
-# Prints the folder of the image, made now if need be.
+# Prints the folder of the image; makes it if needed.
 make_image() {
   local packages=() version target hash=$1
   mapfile -t packages < <(kernel_packages)
@@ -144,15 +145,15 @@ make_image() {
     [ -d "$target" ] || build_image_once "$target" "${packages[@]}" ||
       cannot_run "no kernel for the guests could be fetched; apt-get download ${packages[0]} shows why"
   else
-    # No package lists: what was fetched before is as good.
+    # Without package lists, use the newest cached image.
     target=$(find "$image_cache" -maxdepth 1 -type d -name "*_$hash" 2>/dev/null | sort -V | tail -n 1)
     [ -n "$target" ] || cannot_run "apt knows no kernel package; as root, run apt-get update"
   fi
   echo "$target"
 }
 
-# The name of an image has the kernel's version and a hash of what builds it. To ask apt takes seconds where it keeps
-# no index, so the answer is kept, as a link, for as long as the package lists stay as they are.
+# An image's name contains the kernel's version and a hash of the scripts that build it. Asking apt takes seconds if it
+# has no index, so the answer is cached as a link until the package lists change.
 find_image() {
   local hash target link
   hash=$(sha256sum <"$here/image.sh" | head -c 12)

@@ -7,7 +7,7 @@
 #include "agent/peer_agent.h"
 
 // Runs two agents in one process, without a registry: calls with numbers and containers of structs,
-// and a read of remote memory. Shows that the installed package has everything that they need.
+// and a read of remote memory. Shows that the installed package is complete.
 namespace {
 
 struct Point {

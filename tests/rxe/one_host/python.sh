@@ -1,6 +1,6 @@
 #!/bin/bash
 # The Python tests and the matrix of languages and features (tests/matrix) with agents on verbs, in the environment that
-# scripts/test.sh makes. Together, because an emulated machine takes most of a minute to start pytest.
+# scripts/test.sh makes. In one run, because starting pytest takes most of a minute on an emulated machine.
 set -euo pipefail
 build=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -8,10 +8,10 @@ if [ ! -f .venv/.slime-installed ]; then
   echo "SKIPPED: Python tests on verbs: .venv has no package slime-rdma; scripts/test.sh makes it"
   exit 77
 fi
-# Of those that start Python again and again, which takes an emulated machine up to half a minute each,
-# only five; none of those that name another provider or use none, nor of those about what is encoded,
-# shown or checked before anything is sent, which is the same on each (of arrays of each dtype only
-# float32), nor of timers of streams; nor of those that load torch, which alone takes minutes there.
+# Only five of the tests that start Python repeatedly, which takes up to half a minute per start on an
+# emulated machine. Without tests that name another provider or use none; tests of encoding, output or
+# checks before sending, which do not depend on the provider (of arrays per dtype only float32); tests
+# of stream timers; and tests that load torch, which alone takes minutes.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
   'tests/python/test_service_proxy.py::test_calls_go_on_when_a_provider_is_killed[THREAD]'
@@ -29,7 +29,7 @@ for file in tests/python/test_*.py; do
   esac
 done
 export SLIME_TEST_MESSAGES=${SLIME_TEST_MESSAGES:-200}
-# Without plugins and rewritten assertions, which take half a minute there.
+# Without plugins and rewritten assertions, which take half a minute on an emulated machine.
 export SLIME_BUILD_DIR=$build PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 exec .venv/bin/python -m pytest -q -p no:cacheprovider --assert=plain --durations=10 \
   -k "not tcp and not shm and not torch and not (dtype_shape and not f4)" "${tests[@]}" tests/matrix

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The device works with the tools that everybody knows: whatever fails here is not ours.
+# The device works with the standard tools: a failure here is not a failure of Slime.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 find_device

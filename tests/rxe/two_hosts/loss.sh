@@ -1,5 +1,5 @@
 #!/bin/bash
-# Each host loses 1 % of the packets that it sends: every read, write and call succeeds all the same, each byte right.
+# Each host loses 1 % of the packets that it sends. Every read, write and call still succeeds, with correct bytes.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 export SLIME_VERBS_TIMEOUT=17  # half a second: a busy machine acknowledges late
@@ -17,7 +17,7 @@ else
   meet tested
   meet ended
 fi
-# Otherwise nothing was tried.
+# Without lost packets, the test shows nothing.
 lost=$(tc -s qdisc show dev eth0 | sed -n 's/.*dropped \([0-9]*\),.*/\1/p')
 echo "host $HOST_ID lost ${lost:-no} packets"
 [ "${lost:-0}" -ge 10 ]

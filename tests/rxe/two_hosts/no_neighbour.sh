@@ -1,10 +1,11 @@
 #!/bin/bash
-# The RDMA address of each host answers nobody, so queue pairs cannot be set up. Agents that choose use tcp, and say why.
+# The RDMA address of each host does not answer ARP, so queue pairs cannot connect. Agents of "auto" use tcp, and report
+# why.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 gid_of() { grep -ls "ffff:0a4d:000$1" /sys/class/infiniband/rxe0/ports/1/gids/* | head -n 1; }
 has_gid() { [ -n "$(gid_of "$HOST_ID")" ]; }
-# The other addresses are known once and for all; new ones are not told.
+# The other addresses get permanent neighbour entries; new addresses are not resolved.
 cp /sys/class/net/eth0/address "$OUT/address.$HOST_ID"
 meet addresses
 ip neighbour replace "10.9.0.$other_host" lladdr "$(cat "$OUT/address.$other_host")" dev eth0 nud permanent

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The wire between two guests works with the tools that everybody knows.
+# The wire between two guests works with the standard tools.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 find_device
 
-# between PORT TOOL...: host 1 serves, host 2 calls.
+# between PORT TOOL...: runs the tool's server on host 1, and its client on host 2.
 between() {
   local tcp_port=$1 server
   shift

@@ -1,13 +1,13 @@
 #!/bin/bash
-# The QEMU of host 1, which serves, is killed while it holds 64 calls of host 2, and nothing else goes
-# on: they end with kUnavailable within 10 s. The registry dies with it.
+# The QEMU of host 1, the server, is killed while it holds 64 calls of host 2, with no other traffic: the calls end
+# with kUnavailable within 10 s. The registry dies with host 1.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_registry
 if [ "$HOST_ID" = 1 ]; then
   start_worker 1
   meet ready
-  wait "$worker_process"  # it ends with the host
+  wait "$worker_process"  # ends with the host
   exit 1
 fi
 meet ready
