@@ -29,7 +29,7 @@ inline bool contains(const std::string& text, std::string_view part) {
 
 inline PortCounters port_counters(Fixture& fixture, int side) { return fixture.port(side).counters(); }
 
-// One block each of `bytes`, `stride_here` and `stride_there` apart.
+// Blocks of `bytes` each, at distances of `stride_here` and `stride_there`.
 struct Blocks {
   std::size_t count = 1;
   std::size_t bytes = 1024;
@@ -37,8 +37,9 @@ struct Blocks {
   std::size_t stride_there = 1024;
 };
 
-// While work waits, an endpoint posts an empty write after an interval of keepalive. On a busy machine that
-// would count as one of the test's own. The longest outage makes the interval a minute.
+// While work waits, an endpoint posts an empty write after a keepalive interval, which on a busy
+// machine would count as one of the test's own writes. The longest outage makes the interval a
+// minute.
 inline PortOptions unprobed() { return {.outage_tolerated = limits::kOutageMax}; }
 
 // A connected pair on the fabric with memory on both sides.
@@ -67,7 +68,7 @@ struct Rig {
       return std::equal(mine, mine + copy.length_bytes, there.bytes().data() + copy.remote_offset);
     });
   }
-  // One batch, from the post to its completion.
+  // Runs one batch, from the post to its completion.
   EndpointCounters run(bool reads, const std::vector<Copy>& batch) {
     const EndpointCounters before = a().counters();
     TestOperation operation;

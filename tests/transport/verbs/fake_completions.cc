@@ -143,7 +143,7 @@ int get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** user) {
     if (!fabric) return -1;
     auto* channel = fabric->use<Channel>(handle, "get_cq_event");
     if (channel == nullptr) return -1;
-    if (channel->events.empty()) continue;  // its completion queue was destroyed meanwhile
+    if (channel->events.empty()) continue;  // the completion queue was destroyed meanwhile
     CompletionQueue* first = channel->events.front();
     channel->events.pop_front();
     ++first->delivered;
@@ -175,8 +175,8 @@ int req_notify_cq(ibv_cq* handle, int solicited_only) {
     fabric->misuse("req_notify_cq: the completion queue has no channel");
     return EINVAL;
   }
-  // As the specification says: only what comes from now on makes an event, and a request for any completion
-  // is not weakened by a later one for solicited ones.
+  // As in the specification: only later completions make an event, and a request for any completion
+  // is not weakened by a later request for solicited completions.
   if (solicited_only == 0) {
     cq->armed = Armed::kAny;
   } else if (cq->armed == Armed::kNo) {

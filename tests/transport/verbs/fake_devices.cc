@@ -58,7 +58,8 @@ bool names_object(ibv_event_type type) {
   }
 }
 
-// The counter of events of the object that an event names; null for the port's and the device's.
+// Returns the event counter of the object that an event names; null for events of the port or
+// device.
 std::uint64_t* delivered(const ibv_async_event& event) {
   if (!names_object(event.event_type)) return nullptr;
   switch (event.event_type) {

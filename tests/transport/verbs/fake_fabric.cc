@@ -19,7 +19,8 @@ namespace slime::transport::testing {
 namespace fake {
 namespace {
 std::atomic<Fabric*> current{nullptr};
-// Only a test that never lets a call go reaches it, on a busy machine and with a sanitizer, too.
+// Reached only by a test that never releases a held call, also on a busy machine and with a
+// sanitizer.
 constexpr std::chrono::minutes kHeldBound{1};
 }  // namespace
 
@@ -100,7 +101,7 @@ void Fabric::pump() {
     if (!busy()) {
       work_arrived.wait(lock);
     } else if (!step()) {
-      // Everything waits for a peer, a receive or a link: time passes, but not at full speed.
+      // All work waits for a peer, a receive or a link: let time pass, but slowly.
       work_arrived.wait_for(lock, std::chrono::milliseconds(1));
     } else {
       lock.unlock();

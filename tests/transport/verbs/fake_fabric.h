@@ -46,39 +46,42 @@ struct FakeDeviceOptions {
 
 struct FakeOptions {
   std::vector<FakeDeviceOptions> devices;
-  // A step of the fabric moves about this much for each queue pair that has work.
+  // A step of the fabric moves about this many bytes for each queue pair with work.
   std::size_t bytes_per_step = 64 * 1024;
-  // Every post_send and every poll_cq runs one step. Off: only progress() and the pump move anything.
+  // Every post_send and every poll_cq runs one step. If false, only progress() and the pump thread
+  // run steps.
   bool step_on_calls = true;
-  // A thread that runs steps while there is work: for tests whose loops sleep.
+  // A thread that runs steps while there is work, for tests whose loops sleep.
   bool pump_thread = false;
-  // Completions of a destroyed queue pair stay in the completion queue, as with rxe; else they go, as with
-  // mlx5.
+  // Whether completions of a destroyed queue pair stay in the completion queue, as with rxe, or are
+  // removed, as with mlx5.
   bool keep_stale = false;
-  // Receives that a queue pair has taken out of the shared receive queue when it fails. They come back as
-  // flush errors so many steps later, and then the event says that they were the last. What has not come back
-  // when the queue pair is destroyed never does.
+  // Number of receives that a failing queue pair has taken out of the shared receive queue. They
+  // complete as flush errors this many steps later, followed by the last-WQE event. Receives that
+  // are not flushed when the queue pair is destroyed are lost.
   std::size_t taken_receives = 0;
   int flush_steps = 0;
   bool last_receive_event = true;  // IBV_EVENT_QP_LAST_WQE_REACHED; some drivers send none
-  // The error of calls that end an object of a dead context. The object ends all the same.
+  // The error of calls that destroy an object of a dead context. The object is destroyed
+  // nevertheless.
   int dead_end_error = 0;
-  // A new queue pair gets the number of the one that its device destroyed last, if that is free.
+  // A new queue pair gets the number of the queue pair that its device destroyed last, if free.
   bool reuse_numbers = false;
-  int retry_steps = 8;  // without an answer, until the next try
-  int rnr_steps = 2;    // without a receive, until the next try
+  int retry_steps = 8;  // steps without an answer until the next try
+  int rnr_steps = 2;    // steps without a receive until the next try
   std::uint64_t memlock_bytes = std::numeric_limits<std::uint64_t>::max();
   bool has_iova2 = true;
   bool has_dmabuf = true;
-  std::uint64_t seed = 1;  // of keys and queue pair numbers
+  std::uint64_t seed = 1;  // for keys and queue pair numbers
 
-  // `count` devices fake0, fake1, ... with one RoCE port each. Table: 0 and 1 link local (v1, v2), 2 and 3
-  // the IPv4 address 10.9.0.(1 + number) (v1, v2), 4 and 5 empty. The netdev is the loopback interface.
+  // `count` devices fake0, fake1, ... with one RoCE port each. GID table: 0 and 1 link local (v1,
+  // v2), 2 and 3 the IPv4 address 10.9.0.(1 + number) (v1, v2), 4 and 5 empty. The netdev is the
+  // loopback interface.
   static FakeOptions roce(int count = 2);
-  // The same with InfiniBand ports: LIDs from 1, one GID.
+  // `count` devices with InfiniBand ports: LIDs from 1, one GID.
   static FakeOptions infiniband(int count = 2);
 };
-// What a common adapter says of itself.
+// Returns the attributes of a typical adapter.
 ibv_device_attr default_attributes();
 
 struct FakeCounters {
@@ -86,7 +89,7 @@ struct FakeCounters {
   std::uint64_t work_requests = 0;  // posted to send queues
   std::uint64_t receives = 0;       // posted to shared receive queues
   std::uint64_t completions = 0;    // written to completion queues
-  std::uint64_t rnr_events = 0;     // a message found no receive at this device
+  std::uint64_t rnr_events = 0;     // messages that found no receive at this device
   std::uint64_t notifications = 0;  // completion events
   std::uint64_t bytes = 0;          // moved on behalf of this device's work requests
   std::size_t cq_high_water = 0;
@@ -101,18 +104,18 @@ struct FakeObjects {
   int queue_pairs = 0;
   bool operator==(const FakeObjects&) const = default;
 };
-// A live queue pair as it is now, also where its owner has not asked.
+// The current state of a live queue pair, read without its owner.
 struct FakeQueuePair {
   std::string device;
   std::uint32_t number = 0;
-  ibv_qp_attr attributes{};  // qp_state is the true one
+  ibv_qp_attr attributes{};  // qp_state is the actual state
   ibv_qp_cap capacity{};
   std::size_t waiting = 0;   // work requests that the fabric has not finished
-  std::size_t occupied = 0;  // send slots that are not free yet
-  std::string silence;       // why its last try got no answer; empty: it got one
+  std::size_t occupied = 0;  // send slots in use
+  std::string silence;       // why its last try got no answer; empty: it got an answer
 };
 
-// Calls that can fail. Posts are counted by work request, so a chain can fail in its middle.
+// Calls that can fail. Posts count per work request, so that a chain can fail in its middle.
 enum class Call {
   kAny,
   kOpenDevice,
@@ -128,7 +131,7 @@ enum class Call {
   kPostReceive,
   kCreateQp,
   kModifyQp,
-  // These can be held, and never fail.
+  // These calls can be held, and never fail.
   kConnectQp,  // ibv_modify_qp to RTR
   kFailQp,     // ... to the error state
   kDestroyQp,
@@ -144,71 +147,73 @@ enum class LinkState {
   kAcksLost,  // requests arrive and are executed, but no answer comes back
 };
 
-// A fabric inside the process, behind the table of libibverbs' functions: devices, and reliable connections
-// between their queue pairs that move bytes as the InfiniBand specification says, down to the errors. Strict
-// where adapters differ or forgive: what only some of them accept is refused, and what is a bug on every one
-// is recorded as a misuse. Its time is counted in steps. One at a time in a process. Thread: any.
+// A fabric inside the process, behind libibverbs' table of functions: devices, and reliable
+// connections between their queue pairs that move bytes and fail as the InfiniBand specification
+// says. Strict where adapters differ: refuses calls that only some adapters accept, and records
+// calls that are a bug on every adapter as misuses. Measures time in steps. One at a time in a
+// process. Thread: any.
 class FakeFabric {
  public:
   explicit FakeFabric(FakeOptions options = FakeOptions::roce());
-  // Fails the running test for every misuse that was not taken and every object that was not destroyed.
+  // Fails the running test for every misuse not taken and every object not destroyed.
   ~FakeFabric();
   FakeFabric(const FakeFabric&) = delete;
   FakeFabric& operator=(const FakeFabric&) = delete;
 
   [[nodiscard]] const verbs::Functions& functions() const;
-  // Waits for what was closed and is still ending on a thread of its own.
+  // Waits for closed objects that are still ending on other threads.
   static void await_ends();
 
   // ---- progress
-  // Runs at most `steps`; false: there is nothing to do.
+  // Runs at most `steps` steps; returns false when there is nothing to do.
   bool progress(int steps = 1);
-  // Runs until nothing is left to do or only waiting is left (for a peer, a receive, a link).
+  // Runs until nothing is left to do, or all work waits (for a peer, a receive, a link).
   void settle();
 
-  // ---- looking
+  // ---- inspection
   [[nodiscard]] FakeCounters counters(std::string_view device = {}) const;  // empty: sum over all
   [[nodiscard]] FakeObjects objects() const;
   [[nodiscard]] std::vector<FakeQueuePair> queue_pairs(std::string_view device = {}) const;
-  // Receives of the device that no queue pair has taken.
+  // Returns the receives of the device that no queue pair has taken.
   [[nodiscard]] std::size_t receives_waiting(std::string_view device) const;
-  // What was wrong with the calls so far; from now on they are not held against the test.
+  // Returns the misuses so far, and clears them, so that they do not fail the test.
   [[nodiscard]] std::vector<std::string> take_misuses();
 
   // ---- faults
-  // The nth such call from now fails with `error`.
+  // Makes the nth such call from now fail with `error`.
   void fail_call(Call call, int error, int nth = 1);
-  // Calls of this kind (kOpenDevice, or of a queue pair but to INIT and RTS) wait until they are let go: a
-  // bug if that takes 5 s.
+  // Holds calls of this kind (kOpenDevice, or a queue pair call except to INIT and RTS) until
+  // released. Holding a call for longer than kHeldBound is a bug of the test.
   void hold_call(Call call, bool hold = true);
-  [[nodiscard]] int held_calls() const;  // those that wait now
+  [[nodiscard]] int held_calls() const;  // calls that wait now
   // The nth matching work request posted from now completes with `status`, without any effect.
   void fail_work(ibv_wc_status status, int nth = 1, WorkFilter filter = {});
-  [[nodiscard]] int faults_left() const;  // fail_call() and fail_work() that have not happened yet
+  [[nodiscard]] int faults_left() const;  // fail_call() and fail_work() faults that have not
+                                          // happened yet
   void set_link(std::string_view a, std::string_view b, LinkState state);
-  // A frozen device neither sends nor answers, and nobody gives up on it.
+  // A frozen device neither sends nor answers, and its peers' retries do not run out.
   void freeze(std::string_view device, bool frozen = true);
-  // Completions of the device are written only once this ends.
+  // While held, the device writes no completions.
   void hold_completions(std::string_view device, bool hold = true);
   [[nodiscard]] bool holds_completions() const;  // of any device
-  // As after a fatal error: its queue pairs flush what they hold, every later call but destruction fails with
-  // EIO, nobody hears of them again. Raises IBV_EVENT_DEVICE_FATAL.
+  // Simulates a fatal error: the device's queue pairs flush their work, every later call except
+  // destruction fails with EIO, and peers get no answers. Raises IBV_EVENT_DEVICE_FATAL.
   void kill(std::string_view device);
-  // It can be opened again. What was made of it before stays dead.
+  // Allows the device to be opened again. Its earlier objects stay dead.
   void revive(std::string_view device);
 
   // ---- events
   void raise(std::string_view device, ibv_event_type type, int port = 1);
-  // Both raise the event that belongs to the change.
+  // Both raise the event of the change.
   void set_port_state(std::string_view device, ibv_port_state state, int port = 1);
   void set_gids(std::string_view device, std::vector<FakeGid> gids, int port = 1);
 
   // ---- device memory
   struct Dmabuf {
-    int fd = -1;  // the caller's to close
+    int fd = -1;  // owned by the caller
     MutableBytes bytes;
   };
-  // Memory of the fabric that can be registered by its descriptor only.
+  // Makes memory of the fabric that can be registered only by its descriptor.
   Dmabuf make_dmabuf(std::size_t bytes);
 
  private:

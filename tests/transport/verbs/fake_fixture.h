@@ -10,7 +10,7 @@
 
 namespace slime::transport::testing {
 
-// Both sides on one fake fabric: side 0 has the device fake0, side 1 fake1.
+// Both sides on one fake fabric: side 0 on device fake0, side 1 on fake1.
 class FakeVerbsFixture final : public Fixture {
  public:
   explicit FakeVerbsFixture(verbs::Options options = {}, FakeOptions fabric = FakeOptions::roce())
@@ -24,7 +24,7 @@ class FakeVerbsFixture final : public Fixture {
   Device& device(int side) override { return sockets_.device(side); }
   Port& port(int side) override { return sockets_.port(side); }
   Loop& loop(int side) override { return sockets_.loop(side); }
-  // No hello comes while completions are held.
+  // While completions are held, no hello arrives.
   Result<Pair> connect() override {
     return fabric_.holds_completions() ? sockets_.connect_without_hello() : sockets_.connect();
   }
@@ -32,7 +32,7 @@ class FakeVerbsFixture final : public Fixture {
   void pass(Nanos span) override { sockets_.pass(span); }
   TimePoint now() override { return sockets_.now(); }
   void cut(const Pair& pair) override { sockets_.cut(pair); }
-  // The whole host stops, its adapter included.
+  // Stops the whole host, its adapter included.
   void freeze_b(const Pair& pair) override {
     sockets_.freeze_b(pair);
     fabric_.freeze("fake1", true);
@@ -50,7 +50,7 @@ class FakeVerbsFixture final : public Fixture {
     return verbs::make_verbs_provider(fabric_.functions(), options);
   }
 
-  FakeFabric fabric_;  // outlives all that was made of it
+  FakeFabric fabric_;  // outlives all objects made on it
   int made_ = 0;
   SocketFixture sockets_;
 };

@@ -67,7 +67,7 @@ namespace {
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
-// Whether the whole range is mapped, which pinning would find out.
+// Returns whether the whole range is mapped, which pinning checks.
 bool mapped(std::uintptr_t address, std::size_t bytes) {
   const std::uintptr_t page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t first = address & ~(page - 1);
@@ -148,7 +148,7 @@ ibv_mr* reg_mr_iova2(ibv_pd* handle, void* address, std::size_t bytes, std::uint
   if (!fabric) return failed(EINVAL);
   auto* domain = fabric->use<Domain>(handle, "reg_mr_iova2");
   if (domain == nullptr) return failed(EINVAL);
-  // Only here are the optional flags taken, and those that the device does not know ignored.
+  // Only this call accepts optional flags, and ignores those that the device does not know.
   return register_range(*fabric, *domain, {address, static_cast<std::byte*>(address), bytes, iova},
                         access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
 }

@@ -13,7 +13,8 @@
 
 namespace slime::transport::testing {
 
-// One user of the fabric's table, as a program would be: a device with everything that a connection needs.
+// One user of the fabric's table, like a program: a device with all objects that a connection
+// needs.
 class FakeNode {
  public:
   struct Sizes {
@@ -68,7 +69,7 @@ class FakeNode {
     return made;
   }
 
-  // What RESET to RTS needs, for tests to change before they connect.
+  // The parameters from RESET to RTS, which tests may change before they connect.
   struct Path {
     ibv_qp_attr attributes{};
     Path() {
@@ -101,7 +102,7 @@ class FakeNode {
   static constexpr int kRts =
       IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-  // Where the peer is, on a fabric of FakeOptions::roce().
+  // Returns the path to the peer, on a fabric of FakeOptions::roce().
   Path path_to(const FakeNode& peer) const {
     Path path;
     ibv_gid_entry entry{};
@@ -196,7 +197,8 @@ inline Statuses statuses(const std::vector<ibv_wc>& completions) {
   return out;
 }
 
-// Two nodes on fake0 and fake1, connected, each with a region of 256 KiB that the other may use.
+// Two connected nodes on fake0 and fake1, each with a region of 256 KiB that the other node may
+// access.
 struct FakeLink {
   static constexpr std::size_t kBytes = 256 * 1024;
   static constexpr int kAll =
@@ -210,7 +212,7 @@ struct FakeLink {
     mr_b = b.add_region(bytes_b, kAll);
     for (std::size_t i = 0; i < kBytes; ++i) bytes_a[i] = static_cast<std::byte>(i * 7 + i / 251);
   }
-  // A piece of either side's region.
+  // A piece of a side's region.
   [[nodiscard]] ibv_sge at_a(std::size_t offset, std::size_t length) {
     return sge_of(MutableBytes(bytes_a).subspan(offset, length), mr_a);
   }
@@ -221,7 +223,7 @@ struct FakeLink {
                                   unsigned flags = IBV_SEND_SIGNALED) {
     return make_work(id, IBV_WR_RDMA_WRITE, bytes_b.data() + remote_offset, mr_b->rkey, flags);
   }
-  // Whether b's bytes at `to` are a's at `from`.
+  // Returns whether b's bytes at `to` equal a's bytes at `from`.
   [[nodiscard]] bool arrived(std::size_t from, std::size_t to, std::size_t length) {
     return std::memcmp(bytes_a.data() + from, bytes_b.data() + to, length) == 0;
   }

@@ -19,8 +19,8 @@
 #include "base/unique_fd.h"
 #include "tests/transport/verbs/fake_fabric.h"
 
-// The inside of the fake fabric: what its handles point to, and the engine. Everything is guarded by the
-// fabric's one mutex.
+// The implementation of the fake fabric: the objects behind its handles, and the engine. The
+// fabric's one mutex guards everything.
 namespace slime::transport::testing::fake {
 
 struct Device : ibv_device {
@@ -28,17 +28,18 @@ struct Device : ibv_device {
   FakeDeviceOptions options;
   bool dead = false;
   bool frozen = false;
-  bool holding = false;  // completions
+  bool holding = false;  // hold_completions()
   FakeCounters counters;
-  std::uint32_t last_number = 0;  // of the queue pair that was destroyed last
-  std::unordered_map<std::uint32_t, struct QueuePair*> queue_pairs;  // live ones by number
+  std::uint32_t last_number = 0;                                     // of the last destroyed queue pair
+  std::unordered_map<std::uint32_t, struct QueuePair*> queue_pairs;  // live queue pairs by number
   [[nodiscard]] FakePortOptions* port(int number) {
     if (number < 1 || static_cast<std::size_t>(number) > options.ports.size()) return nullptr;
     return &options.ports[static_cast<std::size_t>(number - 1)];
   }
 };
 
-// Objects are kept until the fabric ends, so that a use after destruction is told, not suffered.
+// Objects are kept until the fabric ends, so that a use after destruction is reported instead of
+// crashing.
 struct Context : ibv_context {
   Context() : ibv_context{} {}
   bool alive = true;
@@ -74,8 +75,8 @@ struct Entry {
   ibv_wc wc{};
   bool solicited = false;
   QueuePair* qp = nullptr;
-  std::uint64_t frees = 0;      // send slots of `qp` below this number are free once it has been polled
-  ReceiveQueue* srq = nullptr;  // gets a slot back once it has been polled
+  std::uint64_t frees = 0;      // polling it frees the send slots of `qp` below this number
+  ReceiveQueue* srq = nullptr;  // polling it frees a slot of this queue
 };
 enum class Armed { kNo, kAny, kSolicited };
 struct CompletionQueue : ibv_cq {
@@ -85,7 +86,7 @@ struct CompletionQueue : ibv_cq {
   std::deque<Entry> held;
   Armed armed = Armed::kNo;
   bool overflowed = false;
-  std::uint64_t delivered = 0;  // completion events got and not acknowledged
+  std::uint64_t delivered = 0;  // completion events delivered and not acknowledged
   std::uint64_t async_delivered = 0;
   int users = 0;
 };
@@ -98,7 +99,7 @@ struct ReceiveQueue : ibv_srq {
   ReceiveQueue() : ibv_srq{} {}
   bool alive = true;
   std::deque<Receive> receives;
-  std::uint32_t occupied = 0;  // posted, and their completion not polled yet
+  std::uint32_t occupied = 0;  // posted receives whose completion was not polled yet
   std::uint32_t max_wr = 0;
   std::uint32_t max_sge = 0;
   std::uint64_t async_delivered = 0;
@@ -115,7 +116,7 @@ struct Work {
   std::uint64_t done = 0;      // bytes moved
   std::uint64_t sequence = 0;  // of its send slot
   ibv_wc_status fault = IBV_WC_SUCCESS;
-  bool performed = false;    // at the responder; only the answer is missing
+  bool performed = false;    // executed at the responder; only the answer is missing
   std::uint64_t result = 0;  // of an atomic
   int silence = 0;           // steps without an answer
   int rnr_tries = 0;
@@ -124,7 +125,7 @@ struct Work {
 struct QueuePair : ibv_qp {
   QueuePair() : ibv_qp{} {}
   bool alive = true;
-  bool queued = false;  // in the fabric's list of those that have work
+  bool queued = false;  // in the fabric's list of queue pairs with work
   ibv_qp_state now = IBV_QPS_RESET;
   ibv_qp_attr attributes{};
   ibv_qp_cap capacity{};
@@ -132,11 +133,11 @@ struct QueuePair : ibv_qp {
   bool last_event_raised = false;
   bool established = false;
   std::deque<Work> sends;
-  std::uint64_t posted = 0;  // send slots ever taken
-  std::uint64_t freed = 0;   // ... and given back
+  std::uint64_t posted = 0;  // send slots ever used
+  std::uint64_t freed = 0;   // send slots ever freed
   std::optional<Receive> receiving;
   std::deque<Receive> taken;   // to be flushed
-  std::uint64_t flush_at = 0;  // in this step
+  std::uint64_t flush_at = 0;  // step of the flush
   std::uint64_t async_delivered = 0;
   const char* silence = "";
   [[nodiscard]] Device& device() const { return static_cast<Context*>(context)->parent(); }
@@ -159,7 +160,7 @@ struct DmabufMemory {
   MutableBytes bytes;
 };
 
-// What one try at a work request came to.
+// The result of one try at a work request.
 struct Outcome {
   enum Kind { kDone, kMore, kWait, kFailed } kind;
   ibv_wc_status status = IBV_WC_SUCCESS;
@@ -173,11 +174,11 @@ class Fabric {
 
   // ---- fake_fabric.cc
   void misuse(std::string text);
-  int injected(Call call);  // the errno that this call fails with, or 0
+  int injected(Call call);  // the errno that this call must fail with, or 0
   Device* find(std::string_view name);
   void pump();
 
-  // Null, and a misuse, when `handle` is no live object of ours.
+  // Returns null, and records a misuse, when `handle` is not a live object of the fabric.
   template <class Object, class Handle>
   Object* use(Handle* handle, const char* call) {
     auto* object = static_cast<Object*>(handle);
@@ -198,12 +199,14 @@ class Fabric {
 
   // ---- fake_memory.cc
   std::uint32_t new_key();
-  // The host address of a range, or null: no such key, another domain, out of bounds, no right.
+  // Returns the host address of a range; null for an unknown key, another domain, out of bounds, or
+  // missing rights.
   std::byte* local(const ibv_pd* pd, std::uint32_t lkey, std::uint64_t address, std::uint64_t length,
                    unsigned rights);
   std::byte* remote(const ibv_pd* pd, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
                     unsigned rights);
-  // Bytes [offset, offset + length) of a list of SGEs; false: `out` has what comes before the bad SGE.
+  // Gathers bytes [offset, offset + length) of a list of SGEs; false: `out` has the bytes before
+  // the bad SGE.
   bool gather(const ibv_pd* pd, const std::vector<ibv_sge>& sges, std::uint64_t offset, std::uint64_t length,
               unsigned rights, Segments& out);
 
@@ -218,7 +221,7 @@ class Fabric {
   std::uint32_t new_number(Device& device);
   void to_error(QueuePair& qp);
   void flush_receives(QueuePair& qp);
-  // Returns the result of a call that ended an object of this context.
+  // Returns the result of a call that destroyed an object of this context.
   [[nodiscard]] int ended(const ibv_context* context) const {
     return static_cast<const Context*>(context)->dead ? options.dead_end_error : 0;
   }
@@ -261,7 +264,7 @@ class Fabric {
   std::unordered_set<Call> held;
   int held_calls = 0;
   std::condition_variable let_go;
-  std::condition_variable acknowledged;  // an asynchronous event
+  std::condition_variable acknowledged;  // signalled when an asynchronous event is acknowledged
 
   std::condition_variable work_arrived;
   bool stopping = false;
@@ -296,7 +299,7 @@ inline bool is_atomic(ibv_wr_opcode opcode) {
 inline bool fetches(ibv_wr_opcode opcode) { return opcode == IBV_WR_RDMA_READ || is_atomic(opcode); }
 constexpr std::uint64_t kAtomicBytes = 8;
 
-// The current fabric, locked for one call.
+// Holds the lock of the current fabric for one call.
 class Entered {
  public:
   Entered();
@@ -305,7 +308,7 @@ class Entered {
   Fabric& operator*() const { return *fabric_; }
   // Waits while calls of this kind are held.
   void pass(Call call);
-  // Waits, as the library does, until the events of an object that is to be destroyed were acknowledged.
+  // Waits, like libibverbs, until all events of an object to be destroyed are acknowledged.
   void wait_acknowledged(const std::uint64_t& delivered, const char* call);
 
  private:
@@ -313,7 +316,7 @@ class Entered {
   std::unique_lock<std::mutex> lock_;
 };
 
-// One for each file: its part of the table.
+// One function per file: fills its part of the table.
 void fill_devices(verbs::Functions& table);
 void fill_memory(verbs::Functions& table);
 void fill_completions(verbs::Functions& table);
@@ -325,10 +328,11 @@ inline std::nullptr_t failed(int error) {
   errno = error;
   return nullptr;
 }
-// Readable once for each signal(); the descriptors of channels and contexts.
+// Makes a descriptor that is readable once per signal(); used for channels and contexts.
 UniqueFd make_signal_fd();
 void signal(const UniqueFd& fd);
-// Takes one signal. Blocks unless the user made the descriptor non-blocking; false: none there.
+// Takes one signal. Blocks unless the descriptor is non-blocking; then returns false without a
+// signal.
 bool wait_signal(int fd);
 
 }  // namespace slime::transport::testing::fake

@@ -2,7 +2,7 @@
 
 #include "tests/transport/verbs/fake_objects.h"
 
-// What a send queue takes.
+// Posting to send queues.
 namespace slime::transport::testing::fake {
 namespace {
 
@@ -11,7 +11,7 @@ bool known(ibv_wr_opcode opcode, const Device& device) {
   return is_send(opcode) || is_write(opcode) || opcode == IBV_WR_RDMA_READ;
 }
 
-// What drivers refuse at once; 0 when it is fine.
+// Returns the errno with which drivers refuse the work request at once; 0 if it is valid.
 int check(const QueuePair& qp, const ibv_send_wr& wr, std::uint64_t length) {
   const Device& device = qp.device();
   if (qp.dead()) return EIO;

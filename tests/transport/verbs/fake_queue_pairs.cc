@@ -4,7 +4,7 @@
 
 #include "tests/transport/verbs/fake_objects.h"
 
-// Shared receive queues, and the life of queue pairs.
+// Shared receive queues, and the states of queue pairs.
 namespace slime::transport::testing::fake {
 
 void Fabric::to_error(QueuePair& qp) {
@@ -198,7 +198,7 @@ struct Transition {
   int required;
   int optional;
 };
-// What the specification says for reliable connections.
+// The transitions of the specification for reliable connections.
 constexpr std::array kTransitions{
     Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},

@@ -4,17 +4,18 @@
 
 #include "tests/transport/verbs/fake_objects.h"
 
-// The engine: what posted work requests do.
+// The engine: executes posted work requests.
 namespace slime::transport::testing::fake {
 namespace {
 
-constexpr std::size_t kPacketCost = 256;  // what a work request takes of a step beside its bytes
+constexpr std::size_t kPacketCost = 256;  // cost of a work request within a step, besides its bytes
 
 std::uint64_t mtu_bytes(ibv_mtu mtu) { return 128U << static_cast<unsigned>(mtu); }
 
 Outcome failed_with(ibv_wc_status status) { return {Outcome::kFailed, status}; }
 
-// Words that are aligned on both sides move at once, as they do on the buses: users may watch them.
+// Copies words that are aligned on both sides atomically, as buses do: programs may poll such
+// words.
 template <class Word>
 bool copy_word(std::byte* to, const std::byte* from, std::uint64_t length) {
   const auto aligned = [](const std::byte* p) {
@@ -26,7 +27,7 @@ bool copy_word(std::byte* to, const std::byte* from, std::uint64_t length) {
   return true;
 }
 
-// Moves as many bytes as both sides have.
+// Copies as many bytes as both sides have.
 std::uint64_t copy(const Segments& from, const Segments& to) {
   std::uint64_t moved = 0;
   std::size_t i = 0;
@@ -66,8 +67,8 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   }
 }
 
-// Of an unsuccessful completion only wr_id, status, qp_num and vendor_err mean anything: the rest is what it
-// should not be.
+// In an unsuccessful completion only wr_id, status, qp_num and vendor_err are valid: the other
+// fields get wrong values.
 ibv_wc completion(const QueuePair& qp, std::uint64_t wr_id, ibv_wc_status status) {
   ibv_wc wc{};
   wc.wr_id = wr_id;
@@ -206,7 +207,7 @@ Outcome Fabric::attempt(QueuePair& qp, Work& work, std::size_t& budget) {
   return is_atomic(work.wr.opcode) ? place_result(qp, work) : Outcome{Outcome::kDone};
 }
 
-// ---- who answers
+// ---- responders
 
 namespace {
 
@@ -225,7 +226,7 @@ Address own_address(const QueuePair& qp) {
   return out;
 }
 
-// Whether packets of a queue pair with this path reach `to`.
+// Returns whether packets of a queue pair with this path reach `to`.
 bool reaches(const ibv_ah_attr& path, const Address& from, const Address& to) {
   if (from.port->link_layer != to.port->link_layer) return false;
   if (to.port->link_layer == IBV_LINK_LAYER_INFINIBAND && path.dlid != to.port->lid) return false;
@@ -292,7 +293,7 @@ unsigned needed_right(ibv_wr_opcode opcode) {
   return 0;
 }
 
-// How much of `left` goes in this turn: whole packets, so that no word is torn.
+// Returns how many of `left` bytes to move in this step: whole packets, so that no word is torn.
 std::uint64_t piece(const QueuePair& qp, std::uint64_t left, std::size_t budget) {
   const std::uint64_t packet = mtu_bytes(qp.attributes.path_mtu);
   if (left <= packet || left <= budget) return left;
@@ -439,7 +440,8 @@ Outcome Fabric::atomic(QueuePair& peer, Work& work) {
   return {Outcome::kDone};
 }
 
-// A bad local key is found only when the answer arrives: the word has changed by then.
+// An invalid local key is detected only when the answer arrives: the remote word has changed by
+// then.
 Outcome Fabric::place_result(QueuePair& qp, Work& work) {
   Segments to;
   if (!gather(qp.pd, work.sges, 0, kAtomicBytes, IBV_ACCESS_LOCAL_WRITE, to)) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// The machine's functions, but of a device that registers only so much at once.
+// The machine's functions, with a device that registers only a limited size at once.
 verbs::Functions small_registrations() {
   auto real = verbs::load_functions();
   REQUIRE_MESSAGE(real.has_value(), real.status().text());
@@ -39,7 +39,7 @@ std::unique_ptr<Device> open(const verbs::Functions& functions, std::shared_ptr<
   return std::make_unique<verbs::VerbsDevice>(state);
 }
 
-// A thread without CAP_IPC_LOCK that may lock little, for as long as this lives.
+// A thread without CAP_IPC_LOCK and with a small limit of locked memory, while this object lives.
 class LittleLockedMemory {
  public:
   LittleLockedMemory() {
@@ -76,7 +76,7 @@ TEST_CASE("the driver takes what regions of all rights and parts ask for, and gi
     REQUIRE(descriptor.key_count == 3);
     auto part = device->register_memory(region->data() + 1, 5 * kMiB, Rights::kLocal);
     REQUIRE_MESSAGE(part.has_value(), part.status().text());
-    if (rights != Rights::kLocal) {  // keys without remote rights may all be one, which is 0
+    if (rights != Rights::kLocal) {  // keys without remote rights may all be 0
       CHECK(descriptor.keys[0] != descriptor.keys[1]);
       CHECK(descriptor.keys[1] != descriptor.keys[2]);
       for (int i = 0; i < 3; ++i) CHECK(part->describe().keys[0] != descriptor.keys[i]);
@@ -91,7 +91,7 @@ TEST_CASE("memory that is mapped read-only can be registered for peers to read")
   const verbs::Functions functions = small_registrations();
   std::shared_ptr<verbs::DeviceState> state;
   const auto device = open(functions, state);
-  // Private: kernels before 6.2 refuse shared ones.
+  // Private: kernels before 6.2 refuse shared mappings.
   void* const page = mmap(nullptr, kMiB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(page != MAP_FAILED);
   {

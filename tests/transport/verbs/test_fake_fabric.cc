@@ -2,11 +2,11 @@
 
 #include "tests/transport/verbs/fake_node.h"
 
-// The fake fabric's data path: what arrives, what completes, what fails.
+// The fake fabric's data path: transfers, completions, errors.
 namespace slime::transport::testing {
 namespace {
 
-// Polls until something completes, in the fabric's time.
+// Polls until a completion arrives, running steps of the fabric.
 std::vector<ibv_wc> wait(FakeNode& node, FakeFabric& fabric) {
   for (int i = 0; i < 10'000; ++i) {
     auto completions = node.poll();
@@ -98,7 +98,7 @@ TEST_CASE("fetch-and-add and compare-and-swap return the old value") {
   CHECK(*word == 42);
   ibv_send_wr swap = add;
   swap.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-  swap.wr.atomic.compare_add = 41;  // not what is there
+  swap.wr.atomic.compare_add = 41;  // differs from the word
   swap.wr.atomic.swap = 7;
   REQUIRE(link.a.post(swap, {link.at_a(0, 8)}) == 0);
   got = wait(link.a, fabric);
@@ -151,7 +151,7 @@ TEST_CASE("send slots are free once a later signaled completion has been polled,
   FakeLink link(fabric);
   for (std::uint64_t i = 0; i < 15; ++i) REQUIRE(link.a.post(link.write(i, 0, 0), {link.at_a(0, 8)}) == 0);
   REQUIRE(link.a.post(link.write(15, 0), {link.at_a(0, 8)}) == 0);
-  fabric.settle();  // all executed, none polled
+  fabric.settle();  // all work requests executed, none polled
   CHECK(link.a.post(link.write(16, 0), {link.at_a(0, 8)}) == ENOMEM);
   CHECK(link.a.poll().size() == 1);
   CHECK(link.a.post(link.write(16, 0), {link.at_a(0, 8)}) == 0);

@@ -33,9 +33,9 @@ TEST_CASE("a request for notification is good for one, and not for what came bef
   FakeLink link(fabric);
   const auto write = [&] { REQUIRE(link.a.post(link.write(1, 0), {link.at_a(0, 8)}) == 0); };
   write();
-  CHECK(take_notifications(link.a) == 0);  // not asked for
+  CHECK(take_notifications(link.a) == 0);  // not requested
   REQUIRE(link.a.f.req_notify_cq(link.a.cq, 0) == 0);
-  CHECK_FALSE(FakeNode::readable(link.a.channel->fd));  // came before
+  CHECK_FALSE(FakeNode::readable(link.a.channel->fd));  // the completion came before the request
   write();
   CHECK(FakeNode::readable(link.a.channel->fd));
   write();
@@ -293,7 +293,7 @@ std::vector<ibv_wc> sleep_until_completion(FakeNode& node) {
     auto got = node.poll();
     if (!got.empty()) return got;
     REQUIRE(node.f.req_notify_cq(node.cq, 0) == 0);
-    got = node.poll();  // what came before the request
+    got = node.poll();  // completions from before the request
     if (!got.empty()) return got;
     pollfd entry{.fd = node.channel->fd, .events = POLLIN, .revents = 0};
     if (::poll(&entry, 1, 10'000) != 1) return {};
@@ -301,14 +301,14 @@ std::vector<ibv_wc> sleep_until_completion(FakeNode& node) {
   }
 }
 
-// What one side still waits for; below zero: what came before it was waited for, as the peer's next message
-// may.
+// Completions that one side still waits for. May be negative when completions came early, such as
+// the peer's next message.
 struct Awaited {
   int sends = 0;
   int receives = 0;
 };
 
-// Sleeps until that many more of each kind have completed; false: something failed, or nothing came.
+// Sleeps until that many more of each kind have completed; false: an error, or nothing came.
 bool sleep_until(FakeNode& node, Awaited& awaited, int sends, int receives) {
   awaited.sends += sends;
   awaited.receives += receives;
@@ -326,7 +326,7 @@ bool sleep_until(FakeNode& node, Awaited& awaited, int sends, int receives) {
 TEST_CASE("two threads that sleep between messages wake each other, also through large transfers") {
   FakeOptions options = FakeOptions::roce();
   options.pump_thread = true;
-  options.step_on_calls = false;  // nobody but the pump moves anything
+  options.step_on_calls = false;  // only the pump thread runs steps
   FakeFabric fabric(options);
   FakeLink link(fabric);
   constexpr int kRounds = 50;

@@ -5,7 +5,7 @@
 
 #include "tests/transport/verbs/fake_node.h"
 
-// The fake fabric's objects: devices, memory, what lives and dies, the states of a queue pair.
+// The fake fabric's objects: devices, memory, lifetimes, the states of a queue pair.
 namespace slime::transport::testing {
 namespace {
 
@@ -91,7 +91,7 @@ TEST_CASE("what pinning refuses is refused") {
   CHECK(error_of(8193, 0) == EINVAL);
   CHECK(error_of(0, 0) == EINVAL);
   CHECK(error_of(64, IBV_ACCESS_REMOTE_WRITE) == EINVAL);      // needs local write
-  CHECK(error_of(64, IBV_ACCESS_RELAXED_ORDERING) == EINVAL);  // taken by reg_mr_iova2 only
+  CHECK(error_of(64, IBV_ACCESS_RELAXED_ORDERING) == EINVAL);  // only reg_mr_iova2 accepts it
   CHECK(error_of(8192, 0) == 0);
   CHECK(error_of(4096, 0) == ENOMEM);
   CHECK(fabric.objects().regions == 1);
@@ -159,7 +159,7 @@ TEST_CASE("device memory is registered by its descriptor") {
   CHECK(std::memcmp(memory.bytes.data() + 4096 + 10, link.bytes_a.data(), 16) == 0);
 }
 
-// ---- lives
+// ---- lifetimes
 
 TEST_CASE("what is in use cannot be destroyed, and what was destroyed cannot be used") {
   FakeFabric fabric;

@@ -7,11 +7,11 @@
 namespace slime::transport::testing {
 namespace {
 
-// One side's requests, which touch one half of both regions, in the order in which they must take effect.
+// One side's requests in the order of their effects; they access one half of both regions.
 struct ModelSide {
   FakeNode* node = nullptr;
   FakeNode* peer = nullptr;
-  MutableBytes mine;  // the half that this side's requests use, here and there
+  MutableBytes mine;  // the half that this side's requests access
   MutableBytes theirs;
   const ibv_mr* my_mr = nullptr;
   const ibv_mr* their_mr = nullptr;

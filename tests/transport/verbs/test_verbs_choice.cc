@@ -1,4 +1,5 @@
-// Two sides that have shared memory, a fake adapter and tcp connect over what they can both have.
+// Two sides with shared memory, a fake adapter and tcp connect over the best provider that both can
+// use.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -12,7 +13,7 @@
 namespace slime::transport::testing::verbs_choice_test {
 namespace {
 
-// One side, on a loop that it shares with the other one.
+// One side, on a loop shared with the other side.
 class Side {
  public:
   Side(FakeFabric& fabric, Loop& loop, const std::string& device) {
@@ -30,7 +31,7 @@ class Side {
       outlets.push_back({name, ports_.back().get(), devices_.back().get(), {}});
     }
   }
-  // Without this one.
+  // Removes this provider's offer.
   void lose(std::string_view provider, const char* why) {
     for (Outlet& outlet : outlets) {
       if (outlet.provider == provider) outlet.available = Status(Code::kUnavailable, why);
@@ -49,7 +50,7 @@ struct Outcome {
   std::string theirs;
 };
 
-// What a connection is over, as each side says: "shm: reason"; or the error.
+// Returns each side's connection as "shm: reason", or the error.
 Outcome connect_sides(Loop& loop, Side& a, Side& b) {
   TestAcceptor acceptor;
   auto listener = Listener::listen(
@@ -141,12 +142,12 @@ TEST_CASE("of three providers the first that both can have is taken, whatever wa
   }
   SUBCASE("the initiator's port has no room: the error says over which provider") {
     for (Side* side : {&a, &b}) side->lose("shm", "no /proc");
-    fabric.fail_call(Call::kCreateQp, ENOMEM, 4);  // behind those of the acceptor
+    fabric.fail_call(Call::kCreateQp, ENOMEM, 4);  // after those of the acceptor
     const Outcome outcome = connect_sides(loop, a, b);
     CHECK(outcome.ours.find("ibv_create_qp") != std::string::npos);
     CHECK(outcome.theirs == "unreached: verbs with b");
   }
-  // What was reserved for offers that were not taken has come back.
+  // The reservations of offers that were not chosen are returned.
   for (const Side* side : {&a, &b}) {
     for (const Outlet& outlet : side->outlets) CHECK(outlet.port->endpoints() == 0);
   }

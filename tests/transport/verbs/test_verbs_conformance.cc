@@ -1,4 +1,4 @@
-// The suite of every provider, on verbs over the fabric in this process.
+// The conformance suite of every provider, for verbs over the fake fabric.
 #include <doctest/doctest.h>
 
 #include "tests/transport/verbs/fake_fixture.h"

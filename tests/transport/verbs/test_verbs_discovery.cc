@@ -51,7 +51,7 @@ struct FakeDevice {
 struct Fabric {
   std::deque<FakeDevice> devices;
   int list_error = 0;
-  int lists = 0;  // given out, not given back
+  int lists = 0;  // device lists not freed
 };
 Fabric* fabric = nullptr;
 
@@ -128,7 +128,7 @@ int dealloc_pd(ibv_pd* pd) {
 }
 ibv_mr* reg_mr_iova2(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned) { return nullptr; }
 
-// The table, and its devices; checks at the end that everything was given back.
+// The table and its devices. The destructor checks that everything was freed.
 struct World {
   Fabric own;
   Functions functions;
@@ -175,7 +175,7 @@ struct World {
   }
 };
 
-// On the loopback interface, which every machine has, and has up.
+// Sets a GID of the loopback interface, which exists and is up on every machine.
 void set_gid(FakePort& port, int index, const char* address, ibv_gid_type type = IBV_GID_TYPE_ROCE_V2) {
   ibv_gid_entry& entry = port.gids[index];
   entry.gid = gid_of(address);
@@ -183,7 +183,7 @@ void set_gid(FakePort& port, int index, const char* address, ibv_gid_type type =
   entry.ndev_ifindex = if_nametoindex("lo");
 }
 
-// ---- ports and GIDs as discovery would give them
+// ---- ports and GIDs in discovery's form
 
 struct Gid {
   int index;
@@ -245,7 +245,7 @@ TEST_CASE("GIDs: RoCE v2 with an IPv4 address first, whatever the order of the t
   CHECK(chosen_gid(port_of("a", {{0, kLinkLocal}, {1, "::ffff:169.254.3.4"}})) == 1);
   CHECK(chosen_gid(port_of("a", {{0, "::ffff:169.254.3.4"}, {1, kRoutable}})) == 1);
   CHECK(chosen_gid(port_of("a", {{5, kLinkLocal}})) == 5);
-  // Equal ones: the first.
+  // Of equal GIDs, the first.
   CHECK(chosen_gid(port_of("a", {{2, "::ffff:10.0.0.1"}, {3, "::ffff:10.0.0.2"}})) == 2);
 }
 
@@ -317,7 +317,7 @@ TEST_CASE("ports: near before far, then fast before slow, adapters before softwa
   }
   ports[2].attributes.active_speed = 32;
   ports[0].numa_node = 1000;
-  ports[1].numa_node = 999;  // a node that no machine has: the distance of a remote one
+  ports[1].numa_node = 999;  // not on this machine: the distance of a remote node
   ports[2].numa_node = 1000;
   ports[3].numa_node = 1000;
   const auto near = select_port(ports, Options(), 1000);
@@ -372,7 +372,7 @@ TEST_CASE("discovery reads devices, ports and GIDs, and gives everything back") 
   set_gid(device.ports[0], 1, kLinkLocal);
   set_gid(device.ports[0], 4, kMapped);
   set_gid(device.ports[0], 5, "::");                  // an empty entry of an old kernel
-  device.ports[0].gids[6] = device.ports[0].gids[4];  // of an interface that is not here
+  device.ports[0].gids[6] = device.ports[0].gids[4];  // of an interface that does not exist
   device.ports[0].gids[6].ndev_ifindex = 0x7ffffff0;
   device.ports[1].attributes.state = IBV_PORT_DOWN;
   const auto ports = list_ports(world.functions);
@@ -541,7 +541,7 @@ TEST_CASE("a context follows its port and its GID") {
   CHECK(context.port_attributes().state == IBV_PORT_DOWN);
   CHECK(gid_text(context.gid().gid) == kMapped);
 
-  // Up again, but its address is not there yet.
+  // The port is up again, but its address is missing.
   port.attributes.state = IBV_PORT_ACTIVE;
   CHECK(context.probe_again().code() == Code::kUnavailable);
   CHECK(gid_text(context.gid().gid) == kMapped);
@@ -551,7 +551,7 @@ TEST_CASE("a context follows its port and its GID") {
   CHECK(context.port_attributes().state == IBV_PORT_ACTIVE);
   CHECK(context.gid().index == 3);
   CHECK(gid_text(context.gid().gid) == "::ffff:10.9.0.2");
-  // What was chosen at first stays on record.
+  // The record keeps the first choice.
   CHECK(gid_text(context.selection.gid.gid) == kMapped);
 }
 
@@ -576,7 +576,7 @@ TEST_CASE("the machine's own libibverbs is loaded once, or says what to install"
   }
   CHECK(*load_functions() == *functions);
   CHECK(std::string((*functions)->wc_status_str(IBV_WC_SUCCESS)) == "success");
-  // Whatever this machine has, asking does no harm.
+  // Works on a machine with or without devices.
   const auto devices = list_devices(**functions);
   if (!devices) CHECK_FALSE(devices.error().text().empty());
 }

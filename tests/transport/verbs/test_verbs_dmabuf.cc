@@ -1,4 +1,4 @@
-// Memory that the CPU must not touch: how it becomes a dma-buf, and how that is registered.
+// Memory that the CPU must not access: its export as a dma-buf, and the registration.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMiB = 1 << 20;
 constexpr std::size_t kPage = 4096;
 
-// Device memory: addresses that nobody may touch, behind a descriptor of the fabric.
+// Device memory: addresses that must not be accessed, with a descriptor of the fabric.
 class FakeGpu final : public verbs::DmabufExporter {
  public:
   explicit FakeGpu(std::size_t bytes) : bytes_(bytes) {
@@ -46,14 +46,14 @@ class FakeGpu final : public verbs::DmabufExporter {
   UniqueFd fd_;
 };
 
-// What the table of CUDA's functions answers.
+// The results of CUDA's functions in the table.
 struct FakeCuda {
   unsigned memory_type = 2;
   int dmabuf_supported = 1;
   std::uintptr_t base = 0;
   std::size_t size = 0;
   int export_error = 0;
-  // What was asked.
+  // Recorded arguments.
   std::uintptr_t exported = 0;
   std::size_t exported_bytes = 0;
   int contexts = 0;
@@ -131,7 +131,8 @@ TEST_CASE("CUDA memory is registered by its descriptor, and its bytes are never 
     CHECK(made.address == base + made.offset);
     CHECK(made.bytes == (i < 2 ? 4 : 2) * kMiB);
     CHECK((made.access & IBV_ACCESS_REMOTE_WRITE) != 0);
-    CHECK((made.access & IBV_ACCESS_REMOTE_ATOMIC) == 0);  // they are promised in host memory only
+    CHECK((made.access & IBV_ACCESS_REMOTE_ATOMIC) == 0);  // atomics are only supported in host
+                                                           // memory
     CHECK((made.access & IBV_ACCESS_RELAXED_ORDERING) != 0);
     CHECK(region.describe().keys[i] == made.mr->rkey);
     CHECK(fcntl(made.fd, F_GETFD) == -1);  // the registration keeps the memory, not the descriptor

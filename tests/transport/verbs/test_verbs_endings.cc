@@ -1,12 +1,13 @@
-// How the queue pairs of a connection end: what they have taken out of the shared receive queue comes back.
+// The end of a connection's queue pairs: the receives that they took out of the shared receive
+// queue come back.
 #include "base/str.h"
 #include "tests/transport/verbs/endpoint_rig.h"
 
 namespace slime::transport::testing {
 namespace {
 
-// Opens and ends connections on one pair of ports, by turns in each of the ways, and says how many receives
-// side 0 has posted when all is over.
+// Opens and ends connections on one pair of ports, alternating between the ways to end. Returns the
+// number of receives that side 0 has posted at the end.
 std::size_t receives_after_endings(FakeVerbsFixture& fixture, std::size_t slots, int connections) {
   for (int i = 0; i < connections; ++i) {
     Connection connection(fixture);
@@ -24,7 +25,7 @@ std::size_t receives_after_endings(FakeVerbsFixture& fixture, std::size_t slots,
         connection.a().reset(Status(Code::kUnavailable, "reset by the test"));
         break;
       default:
-        break;  // destroyed while it is open
+        break;  // destroyed while open
     }
     if (i % 4 == 3) connection.pair.a.reset();
     REQUIRE(fixture.until([&] {

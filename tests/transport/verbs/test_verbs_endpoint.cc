@@ -85,7 +85,7 @@ TEST_CASE("a large transfer is spread over both data queue pairs, in parts of wh
                                   std::uint64_t{8} << 20, (std::uint64_t{8} << 20) - 1}) {
     CAPTURE(bytes);
     const std::vector<Copy> batch = rig.copies({.bytes = bytes});
-    rig.fabric().freeze("fake0");  // what is posted stays where it is
+    rig.fabric().freeze("fake0");  // posted work stays in the queue
     TestOperation operation;
     const EndpointCounters before = rig.a().counters();
     REQUIRE((reads ? rig.a().read(batch, operation) : rig.a().write(batch, operation)).ok());

@@ -1,5 +1,5 @@
-// What is reserved is there: receives for those who have a credit, room in the completion queue for those who
-// connect.
+// Reservations hold: a receive for each granted credit, room in the completion queue for each
+// connection.
 #include <array>
 #include <cstring>
 
@@ -24,8 +24,9 @@ PortOptions small_pool() {
   return {.slot_bytes = 512, .pool_slots = kSmallPool, .base_credits = 2, .max_credits = 16};
 }
 
-// Returns the receive slots that no connection has, of each side. An endpoint's places in the completion
-// queue come back with its slots: once its queue pairs are destroyed and the completion queue was empty.
+// Returns the receive slots that no connection has, per side. An endpoint returns its completion
+// queue entries with its slots: once its queue pairs are destroyed and the completion queue was
+// empty.
 std::array<std::uint32_t, 2> free_slots(FakeVerbsFixture& fixture) {
   return {fixture.port(0).free_slots(), fixture.port(1).free_slots()};
 }
@@ -97,7 +98,7 @@ TEST_CASE(
   Rig rig(1 << 20, {}, fabric);
   std::deque<TestOperation> operations;
   const std::vector<Copy> batch = rig.copies({.count = 100, .stride_here = 2048, .stride_there = 2048});
-  // The work is done, but nobody has seen its completions when the endpoint goes.
+  // The work is done, but no completion has been polled when the endpoint is destroyed.
   rig.fabric().hold_completions("fake0");
   REQUIRE(rig.a().write(batch, operations.emplace_back()).ok());
   for (int i = 0; i < 3; ++i) {
@@ -147,7 +148,7 @@ ByteVector numbered(std::uint32_t number, std::size_t bytes) {
 struct Talk {
   Talk(Endpoint& from, Recorder& receives) : endpoint(from), recorder(receives) {}
   Endpoint& endpoint;  // sends
-  Recorder& recorder;  // of the other end
+  Recorder& recorder;  // of the receiving end
   std::uint32_t messages = 0;
   std::uint32_t notifications = 0;
   std::deque<TestOperation> operations;
@@ -214,7 +215,7 @@ void talk_at_random(std::uint64_t seed) {
     talk.recorder.held.clear();
   }
   CHECK(fixture.until([&] { return std::ranges::all_of(talks, &Talk::heard); }));
-  // Nobody is left without a credit, or waits for one in vain.
+  // No connection lacks a credit, or waits for a credit that never comes.
   CHECK(fixture.until(
       [&] { return std::ranges::all_of(talks, [](Talk& talk) { return talk.endpoint.credits() > 0; }); }));
   for (const Talk& talk : talks) {

@@ -1,4 +1,4 @@
-// What a verbs endpoint does when its device, the fabric or the network fail.
+// A verbs endpoint when its device, the fabric or the network fails.
 #include <cerrno>
 
 #include "tests/transport/verbs/endpoint_rig.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kGid0 = "::ffff:10.9.0.1";
 constexpr std::string_view kGid1 = "::ffff:10.9.0.2";
 
-// Who, where, and on which path: what every text about a lost connection has.
+// Checks that a text about a lost connection names the peer, the device and the path.
 void check_path(const std::string& text) {
   CAPTURE(text);
   CHECK(contains(text, "fake0 port 1"));
@@ -20,7 +20,7 @@ void check_path(const std::string& text) {
 
 // ---------------------------------------------------------------------------------------------- failed posts
 
-// One batch of `blocks`, a second one and a message behind it, while the nth work request is refused.
+// Posts a batch of `blocks`, a second batch and a message, while the nth work request is refused.
 void refuse_post(Rig& rig, const Blocks& blocks, int nth) {
   CAPTURE(nth);
   Connection connection(rig.fixture);
@@ -39,7 +39,7 @@ void refuse_post(Rig& rig, const Blocks& blocks, int nth) {
   CHECK(rig.fabric().faults_left() == 0);
   for (const TestOperation& operation : operations) CHECK(operation.completions == 1);
   CHECK_FALSE(operations[2].last.ok());
-  // Whatever completed with OK has happened.
+  // An operation that completed with OK was executed.
   const bool both = operations[0].last.ok() && operations[1].last.ok();
   CHECK_FALSE(both);
   if (operations[0].last.ok() || operations[1].last.ok()) CHECK(rig.equal(batches[0]));
@@ -51,7 +51,7 @@ void refuse_post(Rig& rig, const Blocks& blocks, int nth) {
 
 TEST_CASE("a post that the device refuses completes every operation once, none with what did not happen") {
   FakeOptions fabric = FakeOptions::roce();
-  fabric.bytes_per_step = std::size_t{16} << 20;  // what is posted is done at once
+  fabric.bytes_per_step = std::size_t{16} << 20;  // posted work is executed at once
   SUBCASE("one work request for each block, on one queue pair") {
     verbs::Options options;
     options.data_queue_pairs = 1;
@@ -119,7 +119,7 @@ TEST_CASE("an error completion says what failed, with whom, on which path, why, 
     failure = {IBV_WC_FATAL_ERR, Code::kInternal, "IBV_WC_FATAL_ERR", &EndpointCounters::errors_device};
   }
   verbs::Options options;
-  options.data_queue_pairs = 1;  // one behind the other
+  options.data_queue_pairs = 1;  // so that work is executed in order
   Rig rig(1 << 20, options);
   const std::vector<Copy> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
   TestOperation first;
@@ -211,7 +211,8 @@ TEST_CASE("a connection over which nothing ever came is unreached on both sides,
     fixture.fabric().fail_work(IBV_WC_RETRY_EXC_ERR, 1, {.device = "fake0", .opcode = {}});
   }
   SUBCASE("the side whose queue pairs cannot be connected") {
-    fixture.fabric().fail_call(Call::kModifyQp, ENETUNREACH, 7);  // behind three queue pairs of each side
+    fixture.fabric().fail_call(Call::kModifyQp, ENETUNREACH, 7);  // after three queue pairs of each
+                                                                  // side
   }
   SUBCASE("the side whose first post is refused") { fixture.fabric().fail_call(Call::kPostSend, ENOMEM); }
   Connection connection(fixture);

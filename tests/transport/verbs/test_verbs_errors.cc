@@ -33,7 +33,7 @@ struct Expected {
   const char* name;
   Blame blame;
   Code code;
-  const char* hint;  // words that the text must have
+  const char* hint;  // words that the text must contain
 };
 
 const std::array kExpected{
@@ -90,7 +90,7 @@ TEST_CASE("every status of a completion has a blame, a code and a text that says
     CHECK(contains(status.text(), expected.hint));
     CHECK(contains(status.text(), ". Check: "));
   }
-  // Success apart, these are all.
+  // All statuses except success.
   for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
     CHECK(seen.count(status) == 1);
   }

@@ -1,4 +1,4 @@
-// A device that fails for good, and comes back.
+// A device that fails fatally, and comes back.
 #include <cerrno>
 
 #include "tests/transport/verbs/endpoint_rig.h"
@@ -9,13 +9,13 @@ namespace {
 
 FakeOptions fabric_that_forgets() {
   FakeOptions out = FakeOptions::roce();
-  out.dead_end_error = EIO;  // the kernel has taken everything already
+  out.dead_end_error = EIO;  // the kernel has freed everything already
   return out;
 }
 
 bool usable(FakeVerbsFixture& fixture) { return fixture.device(0).usable().ok(); }
 
-// A read of all of `there`, over a new connection.
+// Reads all of `there` over a new connection.
 void read_again(Rig& rig, GuardedRegion& here) {
   Connection connection(rig.fixture);
   const RemoteRegion remote = share(connection.a(), rig.there.region);
@@ -46,12 +46,12 @@ TEST_CASE("a device that failed for good is offered no more, and again once it c
   CHECK(refused.status().code() == Code::kUnavailable);
   CHECK_MESSAGE(contains(refused.status().text(), "device fatal"), refused.status().text());
 
-  // Memory is taken meanwhile, and registered later.
+  // Memory is allocated meanwhile, and registered later.
   GuardedRegion meanwhile(device, 4096, Rights::kLocal, 3);
   CHECK_FALSE(meanwhile.region.registered().ok());
   rig.connection.pair.a.reset();
   rig.connection.pair.b.reset();
-  rig.fixture.pass(std::chrono::milliseconds(400));  // it is tried, and tried again
+  rig.fixture.pass(std::chrono::milliseconds(400));  // several attempts to reopen the device
   CHECK_FALSE(usable(rig.fixture));
 
   rig.fabric().revive("fake0");

@@ -1,5 +1,5 @@
-// Slow calls of an adapter are made off the loop. While one is held, the loop serves other connections, and
-// the connection that needs the call may end.
+// Slow calls of an adapter run off the loop. While a call is held, the loop serves other
+// connections, and the connection that needs the call may end.
 #include <doctest/doctest.h>
 
 #include "tests/transport/verbs/fake_fixture.h"
@@ -8,7 +8,7 @@
 namespace slime::transport::testing {
 namespace {
 
-// Connects on the ports of a fixture without waiting for it.
+// Connects on a fixture's ports without waiting for the result.
 class SecondConnection final : private Acceptor {
  public:
   explicit SecondConnection(FakeVerbsFixture& fixture) : fixture_(fixture) {
@@ -56,7 +56,7 @@ class SecondConnection final : private Acceptor {
   std::unique_ptr<Connecting> connecting_;
 };
 
-// Messages there and back, all of them while at least one call is held.
+// Exchanges messages while at least one call is held.
 void echo_while_held(FakeVerbsFixture& fixture, Connection& connection) {
   REQUIRE(fixture.until([&] { return fixture.fabric().held_calls() > 0; }));
   for (int i = 0; i < 20; ++i) {
@@ -129,7 +129,7 @@ TEST_CASE("a device that is lost while queue pairs are made, or connected, ends 
   SUBCASE("connected") { serve_while_made(Call::kConnectQp, Then::kTooLate); }
 }
 
-// How the endpoint is closed whose queue pairs end.
+// How the endpoint is closed while its queue pairs are ending.
 enum class Closed { kWaits, kGone, kDestroyedOpen };
 
 void serve_while_ending(Call call, Closed how) {

@@ -12,7 +12,7 @@ using transport::verbs::Options;
 
 namespace {
 
-// Whoever runs the tests on a device may have chosen it by the environment.
+// Clears the environment, because tests on a device may select it by variables.
 [[maybe_unused]] const bool kCleared = [] {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -23,7 +23,7 @@ namespace {
   return true;
 }();
 
-// One variable of the environment while it lives.
+// Sets one environment variable while it lives.
 class Variable {
  public:
   Variable(std::string name, const std::string& value) : name_(std::move(name)) {
@@ -50,7 +50,7 @@ struct Number {
   bool may_be_chosen;
 };
 
-// The documented bounds, written a second time.
+// The documented bounds, repeated here.
 const std::vector<Number> kNumbers{
     {"SLIME_VERBS_PORT", "port", &Options::port, 1, 255, true},
     {"SLIME_VERBS_GID_INDEX", "gid_index", &Options::gid_index, 0, 255, true},

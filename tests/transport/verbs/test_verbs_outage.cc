@@ -1,5 +1,5 @@
-// How verbs connections find a peer that cannot be reached: by the adapter's retries, by keepalive of the
-// side channel, and by the probe of what waits.
+// How verbs connections detect an unreachable peer: by the adapter's retries, by the side channel's
+// keepalive, and by probing waiting work.
 #include <chrono>
 
 #include "tests/support/blackhole.h"
@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Nanos kLate = test::patient(seconds(2));  // what a busy machine may add to a timer of the kernel
+const Nanos kLate = test::patient(seconds(2));  // how late a kernel timer may be on a busy machine
 
 TEST_CASE("queue pairs repeat for as long as the outage tolerated, unless their own settings say otherwise") {
   struct Row {
@@ -38,7 +38,7 @@ TEST_CASE("queue pairs repeat for as long as the outage tolerated, unless their 
       CHECK(int{pair.attributes.timeout} == row.timeout);
       CHECK(int{pair.attributes.retry_cnt} == row.retry_count);
     }
-    // The reason of a break says what was set.
+    // The reason of the break names the values that were set.
     rig.fabric().set_link("fake0", "fake1", LinkState::kDown);
     TestOperation operation;
     const std::vector<Copy> batch = rig.copies({});
@@ -49,7 +49,7 @@ TEST_CASE("queue pairs repeat for as long as the outage tolerated, unless their 
   }
 }
 
-// The side channel often takes another network than the adapter: it is in order all the while.
+// The side channel often uses another network than the adapter; here it works all the time.
 TEST_CASE("a path of the adapter that is gone ends a connection on which a reply is awaited") {
   const Nanos outage = seconds(1);
   FakeOptions fabric = FakeOptions::roce();
@@ -64,7 +64,7 @@ TEST_CASE("a path of the adapter that is gone ends a connection on which a reply
   REQUIRE(rig.fixture.until([&] { return rig.connection.receiver_a.closed > 0; }));
   const Nanos took = steady_clock().now() - began;
   MESSAGE("ended after ", std::chrono::duration_cast<milliseconds>(took).count(), " ms");
-  // Two intervals until the probe leaves; the retries of this fabric take no time.
+  // The probe is sent within two intervals; retries take no time on this fabric.
   CHECK(took <= 2 * keepalive_for(outage).interval() + kLate);
   CHECK(rig.connection.receiver_a.close_reason.code() == Code::kUnavailable);
   CHECK(contains(rig.connection.receiver_a.close_reason.text(), "IBV_WC_RETRY_EXC_ERR"));
@@ -81,7 +81,7 @@ TEST_CASE("a peer that is there and does not reply keeps its connection, whether
   const std::uint64_t before = rig.a().counters().completions;
   rig.a().set_awaiting(true);
   if (stopped) rig.fixture.sockets().freeze_b(rig.connection.pair);
-  // Two probes come in time, and at most one in each interval of 1 s.
+  // Two probes arrive in time, and at most one per interval of 1 s.
   const TimePoint began = steady_clock().now();
   rig.fixture.pass(seconds(5));
   CHECK(rig.fixture.until([&] { return rig.a().counters().completions - before >= 2; }));
@@ -93,13 +93,13 @@ TEST_CASE("a peer that is there and does not reply keeps its connection, whether
   rig.fixture.pass(seconds(2));
   const std::uint64_t after = rig.a().counters().completions;
   rig.fixture.pass(seconds(2));
-  CHECK(rig.a().counters().completions == after);  // nothing waits, so nobody asks
+  CHECK(rig.a().counters().completions == after);  // no work waits, so no probe is sent
   TestOperation again;
   REQUIRE(send(rig.b(), ByteVector(100), again).ok());
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.messages.size() == 1; }));
 }
 
-// An adapter that is cut from its network with its host, and one that retries for ever, say nothing.
+// An adapter that is cut off together with its host, or that retries endlessly, reports nothing.
 TEST_CASE(
     "a host that is gone ends its connections by keepalive, after the outage tolerated and not before") {
   const Nanos outage = seconds(2);

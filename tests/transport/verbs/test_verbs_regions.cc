@@ -1,4 +1,4 @@
-// How memory is registered: parts, rights, ordering, shared registrations, errors.
+// Registration of memory: parts, rights, ordering, shared registrations, errors.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -178,7 +178,7 @@ TEST_CASE("memory that is mapped read-only can be registered for reading, and fo
   verbs::Options options;
   options.relaxed_ordering = false;
   WatchedDevice watched(FakeOptions::roce(1), options);
-  watched.plain_error = EFAULT;  // what the kernel says to write access there
+  watched.plain_error = EFAULT;  // the kernel's error for write access to read-only memory
   ByteVector memory(4096);
   const MemoryRegion region = watched.add(memory.data(), memory.size(), Rights::kRemoteRead);
   CHECK(watched.registered.at(0).access == IBV_ACCESS_REMOTE_READ);
@@ -246,7 +246,7 @@ TEST_CASE("a range of our own side inside an allocation needs no registration of
   MemoryRegion whole = watched.allocate(10 * kMiB);
   REQUIRE(watched.registered.size() == 3);
   MemoryRegion part = watched.add(whole.data() + 4 * kMiB - 100, 300, Rights::kLocal);
-  // One more page, once, for the key that gives access to nothing.
+  // One more page, registered once, for the key without access.
   REQUIRE(watched.registered.size() == 4);
   MemoryRegion other = watched.add(whole.data(), 10 * kMiB, Rights::kLocal);
   CHECK(watched.registered.size() == 4);
@@ -255,7 +255,7 @@ TEST_CASE("a range of our own side inside an allocation needs no registration of
   CHECK(impl.local_key(0).lkey == watched.registered[0].mr->lkey);
   CHECK(impl.local_key(0).bytes == 100);
   CHECK(impl.local_key(100).lkey == watched.registered[1].mr->lkey);
-  CHECK(impl.local_key(100).bytes == 200);  // not beyond the region, though the registration goes on
+  CHECK(impl.local_key(100).bytes == 200);  // ends at the region, though the registration goes on
 
   CHECK(part.close().ok());
   CHECK(other.close().ok());
@@ -330,7 +330,7 @@ TEST_CASE("ports hear what happens to the device, after its port was probed agai
   const verbs::Context& context = *held;
   const auto listener = std::make_shared<Listener>(context);
   watched.state->add_users(listener);
-  watched.state->add_users(std::make_shared<Listener>(context));  // gone at once
+  watched.state->add_users(std::make_shared<Listener>(context));  // destroyed at once
   CHECK(watched.state->users().size() == 1);
 
   watched.fabric.set_port_state("fake0", IBV_PORT_DOWN);

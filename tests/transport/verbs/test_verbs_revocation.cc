@@ -1,4 +1,5 @@
-// How a region ends: own operations, then the adapter's registration, then the memory.
+// The end of a region: first own operations end, then the adapter's registration, then the memory
+// is freed.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
@@ -14,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Events = std::vector<std::string>;
 
-// A port with one operation on a region, and what is asked of it.
+// A port with one operation on a region; records the requests that it gets.
 class FakePort final : public verbs::RegionUsers {
  public:
   FakePort(WatchedDevice& watched, std::shared_ptr<Loop> loop) : watched_(watched), loop_(std::move(loop)) {}
@@ -27,7 +28,7 @@ class FakePort final : public verbs::RegionUsers {
     watched_.events.emplace_back("operation ended");
     std::exchange(uses_, nullptr)->drop_use();
   }
-  // A loop that does not get to it.
+  // If set, the loop never runs the request.
   bool deaf = false;
 
   void reset_users(const RegionUses* uses) override {
@@ -88,7 +89,7 @@ TEST_CASE("an operation that does not end in time is reset, before the registrat
   const Status status = region.close(10ms);
   CHECK(status.code() == Code::kDeadlineExceeded);
   CHECK(bench.watched.events == Events{"reset users", "operation ended", "deregistered"});
-  // Idempotent, and it says the same.
+  // Idempotent, with the same result.
   CHECK(region.close().code() == Code::kDeadlineExceeded);
   CHECK(bench.watched.events.size() == 3);
   CHECK(other.close().ok());
@@ -168,14 +169,14 @@ TEST_CASE(
   CHECK(lent.code() == Code::kInternal);
   CHECK(lent.text().find("must not be freed") != std::string::npos);
 
-  CHECK(owned.close().code() == Code::kInternal);  // once more changes nothing
+  CHECK(owned.close().code() == Code::kInternal);  // repeating changes nothing
   owned = MemoryRegion();
   CHECK(mapped(page));
   CHECK(bench.watched.alive() == 2);
   CHECK(bench.watched.state->usable().code() == Code::kInternal);
   CHECK(bench.watched.device->open_port(*bench.loop, {}).status().code() == Code::kInternal);
 
-  // For the fabric, which wants everything back.
+  // Allow deregistration, since the fabric checks that everything is destroyed.
   bench.watched.deregister_failures = 0;
   for (const Registered& made : bench.watched.registered)
     CHECK(bench.watched.state->context()->functions.dereg_mr(made.mr) == 0);

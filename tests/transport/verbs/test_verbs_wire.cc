@@ -1,4 +1,4 @@
-// The bytes that two verbs endpoints exchange: parameters, the immediate of messages, side frames.
+// The bytes exchanged by two verbs endpoints: parameters, the immediate of messages, side frames.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ constexpr std::string_view kGoldenParameters =
 
 Bytes bytes_of(const SideFrame& frame) { return std::as_bytes(std::span(&frame, 1)); }
 
-// Keeps what the channel sends; the test says what it receives, and how much at once goes out.
+// Records the channel's output; the test supplies the input and limits how much is sent at once.
 class ScriptWire final : public Wire {
  public:
   void start(WireHandler& handler) override { handler_ = &handler; }

@@ -14,10 +14,10 @@
 
 namespace slime::transport::testing {
 
-// One registration that was made.
+// One recorded registration.
 struct Registered {
   std::string call;
-  std::uint64_t address = 0;  // the device's, of the first byte
+  std::uint64_t address = 0;  // device address of the first byte
   std::uint64_t bytes = 0;
   unsigned access = 0;
   int fd = -1;
@@ -25,8 +25,8 @@ struct Registered {
   ibv_mr* mr = nullptr;
 };
 
-// A device on a fabric of its own, that writes down every registration, and refuses what the test says. One
-// at a time in a process.
+// A device on its own fabric that records every registration, and fails as the test says. One at a
+// time in a process.
 class WatchedDevice {
  public:
   explicit WatchedDevice(FakeOptions options = FakeOptions::roce(1), verbs::Options verbs_options = {},
@@ -41,7 +41,7 @@ class WatchedDevice {
   ~WatchedDevice() {
     device.reset();
     state.reset();
-    FakeFabric::await_ends();  // of ports, which may end on other threads, through the table below
+    FakeFabric::await_ends();  // ports may end on other threads, which use the table below
     self_ = nullptr;
   }
   WatchedDevice(const WatchedDevice&) = delete;
@@ -61,7 +61,7 @@ class WatchedDevice {
   static verbs::VerbsRegion& impl(const MemoryRegion& region) {
     return dynamic_cast<verbs::VerbsRegion&>(*region.impl());
   }
-  // What was registered with the key, alive or not.
+  // Returns the registration with this key, live or not.
   [[nodiscard]] const Registered* with_remote_key(std::uint64_t rkey) const {
     for (const Registered& made : registered) {
       if (made.mr->rkey == rkey) return &made;
@@ -72,11 +72,11 @@ class WatchedDevice {
 
   FakeFabric fabric;
   std::vector<Registered> registered;
-  std::vector<std::string> events;  // "deregistered", "refused to deregister", and what the test adds
-  int iova2_error = 0;              // registrations with optional flags fail with it
-  int plain_error = 0;              // those without fail with it when they ask for local write access
+  std::vector<std::string> events;  // "deregistered", "refused to deregister", and the test's own
+  int iova2_error = 0;              // error of registrations with optional flags
+  int plain_error = 0;              // error of registrations without them that ask for local write access
   int deregister_error = 0;
-  int deregister_failures = 0;  // the next so many fail with it
+  int deregister_failures = 0;  // number of following deregistrations that fail
 
  private:
   static inline WatchedDevice* self_ = nullptr;
