@@ -5,19 +5,21 @@
 #   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
 #   scripts/install_deps.sh --tidy      and clang-tidy
 #   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler, qemu-user)
+#   scripts/install_deps.sh --docs      and doxygen, for the C++ reference of scripts/docs.sh
 # As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
-tests=no rxe=no tidy=no aarch64=no
+tests=no rxe=no tidy=no aarch64=no docs=no
 for argument in "$@"; do
   case "$argument" in
     --test) tests=yes ;;
     --rxe) rxe=yes ;;
     --tidy) tidy=yes ;;
     --aarch64) aarch64=yes ;;
+    --docs) docs=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
   esac
@@ -114,6 +116,7 @@ sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
     need_program aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
     need_program qemu-aarch64 qemu-user
   fi
+  if [ "$docs" = yes ]; then need_program doxygen doxygen; fi
 }
 
 find_missing

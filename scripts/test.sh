@@ -219,7 +219,7 @@ python_tests() {
   fi
   step python-test env SLIME_SOAK="$([ "$mode" = soak ] && echo 1)" SLIME_TEST_PATIENCE="$patience" \
     SLIME_REQUIRE_BROWSER="$([ "$require_all" = yes ] && echo 1)" PATH="$venv/bin:$PATH" "$venv/bin/python" -m pytest -q \
-    --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi tests/shape tests/bench/test_report.py
+    --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi tests/shape tests/bench/test_report.py tests/docs
   count_results "$results/python.xml"
 }
 # nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown,
@@ -229,6 +229,16 @@ nixl_proof() {
     SLIME_REQUIRE_SLOW_LINK="$([ "$require_all" = yes ] && echo 1)" \
     SLIME_E2E_BOUND_MS="${SLIME_E2E_BOUND_MS:-5000}" scripts/integrations.sh "$@" nixl
   sed -nE '/^  (ok|not run)/s/^/      /p' "$logs/nixl.log"
+}
+# Builds the documentation site. pytest and CTest test the code blocks of its pages.
+docs_files=(docs mkdocs.yml scripts/docs.sh scripts/docs_cpp.py scripts/docs_hooks.py python/slime '*.md' '*.h')
+docs() {
+  if [ "$mode" = soak ] || changed_since_base "${docs_files[@]}"; then
+    one_test docs scripts/docs.sh
+  else
+    echo "  SKIP          docs: no page and no header has changed (--soak runs it)"
+    add 0 0 1
+  fi
 }
 instructions() {
   one_test instructions python3 -B tests/instructions/count.py build/release/tests/instructions/test_instructions
@@ -262,6 +272,7 @@ release_tests() {
     one_test alone scripts/alone.sh $([ "$mode" = soak ] && echo --all)
     one_test aarch64 tests/aarch64/run
     mixed_versions
+    docs
     instructions
   fi
   [ "$mode" != soak ] || run_soaks "${chosen_soaks[@]}"

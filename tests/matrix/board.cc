@@ -51,7 +51,7 @@ Status Board::enter(std::string_view key) {
   bump(str("entered:", key));
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, kBound, [&] { return all_open_ || open_.contains(key); }))
-    return {Code::kDeadlineExceeded, str("not opened: ", key)};
+    return {Code::kDeadlineExceeded, str("nobody opened ", key)};
   return {};
 }
 

@@ -49,5 +49,5 @@ def attach_release(run: Run) -> None:
     alive = weakref.ref(sent)
     expect_equal(run.peer.call("Attached", "size", sent).wait(SOON), 1 << 20, "its size")
     del sent
-    eventually(lambda: alive() is None, "the memory is released")
+    eventually(lambda: alive() is None, "nobody holds the memory")
     eventually(lambda: counter(run.peer, "lent_buffers") == 0, "nothing is lent")

@@ -59,7 +59,7 @@ void big_refused(Run& run) {
   const ByteVector message(32 << 20, std::byte{1});
   for (int i = 0; i < 2; ++i) take(peer.send(5, message).wait(kSoon), "what its inbox takes");
   const auto refused = peer.send(5, message).wait(kSoon);
-  const Status status = error_of(refused, Code::kResourceExhausted, "a message that is not taken");
+  const Status status = error_of(refused, Code::kResourceExhausted, "a message that nobody takes");
   expect(status.text().find("inbox") != std::string::npos, str("says why: ", status.text()));
   expect_equal(take(peer.call<std::int64_t>("Matrix", "add", 1, 2).wait(kSoon)), 3, "the next call");
 }

@@ -178,7 +178,7 @@ def big_refused(run: Run) -> None:
     message = bytes(32 << 20)
     for _ in range(2):
         peer.send(5, message).wait(SOON)
-    error = error_of(peer.send(5, message), slime.ResourceExhausted, "a message that is not taken")
+    error = error_of(peer.send(5, message), slime.ResourceExhausted, "a message that nobody takes")
     expect("inbox" in error.text, f"says why: {error.text}")
     expect_equal(peer.call("Matrix", "add", 1, 2).wait(SOON), 3, "the next call")
 

@@ -67,7 +67,7 @@ void stream_credits(Run& run) {
   const std::string written = str("written:", run.key);
   run.await_count(written, kWindow);
   for (int i = 0; i < 50; ++i) run.ask<Number>("add", 1, 2);
-  expect_equal(run.ask<Number>("count", written), kWindow, "written without a reader");
+  expect_equal(run.ask<Number>("count", written), kWindow, "written while nobody reads");
   for (Number i = 0; i < kWindow; ++i) expect(take(endless.read().wait(kSoon)) == i, "a message");
   run.await_count(written, kWindow + kWindow / 2);
   endless.cancel();

@@ -77,7 +77,7 @@ def stream_credits(run: Run) -> None:
         run.await_count(written, WINDOW)
         for _ in range(50):
             run.ask("add", 1, 2)
-        expect_equal(run.ask("count", written), WINDOW, "written without a reader")
+        expect_equal(run.ask("count", written), WINDOW, "written while nobody reads")
         expect_equal([stream.read() for _ in range(WINDOW)], list(range(WINDOW)), "the messages")
         run.await_count(written, WINDOW + WINDOW // 2)
         stream.cancel()

@@ -48,7 +48,7 @@ FEATURES: List[Feature] = [
     Feature("priorities", "queues calls of low, normal and high priority", "the high one runs first"),
     Feature("drain", "drains a server while a call runs", "unavailable and not executed meanwhile; the call ends well"),
     Feature("stuck_handler", "drains a server one of whose handlers does not return", "the bound holds; others run"),
-    Feature("health", "requests the health of the server, a service, an unknown service", "serving, serving, unknown"),
+    Feature("health", "asks for the health of server, service, nobody", "serving, serving, unknown"),
     Feature("reflection", "asks what is served", "names and types of parameters, result and doc"),
     Feature("proxy_round_robin", "calls a service of two providers", "an equal share for each"),
     Feature("proxy_idempotent", "calls what fails twice, idempotent and not", "three executions; one and the error"),

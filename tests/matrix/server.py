@@ -60,7 +60,7 @@ class Board:
         self.bump(f"entered:{key}")
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._open or self._all_open, BOUND):
-                raise slime.DeadlineExceeded(f"not opened: {key}")
+                raise slime.DeadlineExceeded(f"nobody opened {key}")
 
     def open(self, key: Optional[str]) -> None:
         """Opens the gate of `key`; None: all gates."""

@@ -32,7 +32,7 @@ class Gate:
 
     def wait(self) -> None:
         if not self._opened.wait(BOUND):
-            raise slime.DeadlineExceeded("the gate was not opened")
+            raise slime.DeadlineExceeded("nobody opened the gate")
 
     @slime.method
     def open(self) -> None:
