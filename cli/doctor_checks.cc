@@ -36,9 +36,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a connection of the TCP provider wants to have under way: a few chunks of bulk data.
+// Wanted bytes in flight for a connection of the TCP provider: a few chunks of bulk data.
 constexpr std::uint64_t kWantedSocketBytes = 4 << 20;
-// One per connection, two per agent, and what the program itself opens.
+// One for each connection, two for each agent, and those of the program.
 constexpr std::uint64_t kWantedFds = 4096;
 
 std::optional<std::string> first_line(const fs::path& path) {
@@ -48,7 +48,7 @@ std::optional<std::string> first_line(const fs::path& path) {
   return line;
 }
 
-// The last number of a line such as "4096 131072 6291456".
+// Returns the last number of a line such as "4096 131072 6291456".
 std::optional<std::uint64_t> last_number(const std::string& line) {
   std::istringstream in(line);
   std::optional<std::uint64_t> last;
@@ -56,7 +56,7 @@ std::optional<std::uint64_t> last_number(const std::string& line) {
   return last;
 }
 
-// "always [madvise] never" -> "madvise"
+// Returns "madvise" for "always [madvise] never".
 std::string chosen(const std::string& line) {
   const std::size_t open = line.find('[');
   const std::size_t close = line.find(']');
@@ -75,7 +75,7 @@ Finding socket_buffer(const char* name, const char* path, const char* key) {
           str("as root: sysctl -w ", key, "='4096 131072 ", kWantedSocketBytes, "'")};
 }
 
-// How long a peer may be unreachable, for agents without an option for it.
+// Reports how long a peer may be unreachable, for agents without an option for it.
 Finding outage_tolerated() {
   const char* const name = "outage tolerated";
   const auto outage = transport::outage_from_environment();
@@ -106,14 +106,14 @@ std::string_view verdict_name(Verdict verdict) {
 
 namespace {
 
-// What an agent of "auto" has to choose from.
+// Reports the providers from which an agent with provider "auto" chooses.
 Finding check_choice() {
   const auto devices = agent::Devices::open(agent::kAuto);
   if (!devices)
     return {"provider auto", Verdict::kBroken, devices.error().text(), "see the setting that it names"};
   const auto loop = transport::Loop::create();
   if (!loop) return {"provider auto", Verdict::kBroken, loop.error().text(), ""};
-  // As an agent does: who opens no port is not chosen.
+  // Like an agent, leaves out devices that open no port.
   const auto ports = (*devices)->open_ports(**loop);
   if (!ports) return {"provider auto", Verdict::kBroken, ports.error().text(), ""};
   std::string order;
@@ -133,7 +133,7 @@ std::vector<Finding> check_providers() {
     auto provider = transport::make_provider(name);
     const Status status = provider ? (*provider)->available() : provider.error();
     any = any || status.ok();
-    // Why verbs cannot be used, and what to do, is told once, with everything that it needs.
+    // verbs has its own findings, with the reasons and what to do.
     const std::string why = name == "verbs" ? "see libibverbs and rdma below" : status.text();
     out.push_back(status.ok() ? Finding{label, Verdict::kOk, "works here", ""}
                               : Finding{label, Verdict::kInfo, "not usable: " + why, ""});
@@ -156,7 +156,7 @@ std::vector<Finding> check_processor() {
            "with one core a waiting caller and its peer take turns: use Progress::kThread, the default"}};
 }
 
-// Those that Pages::kHuge takes. That a machine has none is nothing wrong.
+// Reports the huge pages that Pages::kHuge takes. A machine without any is not wrong.
 Finding check_huge_page_pool() {
   const transport::HugePages pool = transport::read_huge_pages();
   const char* const name = "pool of huge pages";
@@ -196,7 +196,8 @@ std::vector<Finding> check_limits() {
 
 namespace {
 
-// Whether another process of this user, which is what a local peer is, may have the kernel read our
+// Checks whether another process of this user, such as a local peer, may have the kernel read our
+// memory.
 // memory.
 Finding check_reading() {
   const char* const name = "memory of local peers";

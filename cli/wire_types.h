@@ -6,15 +6,16 @@
 
 namespace slime::cli {
 
-// A type as reflection names it (rpc/type_names.h): "map[str, list[int]]".
+// A type by its wire name (rpc/type_names.h): "map[str, list[int]]".
 struct WireType {
   std::string name = "any";
   std::vector<WireType> of{};
-  // Whether it, or a part of it, is not known.
+  // Returns whether this type, or a part of it, is "any".
   [[nodiscard]] bool has_any() const;
 };
 
-// What is not such a name, or is nested absurdly deep, is "any": a peer may say what it likes.
+// Parses a wire type name. Returns "any" for other texts and for absurdly deep nesting, since a
+// peer may send anything.
 WireType parse_wire_type(std::string_view text);
 
 }  // namespace slime::cli

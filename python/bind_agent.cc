@@ -24,7 +24,7 @@ PyRegion allocate(const PyAgent& self, nb::handle bytes, Rights rights, Pages pa
   const std::uint64_t length = unsigned_from(bytes, "bytes");
   PeerAgent& agent = self.agent();
   Result<MemoryRegion> region = [&] {
-    const nb::gil_scoped_release unlocked;  // the memory is touched
+    const nb::gil_scoped_release unlocked;  // allocating touches the memory, which takes long
     return agent.allocate(length, rights, MemoryKind::kHost, pages);
   }();
   return {unwrap(std::move(region)), PinnedMemory()};
@@ -54,10 +54,10 @@ nb::object next_imm(nb::handle self) {
   return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm);
 }
 
-// Zero for None: the agent's default.
+// Returns zero for None: the agent's default.
 Nanos outage_from(std::optional<double> seconds) {
   if (!seconds) return Nanos::zero();
-  // A NaN, and what no Nanos holds, become numbers that are out of range, too.
+  // Clamps NaN and numbers outside of Nanos to values that the check refuses.
   const Nanos out = std::isnan(*seconds) ? Nanos::zero() : to_nanos(std::clamp(*seconds, -1e9, 1e9));
   check(transport::check_outage("outage_tolerated", out));
   return out;
@@ -216,7 +216,7 @@ std::optional<ImmQueue::Item> ImmQueue::take() {
 }
 
 void ImmQueue::close() {
-  std::deque<Item> dropped;  // peers end outside the lock
+  std::deque<Item> dropped;  // the peers are destroyed outside the lock
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -227,12 +227,13 @@ void ImmQueue::close() {
 
 PyAgent::~PyAgent() {
   if (agent_.forked()) {
-    new std::shared_ptr<ImmQueue>(std::move(imms_));  // its lock may be held by a thread that is not here
+    // leaked: a thread of the parent may have held its lock at the fork
+    new std::shared_ptr<ImmQueue>(std::move(imms_));
     return;
   }
   if (imms_) imms_->close();
   const nb::gil_scoped_release unlocked;
-  agent_.reset();  // closes it, if close() did not: may wait
+  agent_.reset();  // closes the agent if close() did not: may wait
 }
 
 std::shared_ptr<ImmQueue> PyAgent::imms() {

@@ -13,10 +13,11 @@
 namespace slime::python {
 namespace {
 
-// A call that comes within this lets go of what the last one lent, so that no thread has to wake for it.
+// A call within this time releases the memory of earlier calls, so that no thread has to wake for
+// it.
 constexpr Nanos kReleaseDelay = std::chrono::milliseconds(20);
 
-// Memory that Python keeps, in a region of its own agent.
+// Memory that Python keeps alive, in a registration of its own.
 class PinnedRegion final : public rpc::Registered {
  public:
   PinnedRegion(rpc::Attachment whole, std::shared_ptr<const void> keeper)
@@ -50,7 +51,7 @@ rpc::Attachment attachment_in(nb::handle memory, PinnedMemory pinned) {
     return {bytes, keep(std::move(pinned))};
   }
   if (nb::isinstance<PyAttachment>(memory)) {
-    // Kept by C++ alone: it goes where it came from without a thread of Python.
+    // C++ owns it: it is released without a Python thread.
     const rpc::Attachment& whole = nb::cast<const PyAttachment&>(memory).attachment();
     return unwrap(
         whole.part(static_cast<std::uint64_t>(pinned.data() - whole.bytes().data()), pinned.length_bytes()));
@@ -66,7 +67,7 @@ PyType_Slot kAttachmentSlots[] = {
 
 }  // namespace
 
-// -------------------------------------------------------------------------------------- memory of Python's
+// ------------------------------------------------------------------------------ memory of Python's
 
 ReleaseQueue& ReleaseQueue::get() {
   static constinit PerProcess<ReleaseQueue> all;
@@ -89,7 +90,8 @@ void ReleaseQueue::drain() {
     const std::lock_guard lock(mutex_);
     all.swap(left_);
   }
-  for (PinnedMemory* const each : all) delete each;  // may run Python, and come back here
+  // may run Python code, which may call this function
+  for (PinnedMemory* const each : all) delete each;
 }
 
 void ReleaseQueue::have_waiter() {
@@ -128,7 +130,7 @@ std::shared_ptr<const void> keep(PinnedMemory memory) {
       if (generation == fork_generation()) {
         queue.push(std::move(memory));
       } else {
-        static_cast<void>(memory.release());  // the parent's
+        static_cast<void>(memory.release());  // belongs to the parent
       }
     }
     std::unique_ptr<PinnedMemory> memory;
@@ -138,7 +140,7 @@ std::shared_ptr<const void> keep(PinnedMemory memory) {
   return std::make_shared<const Keeper>(std::move(memory));
 }
 
-// -------------------------------------------------------------------------------------------------- sending
+// ----------------------------------------------------------------------------------------- sending
 
 rpc::Attachment lent(nb::handle object, nb::handle memory) {
   ReleaseQueue::get().have_waiter();
@@ -183,7 +185,7 @@ rpc::AttachedBody body_of(nb::handle body, PyAttachedBody* attached) {
   return {ByteVector(memory.bytes().begin(), memory.bytes().end())};
 }
 
-// ------------------------------------------------------------------------------------------------ receiving
+// --------------------------------------------------------------------------------------- receiving
 
 PyAttachment::PyAttachment(rpc::Attachment attachment)
     : attachment_(std::make_shared<rpc::Attachment>(std::move(attachment))),
@@ -215,7 +217,7 @@ int PyAttachment::get_buffer(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
     return -1;
   }
-  static std::byte nothing{};  // no null pointer where there are no bytes
+  static std::byte nothing{};  // avoids a null pointer for empty attachments
   std::byte* const data = attachment->size_ == 0 ? &nothing : attachment->data_;
   const int rc = PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(attachment->size_), 0, flags);
   if (rc == 0) ++attachment->exports_;

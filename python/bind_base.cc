@@ -27,7 +27,7 @@ void bind_code(nb::module_& m) {
       .value("INTERNAL", Code::kInternal, "report a bug");
 }
 
-// True when every helper thread has ended.
+// Returns true when every helper thread has ended.
 bool wait_for_helpers(double timeout) {
   detail::Helpers& helpers = detail::helpers();
   const nb::gil_scoped_release unlocked;

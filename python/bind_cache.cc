@@ -13,7 +13,7 @@ namespace {
 
 using cache::CacheClient;
 
-// Ends after the client that uses the agent.
+// The client, then the agent that it uses: destroyed in reverse order.
 struct Client {
   Client(std::shared_ptr<PeerAgent> of, std::string_view server, const cache::CacheClientOptions& options)
       : agent(std::move(of)), client(*agent, server, options) {}
@@ -29,7 +29,7 @@ class PyCacheClient {
   ~PyCacheClient() {
     if (client_.forked()) return;
     const nb::gil_scoped_release unlocked;
-    client_.reset();  // ends the registrations of its staging: may wait
+    client_.reset();  // ends the staging registrations: may wait
   }
   [[nodiscard]] const std::shared_ptr<Client>& shared() const { return client_.shared(); }
 
@@ -37,8 +37,8 @@ class PyCacheClient {
   ForkGuarded<Client> client_;
 };
 
-// As run_blocking, for calls that use memory of Python's objects: it does not return before they are done
-// with it, not even by an exception of a signal handler, which waits until then.
+// Like run_blocking(), for calls that use memory of Python objects: returns only when they no
+// longer use it. The exception of a signal handler waits until then.
 template <class F>
 void run_to_its_end(F fn) {
   struct Latch {
@@ -67,7 +67,7 @@ void run_to_its_end(F fn) {
   }
 }
 
-// What a key is in Python: str, as UTF-8, or bytes.
+// Returns the bytes of a key: a str as UTF-8, or bytes.
 std::string_view view_of_key(nb::handle key) {
   if (PyUnicode_Check(key.ptr())) {
     Py_ssize_t size = 0;
@@ -80,15 +80,15 @@ std::string_view view_of_key(nb::handle key) {
   raise(Code::kInvalidArgument, "a key is str or bytes");
 }
 
-// A list of Python keys, borrowed from it.
+// Borrows the keys of a Python list.
 std::vector<std::string_view> views_of_keys(const nb::list& keys) {
   std::vector<std::string_view> out;
   for (const nb::handle key : keys) out.push_back(view_of_key(key));
   return out;
 }
 
-// The memory of a list of places, held until this goes: a place is (region, offset, length), or anything that
-// PinnedMemory takes.
+// Holds the memory of a list of places. A place is (region, offset, length), or any object that
+// PinnedMemory accepts.
 class Places {
  public:
   Places(const nb::list& places, bool filled) {
@@ -135,7 +135,7 @@ cache::Target target_of(const Places::Place& place) {
   return {*place.region, place.offset, place.bytes.size()};
 }
 
-// What slime._errors.from_status takes.
+// Returns the arguments of slime._errors.from_status().
 nb::object outcome(const Status& status) {
   if (status.ok()) return nb::none();
   return nb::make_tuple(static_cast<int>(status.code()), status.text(), status.maybe_executed());
@@ -163,7 +163,7 @@ nb::list get_many(const PyCacheClient& self, std::string space, const nb::list& 
   nb::list out;
   for (Result<ByteVector>& result : results) {
     out.append(result ? nb::object(nb::bytes(result->data(), result->size())) : outcome(result.error()));
-    if (result) result = ByteVector();  // not two copies of all of it
+    if (result) result = ByteVector();  // avoids two copies of all values
   }
   return out;
 }
@@ -183,7 +183,7 @@ nb::list get_many_into(const PyCacheClient& self, std::string space, const nb::l
   return out;
 }
 
-// The calls without data: by value, so that an interrupted one harms nobody.
+// Wraps a call without data. It owns its arguments, so an interrupted call is safe.
 template <class R>
 auto by_name(R (CacheClient::*method)(std::string_view, std::string_view)) {
   return [method](const PyCacheClient& self, std::string space, nb::handle key) {

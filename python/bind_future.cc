@@ -11,8 +11,8 @@
 namespace slime::python {
 namespace {
 
-// Tells Python which futures are done: loops push numbers, without the GIL; Python watches the descriptor or
-// waits, and takes them.
+// Reports finished futures to Python: loops push numbers without the GIL; Python watches the
+// descriptor or waits, and takes the numbers.
 class CompletionQueue {
  public:
   static std::shared_ptr<CompletionQueue> create() {
@@ -28,7 +28,7 @@ class CompletionQueue {
     numbers_.push_back(number);
     if (numbers_.size() == 1) signal();
   }
-  // Ends take_or_wait for good.
+  // Ends take_or_wait() for good.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -42,7 +42,7 @@ class CompletionQueue {
     }
     return std::exchange(numbers_, {});
   }
-  // Waits until there is something; false when closed.
+  // Waits until there is a number; returns false once closed.
   bool wait() {
     while (true) {
       pollfd wanted{event_.get(), POLLIN, 0};
@@ -80,7 +80,8 @@ void bind_completion_queue(nb::module_& m) {
       .def(
           "take",
           [](const QueueHandle& self) {
-            if (self.forked()) return nb::list();  // the descriptor is the parent's too: leave it alone
+            // the parent uses the same descriptor: do not read it
+            if (self.forked()) return nb::list();
             return to_list(self->take());
           },
           nb::sig("def take(self) -> list[int]"), "What has come so far.")
@@ -145,11 +146,11 @@ nb::object PyFuture::peek(std::optional<double> timeout) {
     value = decode_.is_valid() ? decode_(raw) : raw;
   } catch (nb::python_error&) {
     if (!value_.is_valid()) throw;
-    return value_;  // another thread has decoded it meanwhile, and dropped what this one looked for
+    return value_;  // another thread has decoded it meanwhile, and dropped the payload
   }
   if (value_.is_valid()) return value_;
   value_ = value;
-  // What it has become is all that holds what came beside it.
+  // From now on only the value keeps the attachments.
   if (decode_.is_valid() && nb::isinstance<PyPayload>(raw))
     nb::cast<PyPayload&>(raw).payload().drop_attachments();
   return value;

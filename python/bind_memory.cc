@@ -65,7 +65,7 @@ Local Local::of(nb::handle local) {
           unsigned_from(found[2], "the array's length")};
 }
 
-// Within the region is the operation's business; a view is known only here.
+// The operation checks the bounds of the region; only this function knows the bounds of the view.
 std::uint64_t Local::offset_of(std::uint64_t at, std::uint64_t length) const {
   if (at > length_bytes || length > length_bytes - at) {
     raise(Code::kInvalidArgument, str("local_offset ", at, " and length_bytes ", length,
@@ -99,7 +99,7 @@ PyRegion::PyRegion(MemoryRegion region, PinnedMemory pin)
 PyRegion::~PyRegion() {
   if (region_.forked()) return;
   const nb::gil_scoped_release unlocked;
-  region_.reset();  // ends the registration, if close() did not: may wait
+  region_.reset();  // ends the registration if close() did not: may wait
 }
 
 void PyRegion::close(double bound) {
@@ -128,8 +128,8 @@ void PyRegion::release_buffer(PyObject* self, Py_buffer* /*view*/) {
   if (--region->exports_ == 0 && region->closed_) region->pin_.release();
 }
 
-// Without a clear of its own: the memory stays until the registration has ended, which the destructor sees
-// to. A cycle through a region ends at the other objects in it.
+// Has no clear: the memory must stay until the registration has ended, which the destructor waits
+// for. A cycle through a region is broken at the other objects in it.
 int PyRegion::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<PyRegion>(self)->pin_.traverse(visit, arg) : 0;

@@ -84,7 +84,7 @@ nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds de
   Peer& peer = self.peer();
   Future<None> future;
   {
-    const nb::gil_scoped_release unlocked;  // the bytes are copied
+    const nb::gil_scoped_release unlocked;  // copies the bytes
     future = peer.send(number, memory.bytes(), nanos);
   }
   return make_future(std::move(future), self.agent());

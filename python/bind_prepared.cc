@@ -1,4 +1,5 @@
-// Batches that are bound once and posted many times: slime.PreparedBatch, and lists of blocks as numbers.
+// Batches that are bound once and posted many times: slime.PreparedBatch, and lists of blocks as
+// numbers.
 
 #include <nanobind/ndarray.h>
 
@@ -15,8 +16,7 @@
 namespace slime::python {
 namespace {
 
-// ------------------------------------------------------------------------------------------- lists of
-// numbers
+// ----------------------------------------------------------------------------- lists of numbers
 
 using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
 
@@ -54,7 +54,7 @@ std::vector<Number> numbers_of(const AnyArray& array, const char* name) {
   return out;
 }
 
-// An array of integers with one dimension, without an object for each; or whatever gives ints.
+// Reads a one-dimensional array of integers without an object for each, or any sequence of ints.
 template <class Number>
 std::vector<Number> numbers_from(nb::handle list, const char* name) {
   AnyArray array;
@@ -73,9 +73,9 @@ std::vector<Number> numbers_from(nb::handle list, const char* name) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------- lists of blocks
+// --------------------------------------------------------------------------------- lists of blocks
 
-// slime.BlockOffsets and slime.BlockStrides: hold the regions that they name.
+// slime.BlockOffsets and slime.BlockStrides. Keep their regions.
 struct PyBlockOffsets {
   nb::object local;
   std::vector<std::uint64_t> local_offsets;
@@ -129,7 +129,7 @@ PyBlockStrides make_strides(nb::handle local, nb::handle local_offset, nb::handl
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ the batch
+// --------------------------------------------------------------------------------------- the batch
 
 PostOptions post_options(std::optional<double> deadline, std::optional<double> stall) {
   if (stall && !(*stall > 0))
@@ -195,7 +195,7 @@ class PyPreparedBatch {
     return make_transfer(std::move(future), used_, agent_);
   }
   ForkGuarded<PreparedBatch> batch_;
-  nb::object used_;  // the local regions: stay open
+  nb::object used_;  // the local regions, kept open
   nb::object agent_;
 };
 
@@ -206,7 +206,7 @@ PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPrepare
 template <class Blocks>
 PreparedBatch prepare_unlocked(const PyPeer& self, Transfer transfer, const Blocks& blocks) {
   return unwrap([&, peer = self.shared()] {
-    const nb::gil_scoped_release unlocked;  // it takes time for each block
+    const nb::gil_scoped_release unlocked;  // takes time proportional to the number of blocks
     return peer->prepare(transfer, blocks);
   }());
 }
@@ -231,7 +231,7 @@ nb::object prepare(const PyPeer& self, Transfer transfer, nb::handle blocks) {
                              list.length_bytes};
     return nb::cast(PyPreparedBatch(prepare_unlocked(self, transfer, bound), list.local, self.agent()));
   }
-  nb::list copies;  // live until the batch is bound; it keeps only their regions
+  nb::list copies;  // needed until the batch is bound; the batch keeps only their regions
   const std::vector<Copy> bound = copies_from(blocks, fills_local, copies);
   nb::list regions;
   std::unordered_set<const PyObject*> known;

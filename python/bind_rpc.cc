@@ -25,7 +25,7 @@ class PyRequest {
   [[nodiscard]] const rpc::CallInfo& info() const { return taken_->request.info(); }
   [[nodiscard]] bool cancelled() const { return taken_->request.cancelled(); }
   [[nodiscard]] std::int64_t queue_ns() const { return taken_->queue_ns.count(); }
-  // The number that the feed tells when it is cancelled.
+  // Returns the number that the feed reports when the request is cancelled.
   std::uint64_t watch_cancel() {
     static std::atomic<std::uint64_t> last{0};
     const std::uint64_t id = ++last;
@@ -38,7 +38,7 @@ class PyRequest {
   PyPayload take_payload() {
     return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
   }
-  // Instead of take_payload(); None: they need Python to be decoded.
+  // Alternative to take_payload(). Returns None if Python must decode the arguments.
   nb::object arguments() {
     Payload& payload = taken_->request.payload();
     nb::object value = decode_value(payload);
@@ -46,7 +46,7 @@ class PyRequest {
     payload.release();
     return value;
   }
-  // False, and nothing was answered, for a value that needs Python to be encoded.
+  // Returns false, and answers nothing, if Python must encode the value.
   bool reply_value(nb::handle value) {
     rpc::AttachedBody all;
     if (!encode_value(value, all)) return false;
@@ -76,9 +76,9 @@ class PyRequest {
     request.reply(ByteVector(memory.bytes().begin(), memory.bytes().end()));
     taken_->leave();
   }
-  // `executed`: the handler ran, so that the caller may retry only what is idempotent.
+  // `executed`: the handler ran, so the caller may retry only idempotent calls.
   void fail(Code code, nb::str text, bool executed) {
-    // A text may have what no UTF-8 has: half of a character, of a file name.
+    // A text may contain lone surrogates, from a file name, which UTF-8 cannot encode.
     const auto encoded = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
     if (!encoded.is_valid()) throw nb::python_error();
     answer();
@@ -107,7 +107,7 @@ std::optional<double> seconds_left(const rpc::CallInfo& info) {
   return std::chrono::duration<double>(info.deadline - steady_clock().now()).count();
 }
 
-// Refuses a request whose caller has given up or whose deadline has passed.
+// Refuses a request that was cancelled or is past its deadline.
 void refuse_dead(rpc::Request& request) {
   request.refuse(request.info().deadline <= steady_clock().now()
                      ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
@@ -130,7 +130,7 @@ int PyPayload::get_buffer(PyObject* self, Py_buffer* view, int flags) {
     return -1;
   }
   const Bytes bytes = payload->bytes();
-  static std::byte nothing{};  // no null pointer for empty payloads
+  static std::byte nothing{};  // avoids a null pointer for empty payloads
   auto* data = bytes.empty() ? &nothing : const_cast<std::byte*>(bytes.data());
   return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags);
 }
@@ -145,7 +145,7 @@ void CancelFeed::push(std::uint64_t id) {
     ids_.push_back(id);
   }
   const std::uint64_t one = 1;
-  // Full (EAGAIN) means that somebody is being told.
+  // EAGAIN (full): the descriptor is readable already.
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
 }
 
@@ -159,7 +159,7 @@ std::vector<std::uint64_t> CancelFeed::take() {
 Status RequestQueue::refusal(const MethodLoad& load) const {
   if (closed_) return Status(Code::kUnavailable, "the service has ended");
   if (count_ >= limit_) return Status(Code::kResourceExhausted, "the service's queue is full");
-  // A method that is at its limit leaves half of the queue to others.
+  // A method at its limit leaves half of the queue to the other methods.
   if (load.max_running > 0 && load.running >= load.max_running &&
       load.waiting >= std::max<std::size_t>(1, limit_ / 2))
     return Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
@@ -191,8 +191,7 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
 RequestQueue::List RequestQueue::take_dead() {
   List dead;
   const TimePoint now = steady_clock().now();
-  // Limits the cost of refusals: a full queue without dead requests is not searched for each of
-  // them.
+  // Limits the cost of refusals: not every refused request causes a search.
   if (now - looked_ < kLookInterval) return dead;
   looked_ = now;
   for (List& list : waiting_) {
@@ -269,7 +268,7 @@ PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
-    // Inline: it only queues. The workers are Python's.
+    // Inline: the handler only queues. The workers are Python threads.
     check(service_.add_raw(
         method,
         [queue = queue_.shared(), load](rpc::Request request) { queue->push(std::move(request), load); },
@@ -279,7 +278,7 @@ PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std
 
 void PyService::serve(PeerAgent& agent) {
   const Status status = [&] {
-    const nb::gil_scoped_release unlocked;  // tells nanoctrl
+    const nb::gil_scoped_release unlocked;  // registers with nanoctrl
     return agent.serve(service_);
   }();
   check(status);

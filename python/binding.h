@@ -18,13 +18,14 @@
 #include "base/result.h"
 #include "base/status.h"
 
-// What the binding files share. Rules of this folder: the GIL is never taken on a loop's thread, so nothing
-// that a loop may run or destroy holds a Python object; and it is never held while waiting.
+// Shared by the binding files. Rules of this folder: a loop's thread never takes the GIL, so
+// nothing that a loop may run or destroy holds a Python object; and the GIL is never held while
+// waiting.
 namespace slime::python {
 
 namespace nb = nanobind;
 
-// Sets the Python exception for a status that is not OK, and throws.
+// Sets the Python exception of a status that is not OK, and throws.
 [[noreturn]] void raise(const Status& status);
 [[noreturn]] void raise(Code code, std::string text);
 inline void check(const Status& status) {
@@ -36,8 +37,8 @@ T unwrap(Result<T> result) {
   return *std::move(result);
 }
 
-// Owns a C++ object for Python. In a forked child the object's threads do not exist and its sockets are the
-// parent's: use raises Unavailable there, and destruction leaks it on purpose.
+// Owns a C++ object for Python. In a forked child the object's threads do not exist and its sockets
+// belong to the parent: using it there raises Unavailable, and destroying it leaks it on purpose.
 template <class T>
 class ForkGuarded {
  public:
@@ -57,7 +58,7 @@ class ForkGuarded {
     return object_;
   }
   [[nodiscard]] bool forked() const { return generation_ != fork_generation(); }
-  // Drops the object; in the child, leaks it.
+  // Drops the object; in a forked child, leaks it.
   void reset() {
     if (!forked()) object_.reset();
   }
@@ -67,16 +68,17 @@ class ForkGuarded {
   std::uint64_t generation_ = 0;
 };
 
-// Seconds as Python gives them. None is the agent's default; else a positive number, or InvalidArgument.
+// Converts Python's seconds. None is the agent's default; other values must be positive, or
+// InvalidArgument.
 Nanos deadline_from(std::optional<double> seconds);
-// None is for ever; below zero is zero.
+// Converts Python's seconds. None waits without end; negative values are zero.
 Nanos timeout_from(std::optional<double> seconds);
 
-// Python gets to handle its signals this often while something waits.
+// Python handles its signals this often during a wait.
 inline constexpr Nanos kSignalInterval = std::chrono::milliseconds(100);
 
-// Calls wait(Nanos) -> bool without the GIL, in slices, until it says true or the timeout has passed. A
-// signal handler's exception (KeyboardInterrupt) goes through. Thread: holds the GIL.
+// Calls wait(Nanos) -> bool in slices, without the GIL, until it returns true or the timeout has
+// passed. Passes on the exception of a signal handler (KeyboardInterrupt). Thread: holds the GIL.
 template <class Wait>
 bool wait_in_slices(Wait wait, Nanos timeout) {
   const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
@@ -97,7 +99,8 @@ bool on_main_thread();
 
 namespace detail {
 
-// Threads that finish a call whose waiter was interrupted. The process waits for them, bounded, at its end.
+// Threads that finish calls whose wait was interrupted. At its end the process waits for them, with
+// a bound.
 struct Helpers {
   std::mutex mutex;
   std::condition_variable changed;
@@ -107,12 +110,12 @@ Helpers& helpers();
 
 }  // namespace detail
 
-// Runs a call that blocks in C++, without the GIL. Signals reach Python only in its main thread: there the
-// call runs on a thread of its own, so that KeyboardInterrupt ends the wait, if not the call. `fn` owns all
-// that it uses.
+// Runs a call that blocks in C++, without the GIL. Python handles signals only in its main thread:
+// there the call runs on a thread of its own, so that KeyboardInterrupt ends the wait, but not the
+// call. `fn` must own all that it uses.
 template <class F>
 auto run_blocking(F fn) -> decltype(fn()) {
-  using R = decltype(fn());  // may be a Status, which no Result can hold bare
+  using R = decltype(fn());  // may be a Status, which Result cannot hold
   if (!on_main_thread()) {
     const nb::gil_scoped_release unlocked;
     return fn();
@@ -134,9 +137,9 @@ auto run_blocking(F fn) -> decltype(fn()) {
   return std::move(**outcome->take());
 }
 
-// An int of Python in the range of T, or InvalidArgument that names it.
+// Converts a Python int in the range of the type; otherwise raises InvalidArgument with `name`.
 std::uint64_t unsigned_from(nb::handle value, const char* name);
-// An integer from -2^63 to 2^64 - 1, modulo 2^64.
+// Converts an integer from -2^63 to 2^64 - 1, modulo 2^64.
 std::uint64_t wrapped_from(nb::handle value, const char* name);
 
 void bind_base(nb::module_& m);

@@ -59,7 +59,8 @@ SLIME_BOUNDARY(PyObject*, PyObject_Vectorcall,
                (PyObject * f, PyObject* const* args, std::size_t count, PyObject* names),
                (f, args, count, names))
 #else
-// An inline function of the header, which the linker cannot wrap: vectorcall.h has this one called instead.
+// An inline function of the header, which the linker cannot wrap: vectorcall.h makes callers use
+// this function.
 #undef PyObject_Vectorcall
 PyObject* slime_vectorcall(PyObject* f, PyObject* const* args, std::size_t count, PyObject* names) {
   try {

@@ -21,7 +21,8 @@ int refuse_other_interpreters(PyObject* /*module*/) {
 NB_MODULE(_slime_checked, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
   m.def("version", [] { return SLIME_VERSION; });
-  // Objects that live until the interpreter ends are normal in scripts; the tests count regions instead.
+  // Scripts normally have objects that live until the interpreter ends; the tests count regions
+  // instead.
   nanobind::set_leak_warnings(false);
   slime::python::bind_base(m);
   slime::python::bind_future(m);

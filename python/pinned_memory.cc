@@ -22,7 +22,7 @@ std::string kind_of(nb::handle object) { return nb::type_name(object.type()).c_s
                                   "so far; copy it to the CPU first");
 }
 
-// The pending Python exception's text, which is cleared.
+// Returns and clears the text of the pending Python exception.
 std::string take_python_error() {
   nb::python_error error;
   std::string text = error.what();
@@ -76,7 +76,8 @@ PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
 PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
   PinnedMemory out;
   nb::ndarray<> writable;
-  // Where torch refuses to export one, its older function, which is asked then, may not.
+  // torch refuses to export such a tensor, but its older function, which nanobind tries next, may
+  // not.
   if (nb::getattr(object, "requires_grad", nb::bool_(false)).is(nb::bool_(true))) {
     raise(Code::kInvalidArgument,
           kind_of(object) +
@@ -90,7 +91,7 @@ PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
     raise(Code::kInvalidArgument, kind_of(object) + " gives no DLPack capsule");
   }
   const auto& array = out.array_;
-  // Contiguous in C order, or in Fortran order.
+  // Accepts C order and Fortran order.
   std::int64_t expected = 1;
   bool row_major = true;
   bool column_major = true;
@@ -112,11 +113,12 @@ PinnedMemory PinnedMemory::of_array_interface(nb::handle object) {
   out.owner_ = nb::borrow(object);
   const nb::object interface = object.attr("__array_interface__");
   if (!interface.attr("get")("strides").is_none()) {
-    // C order is None by convention; a producer that always says has to say the same.
+    // By convention, C order has no strides; some producers give them all the same.
     raise_not_contiguous(object);
   }
   const nb::object data = interface["data"];
-  const auto type = nb::cast<std::string>(interface["typestr"]);  // "<f4": order, kind, bytes of an item
+  // "<f4": byte order, kind, bytes of an item
+  const auto type = nb::cast<std::string>(interface["typestr"]);
   std::uint64_t length = 0;
   if (type.size() < 3 || type[1] == 'O' ||
       std::from_chars(type.data() + 2, type.data() + type.size(), length).ec != std::errc()) {

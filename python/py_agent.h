@@ -8,14 +8,14 @@
 
 namespace slime::python {
 
-// Notifications that came and that no handler has seen yet: the loop pushes, a Python thread takes.
+// Notifications that wait for the Python handler: the loop pushes, a Python thread takes.
 class ImmQueue {
  public:
   // Notifications that may wait without holding credits; further ones hold theirs, so that a peer
   // faster than the handler waits. Equals the limit of messages in an inbox.
   static constexpr std::size_t kLimit = 4096;
-  // The same for notifications of a peer of an earlier version, whose answers would wait with them, while the
-  // handler may be waiting for one. Such a peer costs about 100 MiB at most.
+  // The limit for notifications of a peer of an earlier version. Their credits also carry answers,
+  // and the handler may be waiting for an answer. Such a peer costs at most about 100 MiB.
   static constexpr std::size_t kEarlierPeerLimit = 1 << 20;
 
   struct Item {
@@ -24,7 +24,7 @@ class ImmQueue {
     std::optional<HeldCredit> credit;
   };
   void push(Peer peer, std::uint32_t imm, NotificationCredit& credit);
-  // Waits for one; nothing when closed. Thread: any, without the GIL.
+  // Waits for a notification. Returns nothing once closed. Thread: any, without the GIL.
   std::optional<Item> take();
   void close();
 
@@ -47,7 +47,7 @@ class PyAgent {
   [[nodiscard]] const std::shared_ptr<PeerAgent>& shared() const { return agent_.shared(); }
   [[nodiscard]] bool forked() const { return agent_.forked(); }
   [[nodiscard]] Progress progress() const { return progress_; }
-  // Made, and connected to the agent, on first use.
+  // Returns the queue. The first call makes it and connects it to the agent.
   std::shared_ptr<ImmQueue> imms();
   Status close(double bound);
 
@@ -75,8 +75,8 @@ class PyPeer {
   nb::object agent_;
 };
 
-// The future of a one-sided operation, which keeps `used`, its regions, open until it has ended, even if the
-// future is dropped.
+// Returns the future of a one-sided operation. Keeps `used`, its regions, open until the operation
+// has ended, even if the future is dropped.
 nb::object make_transfer(Future<None> future, nb::object used, nb::object agent);
 
 void bind_peer(nb::module_& m);

@@ -12,20 +12,21 @@
 
 namespace slime::python {
 
-// Python's memory that C++ has no use for any more. A loop gives it up without the GIL; threads of Python
-// that come by, or one that waits for this, let go of it. At the end of the process what is left stays.
+// Python memory that C++ no longer uses. A loop pushes it without the GIL; Python threads that call
+// Slime, or one that waits for this purpose, release it. Memory left at the end of the process
+// stays.
 class ReleaseQueue {
  public:
-  // Of this process: a forked child has its own.
+  // Returns the queue of this process; a forked child has its own.
   static ReleaseQueue& get();
   // Thread: any, with the GIL or without.
   void push(std::unique_ptr<PinnedMemory> memory) noexcept;
   // Thread: holds the GIL.
   void drain();
-  // Sees to it that somebody waits. Thread: holds the GIL.
+  // Makes sure that a thread waits. Thread: holds the GIL.
   void have_waiter();
-  // Waits until there is something that nobody else has taken for a while; false once closed. Thread: any,
-  // without the GIL.
+  // Waits until there is memory that no other thread has taken for a while. Returns false once
+  // closed. Thread: any, without the GIL.
   bool wait();
   void close();
 
@@ -34,26 +35,26 @@ class ReleaseQueue {
   std::condition_variable changed_;
   std::vector<PinnedMemory*> left_;
   bool waited_for_ = false;
-  bool sleeps_ = false;  // who waits, until there is something
+  bool sleeps_ = false;  // the waiting thread sleeps until there is memory
   bool closed_ = false;
 };
 
-// Keeps it until the last copy of the keeper is gone, on whichever thread that is.
+// Keeps the memory until the last copy of the result is destroyed, on any thread.
 std::shared_ptr<const void> keep(PinnedMemory memory);
 
-// An object's memory, to be sent. `memory`: the MemoryRegion or the received Attachment that the object lies
-// in, which is lent as it is; or None. Thread: holds the GIL.
+// Makes an attachment of an object's memory. `memory`: the MemoryRegion or received Attachment that
+// contains the object's memory, which is sent without a new registration; or None. Thread: holds
+// the GIL.
 rpc::Attachment lent(nb::handle object, nb::handle memory);
 
-// _slime.AttachedBody: what goes beside a body that Python has encoded. Thread: holds the GIL.
+// _slime.AttachedBody: the attachments of a body that Python has encoded. Thread: holds the GIL.
 class PyAttachedBody {
  public:
-  // `memory`: the MemoryRegion or the received Attachment that the object lies in, which is lent as it is; or
-  // None. Returns the data of the extension value.
+  // `memory`: as in lent(). Returns the data of the extension value.
   nb::bytes add(nb::handle object, nb::handle memory, std::optional<std::string> dtype,
                 std::vector<std::uint64_t> shape);
   void add_into(nb::handle object, nb::handle region);
-  // With the encoded body; empties this.
+  // Returns the attachments with the encoded body; empties this.
   rpc::AttachedBody take(nb::handle body);
 
  private:
@@ -61,10 +62,10 @@ class PyAttachedBody {
   rpc::Destinations into_;
 };
 
-// The body, with what goes beside it if that is not null, which it empties.
+// Returns the body with the attachments of `attached`, if that is not null; empties it.
 rpc::AttachedBody body_of(nb::handle body, PyAttachedBody* attached);
 
-// slime.Attachment: bytes that came beside a body. Thread: holds the GIL.
+// slime.Attachment: bytes that arrived beside a body. Thread: holds the GIL.
 class PyAttachment {
  public:
   explicit PyAttachment(rpc::Attachment attachment);
@@ -85,8 +86,8 @@ class PyAttachment {
   bool released_ = false;
 };
 
-// The attachment that an extension value stands for, of which msgpack has the type, then the data. False:
-// none that came with this payload.
+// Finds the attachment that an extension value (type byte, then data) refers to. Returns false if
+// this payload has no such attachment.
 bool find_attachment(const rpc::Payload& payload, Bytes extension, rpc::Attachment& out);
 PyAttachment attachment_from(const rpc::Payload& payload, const nb::bytes& data);
 

@@ -13,10 +13,11 @@
 
 namespace slime::python {
 
-// Entries of metadata: key, value, and whether the call may be made without.
+// Metadata entries: key, value, and whether the call may be made without the entry.
 using PyMetadata = std::vector<std::tuple<std::string, std::string, bool>>;
 
-// A Peer or a ServiceProxy whose calls carry these; `timing` (null: nobody asks) gets their times.
+// Returns a Peer or ServiceProxy whose calls carry `metadata` and write their timing to `timing`;
+// null: no timing.
 template <class Callee>
 Callee carrying(Callee callee, const std::optional<PyMetadata>& metadata,
                 const std::shared_ptr<rpc::CallTiming>& timing) {
@@ -31,7 +32,7 @@ inline std::shared_ptr<rpc::CallTiming> times_if(bool wanted) {
   return wanted ? std::make_shared<rpc::CallTiming>() : nullptr;
 }
 
-// Makes a PyPayload, and may be asked for it again.
+// Makes a PyPayload; may be called again for the same payload.
 inline auto kept_payload() {
   return [kept = std::shared_ptr<Payload>()](Payload& payload) mutable -> nb::object {
     if (!kept) kept = std::make_shared<Payload>(std::move(payload));
@@ -39,7 +40,7 @@ inline auto kept_payload() {
   };
 }
 
-// The future of a call: its value is decode(Payload), or the Payload.
+// Returns the future of a call. Its value is decode(Payload), or the Payload.
 inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb::handle decode,
                                    std::shared_ptr<rpc::CallTiming> timing) {
   return make_future(std::move(future), std::move(agent), kept_payload(),

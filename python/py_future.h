@@ -9,7 +9,7 @@
 
 namespace slime::python {
 
-// A Future<T> of any T, as Python sees it.
+// A Future<T> of any T, for Python.
 class AnyFuture {
  public:
   AnyFuture() = default;
@@ -21,13 +21,13 @@ class AnyFuture {
   virtual bool done() = 0;
   virtual void cancel() = 0;
   virtual void on_done(Task task) = 0;
-  // The outcome's status; only when done.
+  // Returns the outcome's status. Call only when done.
   virtual Status status() = 0;
-  // The value; only when done and OK. Thread: holds the GIL. May be asked again.
+  // Returns the value. Call only when done and OK; may be called again. Thread: holds the GIL.
   virtual nb::object value() = 0;
-  // The caller has taken the value: frees what it was made of.
+  // The caller has taken the value: frees the payload that it was made from.
   virtual void value_taken() {}
-  // Gives an untaken received message back, for the next receive. False if there is none.
+  // Returns an untaken message to its tag, for the next receive. Returns false if there is none.
   virtual bool give_back() { return false; }
 };
 
@@ -70,8 +70,8 @@ enum class OnInterrupt { kGoOn, kCancel };
 // slime.Future. Thread: holds the GIL.
 class PyFuture {
  public:
-  // `agent` is whose progress completes it; `decode`, if valid, makes the value of what came.
-  // `timing` is where that of a call goes, before it is done; null: nobody asked.
+  // `agent` makes progress for the future. `decode`, if valid, makes the value of the payload.
+  // `timing` receives the call's timing before the call is done; null: no timing.
   PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode,
            std::shared_ptr<rpc::CallTiming> timing, OnInterrupt on_interrupt)
       : future_(std::move(future)),
@@ -90,7 +90,8 @@ class PyFuture {
   PyFuture(PyFuture&&) = default;
 
   nb::object wait(std::optional<double> timeout);
-  // Like wait(), but dropping or cancelling the future before keep() gives a received message back.
+  // Like wait(), but a received message returns to its tag if the future is dropped or cancelled
+  // before keep().
   nb::object peek(std::optional<double> timeout);
   void keep() { future_->value_taken(); }
   bool wait_done(std::optional<double> timeout) const;
@@ -98,7 +99,7 @@ class PyFuture {
   void cancel();
   [[nodiscard]] AnyFuture& any() const { return *future_; }
   [[nodiscard]] const nb::object& agent() const { return agent_; }
-  // None until it is done, and if nobody asked.
+  // Returns None until the call is done, and if it is not timed.
   [[nodiscard]] nb::object timing() const;
 
   static int traverse(PyObject* self, visitproc visit, void* arg);

@@ -9,11 +9,12 @@
 
 namespace slime::python {
 
-// Somebody's memory, kept alive and in place. Thread: holds the GIL.
+// Memory of another owner, kept alive and in place. Thread: holds the GIL.
 class PinnedMemory {
  public:
-  // Whatever has the buffer protocol, DLPack or __array_interface__. InvalidArgument for what has none or is
-  // not contiguous, Unimplemented for memory that is not the host's.
+  // Accepts any object with the buffer protocol, DLPack or __array_interface__. Raises
+  // InvalidArgument for other objects and for memory that is not contiguous, Unimplemented for
+  // memory that is not host memory.
   static PinnedMemory of(nb::handle object);
   // Keeps `owner` alive, without memory.
   static PinnedMemory owned_by(nb::object owner);
@@ -43,8 +44,9 @@ class PinnedMemory {
   nb::ndarray<nb::ro> array_;  // pins an object with DLPack
 };
 
-// slime.MemoryRegion. Memory that Slime made stays mapped until this and every view of it are gone; memory of
-// somebody else is let go when the region is closed and no view is left. Thread: holds the GIL.
+// slime.MemoryRegion. Memory that Slime allocated stays mapped until this and every view of it are
+// gone; other memory is released when the region is closed and no view is left. Thread: holds the
+// GIL.
 class PyRegion {
  public:
   PyRegion(MemoryRegion region, PinnedMemory pin);
@@ -72,22 +74,23 @@ class PyRegion {
   std::size_t exports_ = 0;
 };
 
-// A MemoryRegion, or the region of an array that agent.empty() made, and the array's place in it.
+// A MemoryRegion, or an array from agent.empty() with its region and its place there.
 struct Local {
   static Local of(nb::handle local);
-  // Where this byte of the array is in the region. InvalidArgument for bytes that the array has not.
+  // Returns the offset in the region of byte `at` of the array. InvalidArgument if the range is not
+  // in the array.
   [[nodiscard]] std::uint64_t offset_of(std::uint64_t at, std::uint64_t length) const;
 
   nb::object region;
   std::uint64_t offset = 0;
   std::uint64_t length_bytes = UINT64_MAX;
 };
-// `fills_local`: it is written to, so read-only memory is refused.
+// `fills_local`: the operation writes to the memory, so read-only memory is refused.
 MemoryRegion& local_from(nb::handle region, bool fills_local);
-// InvalidArgument for what is no RemoteRegion.
+// Raises InvalidArgument if the object is no RemoteRegion.
 const RemoteRegion& remote_from(nb::handle remote);
 
-// slime.Copy: holds what it names.
+// slime.Copy. Keeps its regions.
 struct PyCopy {
   nb::object local;
   std::uint64_t local_offset = 0;
@@ -96,8 +99,9 @@ struct PyCopy {
   std::uint64_t length_bytes = 0;
 };
 
-// One Copy or a sequence of them, or of objects with its five attributes (a NamedTuple). The list borrows
-// from `keep`. `fills_local`: the local side is written to, so read-only memory is refused.
+// Converts a Copy or a sequence of Copies, or of objects with their five attributes (a NamedTuple).
+// The list borrows from `keep`. `fills_local`: the operation writes to the local side, so read-only
+// memory is refused.
 std::vector<Copy> copies_from(nb::handle list, bool fills_local, nb::list& keep);
 
 }  // namespace slime::python

@@ -15,7 +15,7 @@
 
 namespace slime::python {
 
-// A payload as Python sees it: read-only memory. Thread: holds the GIL.
+// A payload for Python: read-only memory. Thread: holds the GIL.
 class PyPayload {
  public:
   explicit PyPayload(std::shared_ptr<Payload> payload) : payload_(std::move(payload)) {}
@@ -27,12 +27,12 @@ class PyPayload {
   ForkGuarded<Payload> payload_;
 };
 
-// Requests of async handlers that were cancelled: the loop, where no Python runs, tells an asyncio loop
-// through a descriptor. Thread: any.
+// Cancelled requests of async handlers: the loop, where no Python runs, reports them to an asyncio
+// loop through a descriptor. Thread: any.
 class CancelFeed {
  public:
   CancelFeed();
-  // Readable while there are some.
+  // Readable while there are cancelled requests.
   [[nodiscard]] int fd() const { return event_.get(); }
   void push(std::uint64_t id);
   std::vector<std::uint64_t> take();
@@ -43,11 +43,12 @@ class CancelFeed {
   std::vector<std::uint64_t> ids_;
 };
 
-// How many requests of a method run at once, and which are taken first.
+// Limit and order of a method's requests.
 struct MethodLoad {
-  std::size_t max_running = 0;  // 0: any number
+  std::size_t max_running = 0;  // 0: no limit
   rpc::Priority priority = rpc::Priority::kNormal;
-  std::size_t running = 0;  // taken and not answered; these two under the lock of their queue
+  // taken and not answered; `running` and `waiting` are guarded by the lock of their queue
+  std::size_t running = 0;
   std::size_t waiting = 0;
 };
 
@@ -55,7 +56,7 @@ struct MethodLoad {
 class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
  public:
   explicit RequestQueue(std::size_t limit) : limit_(limit) {}
-  // A request that a worker has; counts among those of its method until it is answered.
+  // A request that a worker has taken. Counts as running until it is answered.
   class Taken {
    public:
     Taken(rpc::Request r, std::shared_ptr<RequestQueue> queue, std::shared_ptr<MethodLoad> load, Nanos waited)
@@ -73,13 +74,13 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
     const std::shared_ptr<RequestQueue> queue_;
     std::shared_ptr<MethodLoad> load_;
   };
-  // Queues a request, or answers it with a refusal. A full queue first drops requests whose callers
-  // have given up. Thread: the loop.
+  // Queues a request, or refuses it. A full queue first drops requests that were cancelled or are
+  // past their deadline. Thread: the loop.
   void push(rpc::Request request, const std::shared_ptr<MethodLoad>& load);
-  // Waits for a request that may run and that somebody still waits for; nothing when closed. Thread: any,
-  // without the GIL.
+  // Waits for a request that may run and was not cancelled. Returns nothing once closed. Thread:
+  // any, without the GIL.
   std::shared_ptr<Taken> take();
-  // Answers what waits with kUnavailable; refuses the rest.
+  // Answers waiting requests with kUnavailable, and refuses further ones.
   void close();
   [[nodiscard]] const std::shared_ptr<CancelFeed>& feed() const { return feed_; }
 
@@ -91,9 +92,9 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   };
   using List = std::list<Waiting>;
   [[nodiscard]] Status refusal(const MethodLoad& load) const;
-  // Removes the requests whose callers have given up.
+  // Removes requests that were cancelled or are past their deadline.
   List take_dead();
-  // The first that may run, by priority; nothing: none.
+  // Returns the first request that may run, by priority; nothing: none.
   std::optional<std::pair<List*, List::iterator>> next();
   void leave(MethodLoad& load);
 
@@ -107,13 +108,13 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   bool closed_ = false;
 };
 
-// What there is to say of a method, as Python hands it over: name, parameters (name, type, optional, rest),
-// result, doc, max_running, priority, and the types that it reads and writes if it streams.
+// A method's description from Python: name, parameters (name, type, optional, rest), result, doc,
+// max_running, priority, and the types of the messages that a streaming method reads and writes.
 using PyParameter = std::tuple<std::string, std::string, bool, bool>;
 using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t,
                             rpc::Priority, std::string, std::string>;
 
-// A service whose methods queue their requests for Python. Thread: holds the GIL.
+// A service that queues its requests for Python. Thread: holds the GIL.
 class PyService {
  public:
   PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit);

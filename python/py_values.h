@@ -7,25 +7,25 @@
 #include "rpc/attachment.h"
 #include "rpc/payload.h"
 
-// Values of Python as msgpack, and back: the way of the values that most calls have. slime._attachments knows
-// all values and all errors, and says here what that is; whatever this does not know, or finds wrong, is left
-// to it.
+// Converts Python values to msgpack and back, for the values that most calls have.
+// slime._attachments handles all values and all errors: any value that these functions do not
+// handle, or find invalid, is left to it.
 namespace slime::python {
 
-// None, bool, int, float, str, bytes, bytearray, list, tuple, dict and NumPy arrays of plain numbers in C
-// order, of just these types. False: it is for slime._attachments.pack(); `out` is of no use then. Raises
-// what lending an array may raise. Thread: holds the GIL.
+// Encodes None, bool, int, float, str, bytes, bytearray, list, tuple, dict and NumPy arrays of
+// plain numbers in C order, of exactly these types. Returns false for slime._attachments.pack();
+// the contents of `out` are undefined then. Raises the errors of lent(). Thread: holds the GIL.
 bool encode_value(nb::handle value, rpc::AttachedBody& out);
 
-// The value of a body; invalid: it is for slime._attachments.unpack(), which finds the payload as it was.
-// Thread: holds the GIL.
+// Decodes a body. Returns an invalid object for slime._attachments.unpack(), and leaves the payload
+// unchanged. Thread: holds the GIL.
 nb::object decode_value(const rpc::Payload& payload);
 
-// The value of a reply, for make_future(). May be asked again, also by another thread meanwhile.
+// Decodes a reply, for make_future(). May be called again, also by another thread meanwhile.
 class ReplyValue {
  public:
   nb::object operator()(rpc::Payload& payload);
-  // The value is all that holds what came beside it.
+  // Drops the payload's references to attachments: only the value keeps them now.
   void value_taken() {
     if (kept_) kept_->drop_attachments();
   }

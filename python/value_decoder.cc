@@ -13,10 +13,10 @@
 namespace slime::python {
 namespace {
 
-// Deeper values are left to msgpack, which has a bound of its own.
+// Deeper values are left to msgpack, which has its own bound.
 constexpr int kDepth = 64;
 
-// Whatever is wrong, or rare, gives an invalid object, perhaps with a Python exception that is set.
+// Returns an invalid object for wrong or rare values, perhaps with a Python exception set.
 class Decoder {
  public:
   explicit Decoder(const rpc::Payload& payload)
@@ -28,7 +28,7 @@ class Decoder {
   }
 
  private:
-  // Big-endian.
+  // Reads a big-endian number.
   bool number(std::size_t width, std::uint64_t& out) {
     if (rest_.size() < width) return false;
     out = 0;
@@ -124,8 +124,8 @@ class Decoder {
                                                static_cast<Py_ssize_t>(data.size())));
   }
 
-  // Each object has at least one byte, those that contain others too: room is made for no more than are
-  // there.
+  // Counts announced objects. Each takes at least one byte, containers too, so room is made for no
+  // more objects than there are bytes.
   bool admit(std::uint64_t objects) {
     if (objects > objects_) return false;
     objects_ -= objects;
@@ -147,7 +147,7 @@ class Decoder {
     nb::object out = nb::steal(PyDict_New());
     if (!out.is_valid()) return {};
     for (std::uint64_t i = 0; i < count; ++i) {
-      // Not interned, which keeps a text for ever: a peer may send new ones again and again.
+      // Not interned: interned texts live for ever, and a peer may always send new ones.
       const nb::object key = get(depth + 1);
       if (!key.is_valid()) return {};
       const nb::object value = get(depth + 1);
@@ -156,7 +156,7 @@ class Decoder {
     return out;
   }
 
-  // Only arrays that stand where they should.
+  // Decodes only arrays in valid positions.
   nb::object extension(std::uint64_t size) {
     Bytes whole;  // the type, and the data
     rpc::Attachment attachment;
@@ -179,9 +179,10 @@ class Decoder {
   }
 
   Bytes rest_;
-  std::uint64_t objects_;  // that may still be announced
+  std::uint64_t objects_;  // objects that may still be announced
   const rpc::Payload& payload_;
-  std::set<const std::byte*> taken_;  // attachments, each once: what is copied cannot become more than came
+  // used attachments, each at most once: copied bytes could otherwise multiply
+  std::set<const std::byte*> taken_;
 };
 
 }  // namespace

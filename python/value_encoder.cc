@@ -13,12 +13,12 @@
 namespace slime::python {
 namespace {
 
-// Deeper values are left to msgpack, which has a bound of its own.
+// Deeper values are left to msgpack, which has its own bound.
 constexpr int kNested = 64;
-// Bytes from this length on go beside the message: slime._attachments.BYTES.
+// Bytes of at least this length become attachments: slime._attachments.BYTES.
 constexpr std::size_t kLongBytes = 64 * 1024;
-// An array of this size is copied at once: that costs less than to say where it lies and to keep it alive. As
-// many bytes as fit into one message are.
+// An array up to this size is copied into the body, which costs less than an attachment. The total
+// is bounded by the size of one message.
 constexpr std::size_t kCopiedArray = 2048;
 constexpr std::size_t kCopiedArrays = 6144;
 
@@ -49,7 +49,7 @@ class Encoder {
  public:
   explicit Encoder(rpc::AttachedBody& out) : body_(out.body), scope_(out.attachments) { body_.reserve(128); }
 
-  // The arguments, or the result.
+  // Encodes the arguments, or the result.
   bool run(PyObject* value) {
     if (is_long(value)) return false;
     if (PyTuple_CheckExact(value)) {
@@ -61,7 +61,7 @@ class Encoder {
   }
 
  private:
-  // Of those that go beside the message.
+  // Returns whether the bytes become an attachment.
   static bool is_long(PyObject* value) {
     if (PyBytes_CheckExact(value)) return static_cast<std::size_t>(PyBytes_GET_SIZE(value)) >= kLongBytes;
     return PyByteArray_CheckExact(value) &&
@@ -89,7 +89,7 @@ class Encoder {
     body_.push_back(static_cast<std::byte>(first));
     return true;
   }
-  // Big-endian, as msgpack has it.
+  // Writes a big-endian number, as in msgpack.
   bool number(unsigned first, std::uint64_t value, int width) {
     tag(first);
     for (int shift = 8 * (width - 1); shift >= 0; shift -= 8)
@@ -101,7 +101,7 @@ class Encoder {
     body_.insert(body_.end(), from, from + size);
     return true;
   }
-  // A length with the shortest of these tags; 0: there is none of that width.
+  // Writes a length with the shortest of these tags; 0: no tag of that width.
   bool length(std::size_t size, unsigned width1, unsigned width2, unsigned width4) {
     if (width1 != 0 && size <= 0xff) return number(width1, size, 1);
     if (size <= 0xffff) return number(width2, size, 2);
@@ -167,8 +167,8 @@ class Encoder {
     }
     return true;
   }
-  // What is made for an array may run the collector, and that other code: lists and dicts may change
-  // meanwhile.
+  // What is made for an array may run the collector, and that other code: lists and dicts may
+  // change meanwhile.
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;
@@ -235,8 +235,8 @@ class Encoder {
     return append(data.data(), data.size());
   }
 
-  // The region or the attachment that may be lent as it is; None: the memory is of somebody else. False: that
-  // is for Python to find out.
+  // The region or the attachment that may be lent as it is; None: the memory is of somebody else.
+  // False: that is for Python to find out.
   static bool lies_in(const Numpy& numpy, PyObject* array, nb::object& memory) {
     memory = nb::none();
     nb::object base = numpy.base_of(array);
