@@ -90,7 +90,7 @@ Status make_private(const fs::path& path) {
   if (::lstat(path.c_str(), &info) != 0) return from_errno(path.string(), errno);
   if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 022) == 0) return {};
   return {Code::kPermissionDenied,
-          str(path.string(), " must be a folder of yours that nobody else can write (try: chmod 700 ",
+          str(path.string(), " must be a folder of yours that no other user can write (try: chmod 700 ",
               path.string(), "), or set XDG_CACHE_HOME to choose another")};
 }
 

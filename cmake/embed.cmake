@@ -1,10 +1,12 @@
-# Puts files into a program. As a module it has the function; as a script (-P) it is what the function has run.
+# Puts files into a program. As a module it has the function; as a script (-P) it is what the
+# function has run.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(slime_embed_script ${CMAKE_CURRENT_LIST_FILE})
 
-  # slime_embed(TARGET NAME FILES...) adds the function std::string_view slime::embedded::NAME(std::string_view file) to
-  # a target: the bytes of the file with that name, without its folder; empty where there is none. Whoever calls it
-  # declares it. A file that changes is put in anew.
+  # slime_embed(TARGET NAME FILES...) adds the function std::string_view
+  # slime::embedded::NAME(std::string_view file) to a target: the bytes of the file with that name,
+  # without its folder; empty if there is no such file. The caller declares it. A file that changes
+  # is put in anew.
   function(slime_embed target name)
     set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_${name}.cc)
     list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)

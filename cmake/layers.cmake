@@ -2,8 +2,8 @@
 include(GNUInstallDirs)
 add_library(slime_warnings INTERFACE)
 target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wnon-virtual-dtor -Werror
-  # False alarms of GCC 12 inside std::vector and std::string at -O3 (its bugs 105329, 105651); the sanitizers
-  # look for the real ones.
+  # False alarms of GCC 12 inside std::vector and std::string at -O3 (its bugs 105329, 105651); the
+  # sanitizers look for the real ones.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-restrict>)
 if(SLIME_SANITIZE)
   target_compile_options(slime_warnings INTERFACE -fsanitize=${SLIME_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -15,19 +15,22 @@ if(SLIME_SANITIZE)
   endif()
 endif()
 
-# slime_unity(TARGET): compiles ten files of the target at a time if SLIME_UNITY is on. Names in the anonymous namespaces of
-# a layer must therefore differ. scripts/alone.sh checks that each file compiles alone, too.
+# slime_unity(TARGET): compiles ten files of the target at a time if SLIME_UNITY is on. Names in the
+# anonymous namespaces of a layer must therefore differ. scripts/alone.sh checks that each file
+# compiles alone, too.
 function(slime_unity target)
   if(SLIME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10
       UNITY_BUILD_RELOCATABLE ON)
-    # GCC warns of types with members from an anonymous namespace of an included file, which a unity build includes.
+    # GCC warns of types with members from an anonymous namespace of an included file, which a unity
+    # build includes.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
-# slime_layer(<name> PUBLIC ... SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>, also known as
-# slime::<name>. PUBLIC are the headers that users include; what those include is installed with them.
+# slime_layer(<name> PUBLIC ... SOURCES ... DEPENDS ... PRIVATE_DEPENDS ...) makes slime_<name>,
+# also known as slime::<name>. PUBLIC are the headers that users include; what those include is
+# installed with them.
 function(slime_layer name)
   cmake_parse_arguments(ARG "" "" "PUBLIC;SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   slime_part(${name} SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS} PRIVATE_DEPENDS ${ARG_PRIVATE_DEPENDS})
@@ -47,14 +50,15 @@ function(slime_part name)
   target_compile_features(slime_${name} PUBLIC cxx_std_20)
   slime_unity(slime_${name})
   if(SLIME_FUZZ)
-    # What the fuzzer steers by. Not for the tests, which it does not run: clang 14 cannot compile their
-    # coroutines with it.
+    # What the fuzzer steers by. Not for the tests, which it does not run: clang 14 cannot compile
+    # their coroutines with it.
     target_compile_options(slime_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
 endfunction()
 
-# Installs the public headers of all layers. By a script at the time of the installation, so that nobody lists which
-# headers those include. (FILE_SET would want such a list, and CMake 3.23; Ubuntu 22.04 has 3.22.)
+# Installs the public headers of all layers. By a script at the time of the installation, so that no
+# list has to say which headers those include. (FILE_SET would want such a list, and CMake 3.23;
+# Ubuntu 22.04 has 3.22.)
 function(slime_install_headers)
   get_property(headers GLOBAL PROPERTY slime_public_headers)
   install(CODE "set(slime_public_headers \"${headers}\")

@@ -1,8 +1,9 @@
-// Peers that find each other by name through nanoctrl, and exchange messages, a notification and a region.
+// Peers that find each other by name through nanoctrl, and exchange messages, a notification and a
+// region.
 //
 //   nanoctrl start --port 4479
 //   named_peers serve  NAME CTRL_URL            e.g. named_peers serve worker:0 http://127.0.0.1:4479
-//   named_peers client NAME CTRL_URL            uses the peer NAME, whoever and wherever it is
+//   named_peers client NAME CTRL_URL            uses the peer NAME, in any process and on any host
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,8 @@ int serve(slime::PeerAgent& agent) {
   auto board = agent.allocate(4096, slime::Rights::kReadWrite);
   if (!board) return fail(board.error());
   if (const slime::Status status = agent.publish("board", *board); !status.ok()) return fail(status);
-  // A notification says who wrote; by then the bytes are here. Runs on the agent's loop: be short.
+  // A notification names the writer; the bytes have arrived by then. Runs on the agent's loop: be
+  // short.
   agent.on_imm([&board](slime::Peer peer, std::uint32_t length) {
     const std::size_t size = std::min<std::size_t>(length, board->length_bytes());  // the peer's word
     const std::string text(reinterpret_cast<const char*>(board->data()), size);

@@ -1,4 +1,5 @@
-# Shared by the scripts of this folder; source it. Needs bash. Defines functions and these variables:
+# Shared by the scripts of this folder; source it. Needs bash. Defines functions and these
+# variables:
 #   root  the repository;  jobs  cores;  logs  where steps write;  venv  the Python environment;
 #   python  the interpreter that it is made with;  wheels  where the package's wheel is left
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,7 +20,8 @@ use_compiler_cache() {
 }
 use_compiler_cache
 
-# ---- steps: each runs in a process group of its own, with its output in a log, and none outlives the script
+# ---- steps: each runs in a process group of its own, with its output in a log, and none outlives
+# the script
 running_groups=() lanes=()
 
 end_running_groups() {
@@ -75,8 +77,8 @@ start_step() {
 failure_lines() {
   grep -m 12 -E '^ *(FAIL|FAILED|ERROR|Error|error:)|\(Failed\)|(: |^ +)(failed|error|ERROR):|^not ok' "$1"
 }
-# finish_step NAME: waits; prints how long it took, and the end of its log if it failed. Status 77 means skipped; a line
-# in the log that begins with SKIPPED: says why.
+# finish_step NAME: waits; prints how long it took, and the end of its log if it failed. Status 77
+# means skipped; a line in the log that begins with SKIPPED: says why.
 finish_step() {
   local name=$1 group=${step_group[$1]} status=0 other rest=()
   wait "$group" || status=$?
@@ -92,7 +94,7 @@ finish_step() {
     printf '  SKIP  %4d s  %s: %s\n' "$seconds" "$name" "$(grep '^SKIPPED:' "$logs/$name.log" | tail -n 1)"
   else
     printf '  FAIL  %4d s  %s (exit status %d); the end of %s:\n' "$seconds" "$name" "$status" "${logs#"$root"/}/$name.log"
-    # What failed comes first: whoever keeps but the beginning of the output keeps that.
+    # Failures come first: output is often cut, and the beginning is kept.
     failure_lines "$logs/$name.log" | sed 's/^/    > /'
     tail -n "${SLIME_LOG_LINES:-60}" "$logs/$name.log" | sed 's/^/    | /'
   fi
@@ -107,7 +109,7 @@ step() {
 # Prints the commit at which HEAD forked from a branch or commit.
 fork_point() { git merge-base HEAD "$1" 2>/dev/null; }
 # change_base [BASE]: prints the commit that changes are counted from: the fork point of BASE;
-# without BASE, the fork point of origin/main, main or the last tag, whichever first differs from
+# without BASE, the fork point of origin/main, main or the last tag: the first that differs from
 # the working tree; else HEAD~1. Fails without git.
 change_base() {
   local name commit
@@ -192,8 +194,8 @@ build_wheel() {
     --no-build-isolation --no-deps --wheel-dir "$folder" "$@" "$root" && printf '%s' "$want" >"$folder/made-of"
 }
 
-# Installs the package `slime-rdma` and the programs slime, nanoctrl and slime-cache into .venv, as build_wheel makes
-# them; at once when nothing has changed.
+# Installs the package `slime-rdma` and the programs slime, nanoctrl and slime-cache into .venv, as
+# build_wheel makes them; at once when nothing has changed.
 install_package() {
   local stamp="$venv/.slime-installed" want
   want=$(package_hash)

@@ -4,12 +4,11 @@
 #   scripts/mixed_versions.sh [BASE] [--provider P] [--tries N] [--json FILE]
 # BASE: a commit (default: the one below). Builds it in a git worktree under build/mixed, which is
 # removed at the end, and keeps its programs, so that the next run builds nothing. Needs
-# build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh makes them.
-# SLIME_MIXED_PYTHON names another Python, the one that build/release was configured with.
-# --tries: how often a row may run until it passes, since faults of BASE can't be mended any more (1).
-# Prints a line for each row; stderr of the programs goes to build/logs/mixed-programs.log.
-# Exit status: 0 all works or is refused clearly, 1 something failed, 2 wrong usage,
-# 77 where BASE is not in this clone.
+# build/release with -DSLIME_PYTHON=ON, and .venv, as scripts/test.sh makes them. SLIME_MIXED_PYTHON
+# names another Python, the one that build/release was configured with. --tries: how often a row may
+# run until it passes, since faults of BASE can't be mended any more (1). Prints a line for each
+# row; stderr of the programs goes to build/logs/mixed-programs.log. Exit status: 0 all works or is
+# refused clearly, 1 something failed, 2 wrong usage, 77 where BASE is not in this clone.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root" || exit 1
@@ -52,8 +51,8 @@ remove_tree() {
   git worktree remove --force "$tree" 2>/dev/null || rm -rf "$tree"
   git worktree prune
 }
-# Builds in build/release of the worktree, with .venv beside it: the same relative paths as everywhere,
-# so the compiler cache has what runs of BASE compiled. Nobody measures these programs.
+# Builds in build/release of the worktree, with .venv beside it: the same relative paths as
+# everywhere, so the compiler cache has what runs of BASE compiled. These programs are not measured.
 build_base() {
   git worktree add --detach "$tree" "$commit" && ln -s "$(dirname "$(dirname "$python")")" "$tree/.venv" && cd "$tree" &&
     cmake --preset release -DSLIME_PYTHON=ON -DSLIME_CHECK_HEADERS=OFF -DPython_EXECUTABLE="$tree/.venv/bin/python" \

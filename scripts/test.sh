@@ -16,11 +16,12 @@
 #   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
 #                             a browser, a soak's other Python; and torch is installed for the tests that use it
 #                             (SLIME_TEST_TORCH=1 does that alone)
-# Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells what took how long.
-# Checks of the page and the deployment, and that files compile alone, run for what differs from the base (as in tidy.sh).
-# Read from the environment: SLIME_FUZZ_SECONDS for each target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of
-# the repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a
-# factor for bounds that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
+# Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells
+# what took how long. Checks of the page and the deployment, and that files compile alone, run for
+# what differs from the base (as in tidy.sh). Read from the environment: SLIME_FUZZ_SECONDS for each
+# target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the repetitions in stress tests),
+# SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a factor for bounds
+# that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
 # e2e program that runs alone takes 1000), SLIME_LOG_LINES of a failing step (200).
 set -uo pipefail
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
@@ -49,7 +50,8 @@ declare -A rounds=([release]=10 [asan]=3 [tsan]=3) region_mib=([release]=1024 [a
 # How much the tests of large transfers move, and of calls of all sizes the largest.
 declare -A stream_mib=([release]=256 [asan]=96 [tsan]=96) attachment_mib=([release]=64 [asan]=16 [tsan]=16)
 declare -A call_mib=([release]=64 [asan]=64 [tsan]=16)
-# Builds and guests run beside the tests, on the same cores. Emulated machines set a larger factor themselves.
+# Builds and guests run beside the tests, on the same cores. Emulated machines set a larger factor
+# themselves.
 patience=${SLIME_TEST_PATIENCE:-3}
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
 test_timeout=300 verbs_seconds=1800
@@ -70,11 +72,13 @@ rm -rf "$results"
 mkdir -p "$results"
 
 export SLIME_STEPS="$results/steps"
-# add PASSED FAILED SKIPPED: lanes count beside each other, so into a file; of a soak into one of its own.
+# add PASSED FAILED SKIPPED: lanes count beside each other, so into a file; of a soak into one of
+# its own.
 add() { echo "$1 $2 $3" >>"$results/counts${soak:+-$soak}"; }
 # count STATUS: of a step that is one test.
 count() { if [ "$1" -eq 0 ]; then add 1 0 0; else add 0 1 0; fi; }
-# one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine cannot.
+# one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine
+# cannot.
 one_test() {
   local status=0
   step "$@" || status=$?
@@ -87,7 +91,8 @@ one_test() {
     add 0 0 1
   fi
 }
-# Adds what a JUnit file says to the counts; prints its line. A file that is not there is one failure.
+# Adds what a JUnit file says to the counts; prints its line. A file that is not there is one
+# failure.
 count_results() {
   local numbers
   if ! numbers=$(python3 -B "$root/scripts/junit.py" "$1" "$results/failed") 2>/dev/null; then
@@ -120,7 +125,8 @@ finish() {
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
   exit
 }
-# What failed and why, at the end, where it is found: of tests as count_results left it, of other steps by their logs.
+# What failed and why, at the end, where it is found: of tests as count_results left it, of other
+# steps by their logs.
 print_failures() {
   local name
   while read -r name; do
@@ -140,11 +146,12 @@ cache_state() {
     END { printf "%d of %d files had\n", hit, hit + miss }' <<<"$stats"
 }
 
-# Runs a command with what the tests leave of the cores. A step leads a session, and the kernel shares the cores among
-# sessions by their autogroups, whatever nice says; so this sets the autogroup's, too.
+# Runs a command with what the tests leave of the cores. A step leads a session, and the kernel
+# shares the cores among sessions by their autogroups, whatever nice says; so this sets the
+# autogroup's, too.
 in_background=(bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"' in_background)
-# build TREE ARGUMENTS...: configures and builds; counts only a failure, which the tests that follow would hide.
-# The tests begin with the release build, so the others wait for it.
+# build TREE ARGUMENTS...: configures and builds; counts only a failure, which the tests that follow
+# would hide. The tests begin with the release build, so the others wait for it.
 build() {
   local tree=$1 how=()
   shift
@@ -190,8 +197,8 @@ verbs_leg() {
   fi
 }
 
-# One target after the other, beside the last tests: each on a corpus that grows from run to run in build/; inputs that
-# break something stay in the folder of the logs.
+# One target after the other, beside the last tests: each on a corpus that grows from run to run in
+# build/; inputs that break something stay in the folder of the logs.
 fuzz() {
   local targets=() target name inputs
   mapfile -t targets < <(find build/asan/tests/fuzz -maxdepth 1 -type f -executable -name 'fuzz_*' | sort)
@@ -222,8 +229,8 @@ python_tests() {
     --junitxml="$results/python.xml" "${ignored[@]}" tests/python tests/matrix tests/openapi tests/shape tests/bench/test_report.py tests/docs
   count_results "$results/python.xml"
 }
-# nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here. Its lines are shown,
-# for they say what is not run.
+# nixl_proof [OPTION]: NIXL's package of PyPI with the plugin and the wheel that were built here.
+# Its lines are shown, for they say what is not run.
 nixl_proof() {
   one_test nixl env -u SLIME_STEPS SLIME_TEST_PATIENCE="$patience" \
     SLIME_REQUIRE_SLOW_LINK="$([ "$require_all" = yes ] && echo 1)" \
@@ -245,7 +252,8 @@ instructions() {
   sed -n '/instructions/s/^/        /p' "$logs/instructions.log"
 }
 
-# What two versions tell each other. The earlier version takes a build, so that others than these, and docs, leave it out.
+# What two versions tell each other. The earlier version takes a build, so that others than these,
+# and docs, leave it out.
 wire_files=(transport rpc agent cache ctrl python/slime docs/wire-format.md tests/mixed scripts/mixed_versions.sh)
 mixed_versions() {
   if [ "$mode" = soak ] || changed_since_base "${wire_files[@]}"; then
@@ -313,7 +321,7 @@ ccache --zero-stats >/dev/null 2>&1
 step dependencies scripts/install_deps.sh --test || { add 0 1 0; finish; }
 case "$mode" in full | soak) start_lane sanitizer_builds ;; esac  # they need no Python
 step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv --test" || { add 0 1 0; give_up; }
-# A tree that is there keeps its way: whoever edits in it compiles files one by one.
+# An existing build tree keeps its setting: a tree for editing compiles files one by one.
 together=()
 [ -e build/release/CMakeCache.txt ] || together=(-DSLIME_UNITY=ON)
 build release -DSLIME_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" "${together[@]}" || give_up

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Runs clang-tidy (.clang-tidy) on the lines that were changed since a base, with what is not committed yet.
+# Runs clang-tidy (.clang-tidy) on the lines that were changed since a base, with what is not
+# committed yet.
 #   scripts/tidy.sh [BASE]     BASE: a commit; else origin/main, main or the last tag, the first that differs from HEAD.
 #                              Where none does: the last commit.
-# Makes build/alone, which says how each file is compiled. Exit status: 1 with findings, 77 where there is no git, or no
-# clang-tidy and none can be installed (scripts/install_deps.sh --tidy).
+# Makes build/alone, which says how each file is compiled. Exit status: 1 with findings, 77 where
+# there is no git, or no clang-tidy and none can be installed (scripts/install_deps.sh --tidy).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -52,6 +53,6 @@ git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |
   "clang-tidy-diff$version.py" -p1 -path build/alone -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
     -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-pragma-once-outside-header >"$log" 2>&1 || status=$?
 grep -vE '^[0-9]+ warnings? (generated|treated as errors?)|^Suppressed |^$|^Use -' "$log" || true
-# The script of clang-tidy 14 says 0 whatever was found; and whoever breaks down has found nothing.
+# The script of clang-tidy 14 exits with 0 whatever it found; a crashed clang-tidy has no findings.
 if grep -qE '(warning|error): |PLEASE submit a bug|Traceback|No such file' "$log" || [ "$status" -ne 0 ]; then exit 1; fi
 echo "tidy: no findings"

@@ -2,7 +2,7 @@
 
     nanoctrl start --port 4479
     named_peers.py serve  NAME CTRL_URL       e.g. named_peers.py serve worker:0 http://127.0.0.1:4479
-    named_peers.py client NAME CTRL_URL       uses the peer NAME, whoever and wherever it is
+    named_peers.py client NAME CTRL_URL       uses the peer NAME, in any process and on any host
 
 Works with the C++ twin on either side.
 """
@@ -21,7 +21,8 @@ def serve(agent: slime.PeerAgent) -> int:
     board = agent.empty(4096, "uint8", slime.Rights.READ_WRITE)
     agent.publish("board", board)
 
-    # A notification says how much was written; by then the bytes are here. Runs on a thread of its own.
+    # A notification says how much was written; by then the bytes are here. Runs on a thread of its
+    # own.
     def on_note(peer: slime.Peer, length: int) -> None:
         peer.send(ANSWER, b"read on the board: " + board[:length].tobytes())
 

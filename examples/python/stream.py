@@ -19,7 +19,7 @@ class Text:
 
     @slime.method
     def words(self, text: str) -> Iterator[str]:
-        # A generator waits here for a caller who reads slowly, and is closed here when that one wants no more.
+        # A generator waits here for a slow reader, and is closed here when the caller cancels.
         yield from text.split()
 
     @slime.method

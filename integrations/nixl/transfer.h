@@ -60,8 +60,8 @@ class Blocks {
   std::uint64_t length_bytes_ = 0;
 };
 
-// A prepared transfer, which is posted any number of times, one post at a time. Its callbacks keep it, so a
-// user may let go of it at any time. Thread: one at a time posts; any checks.
+// A prepared transfer, which is posted any number of times, one post at a time. Its callbacks keep
+// it, so a user may let go of it at any time. Thread: one at a time posts; any checks.
 class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
  public:
   struct Bounds {
@@ -72,17 +72,17 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
 
   // Asks for the regions, if they are not known, so that the first post finds them.
   void prepare();
-  // `notification`: what the peer is told when all bytes are there; empty: nothing. False, and nothing is
-  // posted, while an earlier post is under way.
+  // `notification`: what the peer is told when all bytes are there; empty: nothing. False, and
+  // nothing is posted, while an earlier post is under way.
   bool post(std::optional<ByteVector> notification);
   struct Outcome {
     Status status;
-    bool fresh = false;  // nobody has been told of this post's before
+    bool fresh = false;  // no earlier notification was sent for this post
   };
   // Nothing while it is under way. Drives the agent's loop for a moment then.
   std::optional<Outcome> check();
-  // The user wants no more of it: nothing is sent that has not been handed to the connection, and no
-  // notification. What is on the wire ends by itself, and keeps its memory until then.
+  // The user wants no more of it: nothing is sent that has not been handed to the connection, and
+  // no notification. What is on the wire ends by itself, and keeps its memory until then.
   void abandon();
 
   [[nodiscard]] std::uint64_t length_bytes() const { return blocks_.length_bytes(); }
@@ -101,7 +101,7 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   Blocks blocks_;
   const bool empty_;  // there are no blocks
 
-  // Of the post that is under way: touched by whoever takes its next step.
+  // Of the current post: used by the thread that takes its next step.
   PreparedBatch batch_;
   bool bound_ = false;    // to regions that were good the last time
   bool retried_ = false;  // this post has looked for regions of a new connection

@@ -8,13 +8,14 @@
 #include "ctrl/api/auth.h"
 #include "tests/agent/registry.h"
 
-// Agents that authenticate each other with the keys that nanoctrl hands to the members of their scope.
+// Agents that authenticate each other with the keys that nanoctrl hands to the members of their
+// scope.
 namespace slime::test {
 
 inline constexpr const char* kAdmin =
     "slime-00000000000000ad-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-// A nanoctrl whose clock the test has. Nobody gets in without a token.
+// A nanoctrl with a clock of the test's. It requires tokens.
 class Members {
  public:
   explicit Members(std::chrono::seconds lease = seconds(15)) : ttl(lease) {}

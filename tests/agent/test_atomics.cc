@@ -18,7 +18,7 @@ struct Pair {
     REQUIRE(b->publish("numbers", numbers).ok());
     remote = take(peer.region("numbers"));
   }
-  // While nobody else uses it.
+  // While no other test uses it.
   std::uint64_t number(std::size_t i) const {
     std::uint64_t out = 0;
     std::memcpy(&out, numbers.data() + 8 * i, sizeof out);
@@ -121,7 +121,7 @@ TEST_CASE("thousands of atomics at once are queued, and all end well") {
 TEST_CASE("more atomics than an agent has room for are refused, the others end well") {
   Pair pair;
   REQUIRE(pair.peer.disconnect().ok());
-  Peer absent = pair.a->peer("127.0.0.1:1").wait_for_ready();  // nobody listens there
+  Peer absent = pair.a->peer("127.0.0.1:1").wait_for_ready();  // no process listens there
   std::vector<Future<std::uint64_t>> futures;
   Code refusal = Code::kOk;
   for (int i = 0; i < 70'000 && refusal == Code::kOk; ++i) {

@@ -1,4 +1,4 @@
-// Peers that are not there, not yet, not any more, or not who they should be.
+// Peers that are absent, not there yet, gone, or another instance than expected.
 
 #include <sys/socket.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace test;
 
-// A loopback port that nobody listens on: bound, so that nobody else takes it.
+// A loopback port without a listener: bound, so that no other process takes it.
 class ClosedPort {
  public:
   ClosedPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -53,7 +53,7 @@ std::unique_ptr<PeerAgent> start_at(std::string name, const std::string& address
   return out;
 }
 
-TEST_CASE("nobody there: kUnavailable at once, then calls fail fast with the state and the reason") {
+TEST_CASE("an absent peer: kUnavailable at once, then calls fail fast with the state and the reason") {
   const ClosedPort nobody;
   auto agent = start("a");
   Peer peer = agent->peer(nobody.address());
@@ -69,7 +69,7 @@ TEST_CASE("nobody there: kUnavailable at once, then calls fail fast with the sta
   }));
 }
 
-TEST_CASE("who waits for readiness is served when the peer comes, or ends at its deadline") {
+TEST_CASE("a call that waits for readiness runs when the peer comes, or ends at its deadline") {
   auto nobody = std::make_unique<ClosedPort>();
   const std::string address = nobody->address();
   auto agent = start("a");

@@ -4,7 +4,7 @@
 #include "rpc/stream.h"
 #include "tests/agent/agents.h"
 
-// Callers who say what they take a method for, through peers.
+// Calls with a signature, through peers.
 namespace slime::call_signatures_test {
 namespace {
 

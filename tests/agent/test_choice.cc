@@ -54,7 +54,7 @@ TEST_CASE("agents of one user on one host share memory, and both say so") {
   CHECK(contains(b->peer("a").info(), R"("provider":"shm","reason":"same host and user")"));
   CHECK(contains(a->info(), R"("provider":"auto","reason":"auto: shm, )"));
   CHECK(contains(dump(), "provider shm, reason same host and user"));
-  // Nobody is connected, nothing is chosen.
+  // Without a connection there is no choice.
   CHECK(contains(a->peer("127.0.0.1:1").info(), R"("provider":"","reason":"")"));
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a peer that is connected costs an agent that chooses at most four des
   CHECK(open_descriptors() - before <= 2 * 4 * kPeers);  // both ends are in this process
 }
 
-// ------------------------------------------------------------------------------------------------- devices
+// ----------------------------------------------------------------------------------------- devices
 
 // Providers of this machine, but for verbs on a fabric of the test's own.
 agent::Devices::MakeProvider with_verbs(transport::testing::FakeFabric& fabric) {

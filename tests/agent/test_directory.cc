@@ -34,7 +34,7 @@ TEST_CASE("the end of an earlier owner leaves the present one") {
   CHECK_FALSE(directory.find("worker:0").has_value());
 }
 
-TEST_CASE("names that nobody asked for are not kept") {
+TEST_CASE("changes of names that were not looked up are not kept") {
   Directory directory;
   directory.apply(event(ctrl::EventKind::kRegistered, 6, "b:2"));
   CHECK(directory.size() == 0);

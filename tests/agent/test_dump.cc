@@ -113,7 +113,7 @@ TEST_CASE("an agent whose loop hangs is told without it, in bounded time, and th
   CHECK_FALSE(contains(dump(), "does not answer"));
 }
 
-TEST_CASE("an agent that its callers drive is told while nobody drives it") {
+TEST_CASE("dump() shows an agent with Progress::kCaller while no thread drives it") {
   auto a = start("dump-a", Progress::kCaller);
   auto never = a->peer("nobody").recv(1);
   const std::string text = dump();

@@ -41,7 +41,7 @@ class Counts final : public rpc::ClientInterceptor {
   rpc::CallKind kind{};
 };
 
-// What "kinds" has got: who called, and how many bytes beside the arguments.
+// Calls that "kinds" has received: the caller, and the bytes of attachments.
 struct Noted {
   void add(const rpc::CallInfo& info, const Attachment& beside) {
     const std::lock_guard lock(mutex);
@@ -90,7 +90,8 @@ class Throws final : public rpc::ClientInterceptor {
   const bool at_once_;
 };
 
-// b serves "calc", "meta.get" (the value of a key) and, through c, "meta.trace": the traces of both hops.
+// b serves "calc", "meta.get" (the value of a key) and, through c, "meta.trace": the traces of both
+// hops.
 struct Three {
   Three() : a(start("a")), b(start("b")), c(start("c")), peer(a->peer(b->address())) {
     rpc::Service calc = calculator();
@@ -144,7 +145,7 @@ TEST_CASE("the parts of a call's time are told when it has ended, also with an e
   CHECK(code_of(timed.call<int>("calc", "missing").wait(kSoon)) == Code::kNotFound);
   CHECK(timing->split);
   CHECK(timing->queue + timing->handler + timing->network == timing->total);
-  // Nobody is there: it has a total, and nobody told the rest.
+  // The peer is absent: the timing has a total, and no parts.
   *timing = {};
   Peer nobody = three.a->peer("127.0.0.1:1").with_timing(timing);
   CHECK(code_of(nobody.call<int>("calc", "add", 1, 2).wait(kSoon)) == Code::kUnavailable);

@@ -1,4 +1,5 @@
-// Agents that authenticate each other with the keys that nanoctrl hands to the members of their scope.
+// Agents that authenticate each other with the keys that nanoctrl hands to the members of their
+// scope.
 
 #include <atomic>
 #include <optional>
@@ -24,7 +25,7 @@ TEST_CASE("members of a scope connect, by name and by address, without a token o
   check_adds(*c, "c");  // itself
 }
 
-TEST_CASE("a stranger who knows the address is refused, and told what would help") {
+TEST_CASE("a peer without a key is refused, with a text that says what would help") {
   Members members;
   const auto member = members.start("member");
   const auto stranger = test::start("stranger");
@@ -35,7 +36,7 @@ TEST_CASE("a stranger who knows the address is refused, and told what would help
   options.token = "a guess";
   const auto guesser = test::start(options);
   CHECK(code_of(add(*guesser, member->address())) == Code::kUnauthenticated);
-  // Nor does a member go to somebody who has no key.
+  // Nor does a member connect to a peer without a key.
   CHECK(code_of(add(*member, stranger->address())) == Code::kUnauthenticated);
   CHECK(code_of(add(*member, guesser->address())) == Code::kUnauthenticated);
   CHECK(member->info().find("\"stranger\"") == std::string::npos);
@@ -66,7 +67,7 @@ TEST_CASE("an agent's own token goes before the scope's keys") {
 TEST_CASE("a nanoctrl without tokens has no keys, and agents are as before") {
   Registry registry;
   PeerAgentOptions options = options_for(registry, "worker:0");
-  options.ctrl_token = kAdmin;  // which nobody asks for
+  options.ctrl_token = kAdmin;  // which is not required here
   const auto worker = Members::start(options);
   CHECK(newest_key(*worker) == 0);
   const auto stranger = test::start("stranger");
@@ -120,7 +121,7 @@ PeerAgentOptions quiet(const Members& members, std::string name, std::string tok
   return out;
 }
 
-TEST_CASE("who has yet to hear of newer keys asks for them when a handshake fails, and nobody notices") {
+TEST_CASE("an agent without the newer keys asks for them when a handshake fails, and calls do not fail") {
   for (const bool stale_dials : {true, false}) {
     CAPTURE(stale_dials);
     Members members;

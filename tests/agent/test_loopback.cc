@@ -1,5 +1,5 @@
-// Peers of one process: an agent that is its own peer, by its address or its name, and two agents, whoever
-// makes progress.
+// Peers of one process: an agent that is its own peer, by address and by name, and two agents, in
+// all progress modes.
 #include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -54,7 +54,7 @@ struct Ends {
             .ok());
     REQUIRE(server->serve(service).ok());
     if (!itself && progress == Progress::kCaller) {
-      // Whoever waits drives the loop of its own agent only.
+      // A waiting thread drives the loop of its own agent only.
       driver = std::thread([this] {
         while (!stop.load()) {
           server->poll(milliseconds(1));
@@ -76,7 +76,7 @@ struct Ends {
 
   std::unique_ptr<PeerAgent> server;
   std::unique_ptr<PeerAgent> client;  // null: the server is its own peer
-  PeerAgent* agent = nullptr;         // who calls
+  PeerAgent* agent = nullptr;         // the caller
   Peer peer;
   std::atomic<bool> stop{false};
   std::thread driver;
@@ -148,7 +148,8 @@ void check_messages(Ends& ends) {
   }
 }
 
-// Which provider, and why: the pinned one as such, else the first that works between processes of one user.
+// Which provider, and why: the pinned one as such, else the first that works between processes of
+// one user.
 void check_info(Ends& ends) {
   const auto info = nlohmann::json::parse(ends.peer.info());
   CHECK(info["state"] == "ready");

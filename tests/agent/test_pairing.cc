@@ -13,8 +13,9 @@
 namespace slime::agent {
 namespace {
 
-// Two agents and everything that is under way between them, as a model: connections are pairs of queues, and
-// any of them may deliver next. It is copied at each choice, so that all orders can be tried.
+// Two agents and everything that is under way between them, as a model: connections are pairs of
+// queues, and any of them may deliver next. It is copied at each choice, so that all orders can be
+// tried.
 class Model {
  public:
   enum Side { kFollower = 0, kArbiter = 1 };
@@ -97,7 +98,7 @@ class Model {
     }
     return {};
   }
-  // What must hold always: nobody takes a connection away that both sides can use, but for a break.
+  // Always holds: only a break ends a connection that both sides can use.
   int wrongful_ends = 0;
   int started() const { return static_cast<int>(last_id_); }
 

@@ -187,7 +187,7 @@ TEST_CASE("a stream that is dropped sets its handler free, and an agent that clo
   CHECK(code_of(Peer().stream<None, int>("streams", "range", 1).read().wait(kSoon)) != Code::kOk);
 }
 
-TEST_CASE("a stream to nobody ends with the reason") {
+TEST_CASE("a stream to an absent peer ends with the reason") {
   auto a = start("a");
   auto stream = a->peer("127.0.0.1:1").stream<int, int>("streams", "sum");
   CHECK(code_of(stream.read().wait(kSoon)) == Code::kUnavailable);

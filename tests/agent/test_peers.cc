@@ -72,7 +72,7 @@ TEST_CASE("the same where the caller drives the loop") {
   everything_works(pair);
 }
 
-TEST_CASE("both sides use the one connection, whoever opened it") {
+TEST_CASE("both sides use the one connection, opened by either") {
   Pair pair;
   rpc::Service service = calculator();
   REQUIRE(pair.a->serve(service).ok());
@@ -179,7 +179,8 @@ TEST_CASE("callbacks get outcomes on the loop, and may start more") {
   std::atomic<std::int64_t> sum{0};
   std::atomic<int> status{-1};
   REQUIRE(pair.peer.connect().wait(kSoon).has_value());
-  // What is waited for comes after this: an outcome that is there already is given to the caller at once.
+  // What is waited for comes after this: an outcome that is there already is given to the caller at
+  // once.
   pair.peer.recv(7).then([&](Result<Payload> first) {
     CHECK(first.has_value());
     CHECK(code_of(pair.peer.region("buffer")) == Code::kInvalidArgument);  // would wait for itself
@@ -194,7 +195,7 @@ TEST_CASE("callbacks get outcomes on the loop, and may start more") {
   CHECK(sum.load() == 13);
 }
 
-// A coroutine that nobody awaits: it runs until its first wait, and then where that ends.
+// A coroutine that is not awaited: runs until its first co_await, then on the completing thread.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

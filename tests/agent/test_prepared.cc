@@ -43,8 +43,8 @@ struct Prepared {
       theirs.data()[i] = static_cast<std::byte>(seed + static_cast<int>(i / kBlock));
     meet_b();
   }
-  // Orders this thread with b's loop, which sends the memory or has written it. The sockets do that as well,
-  // but the thread sanitizer does not see it.
+  // Orders this thread with b's loop, which sends the memory or has written it. The sockets do that
+  // as well, but the thread sanitizer does not see it.
   void meet_b() const { static_cast<void>(b->info()); }
   // What block i of `mine` has in each byte, or -1 where they differ.
   [[nodiscard]] int value_of(std::uint64_t i) const {
@@ -290,7 +290,7 @@ bool says(const Status& status, std::string_view part) {
 
 TEST_CASE(
     "with a stall bound and no deadline a post ends when its peer falls silent, and others can follow") {
-  if (provider() != "tcp") return;  // the kernel and an adapter need nobody
+  if (provider() != "tcp") return;  // the kernel and an adapter do not need the peer
   std::vector<std::byte> memory(kBytes);
   const auto a = start("a");
   const auto b = start("b", Progress::kCaller);

@@ -42,7 +42,7 @@ TEST_CASE("peers find each other by name, and the registry shows what they have"
   CHECK(take(client->list_peers()).find("worker:0") == std::string::npos);
 }
 
-// Whether it is connected now, whoever asked for it.
+// Returns whether the peer is connected now, by any request.
 bool connected(PeerAgent& agent, const std::string& name) {
   return agent.peer(name).info().find("\"state\":\"ready\"") != std::string::npos;
 }
@@ -89,7 +89,8 @@ TEST_CASE("nanoctrl hears of an agent's connections and what they have moved, an
         std::string::npos);
   CHECK(report->sent_bytes > 0);
   CHECK(report->received_bytes > 0);
-  // Each side tells with its own heartbeats: the worker's first report may be from before the last call.
+  // Each side tells with its own heartbeats: the worker's first report may be from before the last
+  // call.
   CHECK(eventually([&] { return told(*control, "worker:0", "client").has_value(); }));
   CHECK(eventually([&] {
     const std::string metrics = registry.api().handle({"GET", "/metrics", "", ""}).body;
@@ -139,7 +140,7 @@ TEST_CASE("start fails when the name is taken or the registry is not there") {
   CHECK(third.status().text().find(registry.url()) != std::string::npos);
 }
 
-TEST_CASE("an absent peer is kNotFound; who waits is served as soon as it registers") {
+TEST_CASE("an absent peer is kNotFound; a waiting call runs as soon as the peer registers") {
   Registry registry;
   auto client = test::start(options_for(registry, "client"));
   Peer peer = client->peer("worker:0");
@@ -249,7 +250,7 @@ TEST_CASE(
   CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
 }
 
-TEST_CASE("a lease that ran out says little: who still answers keeps the connection") {
+TEST_CASE("an expired lease: a peer that answers keeps the connection") {
   Registry registry(patient(milliseconds(300)));
   PeerAgentOptions options = options_for(registry, "worker:0");
   options.heartbeat = patient(seconds(60));  // it will be declared dead

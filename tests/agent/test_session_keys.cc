@@ -64,7 +64,7 @@ TEST_CASE("a revocation puts the peer in doubt until it proves a key of the new 
   CHECK(ends.b.prove_by(now, kNow) == kNever);
 }
 
-TEST_CASE("rotations put nobody in doubt, whether the peer proves newer keys or not") {
+TEST_CASE("rotations revoke no session, whether the peer proves newer keys or not") {
   Ends ends;
   const KeySet now = after({{1, 2, 3}, {2, 3, 4}, {3, 4, 5}, {4, 5, 6}, {5, 6, 7}});
   CHECK_FALSE(ends.b.revoked(now));
@@ -135,7 +135,7 @@ TEST_CASE("a flood of proofs under unknown keys is refused, one each minute is n
 TEST_CASE("a set that shares a key with the one before is a rotation, any other follows a revocation") {
   CHECK(after({{1}, {1, 2}, {1, 2, 3}, {2, 3, 4}}).version.revocations == after({{1}}).version.revocations);
   CHECK(after({{1, 2, 3}, {4, 5, 6}}).version.revocations == after({{1}}).version.revocations + 1);
-  CHECK(after({{1, 2, 3}, {}}).keys.size() == 3);  // who has had keys keeps them
+  CHECK(after({{1, 2, 3}, {}}).keys.size() == 3);  // a keyring that has had keys keeps them
   // A nanoctrl that was restored may give an id of before to another key.
   Keyring keyring;
   keyring.begin({key(1)}, {});

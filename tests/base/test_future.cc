@@ -191,7 +191,7 @@ TEST_CASE("dropping the last copy of an owning future cancels") {
   promise.complete(1);  // has no effect
 }
 
-TEST_CASE("an owning future that is dropped or cancelled destroys an outcome that nobody took") {
+TEST_CASE("an owning future that is dropped or cancelled destroys an outcome that was not taken") {
   int returned = 0;
   const auto make = [&](Promise<int>& promise) {
     promise.complete_with([r = Returned(returned)]() mutable -> Result<int> {

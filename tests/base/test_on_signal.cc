@@ -17,8 +17,8 @@ namespace {
 
 using test::eventually;
 
-// The thread sanitizer follows no child of a process with threads, and keeps a signal back while its thread
-// is in read().
+// The thread sanitizer follows no child of a process with threads, and keeps a signal back while
+// its thread is in read().
 constexpr bool kNotHere = test::kThreadSanitizer;
 
 std::atomic<int> g_calls{0};
@@ -67,7 +67,7 @@ TEST_CASE("signals that come while the task runs make one more call") {
   REQUIRE(eventually([] { return g_calls == 3; }));
 }
 
-TEST_CASE("the handler of somebody else stays, and so does a signal that is ignored on purpose" *
+TEST_CASE("the program's own handler stays, and so does a signal that is ignored on purpose" *
           doctest::skip(kNotHere)) {
   CHECK(in_child([] {
           ::signal(SIGUSR1, [](int) { ::_exit(7); });
@@ -93,8 +93,9 @@ TEST_CASE("what is no signal, or cannot be handled, is refused") {
     CHECK(on_signal(number, &another).code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("a child of fork() ignores the signal, disturbs nobody, and may ask for itself" *
-          doctest::skip(kNotHere)) {
+TEST_CASE(
+    "a child of fork() ignores the signal, does not disturb its parent, and may call on_signal() itself" *
+    doctest::skip(kNotHere)) {
   REQUIRE(on_signal(SIGUSR2, &count).ok());
   g_calls = 0;
   CHECK(in_child([] {

@@ -23,7 +23,8 @@ test::Process start_writer(const Cluster& c, std::size_t length) {
   return std::move(*writer);
 }
 
-// Fills the cache with objects, and checks that those which are there are whole. Returns how many there are.
+// Fills the cache with objects, and checks that those which are there are whole. Returns how many
+// there are.
 int fill(Cluster& c, int objects, std::size_t length) {
   for (int i = 0; i < objects; ++i) {
     const ByteVector object = random_object(static_cast<std::uint64_t>(i), length);
@@ -93,7 +94,7 @@ TEST_CASE("a writer that is killed leaves nothing, visible or not") {
   CHECK(c.client->put("ns", "other", Bytes(ByteVector(900 * kKib))).ok());
 }
 
-TEST_CASE("a frozen writer that wakes up late destroys nobody's object") {
+TEST_CASE("a frozen writer that wakes up late destroys no object") {
   Cluster c({.memory_bytes = 1 << 20, .high_percent = 100, .low_percent = 100});
   constexpr std::size_t kLength = 60 * kKib;
   auto writer = start_writer(c, 256 * kKib);

@@ -202,7 +202,7 @@ TEST_CASE("a reservation can be sealed until the last moment before it expires")
   CHECK(f.seal(reservation->version).ok());
 }
 
-TEST_CASE("a removed object is readable for those who hold a lease, then freed") {
+TEST_CASE("a removed object is readable under its leases, then freed") {
   Fixture f;
   const std::uint64_t first = f.put("a", 900 * kKib);
   const auto manifest = f.lookup("a");
@@ -357,7 +357,7 @@ TEST_CASE("an object lives as long as its writer said, from its seal on") {
   CHECK(f.put("a", 20) != 0);  // needs no replace
 }
 
-TEST_CASE("a mass expiry is spread over calls, and nobody sees an expired object meanwhile") {
+TEST_CASE("a mass expiry is spread over calls, and no call sees an expired object meanwhile") {
   Fixture f;
   constexpr int kObjects = 2 * static_cast<int>(limits::kExpiriesPerTurn) - 257;  // 255 fit in the arena
   for (int i = 0; i < kObjects; ++i) f.put(std::to_string(i), 1, {.ttl = 1s});

@@ -54,7 +54,8 @@ class Model {
     check();
   }
 
-  // Everybody leaves and everything is removed: all slabs are free and whole again. What happened on the way.
+  // All clients leave and all objects are removed: all slabs are free and whole again. Returns the
+  // statistics.
   StoreStats finish() {
     for (std::uint64_t client = 0; client < kClients; ++client)
       store_.client_gone(ClientId{client}, clock_.now());
@@ -151,7 +152,8 @@ class Model {
     for (const Extent& extent : got->extents) {
       sum += extent.length;
       REQUIRE(extent.offset + extent.length <= options_.arena_bytes);
-      // Nothing that anybody may still touch is given out: visible, reserved, leased or quarantined.
+      // No slab that a client may still read or write is given out: visible, reserved, leased or
+      // quarantined.
       for (const auto& [version, other] : objects_) {
         for (const Extent& taken : other.extents)
           REQUIRE((extent.offset + extent.length <= taken.offset ||
@@ -294,7 +296,8 @@ class Model {
     for (const auto& [id, lease] : leases_) {
       if (lease.client == who) mine.push_back(id);
     }
-    // The order in which one client's leases end is not promised: those objects count as equally old.
+    // The order in which one client's leases end is not promised: those objects count as equally
+    // old.
     const std::uint64_t tick = ++ticks_;
     for (const std::uint64_t id : mine) {
       const std::uint64_t version = leases_.at(id).version;
@@ -364,7 +367,7 @@ class Model {
   ManualClock clock_;
   const StoreOptions options_;
   Store store_;
-  std::map<std::uint64_t, Object> objects_;  // everything whose slabs are somebody's
+  std::map<std::uint64_t, Object> objects_;  // all objects with slabs
   std::map<std::uint64_t, Lease> leases_;
   std::uint64_t ticks_ = 0;
   std::uint64_t evictions_ = 0;

@@ -172,7 +172,7 @@ TEST_CASE("nixl-plugin-dir: a cache that cannot be written, or that others can w
 
   fs::create_directories(here.cache() / "slime");
   fs::permissions(here.cache() / "slime", fs::perms::all);
-  expect_failure(here.run(), "permission_denied", "that nobody else can write");
+  expect_failure(here.run(), "permission_denied", "that no other user can write");
 }
 
 TEST_CASE("nixl-plugin-dir: the folder has all plugins, and what they look for relative to them") {

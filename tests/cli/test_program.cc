@@ -202,7 +202,7 @@ TEST_CASE("doctor describes this machine") {
 }
 
 TEST_CASE("doctor says what is broken, and fails") {
-  // Nobody listens on port 1 of loopback.
+  // No process listens on port 1 of loopback.
   const Outcome outcome = run({"doctor", "--json", "--ctrl", "http://127.0.0.1:1"});
   CHECK(outcome.exit_code == 1);
   const json parsed = json::parse(outcome.text, nullptr, false);
@@ -253,7 +253,7 @@ TEST_CASE("doctor refuses settings of verbs that it does not know") {
   }
 }
 
-TEST_CASE("peers says that nobody answers") {
+TEST_CASE("peers reports a registry that does not answer") {
   const Outcome outcome = run({"peers", "--ctrl", "http://127.0.0.1:1"});
   CHECK(outcome.exit_code == 1);
   CHECK(contains(outcome.text, "slime peers: unavailable: "));
@@ -367,7 +367,7 @@ TEST_CASE("services says what a method that streams reads and writes") {
   CHECK(method["writes"] == "str");
 }
 
-TEST_CASE("services says which services there are when one is missing, and that nobody answers") {
+TEST_CASE("services lists the services when one is missing, and reports a peer that does not answer") {
   const Served served;
   const Outcome missing = run({"services", served.address(), "test.calculator"});
   CHECK(missing.exit_code == 1);
@@ -425,7 +425,7 @@ TEST_CASE("call, services and stubs find any live provider of a service") {
   CHECK_FALSE(contains(stubs.text, "slime_Health"));
 }
 
-TEST_CASE("services without a peer shows who serves what in the scope") {
+TEST_CASE("services without a peer shows the services of the scope and their servers") {
   const Registry registry;
   const Served one(registry.url(), "one");
   const Served two(registry.url(), "two");
@@ -451,7 +451,7 @@ TEST_CASE("services without a peer shows who serves what in the scope") {
   CHECK(run({"services", "--ctrl", "http://127.0.0.1:1"}).exit_code == 1);
 }
 
-TEST_CASE("call to a port where nobody listens says so") {
+TEST_CASE("call to a port without a listener says so") {
   const Outcome outcome = run({"call", "127.0.0.1:1", "a.b", "--deadline", "5"});
   CHECK(outcome.exit_code == 1);
   CHECK(contains(outcome.text, "slime call: unavailable: "));

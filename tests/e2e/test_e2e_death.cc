@@ -1,4 +1,5 @@
-// What callers see when the process at the other end is killed or stopped. Real processes, real signals.
+// What callers see when the process at the other end is killed or stopped. Real processes, real
+// signals.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,8 +31,8 @@ std::int64_t received_bytes(const Peer& peer) {
   return at == std::string::npos ? -1 : std::stoll(info.substr(at + kKey.size()));
 }
 
-// Bounds the time that an end takes: one second where this program runs alone. scripts/test.sh runs more
-// beside it, and sets a larger bound.
+// Bounds the time that an end takes: one second where this program runs alone. scripts/test.sh runs
+// more beside it, and sets a larger bound.
 Nanos longest_end() { return milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)); }
 
 std::uint64_t region_bytes() { return setting("SLIME_E2E_REGION_MIB", 1024) << 20; }
@@ -132,7 +133,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "nanoctrl killed and restarted empty: calls go on, and everybody is listed again within two heartbeats") {
+    "nanoctrl killed and restarted empty: calls go on, and every agent is listed again within two "
+    "heartbeats") {
   Nanoctrl nanoctrl;
   const auto agent = start_agent("caller", nanoctrl.url());
   Process worker = start_peer("worker", nanoctrl.url(), 1 << 20);

@@ -25,7 +25,7 @@ std::unique_ptr<ctrl::Client> client_of(const Nanoctrl& nanoctrl) {
 // One second in the acceptance of a release build; sanitizers on a busy machine get more.
 Nanos grace() { return milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)); }
 
-// The scope's changes in their order, as somebody hears them who watches all the time.
+// The scope's changes in order, as a permanent watcher receives them.
 class Watcher {
  public:
   explicit Watcher(const Nanoctrl& nanoctrl) : client_(client_of(nanoctrl)) {
@@ -75,7 +75,7 @@ TEST_CASE("the name of a killed agent is free at once, and what the dead one sti
   REQUIRE(victim.kill().ok());
   REQUIRE(victim.wait(kReady).has_value());
 
-  // Whoever wants the name has the holder looked at, who is not there any more.
+  // A registration under the name makes nanoctrl probe the holder, which is gone.
   const TimePoint asked = steady_clock().now();
   ctrl::Registration successor;
   successor.name = "victim";

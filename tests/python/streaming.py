@@ -77,7 +77,7 @@ class Streams:
         try:
             yield 1
             await asyncio.get_running_loop().create_future()
-        except (GeneratorExit, asyncio.CancelledError):  # whichever of the two it has come to
+        except (GeneratorExit, asyncio.CancelledError):  # either, depending on its state
             self.ended.append("closed")
             raise
 
@@ -151,7 +151,7 @@ class Streams:
         for i in range(n):
             self.yielded += 1
             yield i
-        yield self.gate.is_set()  # whether anybody else had a turn
+        yield self.gate.is_set()  # whether another task had a turn
 
     @slime.method
     async def ticks_with_writes(self, stream: slime.AsyncServerStream[None, object], n: int) -> None:

@@ -85,7 +85,7 @@ def unknown(query, printed):
             continue
         for label, operator, value in MATCHER.findall(matchers):
             if label in ("instance", "job") or value.startswith("$"):
-                continue  # Prometheus' own, or chosen by who looks
+                continue  # Prometheus' own, or a choice of the viewer
             values = {labels.get(label, "") for labels in printed[name]}
             # Of a status that is no pattern there may be none yet.
             matched = [any(re.fullmatch(part, each) for each in values) for part in value.split("|")]

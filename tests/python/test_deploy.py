@@ -146,7 +146,7 @@ def site(tmp_path, start):
     return Site(tmp_path, start)
 
 
-# ------------------------------------------------------------------------------------------------ systemd
+# ------------------------------------------------------------------------------------------ systemd
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_systemd_finds_the_unit_hard_to_abuse(unit):
     assert rated.returncode == 0, rated.stdout
 
 
-# ------------------------------------------------------------------------------------------------- Docker
+# ------------------------------------------------------------------------------------------- Docker
 
 
 def instructions(path):
@@ -273,7 +273,7 @@ def test_what_the_image_is_built_from_is_in_its_context():
     assert {*layers, "CMakeLists.txt", "cmake", "scripts"} <= wanted
 
 
-# --------------------------------------------------------------------------------------------- Kubernetes
+# --------------------------------------------------------------------------------------- Kubernetes
 
 
 def documents(name):
@@ -336,7 +336,7 @@ def test_the_manifests_start_nanoctrl_and_their_probes_need_no_token(name, site,
         # A store that is away takes the Pod out of its Service, and does not have it restarted.
         paths = [container[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe", "startupProbe")]
         assert paths == ["/readyz", "/healthz", "/healthz"]
-    # Whoever made a token at one of them may use it at all.
+    # A token made at one of them is valid at all.
     made = replicas[0].ask("token", "create", "--role", "read", "--scope", "*", "--ctrl", replicas[0].url)
     token = json.loads(made.stdout)["token"]
     for served in replicas:

@@ -95,7 +95,7 @@ WAITS = {
         for tag in range(4):
             again(lambda: peer.recv(tag).wait(0.001))
     """,
-    "a future that nobody completes": """
+    "a future that is never completed": """
         for tag in range(4):
             for_ever(lambda: peer.recv(tag, deadline=1000).wait())
     """,

@@ -42,7 +42,7 @@ WAITS = {
             for_ever(lambda tag=tag: peer.recv(tag, deadline=1000).wait_done())
             again(lambda tag=tag: peer.recv(2 + tag).wait_done(0.001))
     """,
-    "a call that nobody answers": """
+    "a call without an answer": """
         class Stuck:
             @slime.method
             async def stuck(self):

@@ -1,4 +1,4 @@
-"""Values that no honest peer sends, and texts that are none: an error for who sends them, and nothing for others."""
+"""Values that no honest peer sends, and invalid texts: an error for the sender, no effect on others."""
 
 import threading
 

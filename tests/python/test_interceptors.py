@@ -117,7 +117,7 @@ def test_a_server_interceptor_that_refuses_keeps_the_handler_from_running(served
         peer.call("Meta", "get", "token").wait(10)
     assert refused.value.maybe_executed is False
     assert target.ran == 0
-    with pytest.raises(slime.Unauthenticated):  # before anybody looks at the arguments
+    with pytest.raises(slime.Unauthenticated):  # before the arguments are decoded
         peer.call("Meta", "get").wait(10)
     del witness.seen[2:]
     assert peer.call("Meta", "get", "token", metadata={"token": "right"}).wait(10) == "right"

@@ -42,7 +42,7 @@ def test_a_method_that_has_changed_is_refused_before_it_runs(make_agent):
         assert "called as (int, str) -> int" in refused.value.text
         assert "calc.add is (int, int?) -> int here" in refused.value.text
     assert proxy.add(1, 2) == 3
-    # Nobody knows what it takes.
+    # Its signature is not known.
     assert proxy["untyped", "(str) -> str"](7) == 7
 
 

@@ -1,4 +1,4 @@
-"""Which methods stream, what is said of them, and who else sees them."""
+"""Which methods stream, their description, and interceptors of them."""
 
 import asyncio
 import subprocess

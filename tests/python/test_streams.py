@@ -1,4 +1,4 @@
-"""Streams, both sides of them: what goes, and who waits for whom."""
+"""Both sides of streams: messages, and waiting for the other side."""
 
 import asyncio
 import os
@@ -174,7 +174,7 @@ def test_streams_of_an_agent_that_serves_while_it_polls(make_agent, provider, me
         server.join(30)
 
 
-# ---- who waits for whom
+# ---- waiting for the other side
 
 
 def test_the_window_is_an_option_of_the_reader(make_agent, provider):
@@ -218,7 +218,7 @@ def test_a_writer_waits_for_a_handler_that_does_not_read(served):
         writer = threading.Thread(target=write)
         writer.start()
         wait_until(lambda: len(written) == WINDOW)
-        for _ in range(100):  # this thread goes on: who waits does not hold the interpreter
+        for _ in range(100):  # this thread goes on: a waiting thread does not hold the GIL
             assert peer.proxy("Streams").add(1, 2) == 3
         assert len(written) == WINDOW
         target.gate.set()

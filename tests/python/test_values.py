@@ -208,7 +208,7 @@ def test_many_small_arrays_travel_in_one_call(echo):
 
 
 class Kept(numpy.ndarray):
-    """A kind of array of somebody's own."""
+    """An array type of the user."""
 
 
 def test_arrays_in_memory_of_every_kind_of_owner(echo, tmp_path):
