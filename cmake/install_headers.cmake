@@ -1,5 +1,5 @@
-# Part of the installation: copies slime_public_headers, and every header of ours that they include, from
-# slime_headers_from to slime_headers_to. Includes of ours start at the root of the tree.
+# Part of the installation: copies slime_public_headers, and every header of ours that they include,
+# from slime_headers_from to slime_headers_to. Includes of ours start at the root of the tree.
 cmake_policy(PUSH)
 cmake_policy(SET CMP0057 NEW) # if(... IN_LIST ...)
 set(slime_headers_left ${slime_public_headers})

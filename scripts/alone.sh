@@ -1,11 +1,12 @@
 #!/bin/bash
-# Checks that files compile alone, which the trees of scripts/test.sh compile together: each header,
-# and twice, and each source file. One that lacks an include or a guard fails.
+# Checks that files compile alone that the trees of scripts/test.sh compile together: each header,
+# included twice, and each source file. A file that lacks an include or a guard fails.
 #   scripts/alone.sh [BASE]    the headers and sources that have changed since the commit BASE,
 #                              uncommitted changes included, and the sources that include such a
 #                              header themselves. Default of BASE: as in scripts/tidy.sh
 #   scripts/alone.sh --all     all of them
-# Makes build/alone, which says how each is compiled. Exit status: 1 if a file fails, 77 without git.
+# Makes build/alone, which says how each is compiled. Exit status: 1 if a file fails, 77 without
+# git.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -27,8 +28,8 @@ chosen_files() {
     git grep -lF "#include \"$header\"" -- "${folders[@]}" | grep '\.cc$' || true
   done
 }
-# commands chosen|all: prints how build/alone compiles the files that are named on the standard input,
-# or all. A line is a command; files that the tree does not compile have none.
+# commands chosen|all: prints the commands by which build/alone compiles the files named on standard
+# input, or all files. Files that the tree does not compile have none.
 commands() {
   python3 -c 'import json, os, shlex, sys
 wanted = {os.path.abspath(line.strip()) for line in sys.stdin}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds Slime and shows what it does, end to end, on this machine: scripts/demo.sh
-# Installs what is missing, makes .venv with the Python package and the programs, then runs scripts/demo.py.
-# Ends with 0 only if every check passed.
+# Builds Slime and shows what it does, end to end, on this machine: scripts/demo.sh Installs what is
+# missing, makes .venv with the Python package and the programs, then runs scripts/demo.py. Ends
+# with 0 only if every check passed.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 stop_on_signals
@@ -17,8 +17,8 @@ done
 echo "Building (release)"
 step dependencies scripts/install_deps.sh || exit 1
 step python-environment bash -c "source '$root/scripts/lib.sh' && make_venv" || exit 1
-# Builds in a tree of its own, whose options compile most files in a third of the time. A package that scripts/test.sh
-# built elsewhere does not bring that tree, so it is built again.
+# Builds in a tree of its own, whose options compile most files in a third of the time. A package
+# that scripts/test.sh built elsewhere does not bring that tree, so it is built again.
 [ -e build/demo/CMakeCache.txt ] || rm -f "$venv/.slime-installed" "$wheels/made-of"
 step package bash -c "source '$root/scripts/lib.sh' && install_package --config-settings=build-dir=build/demo \
   --config-settings=cmake.define.SLIME_UNITY=ON" || exit 1

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs the packages that Slime is built from, on Debian 12, Ubuntu 24.04 or newer. Only what is missing.
+# Installs the packages that Slime is built from, on Debian 12, Ubuntu 24.04 or newer. Only what is
+# missing.
 #   scripts/install_deps.sh             what a build and the demo need
 #   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind, Chromium)
 #   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
@@ -135,7 +136,8 @@ if [ "${as_root[0]:-}" = none ]; then
 fi
 echo "install_deps: installing ${packages[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
-# The tests start a Redis of their own; the service that its package starts would only run beside them.
+# The tests start a Redis of their own; the service that its package starts would only run beside
+# them.
 if [[ " ${packages[*]} " == *" redis-server "* ]] && [ -d /run/systemd/system ]; then
   "${as_root[@]}" systemctl disable --now redis-server.service
 fi

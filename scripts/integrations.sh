@@ -9,8 +9,9 @@
 #   --environment NAME                   runs no proof; makes an environment for bench/compare/engines.py and prints its
 #                                        Python: nixl, mooncake, dlslime, or slime (this tree's package, in .venv)
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
-# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release, or $SLIME_BUILD_DIR;
-# `import slime` beside it is the wheel in build/wheel, which scripts/test.sh leaves there.
+# $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release,
+# or $SLIME_BUILD_DIR; `import slime` beside it is the wheel in build/wheel, which scripts/test.sh
+# leaves there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -76,7 +77,8 @@ install() {
   return 1
 }
 
-# environment NAME PACKAGE...: the Python of that environment, made if its packages are others than these.
+# environment NAME PACKAGE...: the Python of that environment, made if its packages are others than
+# these.
 environment() {
   local folder=$kept/$1 wanted
   shift
@@ -85,22 +87,23 @@ environment() {
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv "$folder"
-    # NIXL's packages want all of torch with CUDA.
+    # NIXL's packages require torch with CUDA.
     local bare
     bare=$(printf '%s\n' "$@" | grep '^nixl') || true
     # shellcheck disable=SC2086
     [ -z "$bare" ] || install "$folder" --no-deps $bare || return
     # shellcheck disable=SC2046
     install "$folder" $(printf '%s\n' "$@" | grep -v '^nixl') || return
-    # vLLM's CPU build does not go with these.
+    # vLLM's CPU build does not work with these.
     "$folder/bin/python" -m pip uninstall -q --disable-pip-version-check -y torchvision torchaudio torchcodec triton >/dev/null 2>&1 || true
     echo "$wanted" > "$folder/packages"
   fi
   echo "$folder/bin/python"
 }
 
-# add_slime PYTHON: for the tests of the plugin beside `import slime`. Another run may use the same environment, so the
-# wheel goes into a folder of this run. With $SLIME_TEST_WHEEL those tests fail where slime cannot be imported.
+# add_slime PYTHON: for the tests of the plugin beside `import slime`. Another run may use the same
+# environment, so the wheel goes into a folder of this run. With $SLIME_TEST_WHEEL those tests fail
+# where slime cannot be imported.
 add_slime() {
   local wheel=("$wheels"/slime_rdma-*.whl)
   if [ ! -f "${wheel[0]}" ]; then
@@ -113,7 +116,7 @@ add_slime() {
 
 nixl_environment() { environment "nixl-$1" "nixl-cu12==$1" "nixl==$1" torch==2.13.0 numpy pytest msgpack; }
 
-# Prints the Python that has the engine of that name.
+# Prints the Python of the engine with this name.
 engine_environment() {
   case "$1" in
     nixl) nixl_environment 1.5.1 ;;
@@ -127,7 +130,7 @@ if [ -n "$only_environment" ]; then
   exit
 fi
 
-# proof TEXT COMMAND...: runs it, and prints one line.
+# proof TEXT COMMAND...: runs the command, and prints one line.
 proof() {
   local text=$1 begin=$SECONDS log
   shift
@@ -141,8 +144,8 @@ proof() {
   fi
 }
 
-# Builds the plugin and its tests with NIXL's own headers, and runs those tests with that plugin, and with the one that
-# is built with our declarations.
+# Builds the plugin and its tests with NIXL's own headers, and runs those tests with that plugin,
+# and with the one that is built with our declarations.
 nixl_headers() {
   local tree=$root/build/nixl-headers provider
   proof "a build with the headers of $nixl_source" build_with_headers "$tree"
@@ -165,7 +168,8 @@ nixl() {
   add_slime "$interpreter"
   NIXL_PLUGIN_DIR=$("$slime" nixl-plugin-dir --nixl "$interpreter")
   export NIXL_PLUGIN_DIR
-  # UCX of NIXL 1.5.1 crashes when a process that has used it ends by itself, with its own folder of plugins, too.
+  # UCX of NIXL 1.5.1 crashes when a process that has used it ends by itself, with its own folder of
+  # plugins, too.
   local run=("$interpreter" -c 'import os, pytest, sys; code = pytest.main(sys.argv[1:]); sys.stdout.flush(); os._exit(code)'
     -q -p no:cacheprovider)
   proof "nixl $version, the plugin's binary face" "${run[@]}" tests/integrations/test_nixl_abi.py

@@ -82,7 +82,7 @@ failure_lines() {
 finish_step() {
   local name=$1 group=${step_group[$1]} status=0 other rest=()
   wait "$group" || status=$?
-  kill -KILL -- "-$group" 2>/dev/null  # what it left behind
+  kill -KILL -- "-$group" 2>/dev/null  # leftover processes
   for other in "${running_groups[@]}"; do [ "$other" = "$group" ] || rest+=("$other"); done
   running_groups=("${rest[@]}")
   local seconds=$((SECONDS - step_start[$name]))
@@ -158,7 +158,7 @@ working_clang() {
 # ---- the Python environment
 build_packages=("scikit-build-core>=0.10" "nanobind>=2.8" "numpy" "msgpack>=1.0")
 test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.20" "tree_sitter>=0.23" "tree_sitter_cpp>=0.23" "codespell>=2.4" "matplotlib>=3.7")
-# Large, and only a few tests want it, which are skipped without.
+# Large, and needed only by a few tests, which are skipped without it.
 [ "${SLIME_TEST_TORCH:-}" != 1 ] || test_packages+=("torch==2.13.0")
 
 # make_venv [--test]: makes .venv with the packages that the build needs, with --test also those of

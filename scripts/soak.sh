@@ -1,4 +1,5 @@
-# The soaks: tests that CI runs, repeated for minutes, each soak for one promise. Sourced by test.sh, behind lib.sh.
+# The soaks: tests that CI runs, repeated for minutes, each soak for one promise. Sourced by
+# test.sh, behind lib.sh.
 #   exit         the interpreter ends under threads in every kind of wait, in each of $soak_pythons
 #   messages     receives and reads that are given up at random lose none of 100,000 messages
 #   strangers    1,000 connections that say nothing, or too little, keep no peer away
@@ -8,10 +9,12 @@
 #   fork         children forked by threads and by handlers, while all log at debug
 #   nixl         NIXL's plugin: 300 restarts of a peer, handles released and peers killed, 90 s over a slow link
 soaks=(exit messages strangers memory descriptors callbacks fork nixl)
-# What the package is made for by most of its users, and what changed most in how the interpreter ends.
+# What the package is made for by most of its users, and what changed most in how the interpreter
+# ends.
 soak_pythons=(3.11 3.13)
 
-# read_soaks LIST: the names of "exit,fork", in chosen_soaks; fails with a text where one is unknown.
+# read_soaks LIST: the names of "exit,fork", in chosen_soaks; fails with a text where one is
+# unknown.
 read_soaks() {
   local name
   IFS=, read -r -a chosen_soaks <<<"$1"
@@ -22,7 +25,8 @@ read_soaks() {
   done
 }
 
-# soak_ctest NAME ENTRIES [VARIABLE=VALUE...]: the entries (a regular expression of whole names) of the release tree.
+# soak_ctest NAME ENTRIES [VARIABLE=VALUE...]: the entries (a regular expression of whole names) of
+# the release tree.
 soak_ctest() {
   local name=soak-$1 entries=$2
   shift 2
@@ -31,7 +35,8 @@ soak_ctest() {
   count_results "$results/$name.xml"
 }
 
-# start_soak_pytest NAME VENV [VARIABLE=VALUE...] -- ARGUMENTS...: with the package that is installed there.
+# start_soak_pytest NAME VENV [VARIABLE=VALUE...] -- ARGUMENTS...: with the package that is
+# installed there.
 start_soak_pytest() {
   local name=soak-$1 folder=$2 variables=()
   shift 2
@@ -58,8 +63,9 @@ find_python() {
   done
   return 1
 }
-# prepare_python VERSION: leaves an environment with the package for that Python in build/python-VERSION. Only the module
-# differs from what the release tree has, so the compiler cache has the rest.
+# prepare_python VERSION: leaves an environment with the package for that Python in
+# build/python-VERSION. Only the module differs from what the release tree has, so the compiler
+# cache has the rest.
 prepare_python() {
   venv="$root/build/python-$1" wheels="$root/build/python-$1/wheel" test_packages=("pytest>=8.0")
   python=$(find_python "$1") ||

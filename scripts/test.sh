@@ -75,7 +75,7 @@ export SLIME_STEPS="$results/steps"
 # add PASSED FAILED SKIPPED: lanes count beside each other, so into a file; of a soak into one of
 # its own.
 add() { echo "$1 $2 $3" >>"$results/counts${soak:+-$soak}"; }
-# count STATUS: of a step that is one test.
+# count STATUS: counts a step that is one test.
 count() { if [ "$1" -eq 0 ]; then add 1 0 0; else add 0 1 0; fi; }
 # one_test NAME COMMAND...: runs it as a step and counts it; it may say with 77 that this machine
 # cannot.
@@ -91,8 +91,7 @@ one_test() {
     add 0 0 1
   fi
 }
-# Adds what a JUnit file says to the counts; prints its line. A file that is not there is one
-# failure.
+# Adds the counts of a JUnit file, and prints its line. A missing file is one failure.
 count_results() {
   local numbers
   if ! numbers=$(python3 -B "$root/scripts/junit.py" "$1" "$results/failed") 2>/dev/null; then
@@ -125,8 +124,8 @@ finish() {
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
   exit
 }
-# What failed and why, at the end, where it is found: of tests as count_results left it, of other
-# steps by their logs.
+# Prints the failures and their causes at the end: of tests from count_results, of other steps from
+# their logs.
 print_failures() {
   local name
   while read -r name; do
@@ -138,7 +137,7 @@ print_failures() {
   echo "what failed:"
   sed 's/^/  /' "$results/failed"
 }
-# How much of what was compiled came from the cache.
+# Prints the share of compiled files that came from the cache.
 cache_state() {
   local stats
   stats=$(ccache --print-stats 2>/dev/null) || { echo "none"; return; }
@@ -252,13 +251,13 @@ instructions() {
   sed -n '/instructions/s/^/        /p' "$logs/instructions.log"
 }
 
-# What two versions tell each other. The earlier version takes a build, so that others than these,
-# and docs, leave it out.
+# The exchange between two versions. The earlier version takes a build, so runs in which only other
+# files or docs changed skip it.
 wire_files=(transport rpc agent cache ctrl python/slime docs/wire-format.md tests/mixed scripts/mixed_versions.sh)
 mixed_versions() {
   if [ "$mode" = soak ] || changed_since_base "${wire_files[@]}"; then
     local status=0
-    # The earlier version's own faults are there to stay: a row that fails gets a second try.
+    # The earlier version keeps its faults: a row that fails gets a second try.
     step mixed-versions env -u SLIME_STEPS SLIME_TEST_PATIENCE="$patience" scripts/mixed_versions.sh --tries 2 || status=$?
     sed -nE '/^  AGAIN /,/^  (ok|FAIL) /s/^/      /p' "$logs/mixed-versions.log"
     # A clone without its history is no fault of the machine, so --require-all does not ask for it.

@@ -1,9 +1,11 @@
 #!/bin/bash
-# Makes the wheel `slime-rdma` for machines that have neither the sources nor the packages that Slime is built from.
+# Makes the wheel `slime-rdma` for machines that have neither the sources nor the packages that
+# Slime is built from.
 #   scripts/wheel.sh           builds it in build/release, brings the libraries in that it needs (auditwheel), leaves it in
 #                              dist/ and prints its path. libibverbs is never among them: it is loaded at run time.
 #   scripts/wheel.sh --check   and then installs it into a new environment, away from the tree, and runs it there
-# The tag says what it runs on: Linux with a glibc no older than this machine's need, the Python that python3 is here.
+# The tag says what it runs on: Linux with a glibc no older than this machine's need, the Python
+# that python3 is here.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"

@@ -83,7 +83,7 @@ nixl_status_t status_of(const Status& status) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------- its life
+// ---------------------------------------------------------------------------------------- its life
 
 Engine::Engine(const nixlBackendInitParams* params) : nixlBackendEngine(params) {
   if (const Status status = begin(*params); !status.ok()) {
@@ -120,7 +120,7 @@ nixl_status_t Engine::told(const char* what, const Status& status) const {
   return status_of(status);
 }
 
-// ---------------------------------------------------------------------------------------------- registration
+// ------------------------------------------------------------------------------------ registration
 
 nixl_status_t Engine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& kind, nixlBackendMD*& out) {
   if (kind != DRAM_SEG)
@@ -154,8 +154,8 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD* meta) {
     const std::lock_guard lock(mutex_);
     registered_.remove({memory.base, memory.length_bytes});
   }
-  // Its memory is the user's again, whatever the status. A transfer that was released under way ends here, or
-  // its connection is reset after limits::kDeregisterBound.
+  // Its memory is the user's again, whatever the status. A transfer that was released under way
+  // ends here, or its connection is reset after limits::kDeregisterBound.
   static_cast<void>(told("deregister memory", memory.region.close(limits::kDeregisterBound)));
   return NIXL_SUCCESS;
 }
@@ -201,7 +201,7 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t& descs, std::vector<nixl_q
   return NIXL_SUCCESS;
 }
 
-// ------------------------------------------------------------------------------------------------- the peers
+// --------------------------------------------------------------------------------------- the peers
 
 nixl_status_t Engine::getConnInfo(std::string& out) const {
   out = info_.encode();
@@ -262,7 +262,7 @@ nixl_status_t Engine::genNotif(const std::string& remote_agent, const std::strin
       }));
 }
 
-// --------------------------------------------------------------------------------------------- the transfers
+// ----------------------------------------------------------------------------------- the transfers
 
 nixl_status_t Engine::prepXfer(const nixl_xfer_op_t& operation, const nixl_meta_dlist_t& local,
                                const nixl_meta_dlist_t& remote, const std::string& remote_agent,

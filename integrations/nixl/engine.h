@@ -17,12 +17,13 @@
 
 namespace slime::nixl {
 
-// NIXL's backend SLIME: one peer agent. Registrations are its regions, published under names that only NIXL's
-// metadata tells; a request is a prepared batch; a notification is a one-way call. No function waits, but for
-// those that end something: deregisterMem and the destructor. Thread: any, as NIXL's locks let them.
+// NIXL's backend SLIME: one peer agent. A NIXL registration is a region, published under a name
+// that only NIXL's metadata contains; a request is a prepared batch; a notification is a one-way
+// call. No function waits, except deregisterMem and the destructor. Thread: any, as far as NIXL's
+// locks allow.
 class Engine final : public nixlBackendEngine {
  public:
-  // getInitErr() is true, and the log says why, where it could not start.
+  // If the agent cannot start, getInitErr() returns true, and the log has the reason.
   explicit Engine(const nixlBackendInitParams* params);
   ~Engine() override;
 
@@ -78,7 +79,7 @@ class Engine final : public nixlBackendEngine {
   std::uint64_t next_number_ = 1;
 };
 
-// NIXL's code for ours.
+// Maps a status to NIXL's code.
 nixl_status_t status_of(const Status& status);
 
 }  // namespace slime::nixl

@@ -10,14 +10,14 @@
 
 namespace slime::nixl {
 
-// Notifications that came and that the user has not taken. Thread: any.
+// Received notifications that the user has not taken. Thread: any.
 class Inbox {
  public:
   using List = std::vector<std::pair<std::string, std::string>>;  // sender, message
 
-  // kCorrupt for what is no notification.
+  // Returns kCorrupt if `body` is not a notification.
   Status put(Bytes body);
-  // Appends to `out`, in the order in which they came.
+  // Appends the notifications to `out`, in the order of arrival.
   void take(List& out);
 
  private:

@@ -12,18 +12,18 @@
 
 namespace slime::nixl {
 
-// What users may set, as NIXL's init params of the backend or as SLIME_NIXL_<NAME> of the environment; the
-// params win.
+// Settings of users, given as NIXL's init params of the backend or as SLIME_NIXL_<NAME> in the
+// environment; the params win.
 struct Options {
   PeerAgentOptions agent;
   Nanos stall_timeout{};
   Nanos timeout{};  // of a transfer, whether it moves or not; zero: none
 
-  // By these names, with the defaults as texts.
+  // Returns the names of all settings with their defaults as text.
   static std::unordered_map<std::string, std::string> defaults();
   using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-  // kInvalidArgument names the parameter and says what it may be. Parameters that are unknown are left alone:
-  // NIXL's users give the same ones to every backend.
+  // kInvalidArgument names the parameter and its valid values. Ignores unknown parameters: users of
+  // NIXL give the same params to every backend.
   static Result<Options> from(const std::unordered_map<std::string, std::string>& params,
                               const Environment& environment);
 };

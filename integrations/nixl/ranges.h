@@ -17,20 +17,20 @@ class Ranges {
     auto operator<=>(const Range&) const = default;
   };
 
-  // O(log n), and a step for each range that is inside of this one.
+  // O(log n), plus a step for each range that lies inside of this one.
   void add(Range range);
-  // Removes one of those that are equal to `range`; the costs are those of add().
+  // Removes one range that equals `range`, at the cost of add().
   void remove(Range range);
-  // A range that `wanted` is inside of, if there is one. O(log n).
+  // Returns a range that contains `wanted`, if there is one. O(log n).
   [[nodiscard]] std::optional<Range> around(Range wanted) const;
 
  private:
-  // True if a range of `outer_` has all bytes of this one.
+  // Returns whether a range of `outer_` contains all bytes of `range`.
   [[nodiscard]] bool covered(const Range& range) const { return around(range).has_value(); }
 
   std::multiset<Range> all_;
-  // Those that are inside of no other one, by base. Their ends ascend with their bases, so the last one that
-  // begins at or before an address reaches farthest from there.
+  // Ranges that lie inside of no other range, by base. Their ends ascend with their bases, so of
+  // those that begin at or before an address, the last reaches farthest.
   std::map<std::uintptr_t, std::uint64_t> outer_;
 };
 

@@ -16,8 +16,8 @@ namespace slime::nixl {
 
 class Remote;
 
-// One registration of a remote agent, as NIXL's metadata told of it. The connection's view of it is asked for
-// at first use.
+// One registration of a remote agent, from NIXL's metadata. Its region on the connection is looked
+// up at first use.
 struct RemoteMemory {
   RemoteMemory(std::shared_ptr<Remote> its_owner, std::string its_name, std::uintptr_t its_base,
                std::uint64_t its_length)
@@ -32,8 +32,8 @@ struct RemoteMemory {
   std::optional<RemoteRegion> region_;  // guarded by the owner
 };
 
-// Another agent of NIXL's, or this one as it is to itself. One for each connection info that was loaded: an
-// agent that has started again is another one. Thread: any.
+// Another NIXL agent, or this agent as seen by itself. One for each loaded connection info: a
+// restarted agent is another Remote. Thread: any.
 class Remote : public std::enable_shared_from_this<Remote> {
  public:
   using Memories = std::vector<std::shared_ptr<RemoteMemory>>;
@@ -46,21 +46,21 @@ class Remote : public std::enable_shared_from_this<Remote> {
   [[nodiscard]] const ConnInfo& info() const { return info_; }
   std::shared_ptr<RemoteMemory> memory(std::uint64_t number, std::uintptr_t base, std::uint64_t length_bytes);
 
-  // The regions of these, if all are known.
+  // Returns the regions of these memories, if all are known.
   [[nodiscard]] std::optional<Regions> known(std::span<const std::shared_ptr<RemoteMemory>> memories);
-  // Asks for those that are not known, and calls `done` once all are, or one cannot be had; at once or on the
-  // loop.
+  // Looks up the unknown regions and calls `done` when all are known, or one cannot be found: at
+  // once, or on the loop.
   void ask(Memories memories, std::function<void(Result<Regions>)> done);
-  // The connection that these were of is gone.
+  // The connection of these regions is gone.
   void forget(std::span<const std::shared_ptr<RemoteMemory>> memories);
 
-  // Sends it, without an answer; kResourceExhausted while too many bytes of earlier ones have not left.
-  // `done` once it has left, or has not.
+  // Sends a notification without an answer. Returns kResourceExhausted while too many bytes of
+  // earlier ones have not left. `done` runs when it has left, or failed.
   Status notify(ByteVector body, std::function<void(Status)> done);
 
-  // A transfer of so many bytes has taken so long.
+  // A transfer of `bytes` took this long.
   void measured(std::uint64_t bytes, Nanos took);
-  // How long one of so many bytes is likely to take, and by how much that may be wrong.
+  // Expected time of a transfer of `bytes`, and the error of the estimate.
   struct Estimate {
     Nanos cost{};
     Nanos doubt{};
@@ -72,12 +72,12 @@ class Remote : public std::enable_shared_from_this<Remote> {
   const ConnInfo info_;
   const Nanos patience_;
   mutable std::mutex mutex_;
-  std::size_t notification_bytes_ = 0;  // not left yet
-  std::optional<double> short_ns_;      // what a transfer of few bytes takes, lately
-  std::optional<double> ns_per_byte_;   // of many
+  std::size_t notification_bytes_ = 0;  // not sent yet
+  std::optional<double> short_ns_;      // recent time of a transfer of few bytes
+  std::optional<double> ns_per_byte_;   // of a transfer of many bytes
 };
 
-// How a notification is called for: a method of bytes.
+// Service and method of notifications: a bytes method.
 inline constexpr const char* kService = "nixl";
 inline constexpr const char* kNotify = "notify";
 

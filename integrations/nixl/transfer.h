@@ -14,7 +14,7 @@
 
 namespace slime::nixl {
 
-// Memory of this process that was registered.
+// Registered memory of this process.
 struct LocalMemory {
   MemoryRegion region;
   std::uintptr_t base = 0;
@@ -22,18 +22,18 @@ struct LocalMemory {
   std::uint64_t number = 0;
 };
 
-// Which blocks a transfer moves: checked, and those that follow each other on both sides made one.
+// The blocks of a transfer: checked, and merged where they are adjacent on both sides.
 class Blocks {
  public:
   struct Block {
-    std::uint32_t local;   // the index of its memory
-    std::uint32_t remote;  // likewise
+    std::uint32_t local;   // index of its memory
+    std::uint32_t remote;  // index of its memory
     std::uint64_t local_offset;
     std::uint64_t remote_offset;
     std::uint64_t length_bytes;
   };
   void reserve(std::size_t count) { blocks_.reserve(count); }
-  // kInvalidArgument for bytes that are not in these registrations.
+  // Returns kInvalidArgument for bytes outside of these registrations.
   Status add(const std::shared_ptr<LocalMemory>& local, std::uintptr_t local_address,
              const std::shared_ptr<RemoteMemory>& remote, std::uintptr_t remote_address,
              std::uint64_t length_bytes);
@@ -42,7 +42,7 @@ class Blocks {
   [[nodiscard]] const std::vector<std::shared_ptr<LocalMemory>>& locals() const { return locals_; }
   [[nodiscard]] const Remote::Memories& remotes() const { return remotes_; }
   [[nodiscard]] std::uint64_t length_bytes() const { return length_bytes_; }
-  // They are bound: only what is needed to bind them anew is left.
+  // The blocks are bound: keeps only the parts that binding again needs.
   void drop_blocks() {
     blocks_ = {};
     indices_ = {};
@@ -61,7 +61,7 @@ class Blocks {
 };
 
 // A prepared transfer, which is posted any number of times, one post at a time. Its callbacks keep
-// it, so a user may let go of it at any time. Thread: one at a time posts; any checks.
+// it alive, so a user may drop it at any time. Thread: one at a time posts; any checks.
 class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
  public:
   struct Bounds {
@@ -70,19 +70,19 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   };
   TransferRequest(Transfer transfer, std::shared_ptr<Remote> remote, Blocks blocks, Bounds bounds);
 
-  // Asks for the regions, if they are not known, so that the first post finds them.
+  // Looks up unknown regions, so that the first post finds them.
   void prepare();
-  // `notification`: what the peer is told when all bytes are there; empty: nothing. False, and
-  // nothing is posted, while an earlier post is under way.
+  // `notification`: sent to the peer when all bytes are there; empty: none. Returns false, and
+  // posts nothing, while an earlier post is in flight.
   bool post(std::optional<ByteVector> notification);
   struct Outcome {
     Status status;
-    bool fresh = false;  // no earlier notification was sent for this post
+    bool fresh = false;  // check() has not reported this post before
   };
-  // Nothing while it is under way. Drives the agent's loop for a moment then.
+  // Returns nothing while the post is in flight; then it drives the agent's loop for a moment.
   std::optional<Outcome> check();
-  // The user wants no more of it: nothing is sent that has not been handed to the connection, and
-  // no notification. What is on the wire ends by itself, and keeps its memory until then.
+  // The user drops the request: starts no further operation, and sends no notification. Operations
+  // on the wire end by themselves, and keep their memory until then.
   void abandon();
 
   [[nodiscard]] std::uint64_t length_bytes() const { return blocks_.length_bytes(); }
@@ -103,17 +103,17 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
 
   // Of the current post: used by the thread that takes its next step.
   PreparedBatch batch_;
-  bool bound_ = false;    // to regions that were good the last time
-  bool retried_ = false;  // this post has looked for regions of a new connection
+  bool bound_ = false;    // to regions that were valid at the last post
+  bool retried_ = false;  // this post has looked up regions on a new connection
   std::optional<ByteVector> notification_;
   std::uint64_t posts_ = 0;
-  bool measures_ = false;  // this post
+  bool measures_ = false;  // whether this post is measured
   TimePoint began_{};
 
   std::atomic<bool> under_way_{false};
   std::atomic<bool> abandoned_{false};
   std::mutex mutex_;
-  Future<None> moving_;  // to drive by
+  Future<None> moving_;  // check() drives the loop by it
   Outcome outcome_;
 };
 

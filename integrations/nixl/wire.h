@@ -7,20 +7,20 @@
 #include "base/bytes.h"
 #include "base/result.h"
 
-// What two plugins tell each other: through NIXL's metadata, and in notifications. No keys are in it: those
-// of memory are asked for over the connection, and die with it.
+// Data that two plugins exchange through NIXL's metadata and in notifications. It contains no keys
+// of memory: these are asked for over the connection, and end with it.
 namespace slime::nixl {
 
-// Where an agent listens, and by what its regions are named. From NIXL's metadata.
+// An agent's address, and the prefix of its regions' names. From NIXL's metadata.
 struct ConnInfo {
   std::string address;  // "host:port"
   std::uint64_t id =
       0;  // of the engine, random: a process that has got the port of an earlier one has another
 
   [[nodiscard]] std::string encode() const;
-  // kCorrupt for what is none, kUnimplemented for that of another version of the plugin.
+  // Errors: kCorrupt for invalid text, kUnimplemented for another version of the plugin.
   static Result<ConnInfo> decode(std::string_view text);
-  // By which the engine with this id publishes its registration of this number.
+  // Returns the name of registration `number` of the engine with this id.
   [[nodiscard]] std::string region_name(std::uint64_t number) const;
 };
 
@@ -28,7 +28,7 @@ struct ConnInfo {
 std::string encode_registration(std::uint64_t number);
 Result<std::uint64_t> decode_registration(std::string_view text);
 
-// The body of a notification. `message` is a part of what was decoded.
+// The body of a notification. `message` points into the decoded bytes.
 struct Notification {
   std::string sender;  // NIXL's name of the agent
   std::string_view message;

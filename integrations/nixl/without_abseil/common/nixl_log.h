@@ -1,7 +1,8 @@
 #pragma once
 
-// Stands in for the file of this name in a NIXL source tree, which brings abseil in. NIXL's headers of the
-// backend interface include it, and write messages only in functions that the plugin does not call.
+// Stands in for the file of this name in a NIXL source tree, which brings abseil in. NIXL's headers
+// of the backend interface include it, and write messages only in functions that the plugin does
+// not call.
 
 #include <iostream>
 
