@@ -10,7 +10,6 @@
 #include "bench/ctrl_bench.h"
 #include "bench/ctrl_hostile.h"
 #include "bench/idle.h"
-#include "bench/present.h"
 #include "bench/roles.h"
 
 namespace slime::bench {
@@ -262,20 +261,6 @@ void add_all(Command& bench) {
   command.action([options] { return exit_status(measure_all(*options)); });
 }
 
-void add_presenting(Command& bench) {
-  auto file = std::make_shared<std::string>();
-  auto into = std::make_shared<std::string>();
-  Command report = bench.add_command("report", "Markdown tables of a file of `slime bench all`");
-  report.option("file", *file, "or of bench/compare/peers.py, or of `slime bench ctrl --json`").required();
-  report.option("--into", *into, "a page: between its marks, in place of what is there");
-  report.action([file, into] { return exit_status(print_tables(*file, *into)); });
-  auto out = std::make_shared<std::string>();
-  Command plot = bench.add_command("plot", "SVG plots of a file of `slime bench all`");
-  plot.option("file", *file, "or of `slime bench ctrl --json`").required();
-  plot.option("--out", *out, "a folder, which is made").required();
-  plot.action([file, out] { return exit_status(write_plots(*file, *out)); });
-}
-
 // The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
 void add_roles(Command& program) {
   for (const char* role_name : {"bench-server", "bench-client"}) {
@@ -322,7 +307,6 @@ void add_commands(Command& program) {
   add_idle(bench);
   add_ctrl(bench);
   add_all(bench);
-  add_presenting(bench);
   add_roles(program);
 }
 

@@ -14,23 +14,6 @@
 namespace slime::bench {
 namespace {
 
-Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin) {
-  std::size_t done = 0;
-  const int flags = (spin ? MSG_DONTWAIT : 0) | MSG_NOSIGNAL;
-  while (done < size) {
-    const ssize_t n =
-        sending ? ::send(fd, data + done, size - done, flags) : ::recv(fd, data + done, size - done, flags);
-    if (n > 0) {
-      done += static_cast<std::size_t>(n);
-    } else if (n == 0) {
-      return {Code::kUnavailable, "the raw connection ended"};
-    } else if (errno != EAGAIN && errno != EINTR) {
-      return from_errno("raw socket", errno);
-    }
-  }
-  return {};
-}
-
 // Before it connects or listens: afterwards the window no longer grows with the buffer.
 Result<UniqueFd> make_socket(const TcpShape& shape) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -70,15 +53,32 @@ void serve_connection(int fd, TcpRole role, const TcpShape& shape) {
 
 void serve_listener(int listener, TcpRole role, const TcpShape& shape) {
   do {
-    UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    const UniqueFd fd = accept_loopback(listener);
     if (!fd.valid()) return;
-    const int one = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     serve_connection(fd.get(), role, shape);
   } while (role == TcpRole::kAccept);
 }
 
-Result<UniqueFd> connect_raw(std::uint16_t port, const TcpShape& shape) {
+}  // namespace
+
+Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin) {
+  std::size_t done = 0;
+  const int flags = (spin ? MSG_DONTWAIT : 0) | MSG_NOSIGNAL;
+  while (done < size) {
+    const ssize_t n =
+        sending ? ::send(fd, data + done, size - done, flags) : ::recv(fd, data + done, size - done, flags);
+    if (n > 0) {
+      done += static_cast<std::size_t>(n);
+    } else if (n == 0) {
+      return {Code::kUnavailable, "the raw connection ended"};
+    } else if (errno != EAGAIN && errno != EINTR) {
+      return from_errno("raw socket", errno);
+    }
+  }
+  return {};
+}
+
+Result<UniqueFd> connect_loopback(std::uint16_t port, const TcpShape& shape) {
   auto fd = make_socket(shape);
   if (!fd) return fd;
   const sockaddr_in address = loopback(port);
@@ -88,9 +88,7 @@ Result<UniqueFd> connect_raw(std::uint16_t port, const TcpShape& shape) {
   return fd;
 }
 
-}  // namespace
-
-Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy) {
+Result<LoopbackListener> listen_loopback(const TcpShape& shape) {
   auto listener = make_socket(shape);
   if (!listener) return std::move(listener).error();
   sockaddr_in address = loopback(0);
@@ -98,21 +96,34 @@ Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy&
     return from_errno("bind", errno);
   if (listen(listener->get(), SOMAXCONN) != 0) return from_errno("listen", errno);
   socklen_t length = sizeof address;
-  if (getsockname(listener->get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+  if (getsockname(listener->get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
     return from_errno("getsockname", errno);
-  }
+  return LoopbackListener{std::move(*listener), ntohs(address.sin_port)};
+}
+
+UniqueFd accept_loopback(int listener) {
+  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  const int one = 1;
+  if (fd.valid()) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return fd;
+}
+
+Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy) {
+  auto listener = listen_loopback(shape);
+  if (!listener) return std::move(listener).error();
+  const std::uint16_t port = listener->port;
   busy->fetch_add(1);
   // Detached: it ends with its connection, or with the process, which lives for one measurement.
-  std::thread([listener = std::move(*listener), role, shape, busy] {
+  std::thread([listener = std::move(listener->fd), role, shape, busy] {
     serve_listener(listener.get(), role, shape);
     busy->fetch_sub(1);
     busy->notify_all();
   }).detach();
-  return ntohs(address.sin_port);
+  return port;
 }
 
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) {
-  auto fd = connect_raw(port, shape);
+  auto fd = connect_loopback(port, shape);
   if (!fd) return std::move(fd).error();
   std::vector<std::byte> window(shape.size * shape.inflight, std::byte{1});
   Histogram latency;
@@ -131,7 +142,7 @@ Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) 
 }
 
 Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span) {
-  auto fd = connect_raw(port, shape);
+  auto fd = connect_loopback(port, shape);
   if (!fd) return std::move(fd).error();
   std::vector<std::byte> buffer(std::max<std::size_t>(shape.size, shape.region_bytes), std::byte{1});
   std::size_t offset = 0;
@@ -145,7 +156,8 @@ Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span)
     total += shape.size;
     now = steady_clock().now();
   }
-  // What only lies in a buffer of the kernel has not arrived: the other side closes when it has everything.
+  // What only lies in a buffer of the kernel has not arrived: the other side closes when it has
+  // everything.
   shutdown(fd->get(), SHUT_WR);
   std::byte none{};
   while (::recv(fd->get(), &none, 1, 0) < 0 && errno == EINTR) {
@@ -157,7 +169,7 @@ Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span)
 Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape) {
   std::vector<std::byte> message(shape.size, std::byte{1});
   const TimePoint begin = steady_clock().now();
-  auto fd = connect_raw(port, shape);
+  auto fd = connect_loopback(port, shape);
   if (!fd) return std::move(fd).error();
   SLIME_TRY(transfer(fd->get(), message.data(), message.size(), true, false));
   SLIME_TRY(transfer(fd->get(), message.data(), message.size(), false, false));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -28,12 +29,23 @@ enum class TcpRole : std::uint8_t {
   kAccept,   // connection after connection, one message there and back over each; for as long as we live
 };
 
-// Counts the threads that serve the other process right now: whoever else could take the cores from them
-// waits until there is none.
+// Counts the threads that serve the other process right now: whoever else could take the cores from
+// them waits until there is none.
 using Busy = std::shared_ptr<std::atomic<int>>;
 
-// Listens on a free port of loopback and serves it in a thread of its own, which ends with its connection or
-// with the process. The port.
+// Sockets of loopback with TCP_NODELAY. accept_loopback() returns none when the listener has ended.
+struct LoopbackListener {
+  UniqueFd fd;
+  std::uint16_t port = 0;
+};
+Result<LoopbackListener> listen_loopback(const TcpShape& shape = {});
+UniqueFd accept_loopback(int listener);
+Result<UniqueFd> connect_loopback(std::uint16_t port, const TcpShape& shape = {});
+// Sends or receives so many bytes. kUnavailable when the connection ends before.
+Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin);
+
+// Listens on a free port of loopback and serves it in a thread of its own, which ends with its
+// connection or with the process. The port.
 Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy);
 
 // The other end of kEcho: windows there and back for `span`.

@@ -1,18 +1,14 @@
-// What `slime bench ctrl` is made of, without a server: who must have heard of whose death, HTTP as text, and
-// how its report is shown.
+// What `slime bench ctrl` is made of, without a server: who must have heard of whose death, its
+// options, and how a report is shown.
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "bench/bench.h"
 #include "bench/ctrl_bench.h"
 #include "bench/ctrl_deaths.h"
 #include "bench/ctrl_http.h"
-#include "bench/present.h"
-#include "tests/support/folder.h"
 
 namespace slime::bench::ctrl_test {
 namespace {
@@ -24,8 +20,8 @@ constexpr std::uint64_t kDead = 77;
 
 TimePoint at(Nanos since) { return TimePoint(1h) + since; }
 
-// Three agents in one scope with leases of 10 s; the one in the last place falls silent after a heartbeat
-// that went from 5 s to 6 s. Slack 1 s: from 17 s on each heartbeat must have brought it.
+// Three agents in one scope with leases of 10 s; the one in the last place falls silent after a
+// heartbeat that went from 5 s to 6 s. Slack 1 s: from 17 s on each heartbeat must have brought it.
 struct OneDeath {
   Deaths deaths{1, 3, 10s, 1s};
   OneDeath() {
@@ -194,104 +190,43 @@ TEST_CASE("options that cannot be measured are refused") {
   CHECK(options.validate().code() == Code::kInvalidArgument);
 }
 
-json latencies(double p50) { return {{"p50", p50}, {"p99", 2 * p50}, {"p999", 3 * p50}, {"max", 4 * p50}}; }
-
-json sample_run(unsigned agents, json server) {
-  const json timed = {{"count", 10}, {"from_due_ms", latencies(0.5)}, {"from_sent_ms", latencies(0.25)}};
-  return {{"agents", agents},
-          {"scopes", 2},
-          {"store", server.is_null() ? json(nullptr) : json("redis")},
-          {"connections", "new"},
-          {"heartbeat_s", 5.0},
-          {"ttl_s", 60.0},
-          {"rate_per_s", 1.0},
-          {"rate_reached_per_s", 1.0},
-          {"seconds", 60.0},
-          {"requests_per_s", agents / 5.0},
-          {"events_per_s", 20.0},
-          {"heartbeats", timed},
-          {"registrations", timed},
-          {"errors", {{"404", 3}}},
-          {"lost", 3},
-          {"unknown", 0},
-          {"skipped", 0},
-          {"follow_ups", 0},
-          {"resyncs", 0},
-          {"reconnects", 0},
-          {"timeouts", 0},
-          {"idle_closed", 0},
-          {"deaths",
-           {{"count", 60},
-            {"pairs", 5000},
-            {"late", 2},
-            {"never", 1},
-            {"early", 0},
-            {"slack_s", 1.0},
-            {"delay_s", {{"p50", 2.5}, {"p99", 4.9}, {"max", 5.0}}}}},
-          {"store_server", server},
-          {"server", std::move(server)},
-          {"generator",
-           {{"cpu_cores", 0.95},
-            {"cpu_us_per_request", 90.0},
-            {"lag_ms", latencies(0.125)},
-            {"bottleneck", true}}},
-          {"verified", false}};
+TEST_CASE("a report is a table with a row for each figure, and each run has its own") {
+  const json run = {{"agents", 100},
+                    {"server", {{"cpu_cores", 0.25}}},
+                    {"errors", {{"not_found", 3}}},
+                    {"store_server", nullptr},
+                    {"lost", 3},
+                    {"verified", false}};
+  json other = run;
+  other["agents"] = 1000;
+  const std::string text = format_report(json{
+      {"bench", "ctrl"},
+      {"machine", {{"cpu", "a processor"}}},
+      {"runs", {run, other}},
+      {"verified", false}}.dump());
+  CHECK(text ==
+        "agents            100\nerrors.not_found  3\nlost              3\nserver.cpu_cores  0.25\n"
+        "verified          false\n\n"
+        "agents            1000\nerrors.not_found  3\nlost              3\nserver.cpu_cores  0.25\n"
+        "verified          false\n\n"
+        "bench     ctrl\nverified  false");
 }
 
-json sample() {
-  return {{"bench", "ctrl"},
-          {"verified", false},
-          {"machine",
-           {{"cpu", "a processor"},
-            {"cores", 2},
-            {"kernel", "6.1"},
-            {"load", 0.5},
-            {"time", "2026-01-01T00:00:00Z"}}},
-          {"runs",
-           {sample_run(100, {{"processes", 1},
-                             {"cpu_cores", 0.25},
-                             {"cpu_us_per_request", 120.0},
-                             {"resident_mib", 12.5},
-                             {"resident_peak_mib", 13.5}}),
-            sample_run(1000, nullptr)}}};
-}
-
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
-TEST_CASE("a report for people says what failed and who was the bottleneck") {
-  const std::string text = format_report(sample().dump());
-  CAPTURE(text);
-  CHECK(contains(text, "ctrl on redis, 100 agents in 2 scopes, new connections"));
-  CHECK(contains(text, "server: 0.250 cores"));
-  CHECK(contains(text, "its redis: 0.250 cores"));
-  CHECK(contains(text, "ctrl, 1000 agents"));
-  CHECK(contains(text, "5000 times an agent had to hear of one: 2 late (slack 1 s), 1 never"));
-  CHECK(contains(text, "lost agents: 3; errors: 404: 3"));
-  CHECK(contains(text, "IT WAS THE BOTTLENECK"));
-  CHECK(contains(text, "FAILED"));
-}
-
-TEST_CASE("its table goes between its own marks, and its plot has the server where it is known") {
-  const test::Folder folder;
-  std::ofstream(folder.file("ctrl.json")) << sample().dump();
-  std::ofstream(folder.file("page.md")) << "a\n<!-- ctrl: begin -->\nold\n<!-- ctrl: end -->\nz\n";
-  const Status tables = print_tables(folder.file("ctrl.json"), folder.file("page.md"));
-  REQUIRE_MESSAGE(tables.ok(), tables.to_string());
-  std::stringstream page;
-  page << std::ifstream(folder.file("page.md")).rdbuf();
-  CHECK(contains(page.str(), "| 100, 2 | redis | new | 20 | 0.50, 1.00, 1.50, 2.0 |"));
-  CHECK(contains(page.str(), "| 0.250, 120 | 12.5, 13.5 | 0.250, 13.5 | 5000, 2, 1 | 2.50, 5.00 | 3 |"));
-  CHECK_FALSE(contains(page.str(), "old"));
-  const Status plots = write_plots(folder.file("ctrl.json"), folder.file("plots"));
-  REQUIRE_MESSAGE(plots.ok(), plots.to_string());
-  std::stringstream picture;
-  picture << std::ifstream(folder.file("plots/ctrl.svg")).rdbuf();
-  CHECK(contains(picture.str(), "13.5"));
-  CHECK(contains(picture.str(), ">1000<"));
-  for (const char* no_number : {"\"nan", "\"-nan", "\"inf", ">nan<", ">inf<"})
-    CHECK_FALSE(contains(picture.str(), no_number));
+TEST_CASE("a figure of a table has its unit in its name, and the least and the largest of its rounds") {
+  const json report = {{"bench", "rpc"},
+                       {"p50_us", 7.5},
+                       {"ops_per_s", 123456.0},
+                       {"spread", {{"p50_us", {7.0, 8.25}}, {"ops_per_s", {123456.0, 123456.0}}}},
+                       {"limit", {{"name", "raw TCP echo"}, {"value", 2.5}, {"spread", {2.0, 3.0}}}},
+                       {"ratio_to_limit", 3.0},
+                       {"ratio_spread", {2.5, 3.5}}};
+  CHECK(format_report(report.dump()) ==
+        "bench           rpc\n"
+        "limit.name      raw TCP echo\n"
+        "limit.value     2.5  (2 to 3)\n"
+        "ops_per_s       123456\n"
+        "p50_us          7.5  (7 to 8.25)\n"
+        "ratio_to_limit  3  (2.5 to 3.5)");
 }
 
 }  // namespace

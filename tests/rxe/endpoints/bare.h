@@ -11,8 +11,9 @@
 
 namespace slime::bench {
 
-// What a program has before it connects: a device, a completion queue, a shared receive queue. Everything
-// below is written as in C: one call after the other, blocking sockets, no layer between.
+// What a program has before it connects: a device, a completion queue, a shared receive queue.
+// Everything below is written as in C: one call after the other, blocking sockets, no layer
+// between.
 class BareDevice {
  public:
   static Result<std::unique_ptr<BareDevice>> open(const transport::verbs::Functions& functions);
@@ -36,12 +37,12 @@ using Shapes = std::vector<ibv_qp_cap>;
 std::string encode(const Shapes& shapes);  // one word
 Result<Shapes> decode_shapes(const std::string& text);
 
-// Listens on loopback and answers each connection, one after the other, in a thread of its own for as long as
-// the process lives. The port.
+// Listens on loopback and answers each connection, one after the other, in a thread of its own for
+// as long as the process lives. The port.
 Result<std::uint16_t> serve_bare(std::shared_ptr<BareDevice> device);
 
-// One connection over TCP, its queue pairs made and brought to RTS on both ends. The time from the first call
-// to the last, in ns; what was made is gone on both ends when this returns.
+// One connection over TCP, its queue pairs made and brought to RTS on both ends. The time from the
+// first call to the last, in ns; what was made is gone on both ends when this returns.
 Result<std::int64_t> connect_bare(const BareDevice& device, const Shapes& shapes, std::uint16_t port);
 
 }  // namespace slime::bench

@@ -1,4 +1,4 @@
-#include "bench/rxe/watched.h"
+#include "tests/rxe/endpoints/watched.h"
 
 #include "base/clock.h"
 

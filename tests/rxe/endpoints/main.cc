@@ -1,5 +1,5 @@
-// What one verbs port costs with many endpoints: memory of each, time to make one, beside a program that
-// calls libibverbs and nothing else, in the same run.
+// What one verbs port costs with many endpoints: memory of each, time to make one, beside a program
+// that calls libibverbs and nothing else, in the same run.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,10 +10,12 @@
 
 #include "base/command_line.h"
 #include "base/str.h"
+#include "bench/bench.h"
+#include "bench/figures.h"
 #include "bench/process.h"
-#include "bench/rxe/bare.h"
-#include "bench/rxe/node.h"
-#include "bench/rxe/watched.h"
+#include "tests/rxe/endpoints/bare.h"
+#include "tests/rxe/endpoints/node.h"
+#include "tests/rxe/endpoints/watched.h"
 
 namespace slime::bench {
 namespace {
@@ -30,7 +32,8 @@ struct Settings {
   bool as_json = false;
 };
 
-// ------------------------------------------------------------------------------------------------- memory
+// -------------------------------------------------------------------------------------------------
+// memory
 
 struct Memory {
   double rss_kib = 0;
@@ -60,7 +63,8 @@ json to_json(const Memory& memory, double count) {
   return {{"rss", memory.rss_kib / count}, {"private_dirty", memory.private_dirty_kib / count}};
 }
 
-// A process that makes nothing but the queue pairs of `count` endpoints, and says what it has grown by.
+// A process that makes nothing but the queue pairs of `count` endpoints, and says what it has grown
+// by.
 int run_rings(std::uint32_t count, const std::string& text) {
   const auto measure = [&]() -> Result<Memory> {
     const auto shapes = decode_shapes(text);
@@ -96,14 +100,8 @@ Result<Memory> rings_of(std::uint32_t count, const Shapes& shapes) {
   return out;
 }
 
-// --------------------------------------------------------------------------------------------------- time
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+// ---------------------------------------------------------------------------------------------------
+// time
 
 double ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
@@ -160,7 +158,8 @@ Shapes shapes_of_one(const Settings& settings) {
 // All endpoints at once: what they take, and that each of them works.
 Result<json> measure_memory(const Settings& settings, Node& node, Peer& peer) {
   std::deque<Client> clients;
-  // One first: the code that it is the first to run, and a slab of send buffers, are nobody's share.
+  // One first: the code that it is the first to run, and a slab of send buffers, are nobody's
+  // share.
   SLIME_TRY(clients.emplace_back(node).connect(peer.address));
   SLIME_TRY(clients.back().use());
   SLIME_TRY(close_all(clients, node, peer));
@@ -287,53 +286,13 @@ Result<json> measure(const Settings& settings) {
               {"async_errors", watched().async_events.load() + *errors}};
 }
 
-void print(const json& report) {
-  const json& memory = report.at("memory");
-  const json& connect = report.at("connect");
-  const auto row = [](const char* name, const json& at) {
-    std::printf("  %-44s %9.1f %9.1f\n", name, at.at("rss").get<double>(),
-                at.at("private_dirty").get<double>());
-  };
-  const auto number = [](const json& at, const char* name) { return at.at(name).get<double>(); };
-  std::printf("%u endpoints on one port, %u queue pairs each (%s); each was used\n",
-              memory.at("endpoints").get<unsigned>(), memory.at("queue_pairs_each").get<unsigned>(),
-              memory.at("queue_pairs").get<std::string>().c_str());
-  std::printf("memory, KiB                                          Rss Private_Dirty\n");
-  row("the device and its port, once", report.at("kib_of_the_port"));
-  row("each endpoint, connected", memory.at("kib_each_connected"));
-  row("each endpoint, used", memory.at("kib_each_used"));
-  row("bare queue pairs of the same shapes", memory.at("kib_each_rings"));
-  row("each endpoint, used, beyond these", memory.at("kib_each_beyond_rings"));
-  std::printf("  at most %.0f KiB: %s\n", kLimitKib,
-              memory.at("within_limit").get<bool>() ? "kept" : "MISSED");
-  std::printf("create and connect, ms (medians; %zu rounds of %u of each, in turns)\n",
-              connect.at("rounds").size(), connect.at("per_round").get<unsigned>());
-  std::printf("  %-44s %9.3f, of it in libibverbs %.3f; then the first answer %.3f\n", "Slime",
-              number(connect, "slime_ms"), number(connect, "slime_in_libibverbs_ms"),
-              number(connect, "slime_first_answer_ms"));
-  std::printf("  %-44s %9.3f, Slime takes %.3f more\n", "bare, one queue pair",
-              number(connect, "bare_one_ms"), number(connect, "over_bare_one_ms"));
-  std::printf("  %-44s %9.3f, Slime takes %.3f more\n", "bare, as many queue pairs",
-              number(connect, "bare_same_ms"), number(connect, "over_bare_same_ms"));
-  std::printf("  %-44s %9.3f and %.3f\n", "Slime, the first and the last tenth of all",
-              number(memory, "connect_ms_of_the_first_tenth"),
-              number(memory, "connect_ms_of_the_last_tenth"));
-  std::printf("  at most %.0f ms over one bare queue pair: %s\n", kLimitMs,
-              connect.at("within_limit").get<bool>() ? "kept" : "MISSED");
-  std::printf("errors: %u reported by the device, %u completions\n",
-              report.at("async_errors").get<unsigned>(), memory.at("error_completions").get<unsigned>());
-}
-
 int run(const Settings& settings) {
   const auto report = measure(settings);
   if (!report) {
     std::fprintf(stderr, "bench_endpoints: %s\n", report.error().to_string().c_str());
     return report.error().code() == Code::kInvalidArgument ? 2 : 1;
   }
-  if (settings.as_json)
-    std::printf("%s\n", report->dump().c_str());
-  else
-    print(*report);
+  std::printf("%s\n", settings.as_json ? report->dump().c_str() : format_report(report->dump()).c_str());
   return report->at("async_errors") == 0 && report->at("memory").at("error_completions") == 0 ? 0 : 1;
 }
 

@@ -23,7 +23,8 @@ struct Node {
   static Result<std::unique_ptr<Node>> open();
 };
 
-// One endpoint of the connecting side, proven by a message there and back and a read. Thread: the loop's.
+// One endpoint of the connecting side, proven by a message there and back and a read. Thread: the
+// loop's.
 class Client final : public transport::Receiver {
  public:
   explicit Client(Node& node) : node_(node) {}
@@ -54,8 +55,8 @@ class Client final : public transport::Receiver {
   std::int64_t answer_ns_ = 0;
 };
 
-// The other process: answers each message with the descriptor of one region. Speaks lines with its parent
-// until the end of its stdin. Its exit code.
+// The other process: answers each message with the descriptor of one region. Speaks lines with its
+// parent until the end of its stdin. Its exit code.
 int run_server();
 
 }  // namespace slime::bench

@@ -1,12 +1,12 @@
-#include "bench/rxe/node.h"
+#include "tests/rxe/endpoints/node.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "base/str.h"
 #include "bench/process.h"
-#include "bench/rxe/bare.h"
-#include "bench/rxe/watched.h"
+#include "tests/rxe/endpoints/bare.h"
+#include "tests/rxe/endpoints/watched.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/verbs_provider.h"
 

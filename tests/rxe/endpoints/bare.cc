@@ -1,9 +1,4 @@
-#include "bench/rxe/bare.h"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
+#include "tests/rxe/endpoints/bare.h"
 
 #include <array>
 #include <cerrno>
@@ -13,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "bench/raw.h"
 
 namespace slime::bench {
 namespace {
@@ -48,27 +44,15 @@ struct QueuePairs {
   std::size_t count = 0;
 };
 
-Status send_all(int fd, const void* data, std::size_t bytes) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::send(fd, at, bytes, MSG_NOSIGNAL);
-    if (n < 0) return from_errno("send", errno);
-    at += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
-  return {};
+// Moves one of these structs, or the byte that ends a connection.
+template <class T>
+Status send(int fd, const T& value) {
+  T copy = value;
+  return transfer(fd, reinterpret_cast<std::byte*>(&copy), sizeof copy, true, false);
 }
-
-Status receive_all(int fd, void* data, std::size_t bytes) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::recv(fd, at, bytes, 0);
-    if (n == 0) return {Code::kUnavailable, "the other end closed"};
-    if (n < 0) return from_errno("recv", errno);
-    at += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
-  return {};
+template <class T>
+Status receive(int fd, T& value) {
+  return transfer(fd, reinterpret_cast<std::byte*>(&value), sizeof value, false, false);
 }
 
 Status create_all(QueuePairs& pairs, const Hello& shapes) {
@@ -135,7 +119,7 @@ Status to_rtr_and_rts(const BareDevice& device, ibv_qp* qp, std::uint32_t number
 
 Status answer_one(const BareDevice& device, int fd) {
   Hello theirs;
-  SLIME_TRY(receive_all(fd, &theirs, sizeof theirs));
+  SLIME_TRY(receive(fd, theirs));
   if (theirs.count > kMaxQueuePairs) return {Code::kInternal, "too many queue pairs"};
   {
     QueuePairs pairs(device);
@@ -145,24 +129,11 @@ Status answer_one(const BareDevice& device, int fd) {
       SLIME_TRY(to_rtr_and_rts(device, pairs.pairs[i], theirs.numbers[i], theirs));
     }
     const Hello ours = describe(pairs, theirs);
-    SLIME_TRY(send_all(fd, &ours, sizeof ours));
+    SLIME_TRY(send(fd, ours));
     char done = 0;
-    SLIME_TRY(receive_all(fd, &done, 1));
+    SLIME_TRY(receive(fd, done));
   }
-  return send_all(fd, "d", 1);
-}
-
-void no_delay(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-}
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return address;
+  return send(fd, 'd');
 }
 
 }  // namespace
@@ -224,27 +195,20 @@ Result<Shapes> decode_shapes(const std::string& text) {
 }
 
 Result<std::uint16_t> serve_bare(std::shared_ptr<BareDevice> device) {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!listener.valid()) return from_errno("socket", errno);
-  sockaddr_in address = loopback(0);
-  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return from_errno("bind", errno);
-  if (listen(listener.get(), 8) != 0) return from_errno("listen", errno);
-  socklen_t length = sizeof address;
-  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    return from_errno("getsockname", errno);
+  auto listener = listen_loopback();
+  if (!listener) return std::move(listener).error();
+  const std::uint16_t port = listener->port;
   // Detached: it ends with the process, which lives for one measurement.
-  std::thread([listener = std::move(listener), device = std::move(device)] {
+  std::thread([listener = std::move(listener->fd), device = std::move(device)] {
     for (;;) {
-      const UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const UniqueFd fd = accept_loopback(listener.get());
       if (!fd.valid()) return;
-      no_delay(fd.get());
       // Its end learns from the connection's.
       if (const Status status = answer_one(*device, fd.get()); !status.ok())
         std::fprintf(stderr, "bare connection: %s\n", status.to_string().c_str());
     }
   }).detach();
-  return ntohs(address.sin_port);
+  return port;
 }
 
 Result<std::int64_t> connect_bare(const BareDevice& device, const Shapes& shapes, std::uint16_t port) {
@@ -258,24 +222,21 @@ Result<std::int64_t> connect_bare(const BareDevice& device, const Shapes& shapes
     const TimePoint begin = steady_clock().now();
     SLIME_TRY(create_all(pairs, ours));
     for (std::size_t i = 0; i < pairs.count; ++i) SLIME_TRY(to_init(device, pairs.pairs[i]));
-    fd = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) return from_errno("socket", errno);
-    const sockaddr_in address = loopback(port);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      return from_errno("connect", errno);
-    no_delay(fd.get());
+    auto connected = connect_loopback(port);
+    if (!connected) return std::move(connected).error();
+    fd = std::move(*connected);
     ours = describe(pairs, ours);
-    SLIME_TRY(send_all(fd.get(), &ours, sizeof ours));
+    SLIME_TRY(send(fd.get(), ours));
     Hello theirs;
-    SLIME_TRY(receive_all(fd.get(), &theirs, sizeof theirs));
+    SLIME_TRY(receive(fd.get(), theirs));
     for (std::size_t i = 0; i < pairs.count; ++i)
       SLIME_TRY(to_rtr_and_rts(device, pairs.pairs[i], theirs.numbers[i], theirs));
     took = (steady_clock().now() - begin).count();
   }
   // The other end's queue pairs, too, are gone before the next measurement begins.
   char done = 'd';
-  SLIME_TRY(send_all(fd.get(), &done, 1));
-  SLIME_TRY(receive_all(fd.get(), &done, 1));
+  SLIME_TRY(send(fd.get(), done));
+  SLIME_TRY(receive(fd.get(), done));
   return took;
 }
 

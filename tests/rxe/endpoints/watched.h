@@ -15,8 +15,9 @@ struct Watched {
   std::atomic<std::uint64_t> async_events{0};  // that name an error: of the queues, queue pairs or the device
 };
 
-// Slime's own calls into libibverbs, through a table that takes notes: the benchmark makes bare queue pairs
-// of the very shapes that Slime asks for, and sees every error that the device reports. One for each process.
+// Slime's own calls into libibverbs, through a table that takes notes: the benchmark makes bare
+// queue pairs of the very shapes that Slime asks for, and sees every error that the device reports.
+// One for each process.
 const transport::verbs::Functions& watch(const transport::verbs::Functions& real);
 Watched& watched();
 
