@@ -255,7 +255,7 @@ Status PyAgent::close(double bound) {
 }
 
 void bind_agent(nb::module_& m) {
-  nb::enum_<Progress>(m, "Progress", "Who makes progress.")
+  nb::enum_<Progress>(m, "Progress", "The thread that makes progress.")
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
       .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads")
       .value("POLLED", Progress::kPolled,
@@ -264,10 +264,11 @@ void bind_agent(nb::module_& m) {
   bind_init(agent);
   agent.def_prop_ro("name", [](const PyAgent& self) { return self.agent().name(); })
       .def_prop_ro(
-          "address", [](const PyAgent& self) { return self.agent().address(); }, "What others connect to.")
+          "address", [](const PyAgent& self) { return self.agent().address(); },
+          "The address that peers connect to.")
       .def_prop_ro("instance", [](const PyAgent& self) { return self.agent().instance().to_string(); })
       .def_prop_ro("progress", &PyAgent::progress)
-      .def_prop_ro("forked", &PyAgent::forked, "Made before fork(), in the parent.");
+      .def_prop_ro("forked", &PyAgent::forked, "True in a child that was forked after the agent was made.");
   bind_regions(agent);
   bind_life(agent);
   agent.def(

@@ -10,7 +10,7 @@ namespace {
 std::atomic<unsigned long> main_thread{0};
 
 void bind_code(nb::module_& m) {
-  nb::enum_<Code>(m, "Code", nb::is_arithmetic(), "What the caller of something that failed does next.")
+  nb::enum_<Code>(m, "Code", nb::is_arithmetic(), "Tells the caller of a failed operation what to do next.")
       .value("OK", Code::kOk)
       .value("INVALID_ARGUMENT", Code::kInvalidArgument, "fix the call")
       .value("NOT_FOUND", Code::kNotFound, "branch on it")

@@ -206,7 +206,7 @@ nb::dict info_dict(const cache::ObjectInfo& info) {
 }  // namespace
 
 void bind_cache(nb::module_& m) {
-  nb::class_<PyCacheClient>(m, "CacheClient", "One cache, seen from one agent.")
+  nb::class_<PyCacheClient>(m, "CacheClient", "A client of one cache.")
       .def(
           "__init__",
           [](PyCacheClient* self, const PyAgent& agent, std::string_view server,
@@ -240,7 +240,7 @@ void bind_cache(nb::module_& m) {
           [](const PyCacheClient& self, std::string space, nb::handle key) {
             check(by_name(&CacheClient::remove)(self, std::move(space), key));
           },
-          nb::arg("namespace"), nb::arg("key"), "NotFound if there is none.",
+          nb::arg("namespace"), nb::arg("key"), "Raises NotFound if there is none.",
           nb::sig("def remove(self, namespace: str, key: str | bytes) -> None"))
       .def(
           "pin",

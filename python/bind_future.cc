@@ -74,7 +74,7 @@ nb::list to_list(const std::vector<std::uint64_t>& numbers) {
 }
 
 void bind_completion_queue(nb::module_& m) {
-  nb::class_<QueueHandle>(m, "CompletionQueue", "Numbers of futures that are done.")
+  nb::class_<QueueHandle>(m, "CompletionQueue", "Numbers of finished futures.")
       .def("__init__", [](QueueHandle* self) { new (self) QueueHandle(CompletionQueue::create()); })
       .def("fileno", [](const QueueHandle& self) { return self->fd(); })
       .def(
@@ -84,7 +84,7 @@ void bind_completion_queue(nb::module_& m) {
             if (self.forked()) return nb::list();
             return to_list(self->take());
           },
-          nb::sig("def take(self) -> list[int]"), "What has come so far.")
+          nb::sig("def take(self) -> list[int]"), "Returns the numbers that have arrived.")
       .def(
           "wait",
           [](const QueueHandle& self) {
@@ -203,7 +203,7 @@ void bind_future(nb::module_& m) {
       .def("done", &PyFuture::done)
       .def("timing_parts", &PyFuture::timing,
            nb::sig("def timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
-           "What slime.timing_of() makes a Timing of.")
+           "The parts of slime.timing_of()'s Timing.")
       .def("cancel", &PyFuture::cancel,
            "Asks for an early end. The future still completes: Cancelled, or what happened before.")
       .def(
@@ -220,7 +220,7 @@ void bind_future(nb::module_& m) {
           nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, typing.Any]"))
       .def_prop_ro(
           "agent", [](const PyFuture& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"),
-          "Whose operation it is.")
+          "The agent of the operation.")
       .def(
           "notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {

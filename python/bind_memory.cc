@@ -149,7 +149,7 @@ std::vector<Copy> copies_from(nb::handle list, bool fills_local, nb::list& keep)
 }
 
 void bind_memory(nb::module_& m) {
-  nb::enum_<Rights>(m, "Rights", nb::is_flag(), "What peers may do with a region.")
+  nb::enum_<Rights>(m, "Rights", nb::is_flag(), "Rights of peers on a region.")
       .value("LOCAL", Rights::kLocal, "nothing: only the local side of this process's own operations")
       .value("REMOTE_READ", Rights::kRemoteRead)
       .value("REMOTE_WRITE", Rights::kRemoteWrite)

@@ -258,7 +258,7 @@ void bind_peer(nb::module_& m) {
           [](const PyPeer& self, double seconds) {
             return PyPeer(self.peer().with_deadline(deadline_from(seconds)), self.agent());
           },
-          nb::arg("seconds"), "This peer with another default deadline.")
+          nb::arg("seconds"), "Returns a Peer with another default deadline.")
       .def(
           "with_signature",
           [](const PyPeer& self, std::string_view signature) {

@@ -282,7 +282,7 @@ void bind_blocks(nb::module_& m) {
 }  // namespace
 
 void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
-  nb::enum_<Transfer>(m, "Transfer", "Which way the bytes of a batch go.")
+  nb::enum_<Transfer>(m, "Transfer", "The direction of a batch.")
       .value("READ", Transfer::kRead, "remote -> local")
       .value("WRITE", Transfer::kWrite, "local -> remote");
   bind_blocks(m);
@@ -312,7 +312,7 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
                    "The remote regions in the order in which the blocks first name them.")
       .def_prop_ro(
           "length_bytes", [](const PyPreparedBatch& self) { return self.batch().length_bytes(); },
-          "Of all blocks.")
+          "Total of all blocks.")
       .def("__len__", [](const PyPreparedBatch& self) { return self.batch().size(); })
       .def("__repr__", [](const PyPreparedBatch& self) {
         return str("<slime.PreparedBatch ", self.batch().size(), " blocks, ", self.batch().length_bytes(),

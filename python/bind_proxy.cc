@@ -137,7 +137,7 @@ void bind_proxy(nb::module_& m) {
           [](const PyServiceProxy& self, std::string_view signature) {
             return PyServiceProxy(self.proxy().with_signature(rpc::Signature(signature)), self.agent());
           },
-          nb::arg("signature"), "As Peer.with_signature.")
+          nb::arg("signature"), "Like Peer.with_signature().")
       .def("call_value", &call_value, nb::arg("method"), nb::arg("arguments"),
            nb::arg("deadline") = nb::none(),
            nb::sig("def call_value(self, method: str, arguments: tuple, deadline: float | None = None) "
@@ -159,7 +159,7 @@ void bind_proxy(nb::module_& m) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
-           "As Peer.call_attached.")
+           "Like Peer.call_attached().")
       .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
@@ -167,7 +167,7 @@ void bind_proxy(nb::module_& m) {
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
-           "As Peer.one_way_raw.");
+           "Like Peer.one_way_raw().");
 }
 
 }  // namespace slime::python

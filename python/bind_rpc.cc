@@ -296,7 +296,7 @@ void bind_rpc(nb::module_& m) {
           "What came beside the bytes, by the data of the extension value that stands for it in them.")
       .def(
           "drop_attachments", [](const PyPayload& self) { self.payload().drop_attachments(); },
-          "Those that were asked for stay.");
+          "Attachments that were returned before stay.");
 
   m.def(
       "signature_hash", [](std::string_view text) { return rpc::Signature(text).hash(); },
@@ -304,7 +304,7 @@ void bind_rpc(nb::module_& m) {
       "What goes over the wire of a signature: \"(int, str?) -> bool\". 0: it has an \"any\", so nobody "
       "looks at it.");
 
-  nb::enum_<rpc::Priority>(m, "Priority", "Which of the requests that wait for a worker is next.")
+  nb::enum_<rpc::Priority>(m, "Priority", "Order of the requests that wait for a worker.")
       .value("HIGH", rpc::Priority::kHigh)
       .value("NORMAL", rpc::Priority::kNormal)
       .value("LOW", rpc::Priority::kLow);
@@ -326,8 +326,8 @@ void bind_rpc(nb::module_& m) {
               out[nb::cast(entry.key)] = nb::cast(entry.value);
             return out;
           },
-          nb::sig("def metadata(self) -> dict[str, str]"), "What the caller sent along.")
-      .def("cancelled", &PyRequest::cancelled, "Whether nobody waits for the answer any more.")
+          nb::sig("def metadata(self) -> dict[str, str]"), "The caller's metadata.")
+      .def("cancelled", &PyRequest::cancelled, "Returns whether the caller no longer waits.")
       .def("watch_cancel", &PyRequest::watch_cancel,
            "Its number among those that Service.take_cancelled() tells when nobody waits any more.")
       .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
@@ -342,7 +342,7 @@ void bind_rpc(nb::module_& m) {
            nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
 
-  nb::class_<PyService>(m, "Service", "Named methods whose requests wait for Python workers.")
+  nb::class_<PyService>(m, "Service", "Named methods; their requests wait for Python workers.")
       .def(nb::init<std::string, const std::vector<PyMethod>&, std::size_t>(), nb::arg("name"),
            nb::arg("methods"), nb::arg("queue_limit"))
       .def(

@@ -76,7 +76,7 @@ nb::object stream_of(rpc::Request& request) {
 
 void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
   nb::class_<PyStreamEnd>(m, "StreamEnd", nb::type_slots(kStreamSlots),
-                          "One end of a stream, whose messages are bytes.")
+                          "One end of a stream, with messages as bytes.")
       .def("write", &PyStreamEnd::write, nb::arg("message").none(),
            nb::sig("def write(self, message: typing.Any) -> Future"),
            "Copies the message. Done once it is accepted: wait for that before the next one.")
@@ -84,7 +84,7 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
            nb::sig("def read(self, decode: collections.abc.Callable[[Payload | None], typing.Any] | None = "
                    "None) -> Future"),
            "The next message: decode(Payload), or the Payload; of None behind the last one.")
-      .def("close_writing", &PyStreamEnd::close_writing, "Nothing follows what was written.")
+      .def("close_writing", &PyStreamEnd::close_writing, "Ends the messages of this side.")
       .def("start_reading", &PyStreamEnd::start_reading,
            "The other side may write from now on, before the first read.")
       .def("cancel", &PyStreamEnd::cancel, "Ends the stream now, on both sides. Of the caller's end.")

@@ -34,7 +34,7 @@ for argument in "$@"; do
     --soak=*) mode=soaks soak_names=${argument#--soak=} ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done

@@ -13,7 +13,7 @@ check=no
 for argument in "$@"; do
   case "$argument" in
     --check) check=yes ;;
-    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "wheel: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done

@@ -8,7 +8,7 @@ from typing import Any, overload
 def version() -> str: ...
 
 class Code(enum.IntEnum):
-    """What the caller of something that failed does next."""
+    """Tells the caller of a failed operation what to do next."""
 
     OK = 0
 
@@ -68,14 +68,14 @@ def set_log_level(level: LogLevel) -> None:
 def wait_for_helpers(timeout: float) -> bool: ...
 
 class CompletionQueue:
-    """Numbers of futures that are done."""
+    """Numbers of finished futures."""
 
     def __init__(self) -> None: ...
 
     def fileno(self) -> int: ...
 
     def take(self) -> list[int]:
-        """What has come so far."""
+        """Returns the numbers that have arrived."""
 
     def wait(self) -> bool:
         """Waits for something to take. False once closed."""
@@ -114,7 +114,7 @@ class Future:
     def done(self) -> bool: ...
 
     def timing_parts(self) -> tuple[int, int, int, int, bool] | None:
-        """What slime.timing_of() makes a Timing of."""
+        """The parts of slime.timing_of()'s Timing."""
 
     def cancel(self) -> None:
         """
@@ -128,13 +128,13 @@ class Future:
 
     @property
     def agent(self) -> PeerAgent:
-        """Whose operation it is."""
+        """The agent of the operation."""
 
     def notify(self, queue: CompletionQueue, number: int) -> None:
         """Puts the number into the queue once this is done."""
 
 class Rights(enum.Flag):
-    """What peers may do with a region."""
+    """Rights of peers on a region."""
 
     LOCAL = 0
     """nothing: only the local side of this process's own operations"""
@@ -230,7 +230,7 @@ class Copy:
     def __repr__(self) -> str: ...
 
 class Progress(enum.Enum):
-    """Who makes progress."""
+    """The thread that makes progress."""
 
     THREAD = 0
     """a thread of the agent's own"""
@@ -253,7 +253,7 @@ class PeerAgent:
 
     @property
     def address(self) -> str:
-        """What others connect to."""
+        """The address that peers connect to."""
 
     @property
     def instance(self) -> str: ...
@@ -263,7 +263,7 @@ class PeerAgent:
 
     @property
     def forked(self) -> bool:
-        """Made before fork(), in the parent."""
+        """True in a child that was forked after the agent was made."""
 
     def allocate(self, bytes: int, rights: Rights = ..., pages: Pages = ...) -> MemoryRegion:
         """
@@ -338,7 +338,7 @@ class Peer:
         """
 
     def with_deadline(self, seconds: float) -> Peer:
-        """This peer with another default deadline."""
+        """Returns a Peer with another default deadline."""
 
     def with_signature(self, signature: str) -> Peer:
         """This peer, for calls of one method, which is taken for this."""
@@ -422,7 +422,7 @@ class Peer:
         """
 
 class Transfer(enum.Enum):
-    """Which way the bytes of a batch go."""
+    """The direction of a batch."""
 
     READ = 0
     """remote -> local"""
@@ -484,14 +484,14 @@ class PreparedBatch:
 
     @property
     def length_bytes(self) -> int:
-        """Of all blocks."""
+        """Total of all blocks."""
 
     def __len__(self) -> int: ...
 
     def __repr__(self) -> str: ...
 
 class StreamEnd:
-    """One end of a stream, whose messages are bytes."""
+    """One end of a stream, with messages as bytes."""
 
     def write(self, message: Any) -> Future:
         """
@@ -504,7 +504,7 @@ class StreamEnd:
         """
 
     def close_writing(self) -> None:
-        """Nothing follows what was written."""
+        """Ends the messages of this side."""
 
     def start_reading(self) -> None:
         """The other side may write from now on, before the first read."""
@@ -528,7 +528,7 @@ class ServiceProxy:
         """This proxy, whose calls are repeated when they may have been executed."""
 
     def with_signature(self, signature: str) -> ServiceProxy:
-        """As Peer.with_signature."""
+        """Like Peer.with_signature()."""
 
     def call_value(self, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
         """
@@ -539,10 +539,10 @@ class ServiceProxy:
         """As Peer.call_raw; the time is that of all attempts together."""
 
     def call_attached(self, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
-        """As Peer.call_attached."""
+        """Like Peer.call_attached()."""
 
     def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
-        """As Peer.one_way_raw."""
+        """Like Peer.one_way_raw()."""
 
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""
@@ -565,7 +565,7 @@ class Payload:
         """
 
     def drop_attachments(self) -> None:
-        """Those that were asked for stay."""
+        """Attachments that were returned before stay."""
 
 def signature_hash(signature: str) -> int:
     """
@@ -573,7 +573,7 @@ def signature_hash(signature: str) -> int:
     """
 
 class Priority(enum.Enum):
-    """Which of the requests that wait for a worker is next."""
+    """Order of the requests that wait for a worker."""
 
     HIGH = 0
 
@@ -602,10 +602,10 @@ class Request:
         """How long it waited for a worker, in nanoseconds."""
 
     def metadata(self) -> dict[str, str]:
-        """What the caller sent along."""
+        """The caller's metadata."""
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Returns whether the caller no longer waits."""
 
     def watch_cancel(self) -> int:
         """
@@ -635,7 +635,7 @@ class Request:
     def fail(self, code: Code, text: str, executed: bool) -> None: ...
 
 class Service:
-    """Named methods whose requests wait for Python workers."""
+    """Named methods; their requests wait for Python workers."""
 
     def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str]], queue_limit: int) -> None: ...
 
@@ -720,7 +720,7 @@ def decode_value(payload: Payload) -> Any:
     """
 
 class CacheClient:
-    """One cache, seen from one agent."""
+    """A client of one cache."""
 
     def __init__(self, agent: PeerAgent, server: str, deadline: float | None = None) -> None: ...
 
@@ -736,7 +736,7 @@ class CacheClient:
     def exists(self, namespace: str, key: str | bytes) -> bool: ...
 
     def remove(self, namespace: str, key: str | bytes) -> None:
-        """NotFound if there is none."""
+        """Raises NotFound if there is none."""
 
     def pin(self, namespace: str, key: str | bytes) -> None:
         """
