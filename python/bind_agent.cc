@@ -259,7 +259,8 @@ void bind_agent(nb::module_& m) {
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
       .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads")
       .value("POLLED", Progress::kPolled,
-             "a thread, and whoever polls wait_done() carries out what it began, however large");
+             "a thread, and callers that poll wait_done() carry out the operations that they began, of any "
+             "size");
   nb::class_<PyAgent> agent(m, "PeerAgent", "See slime.PeerAgent.");
   bind_init(agent);
   agent.def_prop_ro("name", [](const PyAgent& self) { return self.agent().name(); })

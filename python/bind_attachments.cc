@@ -300,9 +300,9 @@ void bind_attachments(nb::module_& m) {
       .def("release", &PyAttachment::release,
            "Gives the memory back now. InvalidArgument while arrays or views of it are there. Idempotent.")
       .def("discard", &PyAttachment::discard,
-           "Gives the pages of large received memory back now, whoever still views it: they read as zeros "
-           "then. "
-           "Memory\nthat the call named (`into`) is left alone.")
+           "Frees the pages of large received memory now, even while views exist: they read as zeros then. "
+           "Memory\n"
+           "that the call named (`into`) stays.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Attachment"))
       .def(

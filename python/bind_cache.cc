@@ -248,7 +248,7 @@ void bind_cache(nb::module_& m) {
             check(by_name(&CacheClient::pin)(self, std::move(space), key));
           },
           nb::arg("namespace"), nb::arg("key"),
-          "A pinned object is not evicted; the pin is the object's, whoever set it.",
+          "A pinned object is not evicted. The pin belongs to the object, not to the client that set it.",
           nb::sig("def pin(self, namespace: str, key: str | bytes) -> None"))
       .def(
           "unpin",

@@ -202,9 +202,9 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
-           "A call whose answer nobody wants, with an encoded msgpack array; done once it has left. "
-           "`metadata`,"
-           "\n`timing` and `as_bytes` as of call_raw; the time is that until it had left.");
+           "Calls without an answer, with an encoded msgpack array; done once the request has left. "
+           "`metadata`,\n"
+           "`timing` and `as_bytes` as in call_raw(); the timing ends when the request has left.");
 }
 
 }  // namespace

@@ -321,8 +321,8 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
   peer.def("prepare", &prepare, nb::arg("transfer"), nb::arg("copies").none(),
            nb::sig("def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | "
                    "collections.abc.Iterable[typing.Any]) -> PreparedBatch"),
-           "Checks and binds a batch that is posted many times. Connects nobody. InvalidArgument and\n"
-           "PermissionDenied name the block that no post could move.");
+           "Checks and binds a batch for many posts. Does not connect. InvalidArgument and PermissionDenied\n"
+           "name the first wrong block.");
 }
 
 }  // namespace slime::python

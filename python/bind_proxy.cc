@@ -110,8 +110,9 @@ PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backo
 }  // namespace
 
 void bind_proxy(nb::module_& m) {
-  nb::class_<PyServiceProxy>(m, "ServiceProxy", nb::type_slots(kProxySlots),
-                             "A service of whoever serves it in the agent's scope. See PeerAgent.proxy().")
+  nb::class_<PyServiceProxy>(
+      m, "ServiceProxy", nb::type_slots(kProxySlots),
+      "Calls any server of a service in the agent's scope. See slime.PeerAgent.proxy().")
       .def(
           "__init__",
           [](PyServiceProxy* self, nb::handle agent, std::string_view service, std::string_view balance,

@@ -301,8 +301,8 @@ void bind_rpc(nb::module_& m) {
   m.def(
       "signature_hash", [](std::string_view text) { return rpc::Signature(text).hash(); },
       nb::arg("signature"),
-      "What goes over the wire of a signature: \"(int, str?) -> bool\". 0: it has an \"any\", so nobody "
-      "looks at it.");
+      "The hash of a signature such as \"(int, str?) -> bool\", as sent on the wire. 0: it has an \"any\", "
+      "and is not checked.");
 
   nb::enum_<rpc::Priority>(m, "Priority", "Order of the requests that wait for a worker.")
       .value("HIGH", rpc::Priority::kHigh)
@@ -329,9 +329,9 @@ void bind_rpc(nb::module_& m) {
           nb::sig("def metadata(self) -> dict[str, str]"), "The caller's metadata.")
       .def("cancelled", &PyRequest::cancelled, "Returns whether the caller no longer waits.")
       .def("watch_cancel", &PyRequest::watch_cancel,
-           "Its number among those that Service.take_cancelled() tells when nobody waits any more.")
+           "Returns the number that Service.take_cancelled() returns when the request is cancelled.")
       .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
-           "The handler's end of the stream that it opened; None: it is a plain call, or over.")
+           "The handler's end of the request's stream; None: a plain call, or the stream has ended.")
       .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
       .def("arguments", &PyRequest::arguments, nb::sig("def arguments(self) -> list | None"),
            "The arguments, once; None: take_payload(), for what needs Python to be decoded.")

@@ -240,7 +240,7 @@ class Progress(enum.Enum):
 
     POLLED = 2
     """
-    a thread, and whoever polls wait_done() carries out what it began, however large
+    a thread, and callers that poll wait_done() carry out the operations that they began, of any size
     """
 
 class PeerAgent:
@@ -405,14 +405,14 @@ class Peer:
 
     def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """
-        A call whose answer nobody wants, with an encoded msgpack array; done once it has left. `metadata`,
-        `timing` and `as_bytes` as of call_raw; the time is that until it had left.
+        Calls without an answer, with an encoded msgpack array; done once the request has left. `metadata`,
+        `timing` and `as_bytes` as in call_raw(); the timing ends when the request has left.
         """
 
     def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | Iterable[Any]) -> PreparedBatch:
         """
-        Checks and binds a batch that is posted many times. Connects nobody. InvalidArgument and
-        PermissionDenied name the block that no post could move.
+        Checks and binds a batch for many posts. Does not connect. InvalidArgument and PermissionDenied
+        name the first wrong block.
         """
 
     def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
@@ -519,7 +519,7 @@ class StreamEnd:
 
 class ServiceProxy:
     """
-    A service of whoever serves it in the agent's scope. See PeerAgent.proxy().
+    Calls any server of a service in the agent's scope. See slime.PeerAgent.proxy().
     """
 
     def __init__(self, agent: PeerAgent, service: str, balance: str = "least-in-flight", key: str = "", deadline: float | None = None, wait_for_ready: bool = False) -> None: ...
@@ -569,7 +569,7 @@ class Payload:
 
 def signature_hash(signature: str) -> int:
     """
-    What goes over the wire of a signature: "(int, str?) -> bool". 0: it has an "any", so nobody looks at it.
+    The hash of a signature such as "(int, str?) -> bool", as sent on the wire. 0: it has an "any", and is not checked.
     """
 
 class Priority(enum.Enum):
@@ -609,12 +609,12 @@ class Request:
 
     def watch_cancel(self) -> int:
         """
-        Its number among those that Service.take_cancelled() tells when nobody waits any more.
+        Returns the number that Service.take_cancelled() returns when the request is cancelled.
         """
 
     def stream(self) -> StreamEnd | None:
         """
-        The handler's end of the stream that it opened; None: it is a plain call, or over.
+        The handler's end of the request's stream; None: a plain call, or the stream has ended.
         """
 
     def take_payload(self) -> Payload:
@@ -699,8 +699,8 @@ class Attachment:
 
     def discard(self) -> None:
         """
-        Gives the pages of large received memory back now, whoever still views it: they read as zeros then. Memory
-        that the call named (`into`) is left alone.
+        Frees the pages of large received memory now, even while views exist: they read as zeros then. Memory
+        that the call named (`into`) stays.
         """
 
     def __enter__(self) -> Attachment: ...
@@ -740,7 +740,7 @@ class CacheClient:
 
     def pin(self, namespace: str, key: str | bytes) -> None:
         """
-        A pinned object is not evicted; the pin is the object's, whoever set it.
+        A pinned object is not evicted. The pin belongs to the object, not to the client that set it.
         """
 
     def unpin(self, namespace: str, key: str | bytes) -> None: ...
