@@ -101,12 +101,10 @@ class Server::Impl {
     if (!tokens && !options_.insecure) return no_token(engine);
     if (!options_.api.require_token && !tokens) return {};
     if (options_.tls.enabled() || options_.insecure_plaintext) return {};
-    return {
-        Code::kPermissionDenied,
-        str("host ", options_.host,
-            " is not a loopback address, and without TLS everybody on the way reads the tokens, and the "
-            "keys of agents. Give --tls-cert and --tls-key; or say --insecure-plaintext on a network that "
-            "you trust")};
+    return {Code::kPermissionDenied,
+            str("host ", options_.host,
+                " is not a loopback address, and without TLS the network can read the tokens and the keys of "
+                "agents. Give --tls-cert and --tls-key, or --insecure-plaintext on a trusted network")};
   }
 
   Status no_token(const Engine& engine) const {
@@ -118,9 +116,9 @@ class Server::Impl {
     return {
         Code::kPermissionDenied,
         str("host ", options_.host,
-            " is not a loopback address, and there is no token yet: nobody could use it, or everybody. Give "
-            "--admin-token-file (nanoctrl token new makes a token for it)",
-            in_store, "; or say --insecure on a network that you trust")};
+            " is not a loopback address, and there is no token yet. Give --admin-token-file (nanoctrl token "
+            "new makes a token for it)",
+            in_store, "; or give --insecure on a trusted network")};
   }
 
   ApiOptions api_options(ApiOptions options) {

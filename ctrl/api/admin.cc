@@ -44,9 +44,9 @@ ApiReply AdminRoutes::status(const Call& call) {
     out.server_epoch = registry.options().epoch;
     out.ttl = registry.options().ttl;
     // The token of one scope does not reveal the size of other scopes.
-    const Principal& who = query.principal();
-    out.scopes = who.everywhere() ? registry.scope_count() : 1;
-    out.peers = who.everywhere() ? registry.peer_count() : registry.peer_count(who.scope);
+    const Principal& principal = query.principal();
+    out.scopes = principal.everywhere() ? registry.scope_count() : 1;
+    out.peers = principal.everywhere() ? registry.peer_count() : registry.peer_count(principal.scope);
     return reply_ok(wire::encode(out, registry.record_bytes()));
   });
 }
@@ -101,12 +101,12 @@ ApiReply AdminRoutes::scopes(const Call& call) {
   Query& query = call.query;
   query.permit_all();
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  const Principal& who = query.principal();
+  const Principal& principal = query.principal();
   std::vector<ScopeInfo> out;
   context_.engine().read([&](const Registry& registry) {
     const RegistryOptions& limits = registry.options();
     for (const auto& [name, use] : registry.uses()) {
-      if (!who.may(Role::kRead, name).ok()) continue;
+      if (!principal.may(Role::kRead, name).ok()) continue;
       out.push_back({name, use.revision, use.peers, use.services, use.regions, use.links, use.record_bytes,
                      limits.peers_per_scope_max, limits.record_bytes_per_scope_max});
     }

@@ -103,8 +103,8 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
   if (principal && !request.again) {
     if (Status status = access.take_turn(*principal); !status.ok()) principal = std::move(status);
   }
-  const Principal nobody;
-  Query query(target.query, principal ? *principal : nobody);
+  const Principal unidentified;
+  Query query(target.query, principal ? *principal : unidentified);
   const Call call{request, target.path, query};
   ApiReply reply = principal ? route(call, match) : reply_error(principal.error());
   if (reply.status == 401 || reply.status == 403 || reply.status == 409 || reply.status == 429)

@@ -43,14 +43,15 @@ Status KeyMaker::still_holds(const Registry& registry, const std::string& token,
   return {};
 }
 
-Result<ScopeKeys> KeyMaker::keys_for(const Principal& who, const std::string& scope, std::uint64_t have) {
-  if (who.token_id.empty()) return ScopeKeys();
+Result<ScopeKeys> KeyMaker::keys_for(const Principal& principal, const std::string& scope,
+                                     std::uint64_t have) {
+  if (principal.token_id.empty()) return ScopeKeys();
   bool none = false;
   const auto look = [&] {
     return context_.engine().look([&](const Registry& registry) -> Result<ScopeKeys> {
       const ScopeKeys& keys = registry.keys(scope);
-      if (!context_.access().admin_tokens()->contains(who.token_id))
-        SLIME_TRY(still_holds(registry, who.token_id, keys));
+      if (!context_.access().admin_tokens()->contains(principal.token_id))
+        SLIME_TRY(still_holds(registry, principal.token_id, keys));
       none = keys.empty();
       return newest_id(keys) == have ? ScopeKeys() : keys;
     });

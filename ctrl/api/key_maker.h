@@ -27,7 +27,7 @@ class KeyMaker {
   // Returns the scope's keys for a principal that may join the scope; empty if the newest key is
   // `have`. Makes the first key of a scope. kUnauthenticated: the token was revoked or expired
   // meanwhile.
-  Result<ScopeKeys> keys_for(const Principal& who, const std::string& scope, std::uint64_t have);
+  Result<ScopeKeys> keys_for(const Principal& principal, const std::string& scope, std::uint64_t have);
   // Adds a key to each scope whose newest key is due for rotation. Looks at most once per second of
   // unix_time_s.
   void rotate();

@@ -186,8 +186,7 @@ class Metrics::Impl {
           .Help("From a command that changes the registry to its outcome, with the change kept")
           .Register(registry_)
           .Add({}, bounds());
-  prometheus::Gauge& store_waiting_ =
-      gauge("nanoctrl_store_waiting", "Commands whose change is not kept yet");
+  prometheus::Gauge& store_waiting_ = gauge("nanoctrl_store_waiting", "Commands that wait for the store");
   prometheus::Family<prometheus::Counter>& events_ =
       BuildCounter()
           .Name("nanoctrl_events_total")

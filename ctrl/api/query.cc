@@ -25,9 +25,9 @@ Proof Query::proof(const Secret& session) const {
           {session.empty() ? std::string() : session_sha256(session), principal_.token_id}};
 }
 
-Proof Query::proof_or_admin(const Secret& session, bool anybody) const {
+Proof Query::proof_or_admin(const Secret& session, bool without_tokens) const {
   Proof out = proof(session);
-  const bool admin = principal_.role == Role::kAdmin && (anybody || !principal_.token_id.empty());
+  const bool admin = principal_.role == Role::kAdmin && (without_tokens || !principal_.token_id.empty());
   if (session.empty() && admin) out.kind = Proof::Kind::kTrusted;
   return out;
 }
@@ -84,7 +84,7 @@ void Query::problem(std::string text) {
 }
 
 Status Query::finish() {
-  if (!checked_) return {Code::kInternal, "this route does not say who may use it"};
+  if (!checked_) return {Code::kInternal, "this route checks no permission"};
   if (!denied_.ok()) return std::move(denied_);
   for (const auto& [key, value] : pairs_) {
     if (!known_.contains(key)) problem(str("unknown query parameter '", key.substr(0, 64), "'"));

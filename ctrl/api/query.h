@@ -39,8 +39,8 @@ class Query {
   // Returns the proof that the request may change a record: its session, which may be empty.
   [[nodiscard]] Proof proof(const Secret& session) const;
   // Like proof(), but trusts an administrator's request without a session. On a server without
-  // tokens only if `anybody`.
-  [[nodiscard]] Proof proof_or_admin(const Secret& session, bool anybody) const;
+  // tokens only if `without_tokens`.
+  [[nodiscard]] Proof proof_or_admin(const Secret& session, bool without_tokens) const;
 
   // Returns the parameter's value; empty when absent. `key` is a literal.
   std::string text(std::string_view key);

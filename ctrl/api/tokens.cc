@@ -46,13 +46,13 @@ ApiReply TokenRoutes::create(const Call& call) {
 
 ApiReply TokenRoutes::list(const Call& call) {
   Query& query = call.query;
-  const Principal& who = query.principal();
-  query.permit(Role::kAdmin, who.scope);
+  const Principal& principal = query.principal();
+  query.permit(Role::kAdmin, principal.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   std::vector<TokenInfo> tokens;
   context_.engine().look([&](const Registry& registry) {
     for (const auto& [id, token] : registry.tokens()) {
-      if (who.everywhere() || token.scope == who.scope) tokens.push_back(to_info(token));
+      if (principal.everywhere() || token.scope == principal.scope) tokens.push_back(to_info(token));
     }
   });
   return reply_ok(wire::encode(tokens));
@@ -62,12 +62,12 @@ ApiReply TokenRoutes::revoke(const Call& call) {
   Query& query = call.query;
   const std::string& id = call.path[2];
   // A scope's administrator must not learn which tokens other scopes have.
-  const Principal& who = query.principal();
-  query.permit(Role::kAdmin, who.scope);
+  const Principal& principal = query.principal();
+  query.permit(Role::kAdmin, principal.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
   const bool visible = context_.engine().look([&](const Registry& registry) {
     const auto it = registry.tokens().find(id);
-    return it != registry.tokens().end() && (who.everywhere() || it->second.scope == who.scope);
+    return it != registry.tokens().end() && (principal.everywhere() || it->second.scope == principal.scope);
   });
   if (!visible)
     return reply_error(
@@ -75,7 +75,7 @@ ApiReply TokenRoutes::revoke(const Call& call) {
         "nanoctrl token list shows them");
   Outcome out = context_.submit(RevokeTokenCommand{id, !context_.access().admin_tokens()->empty()});
   if (!out.status.ok()) return reply_error(std::move(out.status));
-  changes_("a token was revoked", {{"token_id", id}, {"by_token_id", who.token_id}});
+  changes_("a token was revoked", {{"token_id", id}, {"by_token_id", principal.token_id}});
   return reply_ok("{}");
 }
 

@@ -15,10 +15,13 @@ std::string default_url() { return str("http://127.0.0.1:", limits::kDefaultPort
 }  // namespace
 
 void Asking::add_options(command_line::Command& command) {
-  command.option("--ctrl", url, str("the nanoctrl to ask (default: ", default_url(), ")"))
+  command
+      .option("--ctrl", url,
+              str("URL of nanoctrl, or several separated by commas (default: ", default_url(), ")"))
       .env("SLIME_CTRL_URL");
   command.option("--token-file", token_file,
-                 "a file with the token to send; else $SLIME_CTRL_TOKEN_FILE, $SLIME_CTRL_TOKEN");
+                 "file with the token to send (default: $SLIME_CTRL_TOKEN_FILE, else the token in "
+                 "$SLIME_CTRL_TOKEN)");
   command.refused_option("--token",
                          "others would see it in the list of processes: give --token-file, or set "
                          "SLIME_CTRL_TOKEN_FILE or SLIME_CTRL_TOKEN");

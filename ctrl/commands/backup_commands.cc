@@ -194,16 +194,17 @@ Result<RegistryState> read_file(const std::string& path) {
 
 BackupCommands::BackupCommands(command_line::Command& program) {
   command_line::Command backup =
-      program.add_command("backup", "write all that a running nanoctrl keeps to a file");
-  backup.option("file", file_, "where to; an earlier file is replaced once the new one is whole").required();
+      program.add_command("backup", "write the registry of a running nanoctrl to a file");
+  backup.option("file", file_, "file to write; replaces an existing file once the backup is complete")
+      .required();
   asking_.add_options(backup);
   backup.action([this] { return this->backup(); });
 
   command_line::Command restore =
-      program.add_command("restore", "put a backup into an empty store that no nanoctrl has open");
-  restore.option("file", file_, "what backup wrote").required();
+      program.add_command("restore", "write a backup to an empty store that no nanoctrl has open");
+  restore.option("file", file_, "file written by nanoctrl backup").required();
   restore.option("--store", store_, "sqlite:PATH or redis://host:port").required().env("SLIME_CTRL_STORE");
-  rules_.add_options(restore, ", as of the nanoctrl that will use it: in Redis all must have the same");
+  rules_.add_options(restore, "; must match the nanoctrl that will use the store");
   restore.flag("--json", asking_.json, "print JSON");
   restore.action([this] { return this->restore(); });
 }

@@ -286,9 +286,9 @@ int run_status(const Flags& flags) {
     const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,
                str("nanoctrl runs: ", url, ", pid ", (*running)->pid,
-                   trusted ? "; what it has it tells with a token ($SLIME_CTRL_TOKEN_FILE)"
-                           : "; its certificate is not trusted here ($SLIME_CTRL_CA_FILE), so it was asked "
-                             "nothing"),
+                   trusted ? "; its registry can be read with a token ($SLIME_CTRL_TOKEN_FILE)"
+                           : "; its certificate is not trusted here ($SLIME_CTRL_CA_FILE), so no request "
+                             "was sent"),
                {{"state", "running"},
                 {"url", url},
                 {"pid", (*running)->pid},
@@ -344,36 +344,37 @@ int run_logging(const Flags& flags, int (*command)(const Flags&)) {
 
 void add_server_flags(command_line::Command& command, Flags& flags) {
   command.option("--host", flags.host, "address to listen on").show_default();
-  command.option("--port", flags.port, "port; 0 takes a free one and prints it").show_default();
+  command.option("--port", flags.port, "port; 0 uses a free port and prints it").show_default();
   flags.rules.add_options(command, "");
   // Also from the environment: the list of processes shows arguments to other users, and a URL may
   // contain a password.
   command
       .option("--store", flags.store,
-              "where the registry is kept: memory, sqlite:PATH, or "
+              "store of the registry: memory, sqlite:PATH, or "
               "redis://[:password@]host:port[/db][?prefix=NAME] (rediss:// with TLS, and &ca=FILE), "
               "which several nanoctrl share (default: sqlite, a file in $SLIME_STATE_DIR or "
               "~/.local/state/slime named after the port; memory with --port 0)")
       .env("SLIME_CTRL_STORE");
-  command.option(
-      "--admin-token-file", flags.admin_token_file,
-      "a file with a token (nanoctrl token new) that may do everything; then nobody gets in without "
-      "one");
+  command.option("--admin-token-file", flags.admin_token_file,
+                 "file with an administrator's token for all scopes (nanoctrl token new); with it, every "
+                 "request needs a token");
   command
       .option("--key-rotation", flags.key_rotation_s,
-              "seconds between new keys for agents to authenticate each other with, where tokens are "
-              "required; not less than the TTL; 0: only when a token is revoked or runs out")
+              "seconds between new keys with which agents authenticate each other, where tokens are "
+              "required; at least the TTL; 0: only when a token is revoked or expires")
       .show_default()
       .in_range(0.0, 31536000.0);
   command_line::Option certificate =
       command.option("--tls-cert", flags.tls_certificate,
-                     "PEM: the server's certificate and its chain; then it is https://");
-  command_line::Option key = command.option("--tls-key", flags.tls_key, "PEM: its private key");
+                     "PEM file with the server's certificate and its chain; enables https://");
+  command_line::Option key =
+      command.option("--tls-key", flags.tls_key, "PEM file with the private key of --tls-cert");
   certificate.needs(key);
   key.needs(certificate);
-  command.flag("--insecure", flags.insecure, "let everybody in who reaches --host, without tokens");
+  command.flag("--insecure", flags.insecure,
+               "listen on a non-loopback --host without tokens: every client may do everything");
   command.flag("--insecure-plaintext", flags.insecure_plaintext,
-               "take tokens at a --host off loopback without TLS, where everybody on the way reads them");
+               "use tokens on a non-loopback --host without TLS, which exposes them to the network");
   command.option("--log-level", flags.log_level, "debug, info, warning, error or off").show_default();
   command.option("--log-format", flags.log_format, "text, or json: one object a line").show_default();
 }
@@ -386,8 +387,9 @@ int run(int argc, char** argv) {
   command_line::Command server =
       program.add_command("server", "run in the foreground until SIGTERM or SIGINT");
   command_line::Command start =
-      program.add_command("start", "run in the background; fine if it runs already");
-  command_line::Command status = program.add_command("status", "whether it runs, and what it has");
+      program.add_command("start", "run in the background; succeeds if it runs already");
+  command_line::Command status =
+      program.add_command("status", "show whether it runs, its URL and its counts");
   command_line::Command stop = program.add_command("stop", "stop it");
   command_line::Command version = program.add_command("version", "print the version");
   ViewCommands views(program);
@@ -395,12 +397,14 @@ int run(int argc, char** argv) {
   BackupCommands backups(program);
   add_server_flags(server, flags);
   add_server_flags(start, flags);
-  start.option("--wait", flags.wait_s, "seconds until it must be ready").show_default().in_range(0.1, 3600.0);
+  start.option("--wait", flags.wait_s, "seconds to wait until it is ready")
+      .show_default()
+      .in_range(0.1, 3600.0);
   for (command_line::Command command : {status, stop}) {
-    command.option("--port", flags.port, "which one: the port that it listens on").show_default();
+    command.option("--port", flags.port, "port that the nanoctrl listens on").show_default();
     command.option("--timeout", flags.timeout_s, "seconds to wait").show_default().in_range(0.1, 3600.0);
   }
-  stop.flag("--force", flags.force, "SIGKILL when it has not stopped in time");
+  stop.flag("--force", flags.force, "send SIGKILL if it has not stopped after --timeout");
   for (command_line::Command command : {server, start, status, stop, version}) {
     command.flag("--json", flags.json, "print one JSON object");
     command.footer(daemon::kFooter);

@@ -5,15 +5,14 @@
 namespace slime::ctrl {
 
 void RuleFlags::add_options(command_line::Command& command, const std::string& note) {
-  command.option("--ttl", ttl_s, "seconds that a peer lives without a heartbeat" + note)
+  command.option("--ttl", ttl_s, "seconds that a peer stays registered without a heartbeat" + note)
       .show_default()
       .in_range(0.1, 86400.0);
-  command
-      .option("--scope-bytes", scope_bytes, "bytes that the records of one scope may take in memory" + note)
+  command.option("--scope-bytes", scope_bytes, "limit of the memory of one scope's records, in bytes" + note)
       .show_default()
       .in_range(static_cast<int>(limits::kRecordBytesPerScopeMin),
                 static_cast<int>(limits::kRecordBytesTotal));
-  command.option("--scope-peers", scope_peers, "peers that one scope may have" + note)
+  command.option("--scope-peers", scope_peers, "limit of peers in one scope" + note)
       .show_default()
       .in_range(1, static_cast<int>(limits::kPeersPerScopeMax));
 }

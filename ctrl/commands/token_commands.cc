@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kRoles = "read: look; join: be a peer; admin: make tokens, too";
+constexpr const char* kRoles = "read: read lists; join: also register peers; admin: also manage tokens";
 
 std::string date(std::uint64_t unix_s) {
   if (unix_s == 0) return "-";
@@ -49,29 +49,30 @@ TokenCommands::TokenCommands(command_line::Command& program) {
   command_line::Command token = program.add_command("token", "make, list and revoke tokens");
   token.require_command();
   command_line::Command make =
-      token.add_command("new", "print a token that no nanoctrl knows yet, for --admin-token-file");
+      token.add_command("new", "print a new token that is in no store, for --admin-token-file");
   make.flag("--json", asking_.json, "print one JSON object");
   make.action([this] { return print_new(); });
 
-  command_line::Command create = token.add_command("create", "make a token and print it, this once");
+  command_line::Command create =
+      token.add_command("create", "make a token and print it; it cannot be shown again");
   create.option("--role", role_, kRoles).show_default().one_of({"read", "join", "admin"});
-  create.option("--scope", scope_, "the scope that it is for; '*' for all").show_default();
-  create.option("--note", note_, "whose it is, for people");
-  create.option("--days", expires_days_, "after how many days it ends; 0: never")
+  create.option("--scope", scope_, "scope of the token; '*' for all scopes").show_default();
+  create.option("--note", note_, "free text, such as the owner's name");
+  create.option("--days", expires_days_, "days until it expires; 0: never")
       .show_default()
       .in_range(0.0, 36500.0);
   create.option("--store", store_,
-                "a store that no nanoctrl has open (sqlite:PATH, redis://...): for the first token");
-  rules_.add_options(create,
-                     ", with --store as of the nanoctrl that will use it: in Redis all must have the same");
+                "for the first token: write it to this store (sqlite:PATH, redis://...), which no nanoctrl "
+                "has open");
+  rules_.add_options(create, "; with --store, must match the nanoctrl that will use the store");
   asking_.add_options(create);
   create.action([this] { return store_.empty() ? this->create() : create_first(); });
 
-  command_line::Command list = token.add_command("list", "who has one");
+  command_line::Command list = token.add_command("list", "list the tokens, without their secrets");
   asking_.add_options(list);
   list.action([this] { return this->list(); });
-  command_line::Command revoke = token.add_command("revoke", "from now on its bearer is refused");
-  revoke.option("id", id_, "as list shows it").required();
+  command_line::Command revoke = token.add_command("revoke", "refuse a token from now on");
+  revoke.option("id", id_, "id of the token, as shown by list").required();
   asking_.add_options(revoke);
   revoke.action([this] { return this->revoke(); });
 }
@@ -112,7 +113,7 @@ int TokenCommands::list() {
   const Result<std::vector<TokenInfo>> tokens = (*client)->list_tokens();
   if (!tokens) return fail(asking_.json, tokens.error());
   Json json = {{"tokens", Json::array()}};
-  std::string text = tokens->empty() ? "no tokens: everybody who reaches it may do everything" : "";
+  std::string text = tokens->empty() ? "no tokens: every client may do everything" : "";
   for (const TokenInfo& token : *tokens) {
     json["tokens"].push_back(to_json(token));
     text += str(text.empty() ? "" : "\n", line(token));

@@ -98,26 +98,27 @@ bool worth_another_try(const Status& status) {
 ViewCommands::ViewCommands(command_line::Command& program) {
   command_line::Command peers = add(program, "peers", "the peers of a scope", &ViewCommands::peers);
   command_line::Command services =
-      add(program, "services", "the services of a scope, and who has them", &ViewCommands::services);
+      add(program, "services", "the services of a scope, and their peers", &ViewCommands::services);
   command_line::Command links =
-      add(program, "links", "the links of a scope: wanted ones, and those that agents say they have",
+      add(program, "links", "the links of a scope: wanted links, and links that agents report",
           &ViewCommands::links);
   command_line::Command watch =
       add(program, "watch", "print changes of a scope as they happen, until Ctrl-C", &ViewCommands::watch);
   command_line::Command top =
-      add(program, "top", "all scopes, again and again, until Ctrl-C", &ViewCommands::top);
+      add(program, "top", "show all scopes, refreshed until Ctrl-C", &ViewCommands::top);
   for (command_line::Command command : {peers, services, links, watch})
-    command.option("--scope", scope_, "whose").env("SLIME_SCOPE").show_default();
+    command.option("--scope", scope_, "scope to show").env("SLIME_SCOPE").show_default();
   for (command_line::Command command : {peers, services}) {
-    command.option("--kind", kind_, "only those of this kind");
-    command.option("--label", labels_, "only those with this label, KEY=VALUE; several: all of them");
+    command.option("--kind", kind_, "only entries of this kind");
+    command.option("--label", labels_,
+                   "only entries with this label, KEY=VALUE; may be repeated, then all must match");
   }
-  services.option("--health", health_, "only those that are this")
+  services.option("--health", health_, "only services with this health")
       .one_of({"serving", "draining", "not_serving"});
-  watch.option("--since", since_, "from this revision on; else from now");
-  watch.option("--count", count_, "end after so many changes; 0: never").show_default();
-  top.option("--interval", interval_s_, "seconds").show_default().in_range(0.1, 3600.0);
-  top.flag("--once", once_, "print once and end, as where the output is no terminal");
+  watch.option("--since", since_, "print changes after this revision (default: from now)");
+  watch.option("--count", count_, "end after this many changes; 0: never").show_default();
+  top.option("--interval", interval_s_, "seconds between refreshes").show_default().in_range(0.1, 3600.0);
+  top.flag("--once", once_, "print once and end; the default when the output is not a terminal");
 }
 
 command_line::Command ViewCommands::add(command_line::Command& program, const char* name,

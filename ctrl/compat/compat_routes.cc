@@ -45,10 +45,10 @@ Status permit(const Call& call, Role needed, const std::string& scope) {
 }
 // These clients have no sessions: the token that made a record may change it.
 Proof token_proof(const Call& call) { return {Proof::Kind::kToken, {{}, call.query.principal().token_id}}; }
-// Trusts an administrator; on a server without tokens, every client if `anybody`.
-Proof token_proof_or_admin(const Call& call, bool anybody) {
-  const Principal& who = call.query.principal();
-  const bool admin = who.role == Role::kAdmin && (anybody || !who.token_id.empty());
+// Trusts an administrator; on a server without tokens, every client if `without_tokens`.
+Proof token_proof_or_admin(const Call& call, bool without_tokens) {
+  const Principal& principal = call.query.principal();
+  const bool admin = principal.role == Role::kAdmin && (without_tokens || !principal.token_id.empty());
   Proof out = token_proof(call);
   if (admin) out.kind = Proof::Kind::kTrusted;
   return out;

@@ -89,7 +89,7 @@ Status FrontLimits::validate() const {
 
 Status FrontOptions::validate() const {
   if (host.empty()) return {Code::kInvalidArgument, "host is empty"};
-  if (threads == 0) return {Code::kInvalidArgument, "threads is 0: nobody would answer"};
+  if (threads == 0) return {Code::kInvalidArgument, "threads must be at least 1"};
   SLIME_TRY(tls.validate());
   return limits.validate();
 }

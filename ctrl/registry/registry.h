@@ -41,7 +41,7 @@ struct Proof {
     kToken = 2,    // a route without sessions: the record has no session, and has this token or none
   };
   // No default: a command whose maker forgot the proof would be trusted, or refused.
-  Proof(Kind kind_of, Owner whose) : kind(kind_of), owner(std::move(whose)) {}
+  Proof(Kind proof_kind, Owner sender) : kind(proof_kind), owner(std::move(sender)) {}
   static Proof trusted() { return {Kind::kTrusted, {}}; }
 
   Kind kind;

@@ -118,8 +118,8 @@ Status begin_log(const std::string& url, const Registry& registry) {
   const Result<redis::Address> address = redis::parse_url(url);
   if (!address) return address.error();
   redis::block_sigpipe();
-  redis::Interrupt nobody;
-  Result<redis::Connection> connection = redis::Connection::open(*address, kBeginTime, nobody);
+  redis::Interrupt interrupt;
+  Result<redis::Connection> connection = redis::Connection::open(*address, kBeginTime, interrupt);
   if (!connection) return connection.error();
   const LogKeys keys(address->prefix);
   RedisLog log(*connection, keys);

@@ -48,9 +48,10 @@ Status keep_file_private(const std::string& file) {
   if (!S_ISREG(info.st_mode) || (info.st_mode & 077) == 0) return {};
   if (info.st_uid != ::geteuid()) return refused("it is another user's");
   if (::chmod(file.c_str(), info.st_mode & 0700) != 0) return refused(std::strerror(errno));
-  SLIME_LOG(LogLevel::kWarning, "nanoctrl", file,
-            " could be used by others than its owner, and has keys of agents: its mode is 0600 now. Who has "
-            "read it has the keys: nanoctrl token revoke makes new ones");
+  SLIME_LOG(
+      LogLevel::kWarning, "nanoctrl", file,
+      " could be used by others than its owner, and has keys of agents: its mode is 0600 now. Other users "
+      "may have read the keys: nanoctrl token revoke causes new keys");
   return {};
 }
 

@@ -22,7 +22,7 @@ struct Free {
 using Key = std::unique_ptr<EVP_PKEY, Free>;
 using Certificate = std::unique_ptr<X509, Free>;
 
-// A key and a certificate for it; of an authority, which has signed itself, or of a server.
+// A key and its certificate: a self-signed CA, or a server.
 struct Identity {
   Key key;
   Certificate certificate;
@@ -35,7 +35,7 @@ inline void add_extension(X509* certificate, int nid, const char* value) {
   ::X509_EXTENSION_free(extension);
 }
 
-// `names` is like "IP:127.0.0.1"; without `issuer` it is an authority.
+// `names` is like "IP:127.0.0.1". A null `issuer` makes a CA.
 inline Identity make_identity(const char* common_name, const char* names, const Identity* issuer) {
   Identity out{Key(::EVP_EC_gen("P-256")), Certificate(::X509_new())};
   X509* const certificate = out.certificate.get();

@@ -11,24 +11,24 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 
-// A request of each route that nanoctrl has, and what it takes to be allowed it. Whoever adds a route adds a
-// line to every_route(): a test says so.
+// A request for each of nanoctrl's routes, with the permission that the route needs. A new route
+// needs a line in every_route(); a test checks this.
 namespace slime::ctrl::test {
 
 using Json = nlohmann::json;
 
-// What a token must be good for; each is enough for those before it.
+// The permission that a route needs. Each permission includes the earlier ones.
 enum class Needs { kNothing, kAnyToken, kRead, kJoin, kAdmin, kAdminOfAll };
 
 struct RouteCase {
   std::string method;
   std::string path;    // as in all_routes()
-  std::string target;  // one of these, about scope "a"
+  std::string target;  // an instance of `path`, in scope "a"
   Needs needs = Needs::kRead;
-  Json body = nullptr;                 // null: none
-  bool compat = false;                 // NanoCtrl's: errors look like its own
-  std::vector<std::string> free = {};  // members of the body that may be anything
-  bool owned = false;                  // without a body: the session comes in a header
+  Json body = nullptr;                 // null: no body
+  bool compat = false;                 // a NanoCtrl route: errors look like NanoCtrl's
+  std::vector<std::string> free = {};  // members of the body that accept any value
+  bool owned = false;                  // without a body: the session is in a header
 
   [[nodiscard]] bool has_body() const { return method == "POST" || method == "PUT"; }
   [[nodiscard]] std::string name() const { return method + " " + path; }
@@ -38,7 +38,7 @@ struct Answer {
   int status = 0;
   std::string raw;
   std::string body;
-  // Null where the body is not JSON.
+  // Returns null if the body is not JSON.
   [[nodiscard]] Json json() const {
     Json out = Json::parse(body, nullptr, false);
     return out.is_discarded() ? Json() : out;
@@ -57,7 +57,7 @@ inline Answer to_answer(std::string raw) {
 inline std::string bearer(std::string_view token) {
   return token.empty() ? "" : str("Authorization: Bearer ", token, "\r\n");
 }
-// The whole request. `headers` come with their line ends.
+// Returns a complete request. Each of `headers` includes its line end.
 inline std::string request(std::string_view method, std::string_view target, std::string_view token,
                            const std::string* body, std::string_view headers = {}) {
   std::string out = str(method, " ", target, " HTTP/1.1\r\nHost: localhost\r\n", bearer(token), headers);
@@ -70,7 +70,7 @@ inline std::string request(const RouteCase& of, std::string_view token) {
                  of.owned ? str("Slime-Session: ", kSession, "\r\n") : std::string());
 }
 
-// A connection on which one request follows another.
+// A connection that carries one request after another.
 class Asker {
  public:
   explicit Asker(std::uint16_t port) : connection_(port) {}
@@ -83,7 +83,7 @@ class Asker {
   RawConnection connection_;
 };
 
-// The administrator's token of the server's command line, with which World makes the others.
+// The administrator's token of the server's command line, with which World makes the other tokens.
 inline constexpr const char* kRoot =
     "slime-00000000000000ad-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 inline ServerOptions with_root() {
@@ -92,7 +92,7 @@ inline ServerOptions with_root() {
   return options;
 }
 
-// Tokens of every kind, and something for each route to be about: peer "w", agent "old" and service "s" of
+// Tokens of every kind, and an object for each route: peer "w", and agent "old" and service "s" of
 // NanoCtrl's routes, all in scope "a". The server has kRoot.
 struct World {
   explicit World(std::uint16_t at) : port(at), ask(at) {
@@ -110,7 +110,7 @@ struct World {
                                           {"session", kSession},
                                           {"address", "127.0.0.1:1"}});
     incarnation = lease.at("incarnation");
-    // What these routes make is the token's.
+    // Objects made by these routes belong to the token.
     post("/start_peer_agent", {{"alias", "old"}, {"scope", "a"}, {"address", "h:1"}}, member);
     post("/register", {{"entity_id", "s"}, {"scope", "a"}, {"kind", "k"}}, member);
   }
@@ -129,7 +129,7 @@ struct World {
   const std::uint16_t port;
   Asker ask;
   std::string admin, reader, member, owner, stranger, wrong;
-  std::string spare;  // the id of a token that may be revoked
+  std::string spare;  // id of a token that may be revoked
   std::uint64_t incarnation = 0;
 };
 
@@ -277,7 +277,7 @@ inline std::vector<RouteCase> compat_routes() {
   return out;
 }
 
-// What takes something away comes last.
+// Routes that remove something come last.
 inline std::vector<RouteCase> every_route(const World& world) {
   std::vector<RouteCase> out = compat_routes();
   for (RouteCase& one : native_routes(world)) out.push_back(std::move(one));

@@ -13,7 +13,8 @@
 
 namespace slime::ctrl::test {
 
-// Answers one probe with the given bytes; empty: accepts and says nothing until it goes.
+// Answers one probe with the given bytes. Empty: accepts, and sends nothing until the client
+// closes.
 class FakeAgent {
  public:
   explicit FakeAgent(std::string reply) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

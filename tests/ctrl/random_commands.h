@@ -9,7 +9,7 @@
 
 namespace slime::ctrl::test {
 
-// One of a few owners, or who is trusted.
+// Returns the proof of one of a few owners, or trust.
 inline Proof random_proof(Rng& rng) {
   Proof out = Proof::trusted();
   out.owner.token_id = std::string(limits::kTokenIdDigits, static_cast<char>('0' + rng.below(2)));
@@ -22,7 +22,7 @@ inline Proof random_proof(Rng& rng) {
   return out;
 }
 
-// What agents send of this peer; `granted`: the incarnation that they think they have.
+// Returns a command as agents send it for this peer. `granted`: the incarnation that the agent has.
 inline Command random_peer_command(Rng& rng, Registration peer, std::uint64_t granted) {
   switch (rng.below(6)) {
     case 0:

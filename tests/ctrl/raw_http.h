@@ -34,10 +34,10 @@ inline bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// A connection that speaks no HTTP of its own.
+// A TCP connection for raw HTTP bytes.
 class RawConnection {
  public:
-  // From 127.0.0.`own`.
+  // Connects from 127.0.0.`own`.
   explicit RawConnection(std::uint16_t port, std::uint32_t own = 1)
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const timeval limit{30, 0};
@@ -50,7 +50,7 @@ class RawConnection {
     const sockaddr_in to = loopback(port);
     REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
   }
-  // False when the server has closed.
+  // Returns false when the server has closed.
   bool send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -59,13 +59,13 @@ class RawConnection {
     }
     return true;
   }
-  // Until the server closes.
+  // Reads until the server closes.
   std::string read_all() {
     while (receive()) {
     }
     return std::exchange(input_, {});
   }
-  // One reply, with its body if `head` does not say that there is none; what there is when the server closes.
+  // Reads one reply, with its body unless `head`. Returns the bytes so far when the server closes.
   std::string read_reply(bool head = false) {
     std::size_t end = std::string::npos;
     while ((end = input_.find("\r\n\r\n")) == std::string::npos) {
@@ -81,14 +81,14 @@ class RawConnection {
     input_.erase(0, end);
     return out;
   }
-  // Sends nothing more, and goes on reading.
+  // Ends the sending direction; reading remains possible.
   void finish() { ::shutdown(fd_.get(), SHUT_WR); }
-  // Whether there is something to read, the end included; does not wait.
+  // Returns whether data or the end of the stream can be read; does not wait.
   [[nodiscard]] bool readable() const {
     pollfd look{fd_.get(), POLLIN, 0};
     return !input_.empty() || ::poll(&look, 1, 0) == 1;
   }
-  // Waits for it.
+  // Waits until the server closes or sends; returns whether it closed.
   bool closed() { return !receive(); }
 
  private:
@@ -111,7 +111,7 @@ inline ServerOptions small_server() {
   return options;
 }
 
-// A server of this process.
+// A server in this process.
 struct HttpServer {
   explicit HttpServer(ServerOptions options = small_server()) {
     Result<std::unique_ptr<Server>> bound = Server::bind(std::move(options));
@@ -119,7 +119,7 @@ struct HttpServer {
     server = std::move(*bound);
     REQUIRE(server->start().ok());
   }
-  // Sends the text on a connection of its own; the whole answer.
+  // Sends the text on a new connection; returns the complete reply.
   [[nodiscard]] std::string exchange(const std::string& request) const {
     RawConnection connection(server->port());
     connection.send(request);
@@ -142,7 +142,7 @@ inline std::string post(std::string_view target, std::string_view body, std::str
              " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ",
              body.size(), "\r\n", headers, "\r\n", body);
 }
-// Registers a peer of that name.
+// Returns a request that registers a peer of that name.
 inline std::string enroll(std::string_view name) {
   return post("/v1/peers",
               str(R"({"name":")", name,

@@ -33,16 +33,16 @@ inline std::string redis_server_path() {
   return {};
 }
 
-// What it was told is on disk when it answers.
+// Redis syncs each write to disk before it replies.
 inline const std::vector<std::string> kDurable = {"--appendonly", "yes", "--appendfsync", "always"};
 
-// A Redis of the test's own, on a free port of 127.0.0.1. Thread: one.
+// A Redis of this test, on a free port of 127.0.0.1. Thread: one.
 class RedisServer {
  public:
-  // `tls`: what of a URL says how it is trusted ("ca=FILE"); empty: without TLS.
+  // `tls`: URL parameters that make the server trusted ("ca=FILE"); empty: without TLS.
   explicit RedisServer(std::vector<std::string> options = {}, std::string tls = {})
       : options_(std::move(options)), tls_(std::move(tls)) {
-    // Another program may take the port before it does.
+    // Retry: another program may take the free port first.
     for (int attempt = 0; attempt < 10 && !process_; ++attempt) {
       port_ = free_port();
       start();
@@ -50,7 +50,7 @@ class RedisServer {
     REQUIRE(process_);
   }
 
-  // Again on the same port and with the same files.
+  // Starts the server, or starts it again on the same port and with the same files.
   void start() {
     std::vector<std::string> argv = {
         redis_server_path(),       "--bind", "127.0.0.1", "--dir", folder_.path().string(), "--logfile",
@@ -63,7 +63,7 @@ class RedisServer {
     process_.emplace(std::move(*spawned));
     const bool ready = slime::test::eventually([this] {
       const Result<redis::Value> reply = try_command({"PING"});
-      // One that wants a password is there too.
+      // NOAUTH also means that the server is up.
       return reply || reply.error().text().find("NOAUTH") != std::string::npos ||
              process_->wait(Nanos::zero());
     });

@@ -8,14 +8,14 @@
 
 namespace slime::ctrl::test {
 
-// An instance id that is recognised in texts: the number in its last byte.
+// Returns an instance id with the number in its last byte, recognisable in texts.
 inline InstanceId instance(std::uint8_t number) {
   InstanceId id;
   id.bytes[15] = std::byte{number};
   return id;
 }
 
-// The session that the agents of these tests have, as HTTP has it too.
+// The session of the agents in these tests, in hexadecimal and as a Secret.
 inline const std::string kSession(2 * limits::kSessionBytes, '5');
 inline Secret session() { return *Secret::from_hex(kSession, limits::kSessionBytes); }
 

@@ -1,4 +1,4 @@
-// Who may use a nanoctrl at all.
+// Which requests a nanoctrl accepts at all.
 #include <doctest/doctest.h>
 
 #include "base/str.h"
@@ -32,12 +32,12 @@ ApiRequest request_for(std::string_view host, std::string_view origin) {
           .origin = origin};
 }
 
-TEST_CASE("everybody is an administrator until there is a token") {
+TEST_CASE("every sender is an administrator until there is a token") {
   World world;
-  const Result<Principal> anybody = world.identify({});
-  REQUIRE(anybody);
-  CHECK(anybody->token_id.empty());
-  CHECK(anybody->may(Role::kAdmin, "*").ok());
+  const Result<Principal> principal = world.identify({});
+  REQUIRE(principal);
+  CHECK(principal->token_id.empty());
+  CHECK(principal->may(Role::kAdmin, "*").ok());
 
   const NewToken token = make_token(Role::kAdmin, "*", "", 0, 0);
   REQUIRE(world.engine.submit(PutTokenCommand{token.record}).status.ok());
@@ -45,13 +45,13 @@ TEST_CASE("everybody is an administrator until there is a token") {
   CHECK(world.identify(token.text)->token_id == token.record.id);
 }
 
-TEST_CASE("a server that requires a token lets nobody in without one") {
+TEST_CASE("a server that requires a token refuses requests without one") {
   ApiOptions options;
   options.require_token = true;
   CHECK(World(options).identify({}).status().code() == Code::kUnauthenticated);
 }
 
-TEST_CASE("the token of the command line can be replaced, and the old one is nobody's then") {
+TEST_CASE("the token of the command line can be replaced, and the old one is refused then") {
   const NewToken first = make_token(Role::kAdmin, "*", "", 0, 0);
   const NewToken second = make_token(Role::kAdmin, "*", "", 0, 0);
   ApiOptions options;
@@ -77,7 +77,7 @@ TEST_CASE("a token has so many requests at once, and a sender without one is not
   for (int i = 0; i < 100; ++i) REQUIRE(world.access.take_turn({}).ok());
 }
 
-TEST_CASE("without tokens only names of this machine are answered, where that is wanted") {
+TEST_CASE("without tokens only names of this machine are accepted, if so configured") {
   ApiOptions options;
   options.only_loopback_names = true;
   World world(options);
@@ -87,7 +87,7 @@ TEST_CASE("without tokens only names of this machine are answered, where that is
   CHECK(world.access.check_names(request_for("a.example", ""), true).code() == Code::kPermissionDenied);
   CHECK(world.access.check_names(request_for("localhost", "http://a.example"), true).code() ==
         Code::kPermissionDenied);
-  // A request without a client's address comes from this process.
+  // A request without a client address comes from this process.
   CHECK(world.access
             .check_names(
                 {.method = "GET", .target = "/", .content_type = "", .body = "", .host = "a.example"}, false)

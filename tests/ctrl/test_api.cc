@@ -32,7 +32,7 @@ class Fixture {
               return probe_answer.load();
             }) {}
 
-  // As the server asks first: the answer may be to park it.
+  // Sends the request as the server's first attempt, which may be parked.
   ApiReply ask(std::string_view target) {
     ApiRequest request{"GET", target, "", ""};
     request.answer_now = false;
@@ -152,7 +152,7 @@ TEST_CASE("nesting bombs are refused before they are parsed") {
   CHECK(wire::decode_error(reply.body)->message.find("nests deeper") != std::string::npos);
 }
 
-TEST_CASE("what is wrong with a request is told by its status") {
+TEST_CASE("the status tells the problem of a request") {
   Fixture f;
   CHECK(f.get("/v2").status == 404);
   CHECK(f.get("/v2/peers").status == 404);
@@ -329,7 +329,7 @@ TEST_CASE("a peer learns which links it should have when it registers, and of ch
     CHECK(f.put("/v1/peers/a/links", wrong).status == 400);
 }
 
-TEST_CASE("heartbeats of many peers renew each that is still its owner's, and name the others") {
+TEST_CASE("heartbeats of many peers renew each lease that its owner still has, and name the others") {
   Fixture f;
   const std::uint64_t a = f.incarnation(f.enroll("a", 1));
   const ApiReply second = f.enroll("b", 2);

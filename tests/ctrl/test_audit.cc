@@ -13,7 +13,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/process.h"
 
-// What nanoctrl's log tells of who did what.
+// The audit lines of nanoctrl's log.
 namespace slime::ctrl {
 namespace {
 
@@ -41,7 +41,7 @@ std::string run(std::vector<std::string> arguments, const Folder& folder) {
   return line ? *line : "";
 }
 
-// In the background, so that it logs to a file.
+// A nanoctrl in the background, so that it logs to a file.
 class Background {
  public:
   explicit Background(const std::string& format) {
@@ -57,7 +57,7 @@ class Background {
   [[nodiscard]] std::uint16_t port() const {
     return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1)));
   }
-  // The audit lines so far; every line of the log is one object.
+  // Returns the audit lines so far; every line of the log is one object.
   [[nodiscard]] std::vector<Json> audit() const {
     std::vector<Json> out;
     for (const std::string& line : lines_of(log_)) {
@@ -68,7 +68,7 @@ class Background {
     }
     return out;
   }
-  // Waits for an audit line that has all of these.
+  // Waits for an audit line that contains all of `wanted`.
   [[nodiscard]] bool tells(const Json& wanted) const {
     return eventually([&] {
       const std::vector<Json> lines = audit();
@@ -87,7 +87,8 @@ class Background {
 };
 
 TEST_CASE(
-    "each line of the JSON log is an object, and it tells who came, went, was refused and got a token") {
+    "each line of the JSON log is an object, and it records registrations, removals, refusals and new "
+    "tokens") {
   const Background server("json");
   test::World world(server.port());
   CHECK(server.tells({{"message", "registered"},
@@ -132,7 +133,8 @@ TEST_CASE(
                       {"scope", "a"},
                       {"peer", "w"},
                       {"token_id", world.member.substr(6, 16)}}));
-  // No secret of a token, right or wrong, nor of one that somebody wants to revoke by all of its text.
+  // The log contains no token's secret, right or wrong, and not the path of a revocation with a
+  // whole token.
   ask("GET", "/v1/peers", world.wrong, nullptr);
   CHECK(server.tells({{"status", "401"}, {"path", "/v1/peers"}}));
   CHECK(ask("DELETE", "/v1/tokens/" + world.owner, world.reader, nullptr) == 403);

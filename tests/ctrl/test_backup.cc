@@ -20,7 +20,7 @@
 #include "tests/support/process.h"
 #include "tests/support/sanitizers.h"
 
-// Backups that are larger than one reply.
+// Backups larger than one reply.
 namespace slime::ctrl::backup_test {
 namespace {
 
@@ -30,7 +30,7 @@ using slime::test::Folder;
 using slime::test::Process;
 using test::Nanoctrl;
 
-// About `bytes` of metadata, in several scopes.
+// Returns a state with about `bytes` of metadata, in several scopes.
 RegistryState large_state(std::size_t bytes) {
   RegistryState state{1'000'000, 1'000'000, 1'000'000, {}};
   constexpr std::size_t kScopes = 8;
@@ -67,7 +67,7 @@ Json run(std::vector<std::string> arguments) {
 TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing of it is lost") {
   const Folder folder;
   const std::string store = "sqlite:" + folder.file("large.db");
-  // Several pages in any case; under a sanitizer more would take minutes.
+  // Several pages in both cases; a larger state would take minutes under a sanitizer.
   const std::size_t bytes = std::size_t{slime::test::kSanitized ? 4 : 52} << 20;
   const RegistryState state = large_state(bytes);
   REQUIRE(restore_backup(store, {.ttl = 600s, .epoch = 1'000'000}, state, steady_clock()).ok());
@@ -100,7 +100,7 @@ TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing
   CHECK(same);
 }
 
-// A server of the test's clock, with more than a page.
+// A server with a manual clock, and more than a page of records.
 struct Paged : test::Fixture {
   Paged() { fill(); }
   void fill() {
@@ -141,7 +141,7 @@ TEST_CASE("the pages of a backup are of one moment, and a page that is asked for
   CHECK_FALSE(second.next);
   CHECK(peers_in(first) + peers_in(second) == 40);
   CHECK(f.page(*first.next).body == f.page(*first.next).body);
-  // Its first page is not taken for a whole backup, which it is where all fits into one.
+  // Its first page cannot be read as a whole backup, unlike the reply of a small registry.
   CHECK_FALSE(decode_backup(f.page().body));
 }
 
@@ -156,11 +156,11 @@ TEST_CASE("one backup at a time, until it has its last page or is not asked for 
   f.clock.advance(limits::kBackupIdle);
   f.api.tick();
   CHECK(f.page(*other.next).status == 404);
-  f.fill();  // their leases have ended, too
+  f.fill();  // the leases have expired, too
   const BackupPage last = f.good_page();
   f.clock.advance(limits::kBackupIdle);
   f.fill();
-  CHECK(f.good_page().next);  // nobody waits for the thread that forgets
+  CHECK(f.good_page().next);  // works before expire_backup() has freed the old copy
   CHECK(f.page(*last.next).status == 404);
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("a backup that fails leaves the file that was there, and nothing half 
 TEST_CASE("a backup takes nothing of another one to the same file away") {
   const Folder folder;
   const std::string file = folder.file("backup.json");
-  const std::string first = file + ".part-abcdef";  // of the one that is under way
+  const std::string first = file + ".part-abcdef";  // of a backup under way
   std::ofstream(first) << "half of it";
   Nanoctrl server("memory");
   CHECK(run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port())}).contains("bytes"));
@@ -226,7 +226,7 @@ TEST_CASE("a backup onto a full disk fails, and takes its part away") {
   const Folder folder;
   const std::string file = folder.file("backup.json");
   const Nanoctrl server("memory");
-  // The next program inherits it: what the kernel says then is what it says of a full disk.
+  // The child inherits this limit: exceeding it looks like a full disk.
   ::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);

@@ -33,7 +33,7 @@ struct Fixture {
     REQUIRE(server->start().ok());
     client = make_client(server->url());
   }
-  // True once the server has that many watches.
+  // Returns true once the server has that many watches.
   [[nodiscard]] bool has_watchers(std::uint64_t count) const {
     const auto asking = make_client(server->url());
     return eventually([&] {
@@ -55,7 +55,7 @@ struct Fixture {
   std::unique_ptr<Client> client;
 };
 
-// A socket that listens on a free port of the loopback and does nothing else.
+// A socket that listens on a free loopback port and does nothing else.
 struct SilentListener {
   SilentListener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
@@ -71,7 +71,7 @@ struct SilentListener {
   std::uint16_t port = 0;
 };
 
-TEST_CASE("what is registered comes back whole") {
+TEST_CASE("a registration is read back completely") {
   Fixture f;
   Registration r = registration("ns/model/worker-0", 1);
   r.scope = "team/a";
@@ -134,7 +134,7 @@ TEST_CASE("regions and services are published and withdrawn") {
 TEST_CASE("lists of more than a page come whole") {
   Fixture f;
   const std::string filler(1000, 'v');
-  for (int i = 0; i < 70; ++i) {  // about 31 kB each: two pages and a part
+  for (int i = 0; i < 70; ++i) {  // about 31 kB each: more than two pages
     Registration r = registration(str("peer", 100 + i), 1);
     for (int k = 0; k < 31; ++k) r.metadata[str("key", k)] = filler;
     REQUIRE(f.client->register_peer(r));
@@ -167,7 +167,7 @@ TEST_CASE("a holder that is gone loses its name, a silent one keeps it, unless t
         Code::kAborted);
 }
 
-TEST_CASE("a restarted server knows nobody; the agent registers again and goes on") {
+TEST_CASE("a restarted server knows no peers; the agent registers again and continues") {
   auto first = std::make_unique<Fixture>(1000);
   const Result<Lease> before = first->client->register_peer(registration("a", 1));
   first.reset();
@@ -242,7 +242,7 @@ TEST_CASE("stopping the server ends watches at once") {
   CHECK(changes.error().code() == Code::kUnavailable);
 }
 
-TEST_CASE("nobody there: unavailable, surely not executed, and what to start") {
+TEST_CASE("no server: unavailable, not executed, and a hint to start one") {
   std::uint16_t port = 0;
   {
     const SilentListener closed;
@@ -263,7 +263,7 @@ TEST_CASE("connected but silent: the deadline, and it may have been executed") {
   CHECK(status.maybe_executed());
 }
 
-TEST_CASE("addresses of nanoctrl that are fine, and those that are not") {
+TEST_CASE("valid and invalid addresses of nanoctrl") {
   for (const char* url : {"http://127.0.0.1:4479", "http://localhost:1/", "http://[::1]:4479",
                           "https://host:1", "http://a:1,https://b:2/"}) {
     CAPTURE(url);

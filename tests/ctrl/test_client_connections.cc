@@ -12,7 +12,7 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 
-// What the client does with its connection, its addresses and its token.
+// How the client uses its connection, its addresses and its token.
 namespace slime::ctrl::client_connections_test {
 namespace {
 
@@ -30,8 +30,8 @@ std::unique_ptr<Client> client_of(ClientOptions options) {
 }
 std::unique_ptr<Client> client_of(const std::string& url) { return client_of(ClientOptions{.url = url}); }
 
-// Takes one connection after the other, answers as many requests on each as it is told, then closes it
-// instead of answering the next one.
+// Accepts one connection after another, answers a given number of requests on each, and closes it
+// instead of answering the next request.
 class FakeServer {
  public:
   explicit FakeServer(std::vector<int> answers) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -43,7 +43,7 @@ class FakeServer {
     url = str("http://127.0.0.1:", ntohs(at.sin_port));
     thread_ = std::thread([this, answers = std::move(answers)] { serve(answers); });
   }
-  ~FakeServer() { thread_.join(); }  // every connection that it was told of has to come
+  ~FakeServer() { thread_.join(); }  // every expected connection must arrive
   std::string url;
   std::atomic<int> requests{0};
 
@@ -57,7 +57,7 @@ class FakeServer {
       }
     }
   }
-  // False when the client has closed. Its requests have no body here.
+  // Returns false when the client has closed. The requests have no body.
   bool read_request(int fd) {
     std::string input;
     std::array<char, 4096> buffer;
@@ -73,7 +73,8 @@ class FakeServer {
   std::thread thread_;
 };
 
-// The fake's answer is not nanoctrl's: that it came is what matters here.
+// Returns whether a reply arrived. The fake's reply is not nanoctrl's, so the client reports
+// kCorrupt.
 bool answered(Client& client) { return client.server_status().error().code() == Code::kCorrupt; }
 
 TEST_CASE("one connection serves call after call") {
@@ -99,7 +100,7 @@ TEST_CASE("a request whose new connection breaks is not sent again") {
   CHECK(server.requests == 1);
 }
 
-// A server with this epoch, which tells servers apart, on this port or a free one.
+// Returns a server with this epoch, which identifies it, on this port or a free port.
 std::unique_ptr<HttpServer> server_at(std::uint64_t epoch, std::uint16_t port = 0) {
   ServerOptions options = test::small_server();
   options.port = port;
@@ -122,7 +123,7 @@ TEST_CASE("a client notices nothing of a restart between two calls") {
   CHECK(epoch_of(*client) == 2);
 }
 
-TEST_CASE("a server that hangs is as good as one that is gone, where there are others") {
+TEST_CASE("a server that hangs is skipped if there are others") {
   const UniqueFd hangs(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at = loopback(0);
   REQUIRE(::bind(hangs.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
@@ -142,7 +143,7 @@ TEST_CASE("a server that hangs is as good as one that is gone, where there are o
   CHECK(ask(str(silent, ",", server.server->url())).ok());
 }
 
-TEST_CASE("when a server is gone the next is asked, and stays the one to ask") {
+TEST_CASE("when a server is gone the client uses the next, and stays with it") {
   auto first = server_at(1);
   const auto second = server_at(2);
   const std::uint16_t port = first->server->port();
@@ -154,7 +155,7 @@ TEST_CASE("when a server is gone the next is asked, and stays the one to ask") {
   CHECK(epoch_of(*client) == 2);
 }
 
-TEST_CASE("when all are gone the error tells of each") {
+TEST_CASE("when all servers are gone the error names each") {
   std::string urls;
   {
     const auto first = server_at(1);
@@ -174,7 +175,7 @@ TEST_CASE("the token goes with each request, and into no error") {
   std::atomic<int> good{0};
   Result<std::unique_ptr<Front>> front = Front::bind({}, [&good](const ApiRequest& request) {
     if (request.authorization == "Bearer s3cret") ++good;
-    return reply_error(401, Code::kUnauthenticated, "who is it?", "");
+    return reply_error(401, Code::kUnauthenticated, "a token is needed", "");
   });
   REQUIRE(front);
   (*front)->start();

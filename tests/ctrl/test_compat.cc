@@ -58,7 +58,7 @@ class Fixture {
     native.regions = {{"kv", 4096, RegionRights::kRead}};
     return post("/v1/peers", Json::parse(wire::encode(wire::RegisterRequest{native, takeover, session()})));
   }
-  // Without `by` it is the first one, made in the store.
+  // Makes a token. Without `by`, makes the first token directly in the store.
   std::string make_token(Role role, const std::string& scope, std::string_view by) {
     if (by.empty()) {
       const NewToken first = ctrl::make_token(role, scope, "", unix_time_s(), 0);
@@ -71,7 +71,7 @@ class Fixture {
 
   ManualClock clock;
   int probes = 0;
-  MemoryEngine* const engine;  // the API's
+  MemoryEngine* const engine;  // owned by `api`
   Api api;
 };
 
@@ -150,7 +150,7 @@ TEST_CASE("an entity is a peer: in the native list, with an address, and its cha
   CHECK(changes->events[1].kind == EventKind::kDeregistered);
 }
 
-TEST_CASE("addresses: of a host and a port, or a placeholder that nobody connects to") {
+TEST_CASE("addresses: a host and a port, or a placeholder that cannot be connected to") {
   Fixture f;
   const auto address = [&](const Json& endpoint) {
     Json body = service("s", "k");
@@ -252,9 +252,7 @@ TEST_CASE("regions of an agent: integers of 64 bits, replaced by name, gone with
   CHECK(f.post("/get_mr_info", query).body == Json{{"mr_info", nullptr}});
 }
 
-TEST_CASE(
-    "a desired topology is the links that are wanted of an agent, whoever it is and whether it is there or "
-    "not") {
+TEST_CASE("a desired topology sets the wanted links of any agent, registered or not") {
   Fixture f;
   const Json spec = {{"target_peers", {"b", "c"}}, {"min_bw", "100Gbps"}, {"symmetric", true}};
   CHECK(f.post("/v1/desired_topology/ns/a", spec).body.at("status") == "ok");
@@ -308,7 +306,7 @@ TEST_CASE("a slime agent does not get the name of a living entity, except by tak
   const Reply refused = f.register_native("s");
   CHECK(refused.status == 409);
   CHECK(refused.retry_after == 60s);
-  // What listens at the entity's endpoint cannot know the instance: its answer would mean nothing.
+  // The listener at the entity's endpoint cannot know the instance, so it is not probed.
   CHECK(f.probes == 0);
   CHECK(f.register_native("s", true).status == 200);
   CHECK(f.post("/heartbeat", ref("service", "s")).body.at("status") == "not_found");
@@ -341,7 +339,7 @@ TEST_CASE("scopes isolate: lists, entities, heartbeats, regions and removals") {
     CHECK(f.post("/cleanup", in({{"agent_name", "w"}}, scope)).status == 200);
   }
   CHECK(f.post("/list_entities", in(Json::object(), "a")).body.at("entities").size() == 2);
-  // The same id is somebody else elsewhere.
+  // The same id in another scope is another entity.
   CHECK(f.post("/register", in(service("s", "other"), "b")).status == 200);
   CHECK(f.post("/list_entities", in({{"kind", "k"}}, "a")).body.at("entities").size() == 1);
 }
@@ -376,7 +374,7 @@ TEST_CASE("what the native record has no field for is kept exactly, up to 32 KiB
   CHECK(info.at("metadata") == body["metadata"]);
   CHECK(info.at("resource") == body["resource"]);
   CHECK(f.peer("s")->metadata.size() > 8);
-  // What it is changed to must fit as well; one that does not leaves what is there.
+  // A changed entity must fit as well; a change that does not fit leaves the entity as it is.
   Json large = body;
   large["metadata"] = {{"text", std::string(33000, 'x')}};
   CHECK(is_error(f.post("/register", large), 413));
@@ -436,7 +434,7 @@ TEST_CASE("requests that are refused, in the shape that these clients read") {
     CAPTURE(refused.body.dump());
     CHECK(is_error(f.post(refused.target, refused.body), 400));
   }
-  CHECK(f.post("/v1/peers", Json::object()).body.contains("code"));  // the others' is as it was
+  CHECK(f.post("/v1/peers", Json::object()).body.contains("code"));  // other routes keep their form
   const ApiReply get = f.get("/register");
   CHECK(get.status == 405);
   CHECK(get.allow == "POST");

@@ -15,8 +15,8 @@
 #include "tests/support/folder.h"
 #include "tests/support/settings.h"
 
-// nanoctrl is killed while agents register and say goodbye, and started again on what it keeps, many times.
-// Nothing that it acknowledged may be lost.
+// Kills nanoctrl many times while agents register and deregister, and starts it again on its store.
+// Nothing that was acknowledged may be lost.
 namespace slime::ctrl {
 namespace {
 
@@ -26,18 +26,18 @@ using slime::test::scaled;
 using test::Nanoctrl;
 
 constexpr int kWriters = 3;
-constexpr int kNames = 40;  // of each writer
+constexpr int kNames = 40;  // per writer
 
-// One agent after the other comes and goes, and what nanoctrl said to each is written down.
+// Registers and deregisters agents one after another, and records nanoctrl's replies.
 class Writer {
  public:
   Writer(int number, std::uint64_t seed) : number_(number), rng_(seed) {}
 
-  // Until nanoctrl is gone, or `stop`.
+  // Runs until nanoctrl is gone, or `stop`.
   void run(Client& client, std::atomic<int>& acknowledged, const std::atomic<bool>& stop) {
     while (!stop.load() && step(client)) acknowledged.fetch_add(1);
   }
-  // Everything that was acknowledged is as it was said.
+  // Checks that everything acknowledged is as the reply said.
   void check(Client& client) {
     const Result<PeerList> list = client.list_peers();
     REQUIRE(list);
@@ -56,7 +56,7 @@ class Writer {
       if (!held_.contains(name) && !unknown_.contains(name))
         CHECK_MESSAGE(!there.contains(name), name << " is back");
     }
-    // What nobody knows is looked up, as an agent that starts again would.
+    // Look up operations with unknown outcome, as an agent that starts again would.
     for (const std::string& name : unknown_) {
       there.contains(name) ? static_cast<void>(held_[name] = there[name])
                            : static_cast<void>(held_.erase(name));
@@ -93,7 +93,7 @@ class Writer {
   const int number_;
   Rng rng_;
   std::map<std::string, std::uint64_t> held_;
-  std::set<std::string> unknown_;  // asked for when nanoctrl died
+  std::set<std::string> unknown_;  // under way when nanoctrl was killed
   std::uint64_t incarnation_ = 0;
   std::uint64_t revision_ = 0;
 };
@@ -107,8 +107,8 @@ std::uint64_t new_seed() {
   return seed;
 }
 
-// Each writer goes on through its server until `kill`, which is called when they have got far enough
-// together. Returns how far.
+// Runs each writer through its server until together they have made `enough` steps, then calls
+// `kill`. Returns the number of steps.
 template <class Kill>
 int write_until_killed(std::vector<Writer>& writers, const std::vector<Nanoctrl*>& servers, int enough,
                        Kill kill) {
@@ -163,7 +163,7 @@ TEST_CASE("of two nanoctrl on one Redis either may be killed, and the other has 
     total += write_until_killed(writers, used, 1 + static_cast<int>(rng.below(120)),
                                 [&] { servers[victim]->kill(); });
     const std::unique_ptr<Client> reader = servers[1 - victim]->client();
-    // Answered after all entries before it, which were acknowledged by the other.
+    // Answered after all earlier entries, which the other nanoctrl has acknowledged.
     REQUIRE(reader->register_peer(test::registration("reader", 99), {}, true));
     for (Writer& writer : writers) writer.check(*reader);
     servers[victim].emplace(redis.url());

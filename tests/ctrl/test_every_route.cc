@@ -7,7 +7,7 @@
 #include "tests/ctrl/every_route.h"
 #include "tests/support/files.h"
 
-// Every route over a real socket: who may, and what is made of requests that are none.
+// Every route over a real socket: permissions, and malformed requests.
 namespace slime::ctrl::every_route_test {
 namespace {
 
@@ -31,7 +31,7 @@ struct Fixture {
   const std::vector<RouteCase> routes = every_route(world);
 };
 
-// The one shape that errors have, or that of NanoCtrl.
+// Returns whether an error has the native form, or NanoCtrl's.
 bool is_error(const Answer& answer, int status, bool compat) {
   const Json json = answer.json();
   if (answer.status != status || !json.is_object() || !has(answer.raw, "Content-Type: application/json"))
@@ -45,7 +45,8 @@ bool is_error(const Answer& answer, int status, const RouteCase& of) {
 }
 
 Answer ask_with(World& world, const RouteCase& route, const std::string& body) {
-  const bool join = route.needs <= Needs::kJoin;  // what NanoCtrl's routes made is for its token to change
+  const bool join = route.needs <= Needs::kJoin;  // objects of NanoCtrl's routes belong to the
+                                                  // member's token
   return world.ask(request(route.method, route.target, join ? world.member : world.admin, &body));
 }
 
@@ -72,7 +73,7 @@ TEST_CASE("the fuzzer of requests begins with one of each route") {
     std::ifstream file(slime::test::source_file(str("tests/fuzz/corpus/front/", name)));
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     REQUIRE(text.size() > 1);
-    // The first byte is the fuzzer's.
+    // The first byte is for the fuzzer.
     CHECK(text.substr(1).starts_with(str(route.method, " ", route.path.substr(0, route.path.find('{')))));
   }
 }
@@ -80,7 +81,7 @@ TEST_CASE("the fuzzer of requests begins with one of each route") {
 TEST_CASE("no token, wrong ones, one of another scope, one of too small a role, one that is enough") {
   Fixture f;
   World& world = f.world;
-  // In the order of Needs: each is enough for the one of its place and those before it.
+  // In the order of Needs: each token suffices for its place and the earlier ones.
   const std::array<std::string, 6> enough = {"",           world.reader, world.reader,
                                              world.member, world.owner,  world.admin};
   for (const RouteCase& route : f.routes) {
@@ -91,7 +92,7 @@ TEST_CASE("no token, wrong ones, one of another scope, one of too small a role, 
       CHECK(is_error(world.ask(request(route, "slime-")), 401, route));
       CHECK(is_error(world.ask(request(route, "\xff\xfe")), 401, route));
     }
-    // Lists of tokens are of the scope of who asks, and another's token is not there.
+    // Lists of tokens show the sender's scope only, so another scope's token is not found.
     if (route.needs >= Needs::kRead && route.path == "/v1/tokens/{id}")
       CHECK(is_error(world.ask(request(route, world.stranger)), 404, route));
     else if (route.needs >= Needs::kRead && route.name() != "GET /v1/tokens")
@@ -198,7 +199,7 @@ TEST_CASE("an unknown query parameter is refused, and so is one that comes twice
   }
 }
 
-// Calls fn with each copy of the body in which one value has another type.
+// Calls fn with copies of the body, in each of which one value has a wrong type.
 template <class Fn>
 void with_wrong_types(const RouteCase& route, const Fn& fn) {
   const std::vector<Json> others = {nullptr,       true,           -1,  1.5,  "\x01",
@@ -217,7 +218,7 @@ void with_wrong_types(const RouteCase& route, const Fn& fn) {
     const Json& right = route.body.at(at);
     for (const Json& other : others) {
       const bool same = right.type() == other.type() && other != Json({1});
-      // To NanoCtrl's clients null is what is absent.
+      // For NanoCtrl's clients null means absent.
       if (same || (route.compat && other.is_null())) continue;
       Json body = route.body;
       body[at] = other;
@@ -254,7 +255,7 @@ TEST_CASE("a query parameter without a value is refused where a value must be so
   }
 }
 
-TEST_CASE("what is none of a name is refused, also where it would do no harm") {
+TEST_CASE("an invalid name is refused, also where it would do no harm") {
   Fixture f;
   const Json ref = {{"name", "a b"}, {"incarnation", 1}};
   const Json update = {{"incarnation", f.world.incarnation}, {"unpublish", {"a b"}}};
@@ -290,7 +291,7 @@ TEST_CASE("what is published is looked at before the incarnation is") {
   }
 }
 
-TEST_CASE("another method is 405 with those that there are, and another type of body is 415") {
+TEST_CASE("another method is 405 with the allowed methods, and another type of body is 415") {
   Fixture f;
   std::set<std::string> allowed;
   for (const RouteCase& route : f.routes) allowed.insert(route.name());
@@ -320,7 +321,7 @@ TEST_CASE("another method is 405 with those that there are, and another type of 
   }
 }
 
-TEST_CASE("what is no route is 404 with a token, and 401 without") {
+TEST_CASE("an unknown route is 404 with a token, and 401 without") {
   Fixture f;
   for (const char* target :
        {"/nothing", "/v1", "/v1/", "/v1/nothing", "/v1/peers/w/nothing", "/v1/peers/w/links/x",

@@ -10,7 +10,7 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/tokens.h"
 
-// What one client or tenant can take away from another.
+// How much one client or tenant can affect another.
 namespace slime::ctrl::fairness_test {
 namespace {
 
@@ -55,7 +55,7 @@ TEST_CASE("a tenant has so many requests at work, and the next one when one is d
   CHECK(queue.pop() == nullptr);
 }
 
-// A handler that keeps its requests until it is told to go on.
+// A handler that holds its requests until it is opened.
 class Gate {
  public:
   ApiReply wait() {
@@ -139,7 +139,7 @@ TEST_CASE("lists have threads of their own, of which one tenant has half") {
   for (const auto& one : scans) CHECK(one->read_reply().ends_with("kept"));
 }
 
-TEST_CASE("lists and backups are what counts as a scan, however their paths are written") {
+TEST_CASE("lists and backups count as scans, however their paths are written") {
   for (const std::string_view target :
        {"/v1/peers", "/v1/peers?scope=a", "/v1/%70eers", "/v1/peers#x", "/v1/services", "/v1/regions?name=x",
         "/v1/links", "/v1/backup", "/v1/tokens", "/v1/scopes", "/metrics"})
@@ -152,9 +152,9 @@ TEST_CASE("lists and backups are what counts as a scan, however their paths are 
   CHECK_FALSE(is_scan("POST", "/heartbeat"));
 }
 
-TEST_CASE("whoever goes on asking too often is closed after eight refusals, and another address is served") {
+TEST_CASE("a client that stays over its rate is closed after eight refusals, and another address is served") {
   ServerOptions options = test::small_server();
-  options.limits.requests_per_second = 5;  // ten at once
+  options.limits.requests_per_second = 5;  // a burst of ten
   const test::HttpServer server(options);
   RawConnection flooder(server.server->port());
   std::string requests;
@@ -194,7 +194,7 @@ TEST_CASE("the last refusal of a handler says that it closes the connection") {
 
 TEST_CASE("a request that was parked counts once in its token's rate") {
   ApiOptions options;
-  options.requests_per_second_of_token = 1.5;  // three at once
+  options.requests_per_second_of_token = 1.5;  // a burst of three
   const NewToken admin = make_token(Role::kAdmin, "*", "", 0, 0);
   options.admin_token = admin.record;
   test::Fixture limited(options);
@@ -210,7 +210,7 @@ TEST_CASE("a request that was parked counts once in its token's rate") {
 
 TEST_CASE("a token has a rate of its own, wherever it is used") {
   ApiOptions options;
-  options.requests_per_second_of_token = 1.5;  // three at once
+  options.requests_per_second_of_token = 1.5;  // a burst of three
   const NewToken admin = make_token(Role::kAdmin, "*", "", 0, 0);
   options.admin_token = admin.record;
   test::Fixture limited(options);

@@ -9,7 +9,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/sanitizers.h"
 
-// What floods of bytes and of connections do to a nanoctrl in a process of its own, whose memory can be seen.
+// Floods of bytes and connections against a nanoctrl in its own process, whose memory is measured.
 namespace slime::ctrl {
 namespace {
 
@@ -28,11 +28,11 @@ using test::request;
 using Connections = std::vector<std::unique_ptr<RawConnection>>;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-// What the process may take for itself, its threads and what malloc keeps; a sanitizer keeps freed memory,
-// too.
+// Memory for the process itself, its threads and malloc's caches. A sanitizer also keeps freed
+// memory.
 constexpr std::size_t kSlack = (kSanitized ? 320 : 48) * kMiB;
 
-// Memory of the server's that is resident.
+// Returns the server's resident memory in bytes.
 std::size_t resident(Nanoctrl& server) {
   std::ifstream status(str("/proc/", server.process().pid(), "/status"));
   for (std::string line; std::getline(status, line);) {
@@ -44,7 +44,7 @@ std::size_t resident(Nanoctrl& server) {
 
 bool healthy(std::uint16_t port) { return Asker(port)(get("/healthz", test::kClose)).status == 200; }
 
-// A figure of /metrics.
+// Returns the connections from /metrics.
 std::size_t connections_of(Asker& ask) {
   const std::string text = ask(get("/metrics")).body;
   const std::size_t at = text.find("\nnanoctrl_connections ");
@@ -52,13 +52,14 @@ std::size_t connections_of(Asker& ask) {
   return std::stoul(text.substr(at + 22));
 }
 
-// How many connections a test may have to one server: two of them are in every file table but this one's.
+// Returns how many connections a test may open to one server: two descriptors each, in separate
+// processes.
 int fitting(int wanted) {
   rlimit files{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
   files.rlim_cur = files.rlim_max;
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
-  // nanoctrl keeps 512 for other things.
+  // nanoctrl reserves 512 descriptors for other uses.
   const auto fit = static_cast<int>(std::min<rlim_t>(files.rlim_max, 1'000'000)) - 600;
   if (fit < wanted) MESSAGE("only " << fit << " connections instead of " << wanted << " (ulimit -Hn)");
   REQUIRE(fit > 0);
@@ -140,7 +141,8 @@ TEST_CASE("clients that trickle their bytes are closed with the time of a reques
     slow.back()->send(requests[static_cast<std::size_t>(i) % 2]);
   }
   Asker other(server.server->port());
-  // One byte each, a request of somebody else's, and so on: the server alone ends this.
+  // Alternates single bytes with another client's requests; the loop ends when the server closes
+  // them.
   const auto all_refused = [&] {
     CHECK(other(get("/healthz")).status == 200);
     bool out = true;
@@ -156,7 +158,8 @@ TEST_CASE("clients that trickle their bytes are closed with the time of a reques
 }
 
 TEST_CASE(
-    "five thousand idle connections take little memory and delay nobody, and are forgotten when they go") {
+    "five thousand idle connections take little memory and delay no request, and are forgotten when they "
+    "close") {
   const int count = fitting(scaled(5000));
   Nanoctrl server("memory");
   Asker ask(server.port());

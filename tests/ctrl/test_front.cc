@@ -9,7 +9,7 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 
-// What idle, slow, greedy and too many clients can do to a server, and to the others.
+// What idle, slow, greedy and too many clients can do to a server, and to other clients.
 namespace slime::ctrl::front_test {
 namespace {
 
@@ -23,7 +23,7 @@ using test::RawConnection;
 
 using Connections = std::vector<std::unique_ptr<RawConnection>>;
 
-// Each has had one answer, so the server has seen them in this order.
+// Returns connections that have had one reply each, so that the server has seen them in this order.
 Connections idle_connections(const HttpServer& f, int count) {
   Connections out;
   for (int i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ bool healthy(const HttpServer& f) {
   return f.exchange(get("/healthz", test::kClose)).starts_with("HTTP/1.1 200");
 }
 
-TEST_CASE("half a request gets 408 and holds up nobody meanwhile") {
+TEST_CASE("half a request gets 408 and delays no other client") {
   ServerOptions options = test::small_server();
   options.threads = 1;
   options.limits.request_time = 100ms;
@@ -72,7 +72,7 @@ TEST_CASE("an idle connection is closed after its time") {
 TEST_CASE("two thousand idle connections cost a heartbeat nothing") {
   HttpServer f;
   rlimit files{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);  // the server has raised it as far as it may
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);  // the server has raised the limit
   const auto fit = static_cast<int>(std::min<rlim_t>(files.rlim_cur / 3, 2000));
   Connections idle;
   for (int i = 0; i < fit; ++i) idle.push_back(std::make_unique<RawConnection>(f.server->port()));
@@ -155,7 +155,7 @@ TEST_CASE("bytes of unfinished requests are bounded, and small requests go on") 
   RawConnection second(f.server->port());
   first.send(half);
   second.send(half);
-  // One of the two was too much; which one depends on whose bytes came first.
+  // One of the two exceeded the limit; which one depends on the order of arrival.
   CHECK(healthy(f));
   first.send(std::string(10'000, ' '));
   second.send(std::string(10'000, ' '));
@@ -174,10 +174,10 @@ TEST_CASE("a client that asks too often is told to come back later") {
   CHECK(answer.starts_with("HTTP/1.1 429"));
   CHECK(has(answer, "Retry-After: 1"));
   CHECK(has(answer, "\"code\":\"resource_exhausted\""));
-  CHECK(connection.read_reply().starts_with("HTTP/1.1 429"));  // and the connection goes on
+  CHECK(connection.read_reply().starts_with("HTTP/1.1 429"));  // and the connection stays open
 }
 
-TEST_CASE("what comes to no route is counted") {
+TEST_CASE("requests refused before a route are counted") {
   HttpServer f;
   CHECK(has(f.exchange(get("/metrics", test::kClose)), "nanoctrl_refused_total 0"));
   CHECK(f.exchange("nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
@@ -195,7 +195,7 @@ TEST_CASE(
   CHECK_FALSE(rates.take("a", start + 100ms));
   for (int i = 0; i < 20; ++i) CHECK(rates.take(str("stranger", i), start));
   CHECK_FALSE(rates.take("one more", start));
-  CHECK(rates.take("one more", start + 10s));  // the others' buckets are full and forgotten by now
+  CHECK(rates.take("one more", start + 10s));  // the other buckets were full and dropped
   for (int i = 0; i < 19; ++i) CHECK(rates.take("one more", start + 10s));
   CHECK_FALSE(rates.take("one more", start + 10s));
 }

@@ -1,4 +1,5 @@
-// Tests nanoctrl's front without free descriptors. A program of its own: the limit is per process.
+// Tests nanoctrl's front without free descriptors. A separate program, because the limit is per
+// process.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <time.h>

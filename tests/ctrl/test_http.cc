@@ -98,14 +98,14 @@ TEST_CASE("a body that goes on after its refusal is cut off") {
       "POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = str("10000\r\n", std::string(0x10000, ' '), "\r\n");
-  // Far more than what the sockets' buffers swallow before the news of the close is here.
+  // Far more than the sockets' buffers hold before the close is noticed.
   constexpr std::size_t kMuch = 16 * limits::kBodyBytes;
   bool open = true;
   for (std::size_t sent = 0; open && sent < kMuch; sent += 0x10000) open = connection.send(chunk);
   CHECK_FALSE(open);
 }
 
-TEST_CASE("whoever sends all of a body that is too large still gets to read why it was refused") {
+TEST_CASE("a client that sends all of a body that is too large can still read the refusal") {
   Fixture f;
   const std::string answer = f.exchange(post("/v1/peers", std::string(limits::kBodyBytes + 1, ' ')));
   CHECK(answer.starts_with("HTTP/1.1 413"));
@@ -197,7 +197,7 @@ TEST_CASE("a DELETE without a body does not wait for one") {
   CHECK(answer.starts_with("HTTP/1.1 404"));
 }
 
-TEST_CASE("of two sessions in the header of a request nobody knows which one counts") {
+TEST_CASE("two sessions in the header of a request are refused") {
   Fixture f;
   const std::string session = str("Slime-Session: ", test::kSession, "\r\n");
   const std::string line = "DELETE /v1/peers/a?incarnation=1 HTTP/1.1\r\nHost: localhost\r\n";
@@ -227,7 +227,7 @@ TEST_CASE("a second server on a port is refused, not half of one") {
   CHECK(has(second.error().text(), std::to_string(options.port)));
 }
 
-TEST_CASE("others can reach it only when that was said") {
+TEST_CASE("a non-loopback address needs a flag or tokens") {
   ServerOptions options;
   options.host = "0.0.0.0";
   options.port = 0;
@@ -243,7 +243,7 @@ TEST_CASE("others can reach it only when that was said") {
   options.insecure = false;
   options.api.admin_token = make_token(Role::kAdmin, "*", "", 0, 0).record;
   for (const bool insecure : {false, true}) {
-    // Where there are tokens, --insecure does not have them told to everybody on the way.
+    // Where there are tokens, --insecure does not allow sending them unencrypted.
     options.insecure = insecure;
     CHECK(start().code() == Code::kPermissionDenied);
     for (const char* way : {"--tls-cert", "--tls-key", "--insecure-plaintext"})

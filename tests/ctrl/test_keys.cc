@@ -1,4 +1,4 @@
-// The keys of a scope: who is told them, and when they change.
+// The keys of a scope: which tokens receive them, and when they change.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Rotated {
   Status rotate(std::uint64_t replaces, unsigned char fill, bool alone = false) {
     return registry.apply(RotateKeysCommand{"default", replaces, alone, secret(fill), fill}, {}).status;
   }
-  // The fills of the keys, oldest first.
+  // Returns the fill bytes of the keys, oldest first.
   std::vector<std::uint64_t> fills() const {
     std::vector<std::uint64_t> out;
     for (const ScopeKey& key : registry.keys("default")) out.push_back(key.made_unix_s);
@@ -50,7 +50,7 @@ TEST_CASE("a scope has its last three keys, and each has a larger id than all be
   CHECK(r.fills() == std::vector<std::uint64_t>{6});
 }
 
-TEST_CASE("of two who replace the same key one has an effect") {
+TEST_CASE("of two commands that replace the same key one has an effect") {
   Rotated r;
   REQUIRE(r.rotate(0, 1).ok());
   const std::uint64_t first = r.newest();
@@ -137,7 +137,7 @@ TEST_CASE("a rotation in the log is what it was, and half of one is refused") {
 // -----------------------------------------------------------------------------------------------------
 // routes
 
-// Peers of scope "a" and what they are told.
+// Peers of scope "a" and their replies.
 struct Keys : Fixture {
   explicit Keys(ApiOptions options = {}) : Fixture(std::move(options)) {}
   Lease lease(const std::string& name, std::string_view token, const std::string& scope = "a") {
@@ -174,7 +174,7 @@ TEST_CASE("members of a scope are told its keys as they register, all the same o
   CHECK_FALSE(elsewhere.keys[0].secret == first.keys[0].secret);
 }
 
-TEST_CASE("where nobody needs a token there are no keys") {
+TEST_CASE("where no token is needed there are no keys") {
   Fixture f;
   const ApiReply reply = f.enroll("x", "a", "");
   REQUIRE(reply.status == 200);
@@ -184,7 +184,7 @@ TEST_CASE("where nobody needs a token there are no keys") {
   CHECK(f.beat("x", lease.incarnation, "", 0, "a").body.find("key") == std::string::npos);
 }
 
-TEST_CASE("a heartbeat tells keys only to who asks for them and has others") {
+TEST_CASE("a heartbeat returns keys only on request, and if they differ") {
   Keys f;
   const Lease lease = f.lease("x", f.member.token);
   const std::uint64_t newest = newest_id(lease.keys);
@@ -194,7 +194,7 @@ TEST_CASE("a heartbeat tells keys only to who asks for them and has others") {
   CHECK(f.beat("x", lease.incarnation, f.member.token, {}, "a").body.find("key") == std::string::npos);
 }
 
-TEST_CASE("who may not join the scope is never told a key, on no route") {
+TEST_CASE("a token that may not join the scope receives no key, on no route") {
   Keys f;
   const Lease lease = f.lease("x", f.member.token);
   const std::string key = to_hex(lease.keys[0].secret.bytes());
@@ -207,9 +207,9 @@ TEST_CASE("who may not join the scope is never told a key, on no route") {
        {"/v1/peers?scope=a", "/v1/peers/x?scope=a", "/v1/services?scope=a", "/v1/regions?scope=a",
         "/v1/links?scope=a", "/v1/watch?scope=a&since=0", "/v1/scopes", "/v1/status", "/v1/tokens",
         "/metrics", "/healthz", "/v1/peers/x/links?scope=a", "/v1/backup"}) {
-    for (const TokenInfo* who : {&f.reader, &f.member, &f.admin}) {
+    for (const TokenInfo* token : {&f.reader, &f.member, &f.admin}) {
       CAPTURE(target);
-      const ApiReply reply = f.send("GET", target, "", who->token);
+      const ApiReply reply = f.send("GET", target, "", token->token);
       CHECK(reply.body.find(key) == std::string::npos);
       CHECK(reply.body.find("\"keys\"") == std::string::npos);
     }
@@ -228,7 +228,7 @@ TEST_CASE("keys rotate by the clock: the new one is next, and the one before it 
   REQUIRE(second.size() == 2);
   CHECK(second[0] == lease.keys[0]);
   f.pass(60);
-  f.api.tick();  // of the same second: nothing
+  f.api.tick();  // in the same second: no effect
   CHECK(f.news("x", lease, f.member.token, newest_id(second)).size() == 3);
   f.pass(60);
   const ScopeKeys fourth = f.news("x", lease, f.member.token, newest_id(second));
@@ -236,8 +236,7 @@ TEST_CASE("keys rotate by the clock: the new one is next, and the one before it 
   CHECK(fourth[0] == second[1]);
 }
 
-TEST_CASE(
-    "keys that a clock made which was ahead are replaced after a period, and known to whose token ended") {
+TEST_CASE("keys made by a clock that is ahead are replaced after a period, also when a token expires") {
   Keys f({.key_rotation = 60s});
   f.now_s += 1'000'000;
   const Lease first = f.lease("x", f.member.token);
@@ -255,7 +254,7 @@ TEST_CASE(
   Keys g({.key_rotation = 0s});
   g.make(Role::kJoin, "a", g.admin.token, 10);
   g.now_s += 1'000'000;
-  // Not yet ended for the clock that was ahead: it is asked for nothing.
+  // The token has not expired by the clock that is ahead, so nothing happens.
   g.lease("x", g.member.token);
   g.now_s -= 1'000'000;
   g.pass(10);
@@ -285,7 +284,7 @@ TEST_CASE("two clocks that are hours apart do not replace each other's keys at e
 TEST_CASE("a scope without peers gets no new keys, nor does any without a period; a TTL passes between two") {
   Keys f({.key_rotation = 60s});
   const Lease lease = f.lease("x", f.member.token);
-  f.clock.advance(1h);  // its lease ends
+  f.clock.advance(1h);  // the lease expires
   f.pass(3600);
   CHECK(f.lease("x", f.member.token).keys == lease.keys);
   Keys never({.key_rotation = Nanos::zero()});
@@ -300,7 +299,7 @@ TEST_CASE("a scope without peers gets no new keys, nor does any without a period
   CHECK(often.news("x", first, often.member.token, newest_id(first.keys)).size() == 2);
 }
 
-TEST_CASE("who is left gets a key of its own when a token is revoked, and its bearer nothing") {
+TEST_CASE("when a token is revoked the remaining members get a new key, and its bearer none") {
   for (const bool everywhere : {false, true}) {
     CAPTURE(everywhere);
     Keys f;

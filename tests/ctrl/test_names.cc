@@ -1,8 +1,8 @@
 #include "tests/ctrl/raw_http.h"
 
-// By which names a nanoctrl is asked: as long as nobody needs a token, it answers to those of its own machine
-// alone. Else a web page could give itself a name that leads here (DNS rebinding), and its script would be
-// an administrator.
+// The Host and Origin names that a nanoctrl accepts. While no token is needed, it accepts only
+// names of its own machine. Otherwise a web page could resolve its own name to this machine (DNS
+// rebinding), and its script would be an administrator.
 namespace slime::ctrl::names_test {
 namespace {
 
@@ -10,7 +10,7 @@ using test::has;
 using test::HttpServer;
 using test::RawConnection;
 
-// A request of that route, with these headers in place of a Host.
+// Returns a request for the route, with these headers instead of a Host.
 std::string request_of(const Route& route, std::string_view headers) {
   std::string path(route.path);
   for (std::size_t at = path.find('{'); at != std::string::npos; at = path.find('{'))
@@ -20,7 +20,7 @@ std::string request_of(const Route& route, std::string_view headers) {
              body ? "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" : "\r\n");
 }
 
-// The status of each route's answer, over one connection each.
+// Checks the status of each route's reply, over one connection each.
 void every_route_answers(const HttpServer& server, std::string_view headers, std::string_view status) {
   for (const Route& route : all_routes()) {
     CAPTURE(route.method);

@@ -32,7 +32,7 @@ struct Output {
   Json json;
 };
 
-// A runtime directory of its own, and the real program in it.
+// The program nanoctrl with its own runtime directory.
 class Fixture {
  public:
   ~Fixture() {
@@ -64,7 +64,7 @@ class Fixture {
     Process process;
     std::string port;
   };
-  // A server in the foreground, which has said where it listens.
+  // Starts a server in the foreground, which has printed its address.
   Foreground serve(std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {slime::test::built_file("ctrl/nanoctrl"), "server", "--port", "0",
                                           "--json"};
@@ -82,7 +82,7 @@ class Fixture {
   std::vector<int> ports;
 };
 
-// Gone, or only waiting to be reaped by whoever does that here.
+// Returns true if the process is gone or a zombie.
 bool ended(pid_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
   std::string text;
@@ -158,7 +158,7 @@ TEST_CASE("two on different ports live side by side") {
   CHECK(f.run({"status", "--port", f.port()}).exit_status == 0);
 }
 
-TEST_CASE("the pid file of a killed one misleads nobody, also when its pid is somebody else's now") {
+TEST_CASE("the pid file of a killed nanoctrl does not mislead, also when another process has its pid now") {
   Fixture f;
   const Output started = f.start();
   const std::string pid_path = str(f.dir, "/nanoctrl-", f.port(), ".pid");
@@ -186,7 +186,7 @@ TEST_CASE("a port that another program has is an error that says so") {
   CHECK(out.json.at("message").get<std::string>().find("--port") != std::string::npos);
 }
 
-TEST_CASE("wrong usage is 2, a host that others reach is 1, help is 0") {
+TEST_CASE("wrong usage is 2, a non-loopback host is 1, help is 0") {
   Fixture f;
   CHECK(f.run({}).exit_status == 2);
   CHECK(f.run({"bogus"}).exit_status == 2);
@@ -247,7 +247,7 @@ TEST_CASE("the first token is made in the store, further ones by asking, and a r
   CHECK(ask({"list"}, admin).json.at("message").get<std::string>().find("chmod 600") != std::string::npos);
 }
 
-// Registers a peer by the client that agents use.
+// Registers a peer with the client that agents use.
 std::uint64_t enroll(const std::string& url, const std::string& name, std::uint8_t number) {
   ClientOptions options;
   options.url = url;
@@ -328,7 +328,7 @@ TEST_CASE("a backup of a running one is restored into an empty store") {
   CHECK(peers.json.at("peers")[0].at("incarnation") == incarnation);
 }
 
-TEST_CASE("the registry is in a file of the state directory unless the port is anybody's") {
+TEST_CASE("the registry is in a file of the state directory unless the port is 0") {
   Fixture f;
   const Output started = f.start();
   CHECK_FALSE(std::filesystem::exists(f.dir + "/nanoctrl-" + f.port() + ".db"));
@@ -375,7 +375,7 @@ TEST_CASE("stop gives up on a frozen one in time, and --force ends it") {
 TEST_CASE("a log on a full disk does not end it") {
   if (::access("/dev/full", W_OK) != 0) return;
   Fixture f;
-  // stderr is where the foreground server logs.
+  // The foreground server logs to stderr.
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   const UniqueFd saved(::dup(STDERR_FILENO));
   ::dup2(full.get(), STDERR_FILENO);

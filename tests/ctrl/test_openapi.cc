@@ -8,8 +8,8 @@
 #include "tests/ctrl/every_route.h"
 #include "tests/support/files.h"
 
-// The document of the API says what the server has. Whether its answers are as it says, tests/openapi asks
-// with generated requests.
+// openapi.json lists the server's routes. tests/openapi checks the replies against it, with
+// generated requests.
 namespace slime::ctrl::openapi_test {
 namespace {
 
@@ -25,7 +25,7 @@ std::string file_text() {
 }
 Json document() { return Json::parse(file_text()); }
 
-TEST_CASE("the document is served to everybody, as it is in the tree") {
+TEST_CASE("the document is served without a token, as it is in the tree") {
   ServerOptions options = test::small_server();
   options.api.require_token = true;
   const HttpServer server(options);
@@ -50,7 +50,7 @@ TEST_CASE("every route is in the document, and nothing else is") {
   CHECK(described == served);
 }
 
-TEST_CASE("who needs a token, what has a body, and what a path has in braces, is in the document") {
+TEST_CASE("the document states the need of a token, the body, and the parameters of each path") {
   const HttpServer server(test::with_root());
   const test::World world(server.server->port());
   const Json all = document();

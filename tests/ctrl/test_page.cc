@@ -7,7 +7,7 @@
 #include "ctrl/api/page.h"
 #include "tests/ctrl/raw_http.h"
 
-// The page for operators, as it is served. What it does in a browser is in tests/page.
+// The page for operators, as it is served. tests/page tests it in a browser.
 namespace slime::ctrl::page_test {
 namespace {
 
@@ -161,7 +161,7 @@ TEST_CASE("over HTTP: the headers arrive, HEAD has no body, and 304 is believed"
   const std::string known = connection.read_reply();
   CHECK(known.starts_with("HTTP/1.1 304 "));
   CHECK(has(known, str("ETag: ", etag)));
-  // And the connection goes on.
+  // The connection stays open.
   REQUIRE(connection.send("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"));
   const std::string moved = connection.read_reply();
   CHECK(moved.starts_with("HTTP/1.1 302 "));

@@ -103,7 +103,7 @@ TEST_CASE("one watch too many is 429 with a time to come back") {
   CHECK(f.has_watchers(2));
 }
 
-// A front of its own, for what the API does at moments that nobody else can choose.
+// Returns a front with a handler that controls the moments of changes.
 std::unique_ptr<Front> front(ApiHandler handler) {
   Result<std::unique_ptr<Front>> bound = Front::bind({.threads = 2}, std::move(handler));
   REQUIRE(bound);
@@ -118,7 +118,7 @@ TEST_CASE("what changes between the look and the wait is not missed") {
   const auto under_test = front([&](const ApiRequest&) {
     ApiReply reply;
     if (++looks == 1) {
-      self.get()->wake("key");  // too late for this look, too early to find anybody parked
+      self.get()->wake("key");  // after this look at the registry, before the request is parked
       reply.parked = Parked{"key", 1h};
     } else {
       reply.body = "{}";

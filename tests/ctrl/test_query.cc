@@ -1,4 +1,4 @@
-// The parameters of one request, and what its sender may.
+// The parameters of one request, and the permissions of its sender.
 #include <doctest/doctest.h>
 
 #include "ctrl/api/query.h"
@@ -11,7 +11,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 const Principal kJoinsA{"token-1", Role::kJoin, "a"};
 
-TEST_CASE("a route that does not say who may use it answers an internal error") {
+TEST_CASE("a route that checks no permission answers an internal error") {
   Query query({}, kJoinsA);
   CHECK(query.finish().code() == Code::kInternal);
 }
@@ -30,7 +30,7 @@ TEST_CASE("a scope is the default one unless it is named, and the sender must ha
   CHECK(more.finish().code() == Code::kPermissionDenied);
 }
 
-TEST_CASE("a parameter that nobody reads, or that is there twice, is a problem") {
+TEST_CASE("a parameter that is not read, or that is there twice, is a problem") {
   Query unknown(Pairs{{"limit", "1"}}, kJoinsA);
   unknown.permit_all();
   CHECK(unknown.finish().text() == "unknown query parameter 'limit'");
@@ -78,8 +78,8 @@ TEST_CASE("labels are pairs with commas between them") {
 }
 
 TEST_CASE(
-    "an administrator's request without a session is trusted, and on a server without tokens where anybody "
-    "is") {
+    "an administrator's request without a session is trusted, and on a server without tokens where any "
+    "sender is") {
   const Secret session = new_session();
   const Query member({}, kJoinsA);
   CHECK(member.proof_or_admin({}, true).kind == Proof::Kind::kSession);
@@ -90,9 +90,9 @@ TEST_CASE(
   CHECK(Query({}, admin).proof_or_admin({}, false).kind == Proof::Kind::kTrusted);
   CHECK(Query({}, admin).proof_or_admin(session, false).kind == Proof::Kind::kSession);
 
-  const Principal anybody;
-  CHECK(Query({}, anybody).proof_or_admin({}, false).kind == Proof::Kind::kSession);
-  CHECK(Query({}, anybody).proof_or_admin({}, true).kind == Proof::Kind::kTrusted);
+  const Principal unidentified;
+  CHECK(Query({}, unidentified).proof_or_admin({}, false).kind == Proof::Kind::kSession);
+  CHECK(Query({}, unidentified).proof_or_admin({}, true).kind == Proof::Kind::kTrusted);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One scope cannot take what all have: bytes of records, peers, reports, tokens.
+// One scope cannot use up the shared limits: bytes of records, peers, reports, tokens.
 #include <doctest/doctest.h>
 
 #include "base/str.h"
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::registration;
 
-// A record that takes about that many bytes.
+// Returns a record of about that many bytes.
 Registration sized(const std::string& scope, const std::string& name, std::size_t bytes) {
   Registration out = registration(name, 1);
   out.scope = scope;
@@ -31,7 +31,7 @@ class Fixture {
  public:
   explicit Fixture(RegistryOptions options) : registry(options) {}
   Outcome apply(const Command& command) { return registry.apply(command, clock.now()); }
-  // Registers peers of that size until one is refused; returns how many were not.
+  // Registers peers of that size until one is refused; returns the number of registered peers.
   int fill(const std::string& scope, std::size_t bytes) {
     for (int i = 0;; ++i) {
       last = apply(RegisterCommand{sized(scope, str("peer-", i), bytes), 0, Proof::trusted()});
@@ -55,7 +55,7 @@ TEST_CASE("a scope that is full of bytes refuses its own and leaves room for ano
   CHECK(text.find(str("take ", f.use("greedy").record_bytes, " bytes")) != std::string::npos);
   CHECK(f.use("greedy").record_bytes <= 100'000);
   CHECK(f.apply(RegisterCommand{sized("modest", "a", 8'000), 0, Proof::trusted()}).status.ok());
-  // Three more like the first find room, too.
+  // Three more scopes like the first find room, too.
   for (const char* scope : {"second", "third"}) CHECK(f.fill(scope, 8'000) > 5);
   CHECK(f.fill("modest", 8'000) > 5);
 }
@@ -133,7 +133,7 @@ TEST_CASE("what uses() counts is what is there, whatever happens to the peers") 
   CHECK(full.links == 1);
   CHECK(full.revision == f.registry.revision("s"));
   CHECK(full.record_bytes == f.registry.record_bytes());
-  // Somebody takes the name over with less.
+  // Another instance takes the name over with a smaller record.
   Registration other = sized("s", "a", 0);
   other.instance = test::instance(9);
   REQUIRE(f.apply(RegisterCommand{other, a.lease.incarnation, Proof::trusted()}).status.ok());
@@ -156,7 +156,7 @@ TEST_CASE("an administrator of one scope cannot use up the tokens of all") {
   CHECK(refused.text() == str("scope 'greedy' has ", limits::kTokensPerScope, " tokens, its limit"));
   CHECK(put("modest").ok());
   CHECK(put("*").ok());
-  // One that is there may be replaced, and one that goes makes room.
+  // An existing token may be replaced, and revoking a token makes room.
   const std::string id = f.registry.tokens().begin()->first;
   TokenRecord mine;
   for (const auto& [token_id, token] : f.registry.tokens()) {
@@ -177,7 +177,7 @@ TEST_CASE("reports of one scope leave room for those of another") {
   CHECK(taken > 2);
   CHECK(taken < 10);
   CHECK(reports.put("modest", "agent", 1, report));
-  // Agents of the full scope go on telling in the room that they have, and one that goes makes some.
+  // Agents of the full scope can replace their reports, and forgetting one makes room.
   CHECK(reports.put("greedy", "agent-0", 1, report));
   reports.forget("greedy", "agent-0");
   CHECK(reports.put("greedy", "another", 1, report));
@@ -224,7 +224,7 @@ TEST_CASE("nanoctrl with other quotas do not share a log") {
   yours = mine;
   yours.peers_per_scope_max /= 2;
   CHECK(describe_rules(mine) != describe_rules(yours));
-  // One of a time without quotas has none to differ in.
+  // A log from before quotas has no quotas that could differ.
   yours = mine;
   yours.record_bytes_per_scope_max /= 2;
   CHECK(describe_rules(mine, 2) == describe_rules(yours, 2));

@@ -15,7 +15,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/folder.h"
 
-// GET /readyz: whether changes would be kept, also when nobody makes one.
+// GET /readyz: whether changes could be stored, also while none is made.
 namespace slime::ctrl::ready_test {
 namespace {
 
@@ -43,13 +43,13 @@ class Readiness {
   bool becomes(int status) {
     return eventually([&] { return (*this)().status == status; });
   }
-  // How long it takes from now on.
+  // Returns the time until the status.
   Nanos time_to(int status) {
     const TimePoint start = steady_clock().now();
     REQUIRE(becomes(status));
     return steady_clock().now() - start;
   }
-  // The gauge of the same, for Prometheus.
+  // Returns the metric of the same state.
   std::string gauge() {
     const std::string text = ask_(get("/metrics")).body;
     const std::size_t at = text.find("\nnanoctrl_ready ");
@@ -82,7 +82,8 @@ TEST_CASE("a cut Redis is not ready, and a Redis that is back is ready within 2 
   REQUIRE(ready.becomes(503));
   const Answer refused = ready();
   CHECK(has(refused.body, "the store cannot be written"));
-  CHECK_FALSE(has(refused.body, std::to_string(redis.port())));  // open to everybody: not where it is
+  CHECK_FALSE(has(refused.body, std::to_string(redis.port())));  // public, so it does not name the
+                                                                 // store
   CHECK(ready.gauge() == "nanoctrl_ready 0");
   CHECK(ready.health().status == 200);
   redis.start();
@@ -100,7 +101,7 @@ TEST_CASE("a Redis that hangs is not ready, and is ready within 2 s after it goe
   CHECK(ready.time_to(200) < kSoon);
 }
 
-TEST_CASE("a Redis that refuses to write is not ready, though nobody changes anything") {
+TEST_CASE("a Redis that refuses to write is not ready, also without changes") {
   RedisServer redis;
   Readiness ready(redis.url());
   REQUIRE(ready().status == 200);
@@ -110,7 +111,7 @@ TEST_CASE("a Redis that refuses to write is not ready, though nobody changes any
   CHECK(ready.time_to(200) < kSoon);
 }
 
-// A file system of 8 MiB. Needs the right to mount.
+// A file system of 8 MiB. Needs permission to mount.
 class SmallDisk {
  public:
   SmallDisk() : mounted_(::mount("tmpfs", path().c_str(), "tmpfs", 0, "size=8m,mode=0700") == 0) {}
@@ -137,7 +138,7 @@ class SmallDisk {
   const bool mounted_;
 };
 
-TEST_CASE("a full disk is not ready, though nobody changes anything, and one with room is within 2 s") {
+TEST_CASE("a full disk is not ready, also without changes, and one with room is within 2 s") {
   const SmallDisk disk;
   if (!disk.mounted()) {
     MESSAGE("skipped: this process may not mount a file system; the next test limits files instead");
@@ -161,7 +162,7 @@ TEST_CASE("a change that a full disk refused leaves it not ready until it is kep
   HttpServer server(with_store(str("sqlite:", folder.file("registry.db"))));
   Asker ask(server.server->port());
   REQUIRE(ask(get("/readyz")).status == 200);
-  // No file may grow any more: what the kernel says then is what it says of a full disk.
+  // No file may grow any more: exceeding the limit looks like a full disk.
   ::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);

@@ -17,7 +17,8 @@
 #include "tests/support/eventually.h"
 #include "tests/support/settings.h"
 
-// Several engines that share one registry in a Redis that works; test_redis_faults.cc has one that does not.
+// Several engines that share one registry in a working Redis; test_redis_faults.cc tests a failing
+// one.
 namespace slime::ctrl::redis_test {
 namespace {
 
@@ -46,13 +47,13 @@ std::optional<PeerInfo> find(Engine& engine, const std::string& name) {
   return engine.read([&](const Registry& registry) { return registry.find("default", name); });
 }
 
-// Once both have applied as much as one had when this was called.
+// Waits until both engines have applied the later of their current positions.
 void meet(RedisEngine& a, RedisEngine& b) {
   const EntryId id = std::max(a.position().first, b.position().first);
   REQUIRE(eventually([&] { return a.position().first >= id && b.position().first >= id; }));
 }
 
-// Of two engines at the same entry; others may come while the first one is read.
+// Compares two engines at the same entry; further entries may arrive while the first is read.
 void check_same(RedisEngine& a, RedisEngine& b) {
   std::vector<Record> left;
   std::vector<Record> right;
@@ -99,7 +100,7 @@ TEST_CASE("a heartbeat through an engine that has yet to hear of the registratio
   const auto b = join(server);
   const int rounds = scaled(200);
   for (int i = 0; i < rounds; ++i) {
-    // A new owner each time: the other engine may still know the last one.
+    // A new owner each time: the other engine may still know the previous one.
     const Outcome out =
         a->submit(RegisterCommand{registration("a", static_cast<std::uint8_t>(1 + i % 2)),
                                   find(*a, "a") ? find(*a, "a")->incarnation : 0, Proof::trusted()});
@@ -118,12 +119,12 @@ TEST_CASE("of two that want one name through two engines at once, one gets it") 
   std::vector<Outcome> outcomes[2];
   std::barrier together(2);
   std::vector<std::thread> threads;
-  for (std::size_t who = 0; who < 2; ++who) {
-    threads.emplace_back([&, who] {
+  for (std::size_t index = 0; index < 2; ++index) {
+    threads.emplace_back([&, index] {
       for (int i = 0; i < rounds; ++i) {
         together.arrive_and_wait();
-        outcomes[who].push_back(engines[who]->submit(RegisterCommand{
-            registration(str("name-", i), static_cast<std::uint8_t>(who + 1)), 0, Proof::trusted()}));
+        outcomes[index].push_back(engines[index]->submit(RegisterCommand{
+            registration(str("name-", i), static_cast<std::uint8_t>(index + 1)), 0, Proof::trusted()}));
       }
     });
   }
@@ -156,12 +157,12 @@ TEST_CASE("of two that rotate the keys of a scope through two engines at once, o
     const std::uint64_t newest = newest_id(keys_of(*engines[0]));
     Status said[2];
     std::vector<std::thread> threads;
-    for (std::size_t who = 0; who < 2; ++who) {
-      threads.emplace_back([&, who] {
-        said[who] = engines[who]
-                        ->submit(RotateKeysCommand{"default", newest, false,
-                                                   Secret::random(limits::kScopeKeyBytes), 1})
-                        .status;
+    for (std::size_t index = 0; index < 2; ++index) {
+      threads.emplace_back([&, index] {
+        said[index] = engines[index]
+                          ->submit(RotateKeysCommand{"default", newest, false,
+                                                     Secret::random(limits::kScopeKeyBytes), 1})
+                          .status;
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -232,7 +233,8 @@ TEST_CASE("after random commands through all of them engines have the same recor
       std::uint64_t granted = 1;
       const int count = scaled(1000);
       for (int step = 0; step < count; ++step) {
-        // An engine that lags behind the snapshots may lose track of some, whose effect it then finds there.
+        // An engine that lags behind the snapshots may miss its own entry; the effect is in the
+        // snapshot.
         const Outcome out = engines[i % 2]->submit(random_command(rng, granted));
         if (out.lease.incarnation != 0) granted = out.lease.incarnation;
       }
@@ -260,12 +262,12 @@ TEST_CASE("peers are there again when all engines have ended, with whole leases"
   CHECK(enroll(*engine, "b").incarnation > lease.incarnation);
 }
 
-// How many entries it took until what the first two snapshots have was gone from the log.
+// Returns the number of entries appended until the first two snapshots have shortened the log.
 std::uint64_t append_until_short(RedisServer& server, RedisEngine& a) {
   std::uint64_t appended = 0;
   const auto length = [&] { return server.command({"XLEN", "{slime}:log"}).integer; };
   const auto snapshot = [&] { return server.command({"HGET", "{slime}:snapshot", "entries"}).text; };
-  // Two more snapshots than the first.
+  // Wait for two further snapshots.
   std::string last = snapshot();
   for (int written = 0; written < 3;) {
     enroll(a, str("peer-", ++appended % 7), static_cast<std::uint8_t>(1));
@@ -285,7 +287,7 @@ void keep_short(const SnapshotPolicy& policy) {
   meet(*a, *late);
   check_same(*a, *late);
   CHECK(late->position().second >= appended);
-  // A watcher that comes with a revision of before lists the peers again.
+  // A watcher with an earlier revision lists the peers again.
   CHECK(late->read([](const Registry& registry) { return registry.changes("default", 1).resync; }));
 }
 
@@ -297,7 +299,7 @@ TEST_CASE("snapshots keep a log of few large entries short, too") {
   keep_short({.bytes = 8000, .interval = 1h});
 }
 
-TEST_CASE("a lease ends at the same revision for all, by whoever is there") {
+TEST_CASE("a lease ends at the same revision for all, by any engine that is left") {
   const RedisServer server;
   auto gone = join(server, 500ms);
   const auto a = join(server, 500ms);
@@ -311,7 +313,7 @@ TEST_CASE("a lease ends at the same revision for all, by whoever is there") {
     });
   }
   const Lease lease = enroll(*gone, "a");
-  gone.reset();  // and with it who answers heartbeats
+  gone.reset();  // this engine answered the heartbeats
   const auto expired = [&](const Engine* engine) {
     const std::lock_guard lock(mutex);
     return told[engine].size() == 2;
@@ -323,7 +325,7 @@ TEST_CASE("a lease ends at the same revision for all, by whoever is there") {
   check_same(*a, *b);
 }
 
-TEST_CASE("a lease that is renewed goes on, through whichever engine") {
+TEST_CASE("a lease can be renewed through any engine") {
   const RedisServer server;
   const std::unique_ptr<RedisEngine> engines[] = {join(server, 2s), join(server, 2s)};
   const Lease lease = enroll(*engines[0], "a");

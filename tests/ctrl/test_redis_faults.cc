@@ -12,7 +12,7 @@
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
 
-// What engines do when Redis is away, hangs, has forgotten, or has what they cannot read.
+// Engines when Redis is unavailable, hangs, has lost data, or holds unreadable data.
 namespace slime::ctrl {
 namespace {
 
@@ -46,7 +46,7 @@ Lease enroll(Engine& engine, const std::string& name) {
   return out.lease;
 }
 
-// As an agent that tries again does.
+// Registers, with retries, as an agent does.
 Lease enroll_in_the_end(Engine& engine, const std::string& name) {
   Outcome out;
   REQUIRE(eventually([&] {
@@ -108,7 +108,7 @@ TEST_CASE("a Redis that was restarted is used again, and has what it acknowledge
   CHECK(later.revision == lease.revision + 1);
   REQUIRE(eventually([&] { return knows(*b, "c") && b->writable().ok(); }));
   CHECK_FALSE(knows(*b, "b"));
-  // Watchers go on where they were.
+  // Watchers continue at their revision.
   const Changes changes =
       b->read([&](const Registry& registry) { return registry.changes("default", lease.revision); });
   CHECK_FALSE(changes.resync);
@@ -127,7 +127,7 @@ TEST_CASE("no lease ends because Redis was away for longer than it") {
   const Lease lease = enroll(*a, "a");
   server.kill();
   REQUIRE(eventually([&] { return !a->writable().ok() && !b->writable().ok(); }));
-  // It answers heartbeats for a third of the TTL, then sends agents to look for another nanoctrl.
+  // The engine answers heartbeats for a third of the TTL, then agents look for another nanoctrl.
   CHECK(beat(*a, "a", lease.incarnation).status.ok());
   const TimePoint away = steady_clock().now();
   REQUIRE(eventually([&] {
@@ -139,7 +139,7 @@ TEST_CASE("no lease ends because Redis was away for longer than it") {
   CHECK(knows(*a, "a"));
   CHECK(beat(*b, "a", lease.incarnation).status.ok());
   CHECK(ended.load() == 0);
-  REQUIRE(eventually([&] { return ended.load() == 2; }));  // nobody sends heartbeats any more
+  REQUIRE(eventually([&] { return ended.load() == 2; }));  // no more heartbeats
 }
 
 TEST_CASE("a Redis that hangs fails what waits for it, and holds up no end") {
@@ -156,7 +156,7 @@ TEST_CASE("a Redis that hangs fails what waits for it, and holds up no end") {
   CHECK(knows(*join(server), "a"));
 }
 
-// Both engines begin anew, together, after `lose`.
+// Checks that both engines begin anew, with the same registry, after `lose`.
 template <class Lose>
 void check_loss(RedisServer& server, Lose lose) {
   const auto a = join(server);
@@ -195,7 +195,7 @@ TEST_CASE("the same when Redis was restarted and has kept nothing") {
   });
 }
 
-TEST_CASE("who watches is told at once that the registry is another one") {
+TEST_CASE("watchers learn at once that the registry is another one") {
   RedisServer server;
   Nanoctrl nanoctrl(server.url());
   const std::unique_ptr<Client> client = nanoctrl.client();
@@ -209,7 +209,7 @@ TEST_CASE("who watches is told at once that the registry is another one") {
   watcher.join();
   REQUIRE(watched);
   REQUIRE(changes);
-  CHECK(changes->resync);  // a watch that only ran out of time would have told nothing
+  CHECK(changes->resync);  // a watch that only timed out would have no resync
 }
 
 TEST_CASE("when Redis comes back with an older state numbers go on from those that were told") {
@@ -234,8 +234,8 @@ TEST_CASE("when Redis comes back with an older state numbers go on from those th
   CHECK(changes.resync);
 }
 
-// Of two that Redis has forgotten something of, the one that knew less comes back first, and its new commands
-// get the numbers of those that are forgotten.
+// Redis has lost entries of two engines. The one that had applied less returns first, and its new
+// commands get the numbers of the lost commands.
 TEST_CASE("a registry whose last entry is gone begins anew, even where others have made up for its numbers") {
   RedisServer server;
   const auto engine = join(server);
@@ -251,8 +251,8 @@ TEST_CASE("a registry whose last entry is gone begins anew, even where others ha
 
   const Result<redis::Address> address = redis::parse_url(server.url());
   REQUIRE(address);
-  redis::Interrupt nobody;
-  Result<redis::Connection> connection = redis::Connection::open(*address, 10s, nobody);
+  redis::Interrupt interrupt;
+  Result<redis::Connection> connection = redis::Connection::open(*address, 10s, interrupt);
   REQUIRE(connection);
   const LogKeys keys(address->prefix);
   RedisLog log(*connection, keys);
@@ -261,7 +261,7 @@ TEST_CASE("a registry whose last entry is gone begins anew, even where others ha
   REQUIRE_MESSAGE(loaded, loaded.status().to_string());
   CHECK(loaded->registry.changes("default", forgotten.lease.revision).resync);
   CHECK(loaded->registry.find("default", "next"));
-  // And the others with it.
+  // The other engines' lost entries are gone, too.
   REQUIRE(eventually([&] {
     return engine->read([&](const Registry& registry) {
       return registry.changes("default", forgotten.lease.revision).resync;
@@ -278,7 +278,7 @@ TEST_CASE("commands of a later version stop a nanoctrl that does not know them, 
   REQUIRE(eventually([&] { return !engine->writable().ok(); }));
   CHECK(engine->writable().text().find("'vote'") != std::string::npos);
   CHECK(try_enroll(*engine, "b").status.code() == Code::kUnavailable);
-  // Agents go to one that still follows.
+  // Agents move to an engine that still follows the log.
   CHECK(beat(*engine, "a", lease.incarnation).status.code() == Code::kUnavailable);
   CHECK(knows(*engine, "a"));
   const Status refused = try_join(server).status();
@@ -309,7 +309,7 @@ TEST_CASE("a nanoctrl that was stopped while the log went on without it starts a
   REQUIRE(before->peers.size() == 1);
   REQUIRE(stopped.process().stop().ok());
   int names = 0;
-  // Some snapshots more: then entries that it has not seen are gone.
+  // Wait for some more snapshots, so that entries which the engine has not read are gone.
   std::string trimmed = server.command({"HGET", "{slime}:snapshot", "trimmed"}).text;
   for (int moved = 0; moved < 3;) {
     enroll(*engine, str("peer-", ++names));

@@ -1,4 +1,4 @@
-// The store in Redis over TLS: who trusts whom, and what is said when one does not.
+// The store in Redis over TLS: verification by each side, and the error when it fails.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using test::Identity;
 using test::RedisServer;
 
-// The files of a Redis that wants certificates from its clients, as it does by default, and those of a
+// The files of a Redis that requires client certificates, as it does by default, and those of a
 // client.
 struct Files {
   test::Folder folder;
@@ -54,7 +54,7 @@ TEST_CASE("a registry in a Redis that speaks TLS and wants certificates is share
       [&] { return (*b)->read([](const Registry& registry) { return registry.peer_count(); }) == 1; }));
 }
 
-TEST_CASE("a Redis that cannot prove who it is, or that does not trust us, is not used, and it is said why") {
+TEST_CASE("a Redis whose certificate is not trusted, or that does not trust us, is refused with the reason") {
   const Files files;
   const RedisServer server(files.options(), str(files.trust(), "&", files.proof()));
   const Identity other = test::make_identity("other", nullptr, nullptr);

@@ -18,7 +18,7 @@ using test::registration;
 
 constexpr Nanos kTtl = 10s;
 
-// The rules of a name, written as plainly as they can be.
+// The rules of a name, in the simplest form.
 struct Model {
   struct Holder {
     std::uint8_t instance;
@@ -43,7 +43,7 @@ void check_same(const Model& model, const Registry& registry) {
   }
 }
 
-// Replays events into the set of names, as a watcher does, and compares.
+// Applies events to a set of names, as a watcher does, and compares the set.
 class Watcher {
  public:
   explicit Watcher(std::uint64_t since) : since_(since) {}
@@ -99,13 +99,13 @@ class Run {
   }
 
  private:
-  // Now and then the incarnation that somebody had earlier.
+  // Returns sometimes an incarnation of an earlier owner.
   std::uint64_t guess(const std::string& name) {
     const auto it = model_.held.find(name);
     if (it != model_.held.end() && !rng_.chance(1, 4)) return it->second.incarnation;
     return 501 + rng_.below(last_ - 499);
   }
-  // The holder's mostly.
+  // Returns mostly the holder's session.
   char guess_session(const std::string& name) {
     const auto it = model_.held.find(name);
     if (it != model_.held.end() && !rng_.chance(1, 4)) return it->second.session;
@@ -177,7 +177,8 @@ TEST_CASE("random commands at random times do what the plain model does") {
   }
 }
 
-// The same random commands to two registries, of which one is made from its own records now and then.
+// Runs the same random commands on two registries, one of which is restored from its own records
+// now and then.
 class Twins {
  public:
   explicit Twins(std::uint64_t seed) : rng_(seed) {}
@@ -206,7 +207,7 @@ class Twins {
 
  private:
   void restore() {
-    // Registries know the time of their last command; what is left of leases is told from then.
+    // Registries keep the time of their last command; times left of leases are relative to it.
     original_.apply(TickCommand{}, clock_.now());
     restored_.apply(TickCommand{}, clock_.now());
     Result<RegistryState> state = decode_records(encode_records(restored_));
@@ -278,26 +279,27 @@ TEST_CASE("all short sequences on one name") {
     int rest = sequence;
     for (int i = 0; i < kLength; ++i, rest /= kCommands) {
       const int command = rest % kCommands;
-      const auto who = static_cast<std::uint8_t>(command % 2);
+      const auto index = static_cast<std::uint8_t>(command % 2);
       Outcome out;
       if (command < 2) {
         out = registry.apply(
-            RegisterCommand{registration("a", static_cast<std::uint8_t>(who + 1)), 0, Proof::trusted()},
+            RegisterCommand{registration("a", static_cast<std::uint8_t>(index + 1)), 0, Proof::trusted()},
             clock.now());
-        if (out.status.ok() && out.lease.incarnation != granted[who]) {
+        if (out.status.ok() && out.lease.incarnation != granted[index]) {
           REQUIRE(out.lease.incarnation > newest);
-          newest = granted[who] = out.lease.incarnation;
+          newest = granted[index] = out.lease.incarnation;
         }
       } else if (command < 4) {
-        out = registry.apply(HeartbeatCommand{"default", "a", granted[who], Proof::trusted()}, clock.now());
+        out = registry.apply(HeartbeatCommand{"default", "a", granted[index], Proof::trusted()}, clock.now());
       } else if (command < 6) {
-        out = registry.apply(DeregisterCommand{"default", "a", granted[who], Proof::trusted()}, clock.now());
+        out =
+            registry.apply(DeregisterCommand{"default", "a", granted[index], Proof::trusted()}, clock.now());
       } else {
         clock.advance(kTtl / 2);
         out = registry.apply(TickCommand{}, clock.now());
       }
       const std::optional<PeerInfo> peer = registry.find("default", "a");
-      // Whoever has the name has the newest incarnation: an older one never gets it back.
+      // The holder of the name has the newest incarnation: an older one never gets the name back.
       if (peer) REQUIRE(peer->incarnation == newest);
       if (out.status.code() == Code::kAborted) REQUIRE(peer);
       if (out.status.code() == Code::kNotFound) REQUIRE_FALSE(peer);

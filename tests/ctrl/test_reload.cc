@@ -33,7 +33,7 @@ using slime::test::Process;
 using test::has;
 using test::Identity;
 
-// nanoctrl with a certificate of one of two authorities, and a token file, in the background or the
+// nanoctrl with a certificate of one of two CAs, and a token file, in the background or the
 // foreground.
 class Reloadable {
  public:
@@ -119,7 +119,7 @@ class Reloadable {
 
 void check_reload(bool background) {
   const Reloadable f(background);
-  // Connections that stay open, over which nobody may notice anything. Their token is in the store.
+  // Connections that stay open and must not be disturbed. Their token is in the store.
   const std::unique_ptr<Client> admin = f.client(f.first_ca, f.old_token);
   const Result<TokenInfo> member = admin->create_token({Role::kJoin, "default"});
   REQUIRE_MESSAGE(member, member.status().to_string());
@@ -134,7 +134,7 @@ void check_reload(bool background) {
       while (!stop) ++(client->list_peers().status().ok() ? mine : errors);
     });
   }
-  // Each of them has had answers since.
+  // Returns whether each connection has had replies since.
   const auto go_on = [&] {
     return std::all_of(answers.begin(), answers.end(), [&](const std::atomic<int>& mine) {
       const int before = mine.load();
@@ -147,9 +147,9 @@ void check_reload(bool background) {
   f.hang_up();
   CHECK(eventually([&] { return f.code(f.second_ca, f.new_token) == Code::kOk; }));
   CHECK(f.code(f.second_ca, f.old_token) == Code::kUnauthenticated);
-  CHECK(f.code(f.first_ca, f.new_token) == Code::kUnauthenticated);  // another certificate now
+  CHECK(f.code(f.first_ca, f.new_token) == Code::kUnauthenticated);  // the certificate has changed
   CHECK(go_on());
-  // The connection from before is the same, and its token is not good for anything now.
+  // The earlier connection still exists, and its token is invalid now.
   const Status refused = admin->list_tokens().status();
   CHECK(refused.code() == Code::kUnauthenticated);
   CHECK_FALSE(has(refused.text(), "certificate"));
@@ -174,7 +174,7 @@ TEST_CASE("a bad file leaves what was there, and the log says which file and why
   CHECK(f.logs("key.pem"));
   CHECK(f.logs("not a token"));
   CHECK(f.code(f.first_ca, f.old_token) == Code::kOk);
-  // What is good again is taken, with one line.
+  // Valid files are used again, with one log line.
   f.show(f.second);
   f.write_token(f.new_token);
   f.hang_up();

@@ -10,7 +10,7 @@
 #include "tests/ctrl/samples.h"
 #include "tests/support/settings.h"
 
-// The log that several nanoctrl share, without the store that it is in.
+// The log that several nanoctrl share, without a store.
 namespace slime::ctrl::replay_test {
 namespace {
 
@@ -26,7 +26,7 @@ struct Follower {
   Outcome at(std::uint64_t ms, const Command& command) {
     return replay.apply(registry, {kStart + ms, ++sequence}, command);
   }
-  // Ticks as some nanoctrl would, up to that time.
+  // Appends ticks, as some nanoctrl would, up to that time.
   void tick_until(std::uint64_t ms) {
     for (std::uint64_t t = replay.at().ms - kStart + 1000; t < ms; t += 1000) at(t, TickCommand{});
     at(ms, TickCommand{});
@@ -50,12 +50,13 @@ TEST_CASE("a lease ends by the times of the entries") {
   CHECK_FALSE(follower.find("a"));
 }
 
-TEST_CASE("time in which nobody could append takes nothing from a lease") {
+TEST_CASE("time in which no engine could append does not shorten a lease") {
   Follower follower;
   follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()});
   follower.tick_until(14'000);
   const std::uint64_t pause = 14'001 + static_cast<std::uint64_t>(idle_limit(kTtl) / 1ms);
-  // Long past its end; the pause does not count, and what was left before it is a whole TTL after it.
+  // Long past the lease's end. The pause does not count, and the lease has a full TTL after the
+  // pause.
   const Outcome out = follower.at(pause, TickCommand{});
   CHECK(out.events.empty());
   REQUIRE(follower.find("a"));
@@ -74,12 +75,12 @@ TEST_CASE("a pause that is not longer than it may be counts") {
   CHECK_FALSE(follower.find("a"));
 }
 
-TEST_CASE("whoever may append does so well before a pause would count as one") {
+TEST_CASE("an engine that can append does so well before a pause would count") {
   for (const Nanos ttl : {Nanos(100ms), Nanos(1s), Nanos(3s), kTtl, Nanos(24h)})
     CHECK(tick_interval(ttl) * 3 <= idle_limit(ttl));
 }
 
-TEST_CASE("renewals of many leases renew those that are still held, and tell nobody") {
+TEST_CASE("renewals of many leases renew those that are still held, without events") {
   Follower follower;
   const Lease a = follower.at(0, RegisterCommand{registration("a", 1), 0, Proof::trusted()}).lease;
   const Lease b = follower.at(0, RegisterCommand{registration("b", 2), 0, Proof::trusted()}).lease;
@@ -167,8 +168,7 @@ bool same_records(const Registry& a, const Registry& b) {
                     [](const Record& x, const Record& y) { return x.key == y.key && x.value == y.value; });
 }
 
-TEST_CASE(
-    "who decodes the entries, from the start or from a snapshot, has the registry that their writer has") {
+TEST_CASE("decoding the entries, from the start or from a snapshot, gives the registry of their writer") {
   std::uint64_t base_seed = 0;
   random_bytes(std::as_writable_bytes(std::span(&base_seed, 1)));
   MESSAGE("base seed ", base_seed);
@@ -277,7 +277,7 @@ TEST_CASE("numbers that went back are noticed") {
   const RegistryState before{1, 100, 50, {{"s", 70}}, {}};
   CHECK(largest_number(before) == 100);
   CHECK_FALSE(went_back(before, before));
-  CHECK_FALSE(went_back(before, {1, 100, 70, {}, {}}));  // the scope had to make room
+  CHECK_FALSE(went_back(before, {1, 100, 70, {}, {}}));  // the scope was removed to make room
   CHECK(went_back(before, {1, 99, 50, {{"s", 70}}, {}}));
   CHECK(went_back(before, {1, 100, 50, {{"s", 69}}, {}}));
   CHECK(went_back(before, {1, 100, 50, {}, {}}));

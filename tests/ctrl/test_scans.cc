@@ -1,4 +1,4 @@
-// What a list looks at is bounded for each request and for each time that the registry is held, matching or
+// The work of a list is bounded per request and per acquisition of the registry's lock, matching or
 // not.
 #include <doctest/doctest.h>
 
@@ -109,7 +109,7 @@ TEST_CASE("the registry is free while a scan looks at its records, and they stay
   const std::uint64_t revision =
       engine.read([](const Registry& registry) { return registry.revision("default"); });
   std::vector<std::string> addresses;
-  // Commands of the visitor would wait for themselves forever if the scan had the engine's lock.
+  // Commands of the visitor would deadlock if the scan held the engine's lock.
   const ScanHead head = scans.visit("default", "", {}, [&](const PeerView& peer) {
     Registration moved = registration(peer.info->name, 1);
     moved.address = "127.0.0.1:9";
@@ -118,7 +118,7 @@ TEST_CASE("the registry is free while a scan looks at its records, and they stay
     return true;
   });
   CHECK(addresses == std::vector<std::string>(3, "127.0.0.1:7001"));
-  CHECK(head.revision == revision);  // so that who watches from there hears of the changes
+  CHECK(head.revision == revision);  // so that a watch from this revision reports the changes
 }
 
 TEST_CASE("a record is taken for the store without its text, and encodes as it was") {
@@ -235,7 +235,7 @@ TEST_CASE("a page of links takes what is reported a slice at a time, and is whol
   Fixture f(0);
   Report report;
   report.links.push_back({"x", "tcp", "ready", 0, 0, 0, 0});
-  // Those who have reports and those who have none take turns.
+  // Peers with and without reports alternate.
   for (std::size_t i = 0; i < 600; ++i) {
     const std::string body =
         wire::encode(wire::RegisterRequest{registration(peer_name(i), 1), false, session()});

@@ -6,8 +6,7 @@
 
 #include "tests/ctrl/tokens.h"
 
-// Who may speak for a peer: who has the session of its registration, and nobody who only knows its public
-// instance id.
+// Requests for a peer need the session of its registration; the public instance id is not enough.
 namespace slime::ctrl::sessions_test {
 namespace {
 
@@ -27,11 +26,12 @@ bool denied(const ApiReply& reply) {
   return reply.status == 403 && code_of(reply) == Code::kPermissionDenied;
 }
 
-// The peer cache:0 of scope "a", registered with the token `member`, and another token that may join.
+// The peer cache:0 of scope "a", registered with the token `member`, and another token that may
+// join.
 struct Owned : test::Roles {
   explicit Owned() : lease(*wire::decode_lease(enlist(member, kSession).body)) {}
 
-  // Registers cache:0, always with the same, public, instance id.
+  // Registers cache:0, always with the same public instance id.
   ApiReply enlist(std::string_view token, const std::string& session, bool takeover = false) {
     Registration peer = registration("cache:0", 1);
     peer.scope = "a";
@@ -45,7 +45,7 @@ struct Owned : test::Roles {
     if (!session.empty()) body["session"] = session;
     return send(method, str("/v1/peers/cache:0", tail, "?scope=a"), body.dump(), other);
   }
-  // A request of each kind that speaks for the peer, with a token that is good for it.
+  // Sends a request of each kind for the peer, with a token that permits it.
   std::vector<ApiReply> all(const std::string& session, std::uint64_t incarnation) {
     std::vector<ApiReply> out;
     out.push_back(ask("POST", "/heartbeat", Json::object(), session, incarnation));
@@ -134,7 +134,7 @@ TEST_CASE("of many heartbeats in one request each has its own session") {
   CHECK(lost({{"session", kSession}}).empty());
 }
 
-TEST_CASE("the lease of a peer is not renewed by who has no session") {
+TEST_CASE("the lease of a peer is not renewed without its session") {
   Owned f;
   f.clock.advance(14s);
   f.ask("POST", "/heartbeat", Json::object(), "", f.lease.incarnation);
@@ -142,7 +142,7 @@ TEST_CASE("the lease of a peer is not renewed by who has no session") {
   CHECK(f.get("/v1/peers/cache:0?scope=a", f.reader).status == 404);
 }
 
-TEST_CASE("the same instance id without the session is another owner, who gets the name of a dead one") {
+TEST_CASE("the same instance id without the session is another owner, and gets the name of a dead one") {
   const std::string wrong[] = {"", kOther};
   for (const std::string& session : wrong) {
     CAPTURE(session);
@@ -155,7 +155,7 @@ TEST_CASE("the same instance id without the session is another owner, who gets t
     const ApiReply silent = f.enlist(f.other, session);
     CHECK(silent.status == 409);
     CHECK(silent.retry_after == 15s);
-    // The owner has noticed nothing.
+    // The owner is not affected.
     CHECK(f.ask("POST", "/heartbeat", Json::object(), kSession, f.lease.incarnation).status == 200);
     f.probed = ProbeResult::kGone;
     const ApiReply taken = f.enlist(f.other, session);
@@ -181,7 +181,7 @@ TEST_CASE("a takeover asks the holder first, and says so when it is alive") {
   }
 }
 
-TEST_CASE("a registration whose answer was lost is repeated, and nobody is asked or told anything") {
+TEST_CASE("a registration whose reply was lost is repeated, without a probe or an event") {
   Owned f;
   const std::uint64_t before = f.revision();
   const ApiReply again = f.enlist(f.member, kSession);
@@ -192,7 +192,7 @@ TEST_CASE("a registration whose answer was lost is repeated, and nobody is asked
   CHECK(f.revision() == before);
 }
 
-TEST_CASE("nanoctrl makes a session for who brings none, another one each time") {
+TEST_CASE("nanoctrl makes a new session for each registration without one") {
   Owned f;
   REQUIRE(f.remove(kSession, f.lease.incarnation, f.member).status == 200);
   const Lease first = *wire::decode_lease(f.enlist(f.member, "").body);
@@ -203,7 +203,7 @@ TEST_CASE("nanoctrl makes a session for who brings none, another one each time")
   CHECK(wire::decode_lease(f.enlist(f.member, "").body)->session != first.session);
 }
 
-TEST_CASE("who owns a peer may come back with another token") {
+TEST_CASE("the owner of a peer may use another token") {
   Owned f;
   const ApiReply again = f.enlist(f.other, kSession);
   REQUIRE(again.status == 200);
@@ -213,7 +213,8 @@ TEST_CASE("who owns a peer may come back with another token") {
 TEST_CASE("an administrator of the scope removes any peer of it, and sets its links") {
   Owned f;
   CHECK(f.set_links("", f.owner).status == 200);
-  CHECK(denied(f.remove(kOther, f.lease.incarnation, f.owner)));  // what is said has to be right
+  CHECK(denied(f.remove(kOther, f.lease.incarnation, f.owner)));  // a session that is sent must
+                                                                  // match
   CHECK(f.remove("", f.lease.incarnation, f.owner).status == 200);
 }
 
@@ -228,7 +229,7 @@ TEST_CASE("a peer without tokens is its owner's, too") {
   CHECK(f.beat("w", incarnation, "", {}, "a").status == 200);
 }
 
-TEST_CASE("what is no session is refused as no request") {
+TEST_CASE("an invalid session is an invalid request") {
   Owned f;
   for (const char* wrong : {"5", "xyz", "555555555555555555555555555555555555555555555555555555555555555g"}) {
     CHECK(f.remove(wrong, f.lease.incarnation, f.member).status == 400);
@@ -259,7 +260,7 @@ TEST_CASE("no reply but that of the registration has a session, and the backup a
   }
 }
 
-// The routes of NanoCtrl know no session: what they make is the token's.
+// The routes of NanoCtrl have no sessions: objects belong to the token.
 struct Entities : test::Roles {
   ApiReply post(const std::string& target, Json body, const std::string& token) {
     body["scope"] = "a";
@@ -311,14 +312,14 @@ TEST_CASE("no session speaks for what NanoCtrl's routes made") {
   Registration same = registration("cache:0", 1);
   same.scope = "a";
   same.instance = *InstanceId::parse(peer.at("instance").get<std::string>());
-  f.probed = ProbeResult::kGone;  // nobody is asked: who listens there does not know that id
+  f.probed = ProbeResult::kGone;  // not probed: the listener does not know the instance id
   CHECK(
       f.send("POST", "/v1/peers", wire::encode(wire::RegisterRequest{same, false, test::session()}), f.member)
           .status == 409);
   CHECK(f.probes == 0);
 }
 
-TEST_CASE("what was made before there were tokens is anybody's until a token makes it its own") {
+TEST_CASE("an entity made before there were tokens can be changed by any token, until one registers it") {
   test::Fixture f;
   const std::string body = Json{{"entity_id", "s"}, {"kind", "k"}, {"scope", "a"}}.dump();
   const std::string beat = Json{{"entity_id", "s"}, {"scope", "a"}}.dump();

@@ -14,7 +14,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/folder.h"
 
-// Sessions where servers start again, fail over, and are upgraded.
+// Sessions across restarts, failovers and upgrades.
 namespace slime::ctrl::sessions_kept_test {
 namespace {
 
@@ -25,7 +25,7 @@ using test::registration;
 constexpr const char* kJson = "application/json";
 const std::string kOther(64, '6');
 
-// nanoctrl's routes over a store that others may share.
+// nanoctrl's routes over a store that other nodes may share.
 class Node {
  public:
   explicit Node(const std::string& store, const Clock& clock = steady_clock())
@@ -67,7 +67,7 @@ std::uint64_t incarnation_of(const ApiReply& reply) {
   return wire::decode_lease(reply.body)->incarnation;
 }
 
-TEST_CASE("a restart on SQLite forgets no session, and lets no other one in") {
+TEST_CASE("a restart on SQLite keeps sessions, and accepts no other") {
   const slime::test::Folder folder;
   const std::string store = "sqlite:" + folder.file("registry");
   auto node = std::make_unique<Node>(store);
@@ -82,7 +82,7 @@ TEST_CASE("a restart on SQLite forgets no session, and lets no other one in") {
   CHECK(node->probes == 1);
 }
 
-TEST_CASE("a backup keeps sessions' hashes, and who has the session goes on after a restore") {
+TEST_CASE("a backup keeps sessions' hashes, and the owner continues after a restore") {
   const slime::test::Folder folder;
   std::uint64_t incarnation = 0;
   std::string backup;
@@ -101,7 +101,7 @@ TEST_CASE("a backup keeps sessions' hashes, and who has the session goes on afte
   CHECK(node.beat("cache:0", incarnation, kSession) == 200);
 }
 
-TEST_CASE("a record from before there were sessions is nobody's until its lease ends") {
+TEST_CASE("a record from before there were sessions has no owner until its lease ends") {
   const slime::test::Folder folder;
   const std::string store = "sqlite:" + folder.file("registry");
   Registry old({.epoch = 1});
@@ -131,7 +131,7 @@ TEST_CASE("servers that share a Redis know each other's sessions, and a failover
   first.reset();
   CHECK(second->beat("cache:0", incarnation, kSession) == 200);
   CHECK(incarnation_of(second->enroll("cache:0", kSession)) == incarnation);
-  // One that comes later reads it from the snapshot and the log.
+  // A node that starts later reads the session from the snapshot and the log.
   Node third(redis.url());
   CHECK(third.beat("cache:0", incarnation, kOther) == 403);
   CHECK(third.beat("cache:0", incarnation, kSession) == 200);
@@ -169,7 +169,7 @@ TEST_CASE("an entry of the log has the right of its command, as a hash") {
   }
 }
 
-TEST_CASE("an entry with a session itself, or a right that nobody knows, is refused") {
+TEST_CASE("an entry with a session itself, or an unknown right, is refused") {
   const EncodedEntry entry = encode_entry({"engine", 1, RegisterCommand{registration("a", 1), 0, kProof}});
   const std::string with = wire::encode(wire::RegisterRequest{registration("a", 1), false, test::session()});
   CHECK(decode_entry(entry.head, with).status().code() == Code::kCorrupt);
@@ -178,7 +178,7 @@ TEST_CASE("an entry with a session itself, or a right that nobody knows, is refu
         R"({"engine":"e","number":1,"kind":"heartbeat","incarnation":1,"scope":"s","name":"a")", more, "}");
     return decode_entry(head, "").status().code();
   };
-  CHECK(code("") == Code::kOk);  // of an earlier format: trusted
+  CHECK(code("") == Code::kOk);  // an earlier format: trusted
   CHECK(code(R"(,"by":"token")") == Code::kOk);
   CHECK(code(R"(,"by":"king")") == Code::kCorrupt);
   CHECK(code(R"(,"by":"session","session_sha256":"ab")") == Code::kCorrupt);

@@ -6,7 +6,7 @@
 #include "tests/ctrl/nanoctrl.h"
 #include "tests/ctrl/raw_http.h"
 
-// SIGTERM, as service managers send it, to a nanoctrl that has work.
+// SIGTERM, as service managers send it, to a busy nanoctrl.
 namespace slime::ctrl {
 namespace {
 
@@ -23,7 +23,7 @@ std::string register_at(std::uint16_t port, std::string_view instance) {
       "/v1/peers", str(R"({"name":"a","instance":")", instance, R"(","address":"127.0.0.1:)", port, R"("})"));
 }
 
-// Where a peer could be asked whether it lives, and never answers.
+// The address of a peer that accepts probes and never answers.
 class SilentPeer {
  public:
   SilentPeer() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -81,7 +81,7 @@ TEST_CASE("SIGTERM answers what is under way and what waits, closes idle connect
   CHECK(exit->success());
 }
 
-TEST_CASE("SIGTERM waits neither for a request that does not come whole nor for a reply that nobody takes") {
+TEST_CASE("SIGTERM waits neither for an incomplete request nor for a reply that the client does not take") {
   Nanoctrl nanoctrl("memory");
   RawConnection half(nanoctrl.port());
   half.send("POST /v1/peers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");

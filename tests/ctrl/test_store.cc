@@ -28,7 +28,7 @@ using test::registration;
 
 constexpr Nanos kTtl = 10s;
 
-// An engine in a file, which is opened again as after a crash of the machine's clock's choice.
+// An engine in a file, which can be opened again as after a crash, at a chosen clock time.
 class Kept {
  public:
   Kept() { open(1000); }
@@ -108,7 +108,7 @@ TEST_CASE("what was removed or has expired stays away after a restart") {
   REQUIRE(kept.engine->submit(DeregisterCommand{"default", "gone", gone.incarnation, Proof::trusted()})
               .status.ok());
   kept.clock.advance(kTtl);
-  kept.enroll("later", 3);  // and with it what had expired is kept
+  kept.enroll("later", 3);  // the expiry is stored with this change
   kept.open(2000);
   CHECK_FALSE(kept.find("gone"));
   CHECK_FALSE(kept.find("dead"));
@@ -166,7 +166,7 @@ TEST_CASE("a file that is no registry of this version is refused and left as it 
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
 }
 
-// What nanoctrl wrote before scopes had keys, as `.dump` shows it.
+// A file from before scopes had keys, in the form of `.dump`.
 constexpr const char* kVersionOne =
     "BEGIN;"
     "CREATE TABLE records (kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
@@ -186,7 +186,7 @@ constexpr const char* kVersionOne =
     "\"secret_sha256\":\"a5997fb2daf01eb657d30818077cad62c3af2efd2c691f42b2c00ac592362db3\"}');"
     "PRAGMA application_id=1399606851; PRAGMA user_version=1; COMMIT";
 
-// An older file in the place of the one of `kept`.
+// Replaces the file of `kept` by an older file.
 void make_older(Kept& kept, const std::string& sql) {
   kept.engine.reset();
   std::filesystem::remove(kept.path);
@@ -195,7 +195,7 @@ void make_older(Kept& kept, const std::string& sql) {
   REQUIRE(connection->run(sql.c_str()).ok());
 }
 
-// The version, and whether rows have ids.
+// Returns the version, and whether rows have ids.
 std::pair<std::int64_t, bool> layout(const Kept& kept) {
   Result<sqlite::Connection> connection = sqlite::Connection::open(kept.path);
   REQUIRE(connection);
@@ -244,7 +244,7 @@ TEST_CASE("a file of schema version 2 gets rows with ids, and has all that it ha
   CHECK(layout(kept) == std::pair<std::int64_t, bool>{3, true});
 }
 
-// Files cannot grow beyond so many bytes: what the kernel says then is what it says of a full disk.
+// Limits the size of files: exceeding the limit looks like a full disk.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -352,7 +352,7 @@ TEST_CASE("a backup brings everything but keys back into an empty store, and num
   other.engine->look([&](const Registry& registry) {
     CHECK(registry.tokens().at(token.id) == token);
     CHECK(*registry.links("default", "a") == std::vector<std::string>{"b"});
-    CHECK(registry.keys("default").empty());  // somebody whose token was revoked since may know them
+    CHECK(registry.keys("default").empty());  // a token revoked since the backup may know them
   });
 }
 
@@ -430,7 +430,7 @@ TEST_CASE("a full disk refuses changes, goes on with heartbeats, and mends itsel
   }));
   kept.open(2000);
   CHECK(kept.find("a"));
-  CHECK(kept.find("b"));  // it had its effect, and was kept as soon as that was possible
+  CHECK(kept.find("b"));  // it took effect, and was stored as soon as possible
   CHECK_FALSE(kept.find("c"));
   CHECK(kept.find("d"));
 }
@@ -439,7 +439,7 @@ TEST_CASE("changed records are written oldest first, counters with every batch")
   const RecordKey registry{Table::kRegistry, {}, {}};
   const RecordKey a{Table::kPeer, "s", "a"};
   const RecordKey b{Table::kPeer, "s", "b"};
-  const RecordKey keys{Table::kKeys, "s", {}};  // written with the scope that they are of
+  const RecordKey keys{Table::kKeys, "s", {}};  // written together with the record of their scope
   DirtyRecords dirty;
   CHECK(dirty.add({registry, b}) == 1);
   CHECK(dirty.add({registry, a}) == 2);
@@ -448,7 +448,7 @@ TEST_CASE("changed records are written oldest first, counters with every batch")
   REQUIRE(first.size() == 2);
   CHECK(first[0].key == registry);
   CHECK(first[1].key == b);
-  CHECK(dirty.taken() == 1);  // b's second change too, but a's is between
+  CHECK(dirty.taken() == 1);  // includes b's second change, but a's change is between the two
   dirty.add({b, registry, keys});
   dirty.give_back(first);
   CHECK(dirty.size() == 4);

@@ -1,4 +1,4 @@
-// What a change reads of its file: not the large records beside it.
+// A change reads little of its file: not the large records beside it.
 #include <doctest/doctest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 std::atomic<std::uint64_t> g_read{0};
 }  // namespace
 
-// SQLite finds this before that of the C library.
+// SQLite calls this instead of the C library's function.
 extern "C" ssize_t pread64(int fd, void* bytes, size_t count, off64_t offset) {
   const ssize_t out = ::syscall(SYS_pread64, fd, bytes, count, offset);
   if (out > 0) g_read += static_cast<std::uint64_t>(out);
@@ -49,7 +49,7 @@ TEST_CASE("a change beside large records reads little of the file") {
   };
   {
     const std::unique_ptr<Engine> engine = open();
-    // Names between which small ones lie: "large-10", "large-10-small", ...
+    // Names between which small records are sorted: "large-10", "large-10-small", ...
     for (int i = 0; i < kNeighbours; ++i)
       REQUIRE(
           engine->submit(RegisterCommand{large(str("large-", 100 + i)), 0, Proof::trusted()}).status.ok());
@@ -60,15 +60,15 @@ TEST_CASE("a change beside large records reads little of the file") {
     REQUIRE(connection);
     texts = static_cast<std::uint64_t>(*connection->integer("SELECT sum(length(value)) FROM records"));
   }
-  REQUIRE(texts > std::uint64_t{10} << 20);  // more than SQLite keeps in memory
+  REQUIRE(texts > std::uint64_t{10} << 20);  // more than SQLite's cache
   const std::unique_ptr<Engine> engine = open();
-  REQUIRE(g_read > texts);  // what opens a file reads all of it, and is seen here
+  REQUIRE(g_read > texts);  // opening reads the whole file, which shows that pread64 is counted
   const std::uint64_t before = g_read;
   for (int i = 0; i < kNeighbours; ++i) {
     const std::string name = str("large-", 100 + i, "-small");
     REQUIRE(engine->submit(RegisterCommand{registration(name, 1), 0, Proof::trusted()}).status.ok());
   }
-  // A page or two of each kind a change: keys, rows, and what was freed.
+  // A page or two of each kind per change: keys, rows, and free pages.
   CHECK(g_read - before < std::uint64_t{kNeighbours} * 16 * 4096);
 }
 

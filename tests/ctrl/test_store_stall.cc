@@ -1,4 +1,5 @@
-// A disk that does not answer, as a network disk may: the file's fsync() hangs until it is told otherwise.
+// A disk that does not answer, as a network disk may: the file's fsync() hangs until the test
+// releases it.
 #include <doctest/doctest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ std::atomic<bool> g_stalled{false};
 void pass() { g_stalled.wait(true); }
 }  // namespace
 
-// SQLite finds these before those of the C library.
+// SQLite calls these instead of the C library's functions.
 extern "C" int fsync(int fd) {
   pass();
   return static_cast<int>(::syscall(SYS_fsync, fd));
@@ -67,7 +68,7 @@ TEST_CASE("while the disk does not answer changes are refused in bounded time, a
   });
 }
 
-TEST_CASE("a disk that does not answer is not ready, and holds up who asks for a second at most") {
+TEST_CASE("a disk that does not answer is not ready, and delays a caller for a second at most") {
   const slime::test::Folder folder;
   const Result<std::unique_ptr<Engine>> opened =
       open_engine("sqlite:" + folder.file("registry.db"), {.ttl = 60s, .epoch = 1}, steady_clock());
@@ -76,14 +77,15 @@ TEST_CASE("a disk that does not answer is not ready, and holds up who asks for a
   CHECK(engine.ready().ok());
 
   g_stalled = true;
-  CHECK(eventually([&] { return !engine.ready().ok(); }));  // the last answer may count for a second
+  CHECK(eventually([&] { return !engine.ready().ok(); }));  // an earlier result is valid for a
+                                                            // second
   const TimePoint start = steady_clock().now();
   for (int i = 0; i < 100; ++i) CHECK(engine.ready().code() == Code::kUnavailable);
   const Nanos took = steady_clock().now() - start;
-  CHECK(engine.writable().ok());  // nobody has tried
+  CHECK(engine.writable().ok());  // no change was tried
   g_stalled = false;
   g_stalled.notify_all();
-  CHECK(took < kReadyWait);  // of the second that one of them has waited nothing was left
+  CHECK(took < kReadyWait);  // the first call used up the wait; the others did not wait
   CHECK(eventually([&] { return engine.ready().ok(); }));
 }
 

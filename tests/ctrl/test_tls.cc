@@ -19,7 +19,7 @@ using test::HttpServer;
 using test::RawConnection;
 using test::registration;
 
-// An authority of the test's own, and a server that it vouches for.
+// A CA of this test, and a server with a certificate of that CA.
 struct Secure {
   explicit Secure(const char* names = "IP:127.0.0.1,DNS:localhost")
       : authority(test::make_identity("test authority", nullptr, nullptr)),
@@ -70,7 +70,7 @@ TEST_CASE("a registry over https: requests, long lists, watches, a restart") {
   CHECK(client->server_status());
 }
 
-TEST_CASE("a server is not trusted when another authority vouches for it, or for another name") {
+TEST_CASE("a server with a certificate of another CA, or for another name, is not trusted") {
   const Secure s;
   const Secure other;
   const Secure elsewhere("DNS:elsewhere.example");

@@ -10,7 +10,7 @@ namespace {
 
 using namespace test;
 
-TEST_CASE("without tokens everybody may do everything; with the first one nobody may without") {
+TEST_CASE("without tokens every request is allowed; with the first token, none without a token") {
   Fixture f;
   CHECK(f.enroll("a", "default", "").status == 200);
   const TokenInfo admin = f.make(Role::kAdmin, "*", "");
@@ -28,7 +28,7 @@ TEST_CASE("the first token is not made over HTTP, and the refusal says how it is
   CHECK(refused.status == 403);
   CHECK(refused.body.find("nanoctrl token create --store") != std::string::npos);
   CHECK(refused.body.find("--admin-token-file") != std::string::npos);
-  // Also with a token, which nothing here can check.
+  // Also with a token, which this server cannot verify.
   CHECK(f.send("POST", "/v1/tokens", admin, make_token(Role::kAdmin, "*", "", 0, 0).text).status == 403);
   CHECK(f.engine->look([](const Registry& registry) { return registry.tokens().empty(); }));
   CHECK(f.enroll("a", "default", "").status == 200);
@@ -75,12 +75,12 @@ TEST_CASE("a token of one scope sees nothing of others, not even how much there 
   REQUIRE(scopes);
   REQUIRE(scopes->size() == 1);
   CHECK((*scopes)[0].scope == "a");
-  // A backup has everything, so an administrator of one scope gets none.
+  // A backup contains all scopes, so an administrator of one scope is refused.
   CHECK(f.send("GET", "/v1/backup", "", f.owner).status == 403);
   CHECK(f.send("GET", "/v1/backup", "", f.admin).status == 200);
   CHECK(f.send("GET", "/metrics", "", f.owner).status == 403);
   CHECK(f.send("GET", "/metrics", "", f.admin).status == 200);
-  // Also what is not there is forbidden rather than not found.
+  // An absent object of another scope is forbidden, not "not found".
   CHECK(f.send("GET", "/v1/peers/nobody?scope=b", "", f.reader).status == 403);
   CHECK(f.send("GET", "/v1/peers?scope=nowhere", "", f.reader).status == 403);
 }
@@ -128,7 +128,7 @@ TEST_CASE("a token that would end later than a number can tell is not made") {
   CHECK(make(limits::kIntegerMax) == 400);
 }
 
-TEST_CASE("what is kept of a token does not let anybody in") {
+TEST_CASE("the stored hash of a token does not authenticate") {
   const NewToken token = make_token(Role::kAdmin, "*", "", 0, 0);
   Tokens tokens;
   tokens.emplace(token.record.id, token.record);

@@ -16,7 +16,7 @@ namespace slime::ctrl::test {
 
 inline constexpr const char* kJson = "application/json";
 
-// nanoctrl's routes over a registry in memory, with times that the test chooses.
+// nanoctrl's routes over a registry in memory, with a clock that the test controls.
 class Fixture {
  public:
   explicit Fixture(ApiOptions options = {})
@@ -36,7 +36,7 @@ class Fixture {
                        .body = body,
                        .authorization = header});
   }
-  // The new token as its maker gets it. Without `by` it is the first one, made in the store.
+  // Makes a token and returns the reply. Without `by`, makes the first token directly in the store.
   TokenInfo make(Role role, const std::string& scope, std::string_view by, std::uint64_t expires_in_s = 0) {
     if (by.empty()) {
       const NewToken first = make_token(role, scope, "a note", now_s, expires_in_s);
@@ -60,10 +60,10 @@ class Fixture {
   }
 
   ManualClock clock;
-  ProbeResult probed = ProbeResult::kSilent;  // what becomes of the holders of names
+  ProbeResult probed = ProbeResult::kSilent;  // result of each probe
   int probes = 0;
   std::uint64_t now_s = 1'000'000;
-  MemoryEngine* const engine;  // the API's
+  MemoryEngine* const engine;  // owned by `api`
   Api api;
 
  private:
@@ -73,7 +73,7 @@ class Fixture {
   }
 };
 
-// With a token of each role for scope "a", and one of all scopes.
+// Has a token of each role for scope "a", and one of all scopes.
 struct Roles : Fixture {
   const std::string admin = make(Role::kAdmin, "*", "").token;
   const std::string reader = make(Role::kRead, "a", admin).token;
