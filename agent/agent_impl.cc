@@ -333,8 +333,8 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
 
 ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
   // In a forked child a thread of the parent may have held the lock of discovery_.
-  auto providers = forked() ? nullptr : discovery_->providers(service);
-  return ServiceProxy({shared_from_this(), &*calling_}, std::move(providers), std::move(service),
+  auto servers = forked() ? nullptr : discovery_->servers(service);
+  return ServiceProxy({shared_from_this(), &*calling_}, std::move(servers), std::move(service),
                       std::move(options));
 }
 

@@ -112,28 +112,28 @@ inline constexpr Nanos kLateLoop = std::chrono::milliseconds(100);
 // deregistered.
 inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
-// ---- providers of a service
+// ---- servers of a service
 // Between questions for news of a list that calls use: a scope in which much changes is not asked for each
 // change. And until a list that no heartbeat confirms is asked for again; two heartbeats of the longest usual
 // interval.
-inline constexpr Nanos kProvidersPause = std::chrono::milliseconds(500);
-inline constexpr Nanos kProvidersFresh = std::chrono::seconds(10);
+inline constexpr Nanos kServersPause = std::chrono::milliseconds(500);
+inline constexpr Nanos kServersFresh = std::chrono::seconds(10);
 // Unconfirmed for longer, it is asked for before it is used. Only after a pause in the use: calls keep it
 // fresher.
-inline constexpr Nanos kProvidersOld = std::chrono::seconds(30);
+inline constexpr Nanos kServersOld = std::chrono::seconds(30);
 // Who is not listed by a registry that has just restarted: as long as everybody has to register again.
 inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
-// How long others are preferred to a provider that failed: what its link pauses after some failures. And to
+// How long others are preferred to a server that failed: what its link pauses after some failures. And to
 // one that has too much to do.
-inline constexpr Nanos kAvoidProvider = std::chrono::seconds(1);
-inline constexpr Nanos kAvoidBusyProvider = std::chrono::milliseconds(100);
-// Longest ejection of a provider. The first ejection lasts as long as the call that timed out, at
-// least kAvoidProvider; each trial call that times out doubles it.
-inline constexpr Nanos kEjectProviderMost = std::chrono::seconds(60);
-// Between rounds over all providers of a call that waits for one.
-inline constexpr Nanos kProviderWaitMin = std::chrono::milliseconds(20);
-inline constexpr Nanos kProviderWaitMax = std::chrono::milliseconds(500);
-// Services whose providers an agent remembers while no proxy of them is left.
+inline constexpr Nanos kAvoidServer = std::chrono::seconds(1);
+inline constexpr Nanos kAvoidBusyServer = std::chrono::milliseconds(100);
+// Longest ejection of a server. The first ejection lasts as long as the call that timed out, at
+// least kAvoidServer; each trial call that times out doubles it.
+inline constexpr Nanos kEjectServerMost = std::chrono::seconds(60);
+// Between rounds over all servers of a call that waits for one.
+inline constexpr Nanos kServerWaitMin = std::chrono::milliseconds(20);
+inline constexpr Nanos kServerWaitMax = std::chrono::milliseconds(500);
+// Services whose servers an agent remembers while no proxy of them is left.
 inline constexpr std::size_t kRememberedServices = 256;
 
 // ---- closing

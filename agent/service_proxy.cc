@@ -27,10 +27,10 @@ Status ProxyOptions::validate() const {
 }
 
 ServiceProxy::ServiceProxy(std::shared_ptr<agent::CallingAgent> agent,
-                           std::shared_ptr<agent::Providers> providers, std::string service,
+                           std::shared_ptr<agent::ServerPool> servers, std::string service,
                            ProxyOptions options)
     : agent_(std::move(agent)),
-      providers_(std::move(providers)),
+      servers_(std::move(servers)),
       favorite_(std::make_shared<agent::Favorite>()),
       options_(std::make_shared<const ProxyOptions>(std::move(options))),
       service_(std::move(service)) {}
@@ -45,15 +45,15 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
   if (problem.ok()) problem = ctrl::check_name("service", service_);
   if (problem.ok()) problem = options_->validate();
   if (problem.ok() && !agent_->discovery.usable())
-    problem = Status(Code::kInvalidArgument,
-                     str("service \"", service_,
-                         "\": this agent has no registry to find providers in: set ctrl_url, "
-                         "or call a peer"));
+    problem =
+        Status(Code::kInvalidArgument, str("service \"", service_,
+                                           "\": this agent has no registry to find servers in: set ctrl_url, "
+                                           "or call a peer"));
   Nanos span = deadline == Nanos::zero() ? options_->deadline : deadline;
   if (span == Nanos::zero()) span = agent_->timeout;
   return std::make_shared<agent::ProxyCall>(
              agent_,
-             agent::ProxyCall::Target{providers_, favorite_, options_, std::string(service),
+             agent::ProxyCall::Target{servers_, favorite_, options_, std::string(service),
                                       std::string(method), signature_},
              agent::ProxyCall::Request{kind, std::move(request), settings_}, span)
       ->start(std::move(problem));
@@ -134,20 +134,20 @@ ServiceProxy ServiceProxy::with_key(std::string key) const {
 std::string ServiceProxy::info() const {
   nlohmann::ordered_json out;
   out["service"] = service_;
-  out["providers"] = nlohmann::ordered_json::array();
+  out["servers"] = nlohmann::ordered_json::array();
   if (agent_ && !agent_->starter.forked()) {
     const TimePoint now = steady_clock().now();
-    for (const agent::Provider& provider : providers_->view()) {
+    for (const agent::PooledServer& server : servers_->view()) {
       nlohmann::ordered_json each;
-      each["name"] = provider.name;
-      each["address"] = provider.address;
-      each["instance"] = provider.instance.to_string();
-      each["calls_in_flight"] = provider.in_flight;
-      each["calls"] = provider.calls;
-      each["ejections"] = provider.ejections;
-      const bool avoided = provider.avoided_until > now;
-      each["avoided"] = avoided ? nlohmann::ordered_json(provider.failure.to_string()) : nullptr;
-      out["providers"].push_back(std::move(each));
+      each["name"] = server.name;
+      each["address"] = server.address;
+      each["instance"] = server.instance.to_string();
+      each["calls_in_flight"] = server.in_flight;
+      each["calls"] = server.calls;
+      each["ejections"] = server.ejections;
+      const bool avoided = server.avoided_until > now;
+      each["avoided"] = avoided ? nlohmann::ordered_json(server.failure.to_string()) : nullptr;
+      out["servers"].push_back(std::move(each));
     }
   }
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

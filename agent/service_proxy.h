@@ -22,14 +22,14 @@ namespace slime {
 class PeerAgentImpl;
 namespace agent {
 struct CallingAgent;
-class Providers;
+class ServerPool;
 struct Favorite;
 }  // namespace agent
 
 // Which of the peers that serve a service a call goes to.
 enum class Balance : std::uint8_t {
   kRoundRobin,     // one after the other
-  kLeastInFlight,  // the provider with the fewest calls of this agent in flight; equal ones in turn
+  kLeastInFlight,  // the server with the fewest calls of this agent in flight; equal ones in turn
   kSticky,         // the same one until it fails; with a key the one that the key's hash says
 };
 
@@ -45,7 +45,7 @@ struct RetryPolicy {
 
 struct ProxyOptions {
   Balance policy = Balance::kLeastInFlight;
-  // For kSticky: calls with one key go to one provider, from whichever caller, as long as that is there. One
+  // For kSticky: calls with one key go to one server, from whichever caller, as long as that is there. One
   // that comes or goes moves only the keys that are or were its own. Empty: to one of the proxy's own choice.
   std::string key{};
   // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise a call
@@ -53,17 +53,17 @@ struct ProxyOptions {
   bool idempotent = false;
   RetryPolicy retry{};
   Nanos deadline{};             // of calls that name none; zero: the agent's
-  bool wait_for_ready = false;  // calls wait for a provider, up to their deadline, instead of failing fast
+  bool wait_for_ready = false;  // calls wait for a server, up to their deadline, instead of failing fast
   [[nodiscard]] Status validate() const;
 };
 
-// Calls a service at any provider in the agent's scope. Each call goes to a live provider; a call
-// that was certainly not executed goes to the next provider, within the call's deadline. nanoctrl
-// lists the providers: asked on first use, then updated in the background. A provider that failed
-// is avoided for a short while. A provider that lets calls time out and answers none is ejected,
+// Calls a service at any server in the agent's scope. Each call goes to a live server; a call
+// that was certainly not executed goes to the next server, within the call's deadline. nanoctrl
+// lists the servers: asked on first use, then updated in the background. A server that failed
+// is avoided for a short while. A server that lets calls time out and answers none is ejected,
 // each time for longer. Cheap to copy; copies share the list. Thread: any.
 //
-// Besides what calls of a Peer answer: kUnavailable when no provider is left (nothing was executed),
+// Besides what calls of a Peer answer: kUnavailable when no server is left (nothing was executed),
 // kInvalidArgument for an agent without ctrl_url.
 class ServiceProxy {
  public:
@@ -87,14 +87,14 @@ class ServiceProxy {
   Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos deadline = {}) const {
     return one_way_attached(method, {.body = std::move(body), .raw = true}, deadline);
   }
-  // As Peer::one_way: done once it has left to a live provider, and never sent twice.
+  // As Peer::one_way: done once it has left to a live server, and never sent twice.
   template <class... A>
   Future<None> one_way(std::string_view method, const A&... args) const {
     return one_way_attached(method, rpc::encode_attached_arguments(args...));
   }
   Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {}) const;
-  // What a live provider says of the service (rpc/reflection.h).
+  // What a live server says of the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
 
   // This proxy with other options.
@@ -102,7 +102,7 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
-  // As those of Peer. What a call carries goes to each provider that it is tried with, its times are those of
+  // As those of Peer. What a call carries goes to each server that it is tried with, its times are those of
   // all attempts together, and interceptors see it once.
   [[nodiscard]] ServiceProxy with_signature(const rpc::Signature& signature) const;
   [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
@@ -111,13 +111,13 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // Returns JSON: the service, and for each known provider: name, address, calls in flight, calls
+  // Returns JSON: the service, and for each known server: name, address, calls in flight, calls
   // in all, ejections since its last answer, whether it is avoided and why.
   [[nodiscard]] std::string info() const;
 
  private:
   friend class PeerAgentImpl;
-  ServiceProxy(std::shared_ptr<agent::CallingAgent> agent, std::shared_ptr<agent::Providers> providers,
+  ServiceProxy(std::shared_ptr<agent::CallingAgent> agent, std::shared_ptr<agent::ServerPool> servers,
                std::string service, ProxyOptions options);
   [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
   [[nodiscard]] ServiceProxy with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
@@ -126,7 +126,7 @@ class ServiceProxy {
                                            Nanos deadline) const;
 
   std::shared_ptr<agent::CallingAgent> agent_;
-  std::shared_ptr<agent::Providers> providers_;
+  std::shared_ptr<agent::ServerPool> servers_;
   std::shared_ptr<agent::Favorite> favorite_;
   std::shared_ptr<const ProxyOptions> options_;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none

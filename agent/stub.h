@@ -11,7 +11,7 @@
 
 namespace slime {
 
-// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live provider.
+// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live server.
 // A cheap value. Thread: any.
 class Stub {
  public:
@@ -61,7 +61,7 @@ class Stub {
                                                                    rpc::AttachedBody request, bool reads) {
     if (auto* const peer = std::get_if<Peer>(&at_))
       return peer->stream_attached(service_, method, std::move(request), reads);
-    const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any provider");
+    const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any server");
     auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
     end->stop(status);
     return {std::move(end), Future<Payload>::ready(status)};

@@ -21,16 +21,16 @@ void print_json(const std::string& scope, std::uint64_t revision, const ByName& 
   out["scope"] = scope;
   out["revision"] = revision;
   out["services"] = nlohmann::ordered_json::array();
-  for (const auto& [name, providers] : services) {
+  for (const auto& [name, servers] : services) {
     nlohmann::ordered_json each;
     each["name"] = name;
-    each["providers"] = nlohmann::ordered_json::array();
-    for (const ctrl::ServiceEntry& provider : providers) {
-      each["providers"].push_back({{"peer", provider.peer},
-                                   {"address", provider.address},
-                                   {"instance", provider.instance.to_string()},
-                                   {"kind", provider.service.kind},
-                                   {"methods", provider.service.methods}});
+    each["servers"] = nlohmann::ordered_json::array();
+    for (const ctrl::ServiceEntry& server : servers) {
+      each["servers"].push_back({{"peer", server.peer},
+                                 {"address", server.address},
+                                 {"instance", server.instance.to_string()},
+                                 {"kind", server.service.kind},
+                                 {"methods", server.service.methods}});
     }
     out["services"].push_back(std::move(each));
   }
@@ -45,13 +45,13 @@ std::string joined(const Names& names) {
 }
 
 void print_text(const ByName& services) {
-  std::vector<std::vector<std::string>> rows{{"SERVICE", "PROVIDERS", "METHODS"}};
-  for (const auto& [name, providers] : services) {
+  std::vector<std::vector<std::string>> rows{{"SERVICE", "SERVERS", "METHODS"}};
+  for (const auto& [name, servers] : services) {
     std::vector<std::string> peers;
     std::set<std::string> methods;
-    for (const ctrl::ServiceEntry& provider : providers) {
-      peers.push_back(provider.peer);
-      methods.insert(provider.service.methods.begin(), provider.service.methods.end());
+    for (const ctrl::ServiceEntry& server : servers) {
+      peers.push_back(server.peer);
+      methods.insert(server.service.methods.begin(), server.service.methods.end());
     }
     rows.push_back({name, joined(peers), joined(methods)});
   }

@@ -35,7 +35,7 @@ struct PeersOptions {
 };
 int peers(const PeersOptions& options);
 
-// The peer that a command is about, or a service of any live provider, and how it is reached.
+// The peer that a command is about, or a service of any live server, and how it is reached.
 struct PeerOptions {
   std::string peer;     // a name, or "host:port"
   std::string service;  // instead of a peer, or the only one of the peer's that matters
@@ -60,7 +60,7 @@ struct ServicesOptions {
   bool json = false;
 };
 int services(const ServicesOptions& options);
-// Those of the whole scope, with their providers.
+// Those of the whole scope, with their servers.
 int all_services(const ServicesOptions& options);
 
 struct StubsOptions {

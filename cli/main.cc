@@ -64,9 +64,9 @@ void add_peer(Command& command, PeerOptions& options, const char* service_help) 
 
 // With --service there is no PEER: all words are one further to the left than they were taken for.
 Status shift_call(CallOptions& options) {
-  const bool any_provider = !options.at.service.empty();
-  if (options.at.peer.empty()) return missing(any_provider ? "METHOD" : "PEER");
-  if (!any_provider) return options.method.empty() ? missing("SERVICE.METHOD") : Status();
+  const bool any_server = !options.at.service.empty();
+  if (options.at.peer.empty()) return missing(any_server ? "METHOD" : "PEER");
+  if (!any_server) return options.method.empty() ? missing("SERVICE.METHOD") : Status();
   if (!options.method.empty()) options.arguments.insert(options.arguments.begin(), options.method);
   options.method = std::exchange(options.at.peer, {});
   return {};
@@ -83,7 +83,7 @@ void add_call(Command& program) {
       "  slime call 127.0.0.1:40112 store.put '\"key\"' '{\"$bytes\": \"00ff\"}'\n"
       "  slime call --raw worker:0 codec.pack < request.bin > reply.bin\n"
       "`slime services PEER` says what there is to call.");
-  add_peer(command, options->at, "of any live provider, instead of PEER: then METHOD comes first");
+  add_peer(command, options->at, "of any live server, instead of PEER: then METHOD comes first");
   command.option("method", options->method, "SERVICE.METHOD");
   command.option("arguments", options->arguments, "JSON values; {\"$bytes\": \"00ff\"} for binary");
   command.flag("--raw", options->raw,
@@ -101,18 +101,18 @@ void add_services(Command& program) {
       program.add_command("services", "What a peer serves: methods, parameters, results; or who serves what");
   command.footer(
       "Forms:\n  slime services [OPTIONS] PEER [SERVICE]\n  slime services [OPTIONS] --service SERVICE\n"
-      "  slime services [OPTIONS]            all services of the scope, with their providers\n"
+      "  slime services [OPTIONS]            all services of the scope, with their servers\n"
       "\nExamples:\n  slime services --ctrl http://127.0.0.1:4479\n"
       "  slime services worker:0 --ctrl http://127.0.0.1:4479\n"
       "  slime services 127.0.0.1:40112 calc --json");
-  add_peer(command, options->at, "what any live provider says of it, instead of PEER");
+  add_peer(command, options->at, "what any live server says of it, instead of PEER");
   command.option("name", options->service, "only this service");
   command.flag("--json", options->json, "one JSON object");
   command.action([options]() -> Result<int> {
-    const bool any_provider = !options->at.service.empty();
-    if (any_provider && !options->at.peer.empty())
+    const bool any_server = !options->at.service.empty();
+    if (any_server && !options->at.peer.empty())
       return Status(Code::kInvalidArgument, "PEER excludes --service");
-    const bool all = !any_provider && options->at.peer.empty();
+    const bool all = !any_server && options->at.peer.empty();
     if (all && options->at.ctrl_url.empty()) return missing("PEER, or --ctrl");
     return all ? all_services(*options) : services(*options);
   });
@@ -124,10 +124,10 @@ void add_stubs(Command& program) {
   command.footer(
       "Forms:\n  slime stubs [OPTIONS] PEER               of all services of a peer, or the one of "
       "--service\n"
-      "  slime stubs [OPTIONS] --service SERVICE  as any live provider describes it\n"
+      "  slime stubs [OPTIONS] --service SERVICE  as any live server describes it\n"
       "\nExamples:\n  slime stubs worker:0 --ctrl http://127.0.0.1:4479 --out calc_stubs.py\n"
       "  slime stubs --service calc --language cpp --ctrl http://127.0.0.1:4479 --out calc_stubs.h");
-  add_peer(command, options->at, "only this one; without PEER that of any live provider");
+  add_peer(command, options->at, "only this one; without PEER that of any live server");
   command.option("--language", options->language, "python or cpp").one_of({"python", "cpp"}).show_default();
   command.option("--namespace", options->name_space, "of C++").show_default();
   command.option("--out", options->out, "the file to write; without it stdout");

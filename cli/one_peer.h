@@ -17,7 +17,7 @@ namespace slime::cli {
 // Ctrl-C ends its waits. Owns the agent. Thread: one.
 class OnePeer {
  public:
-  // A peer if one is named, else any live provider of the service. kInvalidArgument for a deadline that is
+  // A peer if one is named, else any live server of the service. kInvalidArgument for a deadline that is
   // none; errors of PeerAgent::start().
   static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
   ~OnePeer();
@@ -26,7 +26,7 @@ class OnePeer {
 
   // Ctrl-C cancels it, so that the peer's handler is told. `raw`: the body is for a method of bytes.
   Result<Payload> call(std::string_view service, std::string_view method, ByteVector body, bool raw = false);
-  // What it serves: all, or the one that is named. Of any provider it is the service that open() named.
+  // What it serves: all, or the one that is named. Of any server it is the service that open() named.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
   // Says on stderr what there is, after a call for which something was missing. Nothing if the peer does not

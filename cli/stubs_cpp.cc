@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kHead = R"(// Made by `slime stubs`. Make it again rather than change it.
 //
-//   Calc calc(agent->peer("worker:0"));  // one peer's, or of any live provider: Calc calc(agent->proxy("Calc"));
+//   Calc calc(agent->peer("worker:0"));  // one peer's, or of any live server: Calc calc(agent->proxy("Calc"));
 //   auto sum = calc.add(1, 2).wait();
 //
 // What has no type on the wire ("any") is taken as it is and given as msgpack: rpc/codec.h.

@@ -13,7 +13,7 @@ constexpr std::string_view kHead = R"(# Made by `slime stubs`. Make it again rat
 # ruff: noqa
 """Typed clients of services.
 
-    calc = Calc(agent.peer("worker:0"))         # one peer's, or with a PeerAgent that of any live provider:
+    calc = Calc(agent.peer("worker:0"))         # one peer's, or with a PeerAgent that of any live server:
     calc = Calc(agent, balance="round-robin")   # options are those of peer.proxy() and agent.proxy()
     calc.add(1, 2)
     await AsyncCalc(agent).add(1, 2)

@@ -46,7 +46,7 @@ enum class CallKind : std::uint8_t {
 
 // A call before it leaves.
 struct ClientCall {
-  std::string_view peer;  // of a ServiceProxy "any provider"
+  std::string_view peer;  // of a ServiceProxy "any server"
   std::string_view service;
   std::string_view method;
   Metadata& metadata;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/registry/registrar.h"
-#include "agent/services/providers.h"
+#include "agent/services/server_pool.h"
 #include "base/clock.h"
 #include "transport/loop.h"
 
@@ -36,15 +36,15 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
 
   // The same for all proxies of a service.
-  std::shared_ptr<Providers> providers(const std::string& service);
+  std::shared_ptr<ServerPool> servers(const std::string& service);
   // Whether the registry, as far as is known, has a peer of that name.
   [[nodiscard]] bool knows(std::string_view name) const;
   // Asks who serves it, as of now. Returns the number of the answer.
-  std::uint64_t ask(const std::shared_ptr<Providers>& providers);
-  void ask_if_due(const std::shared_ptr<Providers>& providers, TimePoint now);
+  std::uint64_t ask(const std::shared_ptr<ServerPool>& servers);
+  void ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint now);
 
   // Loop. Calls go_on() once: in a later turn, when `until` has come, or that answer (0: none is waited for).
-  void wait(std::shared_ptr<Waiting> call, std::shared_ptr<Providers> providers, std::uint64_t answer,
+  void wait(std::shared_ptr<Waiting> call, std::shared_ptr<ServerPool> servers, std::uint64_t answer,
             TimePoint until);
   // Loop. Lets it go on now, if it waits.
   void wake(const Waiting& call);
@@ -60,18 +60,18 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
  private:
   struct Entry {
     std::shared_ptr<Waiting> call;
-    std::shared_ptr<Providers> providers;
+    std::shared_ptr<ServerPool> servers;
     std::uint64_t answer = 0;
     transport::TimerId timer;
   };
-  void send(const std::shared_ptr<Providers>& providers);
-  void answered(const Providers& providers);
-  [[nodiscard]] std::vector<std::shared_ptr<Providers>> all() const;
+  void send(const std::shared_ptr<ServerPool>& servers);
+  void answered(const ServerPool& servers);
+  [[nodiscard]] std::vector<std::shared_ptr<ServerPool>> all() const;
 
   transport::Loop& loop_;
   Registrar* registrar_ = nullptr;
   mutable std::mutex mutex_;  // guards services_
-  std::map<std::string, std::shared_ptr<Providers>, std::less<>> services_;
+  std::map<std::string, std::shared_ptr<ServerPool>, std::less<>> services_;
   // The loop's.
   std::map<const Waiting*, Entry> waiting_;
   bool closed_ = false;

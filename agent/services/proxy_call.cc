@@ -12,7 +12,7 @@ namespace slime::agent {
 
 namespace {
 
-constexpr std::string_view kAnyProvider = "any provider";
+constexpr std::string_view kAnyServer = "any server";
 
 Result<Payload> to_payload(Result<Payload> outcome) { return outcome; }
 Result<Payload> to_payload(Result<None> outcome) {
@@ -41,11 +41,11 @@ Future<Payload> ProxyCall::start(Status problem) {
   });
   const TimePoint now = steady_clock().now();
   Discovery& discovery = agent_->discovery;
-  if (target_.providers->old(now)) {
-    answer_ = discovery.ask(target_.providers);
+  if (target_.servers->old(now)) {
+    answer_ = discovery.ask(target_.servers);
     wait(answer_, deadline_);
   } else {
-    discovery.ask_if_due(target_.providers, now);
+    discovery.ask_if_due(target_.servers, now);
     try_next();
   }
   return future;
@@ -55,7 +55,7 @@ Status ProxyCall::show() {
   if (request_.settings == nullptr && !agent_->starter.intercepts()) return {};
   intercepted_ = std::make_unique<rpc::InterceptedCall>(
       rpc::CallNamed{
-          .peer = kAnyProvider, .service = target_.service, .method = target_.method, .kind = request_.kind},
+          .peer = kAnyServer, .service = target_.service, .method = target_.method, .kind = request_.kind},
       request_.settings.get(), agent_->starter.interceptors());
   return intercepted_->begin(request_.body.attachments);
 }
@@ -90,7 +90,7 @@ void ProxyCall::finish(Result<Payload> outcome) {
 
 void ProxyCall::go_on() noexcept {
   if (std::exchange(waits_again_, false) && !over()) {
-    answer_ = agent_->discovery.ask(target_.providers);
+    answer_ = agent_->discovery.ask(target_.servers);
     wait(answer_, deadline_);
     return;
   }
@@ -101,30 +101,30 @@ void ProxyCall::try_next() {
   if (const Status refused = agent_->starter.refusal(); !refused.ok()) return finish(refused);
   if (cancelled()) return finish(Status(Code::kCancelled, "the call was cancelled"));
   if (over()) {
-    const Status why = last_.ok() ? no_provider() : last_;
+    const Status why = last_.ok() ? no_server() : last_;
     return finish(Status(Code::kDeadlineExceeded,
-                         str(target_.providers->service(), ".", target_.method,
-                             ": the deadline passed before a provider took it; the last: ", why.text())));
+                         str(target_.servers->service(), ".", target_.method,
+                             ": the deadline passed before a server took it; the last: ", why.text())));
   }
   const ProxyOptions& options = *target_.options;
-  Providers::Wish wish{.policy = options.policy,
-                       .key = options.key,
-                       .favorite = target_.favorite.get(),
-                       .tried = tried_.empty() ? nullptr : &tried_};
+  ServerPool::Wish wish{.policy = options.policy,
+                        .key = options.key,
+                        .favorite = target_.favorite.get(),
+                        .tried = tried_.empty() ? nullptr : &tried_};
   if (must_have_) wish.must_have = target_.method;
   const TimePoint now = steady_clock().now();
-  auto provider = target_.providers->pick(wish, now);
-  if (provider) return attempt(std::move(provider), now);
+  auto server = target_.servers->pick(wish, now);
+  if (server) return attempt(std::move(server), now);
   none_left();
 }
 
-void ProxyCall::attempt(std::shared_ptr<Provider> provider, TimePoint now) {
+void ProxyCall::attempt(std::shared_ptr<PooledServer> server, TimePoint now) {
   const ProxyOptions& options = *target_.options;
   attempt_began_ = now;
   Nanos left = deadline_ == kNever ? Nanos::max() : deadline_ - now;
   if (options.idempotent && options.retry.attempt_timeout > Nanos::zero())
     left = std::min(left, options.retry.attempt_timeout);
-  current_ = std::move(provider);
+  current_ = std::move(server);
   left = std::max(left, Nanos(1));
   // A copy for each: one that has failed gives nothing back, and the next may follow.
   const auto& [service, method] = std::tie(target_.service, target_.method);
@@ -153,9 +153,9 @@ void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
 }
 
 void ProxyCall::on_outcome(Result<Payload> outcome) {
-  const std::shared_ptr<Provider> provider = current_;
+  const std::shared_ptr<PooledServer> server = current_;
   const TimePoint now = steady_clock().now();
-  target_.providers->release(*provider, attempt_began_, answered(outcome.status()), now);
+  target_.servers->release(*server, attempt_began_, answered(outcome.status()), now);
   Task over;
   {
     const std::lock_guard lock(mutex_);
@@ -166,9 +166,9 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   Status status = std::move(outcome).error();
   const Verdict verdict = judge(status);
   if (verdict == Verdict::kEnd) return finish(std::move(status));
-  tried_.push_back(provider);
+  tried_.push_back(server);
   last_ = std::move(status);
-  // In another turn: this may be deep inside of the provider's link.
+  // In another turn: this may be deep inside of the server's link.
   if (verdict == Verdict::kNext) {
     agent_->starter.loop().post([self = shared_from_this()] { self->try_next(); });
     return;
@@ -176,7 +176,7 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   answer_ = 0;
   const RetryPolicy& retry = target_.options->retry;
   pause_ = std::min(executions_ == 1 ? retry.backoff : 2 * pause_, retry.backoff_max);
-  wait(0, deadline_after(steady_clock().now(), target_.providers->jittered(pause_)));
+  wait(0, deadline_after(steady_clock().now(), target_.servers->jittered(pause_)));
 }
 
 bool ProxyCall::answered(const Status& status) const {
@@ -201,12 +201,12 @@ ProxyCall::Verdict ProxyCall::judge(const Status& status) {
   if (!status.maybe_executed()) return judge_not_executed(status);
   ++executions_;
   if (status.code() == Code::kDeadlineExceeded)
-    target_.providers->eject(*current_, status, attempt_began_, steady_clock().now());
+    target_.servers->eject(*current_, status, attempt_began_, steady_clock().now());
   const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
   if (lost) {
     const TimePoint now = steady_clock().now();
-    target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidProvider));
-    target_.providers->note_change();
+    target_.servers->avoid(*current_, status, deadline_after(now, limits::kAvoidServer));
+    target_.servers->note_change();
   }
   const ProxyOptions& options = *target_.options;
   const bool passes = lost || status.code() == Code::kResourceExhausted ||
@@ -221,14 +221,14 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
     case Code::kInvalidArgument:
       return Verdict::kEnd;
     case Code::kDeadlineExceeded:
-      target_.providers->eject(*current_, status, attempt_began_, now);
-      target_.providers->note_change();
+      target_.servers->eject(*current_, status, attempt_began_, now);
+      target_.servers->note_change();
       return over() ? Verdict::kEnd : Verdict::kNext;
     case Code::kResourceExhausted:
-      target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyProvider));
+      target_.servers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyServer));
       return Verdict::kNext;
     case Code::kNotFound:
-      // There is no such method, so only those are asked that say they have it; or the provider is gone, or
+      // There is no such method, so only those are asked that say they have it; or the server is gone, or
       // serves no more.
       if (has_no_method()) {
         must_have_ = true;
@@ -238,38 +238,38 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
     default:
       break;
   }
-  target_.providers->avoid(*current_, status, deadline_after(now, limits::kAvoidProvider));
-  target_.providers->note_change();
+  target_.servers->avoid(*current_, status, deadline_after(now, limits::kAvoidServer));
+  target_.servers->note_change();
   return Verdict::kNext;
 }
 
 bool ProxyCall::has_no_method() const {
-  const Providers::Says says = target_.providers->says(*current_, target_.method);
-  if (says != Providers::Says::kNothing) return says == Providers::Says::kNo;
+  const ServerPool::Says says = target_.servers->says(*current_, target_.method);
+  if (says != ServerPool::Says::kNothing) return says == ServerPool::Says::kNo;
   return agent_->discovery.knows(current_->name);
 }
 
-// ----------------------------------------------------------------------------------------------- no provider
+// ----------------------------------------------------------------------------------------------- no server
 
 void ProxyCall::none_left() {
   if (must_have_) return finish(last_);
   Discovery& discovery = agent_->discovery;
   if (answer_ == 0) {
     // What was known may be old: whoever came since then is worth a try.
-    answer_ = discovery.ask(target_.providers);
+    answer_ = discovery.ask(target_.servers);
     return wait(answer_, deadline_);
   }
   if (executions_ > rounds_) {
-    // A call that is repeated may go to the same provider again, if there is no other.
+    // A call that is repeated may go to the same server again, if there is no other.
     rounds_ = executions_;
     tried_.clear();
     return try_next();
   }
-  if (!target_.options->wait_for_ready) return finish(no_provider());
+  if (!target_.options->wait_for_ready) return finish(no_server());
   tried_.clear();
-  pause_ = std::clamp(2 * pause_, limits::kProviderWaitMin, limits::kProviderWaitMax);
+  pause_ = std::clamp(2 * pause_, limits::kServerWaitMin, limits::kServerWaitMax);
   waits_again_ = true;
-  wait(0, deadline_after(steady_clock().now(), target_.providers->jittered(pause_)));
+  wait(0, deadline_after(steady_clock().now(), target_.servers->jittered(pause_)));
 }
 
 void ProxyCall::wait(std::uint64_t answer, TimePoint until) {
@@ -277,21 +277,21 @@ void ProxyCall::wait(std::uint64_t answer, TimePoint until) {
       [self = shared_from_this(), answer, until = std::min(until, deadline_)]() mutable {
         Discovery& discovery = self->agent_->discovery;
         if (self->cancelled()) until = self->agent_->starter.loop().now();
-        const auto providers = self->target_.providers;
-        discovery.wait(std::move(self), providers, answer, until);
+        const auto servers = self->target_.servers;
+        discovery.wait(std::move(self), servers, answer, until);
       });
 }
 
-Status ProxyCall::no_provider() const {
+Status ProxyCall::no_server() const {
   const std::string knows =
-      str(" in scope \"", agent_->scope, "\": ", agent_->ctrl_url, " ", target_.providers->knowledge());
-  const std::string service = str("service \"", target_.providers->service(), "\"");
-  if (last_.ok()) return Status(Code::kUnavailable, str(service, " has no live provider", knows));
+      str(" in scope \"", agent_->scope, "\": ", agent_->ctrl_url, " ", target_.servers->knowledge());
+  const std::string service = str("service \"", target_.servers->service(), "\"");
+  if (last_.ok()) return Status(Code::kUnavailable, str(service, " has no live server", knows));
   // There are some, and what the caller does next is what the last one said: back off, get rights.
   const bool alive = last_.code() == Code::kResourceExhausted || last_.code() == Code::kPermissionDenied ||
                      last_.code() == Code::kUnauthenticated || last_.code() == Code::kUnimplemented;
   return Status(alive ? last_.code() : Code::kUnavailable,
-                str(service, alive ? " has no provider that takes the call" : " has no live provider", knows,
+                str(service, alive ? " has no server that takes the call" : " has no live server", knows,
                     "; the last one tried: ", last_.text()));
 }
 

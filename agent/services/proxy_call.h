@@ -7,7 +7,7 @@
 #include "agent/service_proxy.h"
 #include "agent/services/calling_agent.h"
 #include "agent/services/discovery.h"
-#include "agent/services/providers.h"
+#include "agent/services/server_pool.h"
 #include "base/function.h"
 #include "base/future.h"
 #include "rpc/attachment.h"
@@ -16,13 +16,13 @@
 
 namespace slime::agent {
 
-// One call of a ServiceProxy: goes from provider to provider until one has answered, the error is one that
-// another provider would not mend, or there is none left. One step at a time, each begun by the end of the
+// One call of a ServiceProxy: goes from server to server until one has answered, the error is one that
+// another server would not mend, or there is none left. One step at a time, each begun by the end of the
 // one before; only cancel() comes from anywhere.
 class ProxyCall final : public Waiting, public std::enable_shared_from_this<ProxyCall> {
  public:
   struct Target {
-    std::shared_ptr<Providers> providers;
+    std::shared_ptr<ServerPool> servers;
     std::shared_ptr<Favorite> favorite;
     std::shared_ptr<const ProxyOptions> options;
     std::string service;  // what is called of them: theirs, or one that every peer has
@@ -45,12 +45,12 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   void go_on() noexcept override;
   void try_next();
-  void attempt(std::shared_ptr<Provider> provider, TimePoint now);
+  void attempt(std::shared_ptr<PooledServer> server, TimePoint now);
   template <class Call>
   void run(std::shared_ptr<Call> call, Nanos deadline);
   [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
-  // Returns whether `status` is the provider's answer, not a local or network failure.
+  // Returns whether `status` is the server's answer, not a local or network failure.
   [[nodiscard]] bool answered(const Status& status) const;
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);
@@ -61,7 +61,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void cancel();
   [[nodiscard]] bool cancelled() const;
   [[nodiscard]] bool over() const { return steady_clock().now() >= deadline_; }
-  [[nodiscard]] Status no_provider() const;
+  [[nodiscard]] Status no_server() const;
 
   const std::shared_ptr<CallingAgent> agent_;
   const Target target_;
@@ -71,15 +71,15 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   std::unique_ptr<rpc::InterceptedCall> intercepted_;  // those who see the call see it once; null: nobody
 
-  Providers::List tried_;  // in this round
-  std::shared_ptr<Provider> current_;
+  ServerPool::List tried_;  // in this round
+  std::shared_ptr<PooledServer> current_;
   TimePoint attempt_began_{};
-  Status last_;               // why the last provider was of no use
+  Status last_;               // why the last server was of no use
   std::uint64_t answer_ = 0;  // of the registry, that this call has waited for
   bool must_have_ = false;    // one said that there is no such method
   bool waits_again_ = false;  // for an answer, after a while
   int executions_ = 0;        // attempts that may have been executed
-  int rounds_ = 0;            // of them, after which all providers were tried anew
+  int rounds_ = 0;            // of them, after which all servers were tried anew
   Nanos pause_{};             // before the next of them, or before the next round
   mutable std::mutex mutex_;  // guards what follows
   Task cancel_attempt_;       // that is under way

@@ -15,7 +15,7 @@ from slime import _attachments, _completion, _memory, _slime
 from slime._errors import DeadlineExceeded, log_failure
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
-from slime._proxy import Providers, Retry
+from slime._proxy import AnyServer, Retry
 from slime._service import AsyncRunner, Server
 
 _log = logging.getLogger("slime")
@@ -208,8 +208,8 @@ class PeerAgent(_slime.PeerAgent):
         wait_for_ready: calls wait for a server instead of failing fast.
         metadata: entries that each call carries, as with Peer.with_metadata().
         """
-        providers = Providers(self, service, balance, key, idempotent, retry, wait_for_ready, metadata)
-        return Proxy(providers, service, timeout)
+        servers = AnyServer(self, service, balance, key, idempotent, retry, wait_for_ready, metadata)
+        return Proxy(servers, service, timeout)
 
     def async_proxy(self, service: str, timeout: Optional[float] = None, **options: Any) -> AsyncProxy:
         """Like proxy(), with the same options: `await agent.async_proxy("Calc").add(1, 2)`."""

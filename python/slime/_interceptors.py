@@ -56,7 +56,7 @@ class Interceptor:
 
 class ClientCall:
     """A call before it leaves. `kind`: "call"; "one-way", which ends when it has left, so interceptors
-    do not see its outcome; "stream", which ends with its result. `peer` is "any provider" for
+    do not see its outcome; "stream", which ends with its result. `peer` is "any server" for
     agent.proxy()."""
 
     def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str], kind: str = "call") -> None:

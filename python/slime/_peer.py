@@ -8,7 +8,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
 from slime import _attachments, _interceptors, _slime, _streams
 from slime._async_call import AsyncCall, AsyncOneWay
 from slime._completion import Receive
-from slime._proxy import Providers
+from slime._proxy import AnyServer
 from slime._streams import AsyncStream, Stream
 
 
@@ -207,7 +207,7 @@ class Proxy:
 
     _stream: type = Stream
 
-    def __init__(self, peer: Union[Peer, Providers], service: str, timeout: Optional[float]) -> None:
+    def __init__(self, peer: Union[Peer, AnyServer], service: str, timeout: Optional[float]) -> None:
         self._peer = peer
         self._service = service
         self._timeout = timeout

@@ -23,7 +23,7 @@ class Retry(NamedTuple):
     attempt_timeout: Optional[float] = None
 
 
-class Providers:
+class AnyServer:
     """Those who serve a service, with the face of a peer that has only this one. Any thread."""
 
     _optional: FrozenSet[str] = frozenset()
@@ -40,7 +40,7 @@ class Providers:
         wait_for_ready: bool,
         metadata: Optional[Mapping[str, str]],
     ) -> None:
-        self.name = "any provider"
+        self.name = "any server"
         self.agent = agent
         self._metadata: Dict[str, str] = dict(metadata or {})
         self._once = _slime.ServiceProxy(agent, service, balance, key, None, wait_for_ready)
@@ -56,7 +56,7 @@ class Providers:
         elif retry is not None:
             raise InvalidArgument("retry has a meaning for idempotent methods only")
 
-    def with_signature(self, signature: str) -> Providers:
+    def with_signature(self, signature: str) -> AnyServer:
         """As that of Peer."""
         out = copy.copy(self)
         out._once = self._once.with_signature(signature)

@@ -15,7 +15,7 @@ std::unique_ptr<PeerAgent> serve(const Registry& registry, std::string name, F m
   return agent;
 }
 
-TEST_CASE("a call that says its signature goes to a provider that has this one") {
+TEST_CASE("a call that says its signature goes to a server that has this one") {
   Registry registry;
   const auto before = serve(registry, "before", [](std::int64_t a) { return a; });
   const auto after = serve(registry, "after", [](const std::string& a) { return a; });
@@ -32,7 +32,7 @@ TEST_CASE("a call that says its signature goes to a provider that has this one")
   CHECK(code_of(neither) == Code::kUnimplemented);
   CHECK_FALSE(neither.status().maybe_executed());
   CHECK(neither.status().text().find("called as () -> int") != std::string::npos);
-  // What a provider says of the service is asked by itself.
+  // What a server says of the service is asked by itself.
   CHECK(take(numbers.describe(kSoon).wait(kSoon)).name == "s");
 }
 

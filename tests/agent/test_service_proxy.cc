@@ -74,7 +74,7 @@ class Worker {
 
 std::string who(const ServiceProxy& proxy) { return take(proxy.call<std::string>("name").wait(kSoon)); }
 
-TEST_CASE("calls go to every provider of the service, and to nobody else") {
+TEST_CASE("calls go to every server of the service, and to nobody else") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -90,7 +90,7 @@ TEST_CASE("calls go to every provider of the service, and to nobody else") {
   CHECK(proxy.info().find("\"name\":\"b\"") != std::string::npos);
 }
 
-TEST_CASE("calls of bytes go to every provider, too, also one-way") {
+TEST_CASE("calls of bytes go to every server, too, also one-way") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -152,7 +152,7 @@ TEST_CASE("a registry that comes back empty stops no calls") {
   CHECK(who(proxy) == "b");
 }
 
-TEST_CASE("providers that come are used, those that close are not missed") {
+TEST_CASE("servers that come are used, those that close are not missed") {
   Registry registry;
   auto a = std::make_unique<Worker>(options_for(registry, "a"));
   auto caller = test::start(options_for(registry, "caller"));
@@ -164,7 +164,7 @@ TEST_CASE("providers that come are used, those that close are not missed") {
   for (int i = 0; i < 20; ++i) CHECK(who(proxy) == "b");
 }
 
-TEST_CASE("a provider that drains is passed over") {
+TEST_CASE("a server that drains is passed over") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -182,14 +182,14 @@ TEST_CASE("a provider that drains is passed over") {
   CHECK(none.status().text().find("draining") != std::string::npos);
 }
 
-TEST_CASE("without a provider the error says service, scope, and what the registry knows") {
+TEST_CASE("without a server the error says service, scope, and what the registry knows") {
   Registry registry;
   auto caller = test::start(options_for(registry, "caller"));
   const auto none = caller->proxy("who").call<int>("name").wait(kSoon);
   CHECK(code_of(none) == Code::kUnavailable);
   CHECK_FALSE(none.status().maybe_executed());
   CHECK(none.status().text() ==
-        str("service \"who\" has no live provider in scope \"default\": ", registry.url(), " lists none"));
+        str("service \"who\" has no live server in scope \"default\": ", registry.url(), " lists none"));
   // And one that has come since is found at once.
   Worker a(options_for(registry, "a"));
   CHECK(who(caller->proxy("who")) == "a");
@@ -199,7 +199,7 @@ TEST_CASE("without a provider the error says service, scope, and what the regist
   CHECK(away.status().text().find("does not answer") != std::string::npos);
 }
 
-TEST_CASE("who waits for readiness gets the first provider that comes, or the deadline") {
+TEST_CASE("who waits for readiness gets the first server that comes, or the deadline") {
   Registry registry;
   auto caller = test::start(options_for(registry, "caller"));
   const ServiceProxy proxy = caller->proxy("who").wait_for_ready();
@@ -213,7 +213,7 @@ TEST_CASE("who waits for readiness gets the first provider that comes, or the de
   CHECK(take(answer.wait(kSoon)) == "a");
 }
 
-TEST_CASE("what a provider's handler says goes to the caller, and nobody else is called") {
+TEST_CASE("what a server's handler says goes to the caller, and nobody else is called") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -226,7 +226,7 @@ TEST_CASE("what a provider's handler says goes to the caller, and nobody else is
   CHECK(code_of(caller->proxy("who").call<int>("missing").wait(kSoon)) == Code::kNotFound);
 }
 
-TEST_CASE("what may be executed twice is tried again with another provider, as often as was said") {
+TEST_CASE("what may be executed twice is tried again with another server, as often as was said") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -248,7 +248,7 @@ TEST_CASE("what may be executed twice is tried again with another provider, as o
   CHECK(a.calls + b.calls == 8);
 }
 
-TEST_CASE("least in flight spares a provider that is busy") {
+TEST_CASE("least in flight spares a server that is busy") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -263,7 +263,7 @@ TEST_CASE("least in flight spares a provider that is busy") {
   CHECK(take(held.wait(kSoon)) == busy);
 }
 
-TEST_CASE("a provider that is full is passed over; when all are, the error says so") {
+TEST_CASE("a server that is full is passed over; when all are, the error says so") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   Worker b(options_for(registry, "b"));
@@ -281,7 +281,7 @@ TEST_CASE("a provider that is full is passed over; when all are, the error says 
   CHECK(take(first.wait(kSoon)) != take(second.wait(kSoon)));
 }
 
-TEST_CASE("sticky proxies stay with one provider until it is gone") {
+TEST_CASE("sticky proxies stay with one server until it is gone") {
   Registry registry;
   std::map<std::string, std::unique_ptr<Worker>> workers;
   for (const char* name : {"a", "b", "c"})
@@ -294,7 +294,7 @@ TEST_CASE("sticky proxies stay with one provider until it is gone") {
   const std::string second = who(proxy);
   CHECK(second != first);
   for (int i = 0; i < 10; ++i) CHECK(who(proxy) == second);
-  // One key, one provider, whoever calls.
+  // One key, one server, whoever calls.
   auto other = test::start(options_for(registry, "other"));
   for (const char* key : {"x", "y", "z"}) {
     CAPTURE(key);
@@ -321,7 +321,7 @@ TEST_CASE(
   CHECK(code_of(caller->proxy("odd").call<int>("missing").wait(kSoon)) == Code::kNotFound);
 }
 
-TEST_CASE("an agent calls itself where it is the provider") {
+TEST_CASE("an agent calls itself where it is the server") {
   Registry registry;
   auto caller = test::start(options_for(registry, "caller"));
   CHECK(code_of(caller->proxy("calc").call<int>("add", 1, 2).wait(kSoon)) == Code::kUnavailable);
@@ -330,7 +330,7 @@ TEST_CASE("an agent calls itself where it is the provider") {
   CHECK(take(caller->proxy("calc").call<int>("add", 1, 2).wait(kSoon)) == 3);
 }
 
-TEST_CASE("a live provider describes the service") {
+TEST_CASE("a live server describes the service") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   auto caller = test::start(options_for(registry, "caller"));
@@ -340,7 +340,7 @@ TEST_CASE("a live provider describes the service") {
   CHECK(info.methods[4].doc == "Who answers.");
 }
 
-TEST_CASE("a cancelled call ends, whether a provider has it or none is there") {
+TEST_CASE("a cancelled call ends, whether a server has it or none is there") {
   Registry registry;
   Worker a(options_for(registry, "a"));
   auto caller = test::start(options_for(registry, "caller"));
@@ -474,10 +474,10 @@ TEST_CASE("calls of a proxy carry metadata and attachments, are timed, and inter
   CHECK(take(proxy.call<Attachment>("take", beside).wait(kSoon)).size() == beside.size());
   CHECK(timing->split);
   CHECK(timing->queue + timing->handler + timing->network == timing->total);
-  CHECK(log->take() == std::vector<std::string>{"any provider carry.take", "take: ok"});
+  CHECK(log->take() == std::vector<std::string>{"any server carry.take", "take: ok"});
   CHECK(proxy.one_way("take", beside).wait(kSoon).has_value());
   CHECK_FALSE(timing->split);
-  CHECK(log->take() == std::vector<std::string>{"any provider carry.take", "take: ok"});
+  CHECK(log->take() == std::vector<std::string>{"any server carry.take", "take: ok"});
   REQUIRE(eventually([&] { return a.all().size() == 2; }));
   CHECK(a.all() == std::vector<std::string>(2, "ann yes 200000"));
   const auto refused = proxy.call<int>("secret", 1).wait(kSoon);
@@ -487,7 +487,7 @@ TEST_CASE("calls of a proxy carry metadata and attachments, are timed, and inter
   CHECK(code_of(nobody) == Code::kInvalidArgument);
 }
 
-TEST_CASE("what a call of a proxy carries goes with it to the next provider, also one-way") {
+TEST_CASE("what a call of a proxy carries goes with it to the next server, also one-way") {
   Registry registry;
   Carrier a(registry, "a");
   Carrier b(registry, "b");

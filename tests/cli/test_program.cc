@@ -397,7 +397,7 @@ class Registry {
   std::unique_ptr<slime::ctrl::Server> server_;
 };
 
-TEST_CASE("call, services and stubs find any live provider of a service") {
+TEST_CASE("call, services and stubs find any live server of a service") {
   const Registry registry;
   const Served one(registry.url(), "one");
   const Served two(registry.url(), "two");
@@ -413,7 +413,7 @@ TEST_CASE("call, services and stubs find any live provider of a service") {
   const Outcome none = run({"call", "--service", "nothing", "add", "--deadline", "5"}, ctrl);
   CHECK(none.exit_code == 1);
   CHECK(contains(none.text,
-                 "slime call: unavailable: service \"nothing\" has no live provider in scope \"default\""));
+                 "slime call: unavailable: service \"nothing\" has no live server in scope \"default\""));
   const Outcome described = run({"services", "--service", "test.calc"}, ctrl);
   CHECK(described.exit_code == 0);
   CHECK(contains(described.text, "test.calc  add     (a: int, b: int)  int     The sum.\n"));
@@ -432,19 +432,19 @@ TEST_CASE("services without a peer shows the services of the scope and their ser
   const Outcome table = run({"services", "--ctrl", registry.url()});
   CHECK(table.exit_code == 0);
   CHECK(table.text ==
-        "SERVICE    PROVIDERS  METHODS\n"
-        "test.calc  one,two    add,hang,refuse,same\n");
+        "SERVICE    SERVERS  METHODS\n"
+        "test.calc  one,two  add,hang,refuse,same\n");
   const Outcome machine = run({"services", "--ctrl", registry.url(), "--json"});
   const json parsed = json::parse(machine.text, nullptr, false);
   REQUIRE(parsed.is_object());
   CHECK(parsed["scope"] == "default");
   REQUIRE(parsed["services"].size() == 1);
   CHECK(parsed["services"][0]["name"] == "test.calc");
-  const json& providers = parsed["services"][0]["providers"];
-  REQUIRE(providers.size() == 2);
-  CHECK(providers[0]["peer"] == "one");
-  CHECK(providers[1]["address"] == two.address());
-  CHECK(providers[1]["methods"] == json::array({"add", "hang", "refuse", "same"}));
+  const json& servers = parsed["services"][0]["servers"];
+  REQUIRE(servers.size() == 2);
+  CHECK(servers[0]["peer"] == "one");
+  CHECK(servers[1]["address"] == two.address());
+  CHECK(servers[1]["methods"] == json::array({"add", "hang", "refuse", "same"}));
   const Outcome empty = run({"services", "--ctrl", registry.url(), "--scope", "other"});
   CHECK(empty.text == "no services in scope other\n");
   CHECK(run({"services", "--ctrl", registry.url()}, {"SLIME_SCOPE=other"}).text == empty.text);

@@ -136,7 +136,7 @@ TEST_CASE("the header that this test is compiled with is what is generated") {
   CHECK_MESSAGE(golden.str() == now, now);
 }
 
-TEST_CASE("stubs of C++ call one peer, or any live provider") {
+TEST_CASE("stubs of C++ call one peer, or any live server") {
   Served served;
   PeerAgent& agent = served.agent();
   for (stubs::test_calc calc :

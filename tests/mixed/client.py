@@ -36,7 +36,7 @@ def by_name(run: Run) -> None:
     peer = peer_by_name(run)
     expect_equal(peer.call("Mixed", "add", 40, 2).wait(SOON), 42, "the sum")
     agent = run.start(registered=True)
-    expect_equal(agent.proxy("Mixed").add(1, 2), 3, "the sum of any provider")
+    expect_equal(agent.proxy("Mixed").add(1, 2), 3, "the sum of any server")
     expect(run.place.victim in [each["name"] for each in agent.list_peers()], "nanoctrl lists the server")
 
 

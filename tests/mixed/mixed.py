@@ -252,7 +252,7 @@ def check_slime(world: World, provider: str) -> None:
     if "held_sum" not in services:
         raise Failed(f"slime services says {services!r}")
     equal(world.slime("call", SERVER, "Mixed.add", "40", "2", "--provider", provider), "42", "slime call")
-    equal(world.slime("call", "--service", "Mixed", "add", "1", "2", "--provider", provider), "3", "of any provider")
+    equal(world.slime("call", "--service", "Mixed", "add", "1", "2", "--provider", provider), "3", "of any server")
     stubs = world.slime("stubs", SERVER, "--service", "Mixed", "--provider", provider)
     if "def add" not in stubs:
         raise Failed(f"slime stubs says {stubs[:300]!r}")

@@ -27,7 +27,7 @@ WAITS = {
         for _ in range(4):
             again(lambda: proxy.echo(1))
     """,
-    "a proxy of any provider": """
+    "a proxy of any server": """
         c = slime.PeerAgent("c", ctrl_url=os.environ["CTRL"], provider=PROVIDER)
         d = slime.PeerAgent("d", ctrl_url=os.environ["CTRL"], provider=PROVIDER)
         d.serve(Echo())
@@ -206,7 +206,7 @@ FINE = re.compile(
 @pytest.mark.parametrize("number", range(RUNS))
 @pytest.mark.parametrize("wait", WAITS)
 def test_the_interpreter_ends_under_daemon_threads(wait, number, request):
-    environment = {"CTRL": request.getfixturevalue("nanoctrl")} if wait == "a proxy of any provider" else {}
+    environment = {"CTRL": request.getfixturevalue("nanoctrl")} if wait == "a proxy of any server" else {}
     outcome = run(WAITS[wait], **environment)
     said = [line for line in outcome.stderr.splitlines() if not FINE.fullmatch(line)]
     assert (outcome.returncode, said) == (0, [])

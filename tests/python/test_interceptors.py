@@ -183,7 +183,7 @@ class Kinds(slime.Interceptor):
         self.seen = []
 
     def before(self, call):
-        self.seen.append(f"before {call.kind} {call.peer == 'any provider'}")
+        self.seen.append(f"before {call.kind} {call.peer == 'any server'}")
         call.metadata["stamp"] = call.kind
 
     def after(self, call, error, timing):
@@ -236,7 +236,7 @@ def test_a_one_way_call_carries_metadata_is_timed_and_seen_by_interceptors(pair)
         b.peer(a.address).one_way("Notes", "note", metadata={"x": 1})
 
 
-def test_calls_of_any_provider_carry_metadata_and_interceptors_see_each_once(make_agent, nanoctrl):
+def test_calls_of_any_server_carry_metadata_and_interceptors_see_each_once(make_agent, nanoctrl):
     a, b = make_agent("a", ctrl_url=nanoctrl), make_agent("b", ctrl_url=nanoctrl)
     target = Notes()
     b.serve(target)

@@ -8,7 +8,7 @@ import pytest
 import slime
 from conftest import wait_until
 
-PROVIDER_PROGRAM = """
+SERVER_PROGRAM = """
     import os, sys, threading, slime
 
     class Who:
@@ -39,11 +39,11 @@ PROVIDER_PROGRAM = """
 
 
 @pytest.fixture
-def providers(start_python, nanoctrl):
+def servers(start_python, nanoctrl):
     """Two processes that serve Who, by name."""
     out = {}
     for name in ("a", "b"):
-        out[name] = start_python(PROVIDER_PROGRAM, name, nanoctrl)
+        out[name] = start_python(SERVER_PROGRAM, name, nanoctrl)
         assert out[name].line() == "ready"
     return out
 
@@ -53,22 +53,22 @@ def agent(make_agent, nanoctrl, request):
     return make_agent("caller", ctrl_url=nanoctrl, progress=slime.Progress[request.param])
 
 
-def test_calls_go_on_when_a_provider_is_killed(providers, agent):
+def test_calls_go_on_when_a_server_is_killed(servers, agent):
     proxy = agent.proxy("Who", 20, idempotent={"name"})
     assert collections.Counter(proxy.name() for _ in range(10)) == {"a": 5, "b": 5}
-    providers["a"].process.kill()
+    servers["a"].process.kill()
     assert [proxy.name() for _ in range(20)] == ["b"] * 20
     assert "Who" in repr(proxy)
 
 
-def test_a_call_that_may_have_been_executed_is_the_callers_to_repeat(providers, agent):
+def test_a_call_that_may_have_been_executed_is_the_callers_to_repeat(servers, agent):
     proxy = agent.proxy(service="Who", balance="sticky")
     home = proxy.name()
     future = agent.async_proxy("Who", balance="least-in-flight").hold()
-    holds = {name: agent.peer(name).proxy("Who").holds for name in providers}
+    holds = {name: agent.peer(name).proxy("Who").holds for name in servers}
     wait_until(lambda: any(h() for h in holds.values()))
     victim = next(name for name, h in holds.items() if h())
-    providers[victim].process.kill()
+    servers[victim].process.kill()
     with pytest.raises(slime.Unavailable) as caught:
         future.wait(30)
     assert caught.value.maybe_executed
@@ -78,7 +78,7 @@ def test_a_call_that_may_have_been_executed_is_the_callers_to_repeat(providers, 
     assert home in ("a", "b")
 
 
-def test_asyncio(providers, agent):
+def test_asyncio(servers, agent):
     async def many():
         proxy = agent.async_proxy("Who", key="user-7", balance="sticky")
         return set(await asyncio.gather(*(proxy.name() for _ in range(20))))
@@ -88,7 +88,7 @@ def test_asyncio(providers, agent):
     assert agent.proxy("Who", key="user-7", balance="sticky").name() in names
 
 
-def test_retries_are_as_many_as_was_said(providers, agent):
+def test_retries_are_as_many_as_was_said(servers, agent):
     retry = slime.Retry(attempts=2, backoff=0.001, backoff_max=0.001)
     with pytest.raises(slime.Unavailable, match="from the handler") as caught:
         agent.proxy("Who", idempotent=["fail"], retry=retry).fail()
@@ -108,7 +108,7 @@ def test_nobody_serves_it(agent, nanoctrl):
 def test_who_waits_gets_the_first_that_comes(agent, start_python, nanoctrl):
     future = agent.async_proxy("Who", 30, wait_for_ready=True).name()
     assert not future.wait_done(0.05)
-    start_python(PROVIDER_PROGRAM, "late", nanoctrl)
+    start_python(SERVER_PROGRAM, "late", nanoctrl)
     assert future.wait(60) == "late"
 
 

@@ -86,7 +86,7 @@ def made(served, nanoctrl, tmp_path):
     return load(path)
 
 
-def test_stubs_call_a_peer_or_any_provider(made, served, make_agent, nanoctrl):
+def test_stubs_call_a_peer_or_any_server(made, served, make_agent, nanoctrl):
     caller = make_agent("caller", ctrl_url=nanoctrl)
     options = {"balance": "sticky", "key": "x"}
     for calc in (made.Calc(caller.peer("server"), timeout=20), made.Calc(caller, **options), made.slow_calc_2(caller)):

@@ -16,8 +16,8 @@
 
 namespace slime::agent {
 
-// A process that serves a service. Its name and instance stay; the rest is the Providers' that it is of.
-struct Provider {
+// A process that serves a service. Its name and instance stay; the rest is the ServerPool' that it is of.
+struct PooledServer {
   const std::string name;
   const InstanceId instance;
   std::uint64_t incarnation = 0;
@@ -29,7 +29,7 @@ struct Provider {
   Status failure{};        // why it is avoided
   TimePoint kept_until{};  // the registry does not list it
   // Ejections since the last answer. After an ejection one trial call at a time goes to the
-  // provider, until it answers.
+  // server, until it answers.
   std::uint32_t ejections = 0;
   TimePoint ejected_at{};
   TimePoint trial_began{};  // begin of the trial call; zero: no trial
@@ -44,11 +44,11 @@ struct Favorite {
 // Who serves one service, as far as this agent knows, and which of them is next: the state of all proxies of
 // that service, without I/O, clock or thread. What the registry said is counted: an answer has the number
 // of the question that it is for, so whoever needs one as of now waits for that number. Thread: any.
-class Providers {
+class ServerPool {
  public:
-  using List = std::vector<std::shared_ptr<Provider>>;
+  using List = std::vector<std::shared_ptr<PooledServer>>;
 
-  Providers(std::string service, std::uint64_t seed);
+  ServerPool(std::string service, std::uint64_t seed);
 
   [[nodiscard]] const std::string& service() const { return service_; }
 
@@ -60,17 +60,17 @@ class Providers {
     const List* tried = nullptr;      // not these
     std::string_view must_have = {};  // only who says that it has this method; empty: anybody
   };
-  // Picks a provider and counts a call that begins now. Null if there is none. Picks an avoided
-  // provider, or one with a trial call in flight, only if there is no other.
-  std::shared_ptr<Provider> pick(const Wish& wish, TimePoint now);
-  // Ends the call that pick() counted. `answered`: the provider answered the call, with any status.
-  void release(Provider& provider, TimePoint began, bool answered, TimePoint now);
-  // Ejects a provider after a timeout. Does nothing if it answered another call since `began`.
-  void eject(Provider& provider, const Status& failure, TimePoint began, TimePoint now);
-  void avoid(Provider& provider, const Status& failure, TimePoint until);
+  // Picks a server and counts a call that begins now. Null if there is none. Picks an avoided
+  // server, or one with a trial call in flight, only if there is no other.
+  std::shared_ptr<PooledServer> pick(const Wish& wish, TimePoint now);
+  // Ends the call that pick() counted. `answered`: the server answered the call, with any status.
+  void release(PooledServer& server, TimePoint began, bool answered, TimePoint now);
+  // Ejects a server after a timeout. Does nothing if it answered another call since `began`.
+  void eject(PooledServer& server, const Status& failure, TimePoint began, TimePoint now);
+  void avoid(PooledServer& server, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };
   // Whether it says that it has the method.
-  [[nodiscard]] Says says(const Provider& provider, std::string_view method) const;
+  [[nodiscard]] Says says(const PooledServer& server, std::string_view method) const;
 
   // ---- knowing
   struct Question {
@@ -97,14 +97,14 @@ class Providers {
   Nanos jittered(Nanos span);
   // "lists 2: a, b", "lists none", "did not answer: ...": what the registry last said.
   [[nodiscard]] std::string knowledge() const;
-  [[nodiscard]] std::vector<Provider> view() const;
+  [[nodiscard]] std::vector<PooledServer> view() const;
 
  private:
   using Lock = std::lock_guard<std::mutex>;
   template <class Admit>
-  std::shared_ptr<Provider> choose(const Wish& wish, const Admit& admit);
+  std::shared_ptr<PooledServer> choose(const Wish& wish, const Admit& admit);
   template <class Admit>
-  std::shared_ptr<Provider> by_key(std::string_view key, const Admit& admit) const;
+  std::shared_ptr<PooledServer> by_key(std::string_view key, const Admit& admit) const;
   void replace(const ctrl::ServiceList& list, TimePoint now);
   [[nodiscard]] TimePoint known_at() const { return std::max(confirmed_at_, answered_at_); }
 
