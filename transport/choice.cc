@@ -1,37 +1,12 @@
 #include "transport/choice.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/str.h"
 #include "transport/limits.h"
-#include "transport/shm/parameters.h"
-#include "transport/verbs/parameters.h"
 
 namespace slime::transport {
 namespace {
-
-constexpr std::string_view kShm = "shm";
-constexpr std::string_view kVerbs = "verbs";
-
-// How two hints are compared, and what is said when they fit.
-struct Comparison {
-  std::string_view provider;
-  Status (*check)(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
-  std::string_view fits;
-};
-
-// The providers that do not reach everybody.
-constexpr std::array kComparisons{
-    Comparison{kShm, &shm::check_hints, "same host and user"},
-    Comparison{kVerbs, &verbs::check_hints, "both have an active RDMA port"},
-};
-
-const Comparison* comparison_for(std::string_view provider) {
-  const auto at = std::find_if(kComparisons.begin(), kComparisons.end(),
-                               [&](const Comparison& one) { return one.provider == provider; });
-  return at == kComparisons.end() ? nullptr : &*at;
-}
 
 // OK, or why the two cannot have this offer.
 Status check(std::string_view peer_name, const Offer& offer, std::string_view self_name,
@@ -42,10 +17,10 @@ Status check(std::string_view peer_name, const Offer& offer, std::string_view se
     return Status(holding->available.code(),
                   str("'", self_name, "' has no ", offer.provider, ": ",
                       std::string_view(holding->available.text()).substr(0, limits::kChoiceCauseBytes)));
-  const Comparison* comparison = comparison_for(offer.provider);
+  const auto check_hints = holding->traits->check_hints;
   // A side that says nothing was told which provider to use: what is wrong shows when it is tried.
-  if (comparison == nullptr || offer.hint.empty() || holding->hint.empty()) return {};
-  return comparison->check(holding->hint, self_name, offer.hint, peer_name);
+  if (check_hints == nullptr || offer.hint.empty() || holding->hint.empty()) return {};
+  return check_hints(holding->hint, self_name, offer.hint, peer_name);
 }
 
 std::string joined(const std::string& list, std::string_view more) {
@@ -78,10 +53,9 @@ Result<Choice> choose(std::string_view peer_name, std::span<const Offer> offers,
     const bool have = holding != holdings.end();
     const Status fits = check(peer_name, offer, self_name, have ? &*holding : nullptr);
     if (fits.ok()) {
-      const Comparison* comparison = comparison_for(offer.provider);
       const bool alone = offers.size() == 1;
-      const std::string why = alone ? str("the only one that '", peer_name, "' offers")
-                                    : std::string(comparison == nullptr ? "" : comparison->fits);
+      const std::string why =
+          alone ? str("the only one that '", peer_name, "' offers") : std::string(holding->traits->fits);
       std::string reason = joined(passed, why);
       if (reason.empty()) reason = str("the first that '", peer_name, "' offers");
       return Choice{i, static_cast<std::size_t>(holding - holdings.begin()), cut(std::move(reason))};
@@ -94,12 +68,11 @@ Result<Choice> choose(std::string_view peer_name, std::span<const Offer> offers,
                 ", '", self_name, "' has ", names_of(holdings), ": ", cut(std::move(passed))));
 }
 
-std::optional<std::size_t> likely_choice(std::span<const Offer> offers, bool same_machine) {
-  for (std::size_t i = 0; i < offers.size(); ++i) {
-    if (offers.size() == 1) return i;
-    if (offers[i].provider == kShm && !same_machine) continue;
-    // Queue pairs take a while to make, and most peers of a machine that has an adapter have one, too.
-    if (offers[i].provider == kVerbs) return std::nullopt;
+std::optional<std::size_t> likely_choice(std::span<const ProviderTraits* const> offered, bool same_machine) {
+  for (std::size_t i = 0; i < offered.size(); ++i) {
+    if (offered.size() == 1) return i;
+    if (offered[i]->same_machine_only && !same_machine) continue;
+    if (offered[i]->slow_to_prepare) return std::nullopt;
     return i;
   }
   return std::nullopt;

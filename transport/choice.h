@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "transport/provider.h"
 
 namespace slime::transport {
 
@@ -23,6 +24,7 @@ struct Holding {
   std::string provider;
   ByteVector hint;
   Status available;
+  const ProviderTraits* traits = &kPlainTraits;  // never null
 };
 
 // Which offer, which holding goes with it, and why: "same host and user", or what was passed over before it.
@@ -38,8 +40,10 @@ struct Choice {
 Result<Choice> choose(std::string_view peer_name, std::span<const Offer> offers, std::string_view self_name,
                       std::span<const Holding> holdings);
 
-// The offer that the acceptor will most likely choose, so that what it needs can be sent along; nothing when
-// that is not cheap to make and not certain. `same_machine`: the connection goes to an address of our own.
-std::optional<std::size_t> likely_choice(std::span<const Offer> offers, bool same_machine);
+// Returns the index of the offer that the acceptor will most likely choose, so that the initiator can prepare
+// an endpoint for it in advance. Returns nothing if that endpoint is slow to prepare and the choice is not
+// certain. `offered` has the traits of each offer, in order. `same_machine`: the connection goes to an
+// address of this machine.
+std::optional<std::size_t> likely_choice(std::span<const ProviderTraits* const> offered, bool same_machine);
 
 }  // namespace slime::transport

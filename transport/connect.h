@@ -40,8 +40,8 @@ struct HandshakeKeys {
 // This side of every handshake it takes part in.
 struct HandshakeOptions {
   PeerIdentity self;
-  std::string token;  // shared secret; empty: none. Both sides have the same one, or the handshake ends.
-  std::string provider = "tcp";  // where one port is given: its provider
+  std::string token;       // shared secret; empty: none. Both sides have the same one, or the handshake ends.
+  std::string provider{};  // where one port is given: its provider
   Nanos timeout = limits::kHandshakeTimeout;
   // In place of the token, keys that change: asked anew for each handshake, on the loop. No keys: as without
   // a token.
@@ -52,8 +52,9 @@ struct HandshakeOptions {
 struct Outlet {
   std::string provider;
   Port* port = nullptr;
-  const Device* device = nullptr;  // whose hint the peer gets; null: none
-  Status available{};              // not OK: there is no port
+  const Device* device = nullptr;                // whose hint the peer gets; null: none
+  Status available{};                            // not OK: there is no port
+  const ProviderTraits* traits = &kPlainTraits;  // never null
 };
 // In order of preference. Asked anew for each handshake, on the loop.
 using Outlets = std::function<std::vector<Outlet>()>;

@@ -76,6 +76,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
       if (!outlet.available.ok()) continue;
       offers_.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint()});
       ports_.push_back(outlet.port);
+      traits_.push_back(outlet.traits);
     }
   }
 
@@ -154,7 +155,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     loop_.cancel_timer(timer_);
     loop_.unwatch(socket_.get());
     watched_ = false;
-    likely_ = likely_choice(offers_, is_own_machine());
+    likely_ = likely_choice(traits_, is_own_machine());
     Handshake::Config config{options_.self, options_.token, offers_, {}, {}};
     if (options_.keys) {
       HandshakeKeys current = options_.keys();
@@ -282,8 +283,9 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   ConnectHandler handler_;
   const TimePoint deadline_;
 
-  std::vector<Offer> offers_;  // those that are available
-  std::vector<Port*> ports_;   // of the offers
+  std::vector<Offer> offers_;                  // those that are available
+  std::vector<const ProviderTraits*> traits_;  // of each offer
+  std::vector<Port*> ports_;                   // of the offers
   std::optional<std::size_t> likely_;
   std::unique_ptr<PendingEndpoint> pending_;
   std::unique_ptr<Lookup> lookup_;

@@ -129,7 +129,7 @@ class TcpListener final : public Listener, private FdHandler {
     in.holdings.reserve(in.outlets.size());
     for (const Outlet& outlet : in.outlets)
       in.holdings.push_back({outlet.provider, outlet.device == nullptr ? ByteVector() : outlet.device->hint(),
-                             outlet.available});
+                             outlet.available, outlet.traits});
     prepare_next(in);
   }
 

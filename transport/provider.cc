@@ -1,29 +1,10 @@
 #include "transport/provider.h"
 
-#include <array>
-
 #include "base/str.h"
 #include "transport/outage.h"
-#include "transport/shm/shm_provider.h"
-#include "transport/sim/provider.h"
-#include "transport/tcp/tcp_provider.h"
-#include "transport/verbs/verbs_provider.h"
 
 namespace slime::transport {
 namespace {
-
-struct Entry {
-  std::string_view name;
-  std::unique_ptr<Provider> (*make)();
-};
-
-// One line for each provider.
-constexpr std::array kProviders{
-    Entry{"tcp", &tcp::make_tcp_provider},
-    Entry{"shm", &shm::make_shm_provider},
-    Entry{"verbs", &verbs::make_verbs_provider},
-    Entry{"sim", &sim::make_sim_provider},
-};
 
 Status out_of_range(std::string_view field, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
   return Status(Code::kInvalidArgument,
@@ -45,9 +26,9 @@ Status PortOptions::validate() const {
   return check_outage("PortOptions::outage_tolerated", outage_tolerated);
 }
 
-Result<std::unique_ptr<Provider>> make_provider(std::string_view name) {
+Result<std::unique_ptr<Provider>> make_provider(std::string_view name, ProviderTable table) {
   std::string known;
-  for (const Entry& entry : kProviders) {
+  for (const ProviderEntry& entry : table) {
     if (entry.name == name) return entry.make();
     known += known.empty() ? "" : ", ";
     known += entry.name;
@@ -57,7 +38,7 @@ Result<std::unique_ptr<Provider>> make_provider(std::string_view name) {
 
 std::vector<std::string> provider_names() {
   std::vector<std::string> out;
-  for (const Entry& entry : kProviders) out.emplace_back(entry.name);
+  for (const ProviderEntry& entry : provider_table()) out.emplace_back(entry.name);
   return out;
 }
 

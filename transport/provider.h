@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,6 +108,28 @@ class Device {
   [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }
 };
 
+// What the layers above need to know of a provider in order to choose among several.
+struct ProviderTraits {
+  // "auto" uses the provider where it works. If false, an agent must name it.
+  bool automatic = false;
+  // The provider reaches every peer. "auto" fails where such a provider does not work.
+  bool reaches_everyone = false;
+  // The provider reaches peers on the same machine only.
+  bool same_machine_only = false;
+  // An endpoint takes long to prepare, so an initiator prepares it only once the acceptor has chosen.
+  bool slow_to_prepare = false;
+  // The device may refuse memory that other devices take, because of its hardware or of limits of the
+  // machine. An agent that has other devices uses such memory without this one.
+  bool may_refuse_memory = false;
+  // Why two peers use the provider, for people: "same host and user". Empty: no reason is needed.
+  std::string_view fits = {};
+  // Compares the hints (Device::hint()) of two peers. Returns OK, or why the peers cannot reach each other.
+  // `theirs` may hold any bytes. Null: all peers can.
+  Status (*check_hints)(Bytes ours, std::string_view self_name, Bytes theirs,
+                        std::string_view peer_name) = nullptr;
+};
+inline constexpr ProviderTraits kPlainTraits{};
+
 // One fabric. Thread: any.
 class Provider {
  public:
@@ -113,14 +137,26 @@ class Provider {
   Provider(const Provider&) = delete;
   Provider& operator=(const Provider&) = delete;
   virtual ~Provider() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;  // "tcp", ...
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Valid for the whole life of the process.
+  [[nodiscard]] virtual const ProviderTraits& traits() const { return kPlainTraits; }
   // Why it cannot work on this machine, or OK.
   [[nodiscard]] virtual Status available() const = 0;
   virtual Result<std::unique_ptr<Device>> open_device() = 0;
 };
 
-// The providers of this build by name; kNotFound lists those that there are.
-Result<std::unique_ptr<Provider>> make_provider(std::string_view name);
+struct ProviderEntry {
+  std::string_view name;
+  std::function<std::unique_ptr<Provider>()> make;
+};
+using ProviderTable = std::span<const ProviderEntry>;
+// Returns the providers of this build, in the order in which "auto" prefers them. This table is the only
+// place that names all providers (provider_table.cc).
+ProviderTable provider_table();
+
+// Makes a provider of `table`. Errors: kNotFound, with the names of the table.
+Result<std::unique_ptr<Provider>> make_provider(std::string_view name,
+                                                ProviderTable table = provider_table());
 std::vector<std::string> provider_names();
 
 }  // namespace slime::transport

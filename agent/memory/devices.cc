@@ -1,60 +1,39 @@
 #include "agent/memory/devices.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/log.h"
 #include "base/str.h"
 
 namespace slime::agent {
-namespace {
-
-// What "auto" is made of. The last one reaches everybody.
-constexpr std::array<std::string_view, 3> kPreference{"shm", "verbs", "tcp"};
-// Hardware and limits of the machine decide whether it takes memory.
-constexpr std::string_view kMayRefuseMemory = "verbs";
-
-}  // namespace
-
-Result<Devices::Entry> Devices::open_one(std::string_view name, const MakeProvider& make) {
-  auto provider = make ? make(name) : transport::make_provider(name);
-  if (!provider) return std::move(provider).error();
-  const std::string who = str("provider ", name);
-  SLIME_TRY((*provider)->available().with_context(who));
-  auto device = (*provider)->open_device();
+// Makes the device of an entry that has its provider.
+Status Devices::open_one(Entry& entry) {
+  const std::string who = str("provider ", entry.name);
+  SLIME_TRY(entry.provider->available().with_context(who));
+  auto device = entry.provider->open_device();
   if (!device) return std::move(device).error().with_context(who);
-  Entry out;
-  out.name = name;
-  out.provider = std::move(*provider);
-  out.device = std::move(*device);
-  return out;
+  entry.device = std::move(*device);
+  return {};
 }
 
-Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, const MakeProvider& make) {
+Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, transport::ProviderTable table) {
   auto out = std::make_shared<Devices>();
   out->automatic_ = provider == kAuto;
-  if (!out->automatic_) {
-    auto entry = open_one(provider, make);
-    if (!entry) return std::move(entry).error();
-    out->entries_.push_back(std::move(*entry));
-  } else {
-    for (const std::string_view name : kPreference) {
-      auto entry = open_one(name, make);
-      const bool last = name == kPreference.back();
-      if (!entry && (last || entry.status().code() == Code::kInvalidArgument))
-        return std::move(entry).error();
-      if (!entry) {
-        Entry missing;
-        missing.name = name;
-        missing.status = std::move(entry).error();
-        out->entries_.push_back(std::move(missing));
-        continue;
-      }
-      entry->optional = name == kMayRefuseMemory;
-      out->entries_.push_back(std::move(*entry));
-    }
+  for (const transport::ProviderEntry& each : table) {
+    if (!out->automatic_ && each.name != provider) continue;
+    Entry entry;
+    entry.name = each.name;
+    entry.provider = each.make();
+    entry.traits = &entry.provider->traits();
+    if (out->automatic_ && !entry.traits->automatic) continue;
+    entry.status = open_one(entry);
+    const bool needed = !out->automatic_ || entry.traits->reaches_everyone;
+    if (!entry.status.ok() && (needed || entry.status.code() == Code::kInvalidArgument)) return entry.status;
+    if (!entry.status.ok()) entry.provider.reset();
+    out->entries_.push_back(std::move(entry));
   }
+  if (out->entries_.empty()) return transport::make_provider(provider, table).status();
   out->warned_.resize(out->entries_.size());
   return out;
 }
@@ -105,7 +84,7 @@ Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(
       continue;
     }
     entry.status = std::move(port).error().with_context(str("provider ", entry.name));
-    if (!automatic_ || entry.name == kPreference.back()) return entry.status;
+    if (!automatic_ || entry.traits->reaches_everyone) return entry.status;
     SLIME_LOG(LogLevel::kWarning, "agent", "no connection uses ", entry.name, ": ", entry.status.text());
     entry.device.reset();
     entry.provider.reset();
@@ -117,13 +96,13 @@ std::vector<transport::Outlet> Devices::outlets(
     const std::vector<std::unique_ptr<transport::Port>>& ports) const {
   std::vector<transport::Outlet> out;
   for (std::size_t i = 0; i < entries_.size(); ++i)
-    out.push_back({entries_[i].name, ports[i].get(), device(i), status(i)});
+    out.push_back({entries_[i].name, ports[i].get(), device(i), status(i), entries_[i].traits});
   return out;
 }
 
 std::size_t Devices::owner() const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].device && !entries_[i].optional) return i;
+    if (entries_[i].device && !optional(entries_[i])) return i;
   }
   return entries_.size() - 1;  // there is one that must work
 }
@@ -139,6 +118,12 @@ void Devices::warn(std::size_t index, const Status& reason) {
             " fail; other memory is not concerned, and the next such memory is not logged. ", reason.text());
 }
 
+std::string Devices::alternative() const {
+  const auto at = std::find_if(entries_.begin(), entries_.end(),
+                               [](const Entry& entry) { return entry.traits->reaches_everyone; });
+  return at == entries_.end() ? "" : str("; a peer or agent that is pinned to ", at->name, " can use it");
+}
+
 // OK when the region is there, or can be done without.
 Status Devices::add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region) {
   if (region) {
@@ -148,11 +133,10 @@ Status Devices::add(Registrations& to, std::size_t index, Result<transport::Memo
   Status why = std::move(region).error();
   // Of a kind that it cannot move: others can, or nobody.
   const bool cannot = why.code() == Code::kUnimplemented && entries_.size() > 1;
-  if (!cannot && !entries_[index].optional) return why;
+  if (!cannot && !optional(entries_[index])) return why;
   if (!cannot) warn(index, why);
-  to.miss(index, std::move(why).with_context(
-                     str("this memory is not registered with ", entries_[index].name,
-                         ", which the connection uses; a peer or agent that is pinned to tcp can use it")));
+  to.miss(index, std::move(why).with_context(str("this memory is not registered with ", entries_[index].name,
+                                                 ", which the connection uses", alternative())));
   return {};
 }
 

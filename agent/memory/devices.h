@@ -21,11 +21,11 @@ inline constexpr std::string_view kAuto = "auto";
 // Lifetime: outlives its registrations and ports.
 class Devices {
  public:
-  using MakeProvider = std::function<Result<std::unique_ptr<transport::Provider>>(std::string_view)>;
-  // A provider by its name, which must work; or "auto": shm, verbs and tcp, as far as they do. There
-  // kUnavailable and the like are told by status(); kInvalidArgument, a setting of the user that is wrong, is
-  // an error.
-  static Result<std::shared_ptr<Devices>> open(std::string_view provider, const MakeProvider& make = {});
+  // Opens the provider `provider` of `table`, which must work; or, for "auto", each automatic provider of
+  // `table` that works. status() tells why another one does not. Errors: kNotFound; what keeps a named
+  // provider, or one that reaches everyone, from working; kInvalidArgument for a wrong setting of the user.
+  static Result<std::shared_ptr<Devices>> open(std::string_view provider,
+                                               transport::ProviderTable table = transport::provider_table());
 
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] const std::string& name(std::size_t index) const { return entries_[index].name; }
@@ -47,9 +47,9 @@ class Devices {
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;
 
-  // With every device. Where "auto" meets a verbs device that does not take the memory (the usual cause is
-  // the limit on locked memory), the memory is had without it: operations that name it over a connection of
-  // verbs fail with the cause, and others go on. The first such memory is logged.
+  // With every device. Where "auto" meets a device that may refuse memory and does (the usual cause is the
+  // limit on locked memory), the memory is registered without this device: operations that name the memory
+  // over a connection of this device fail with the cause, and others go on. The first such memory is logged.
   Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
                                  transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
@@ -58,17 +58,23 @@ class Devices {
  private:
   struct Entry {
     std::string name;
-    Status status;          // why there is no device
-    bool optional = false;  // the agent does without it
+    Status status;  // why there is no device
+    const transport::ProviderTraits* traits = &transport::kPlainTraits;
     std::unique_ptr<transport::Provider> provider;
     std::unique_ptr<transport::Device> device;  // after the provider: goes first
   };
 
-  static Result<Entry> open_one(std::string_view name, const MakeProvider& make);
+  static Status open_one(Entry& entry);
+  // Whether the agent does without the device for memory that the device refuses.
+  [[nodiscard]] bool optional(const Entry& entry) const {
+    return automatic_ && entry.traits->may_refuse_memory;
+  }
   // The first that must take what it is given: memory that is made is its.
   [[nodiscard]] std::size_t owner() const;
   Status add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region);
   void warn(std::size_t index, const Status& reason);
+  // What a user may do about memory that a device refused, as the end of a sentence.
+  [[nodiscard]] std::string alternative() const;
 
   bool automatic_ = false;
   std::vector<Entry> entries_;

@@ -14,6 +14,7 @@
 #include "agent/memory/registrations.h"
 #include "base/str.h"
 #include "tests/agent/agents.h"
+#include "tests/transport/toy/toy_provider.h"
 #include "tests/transport/verbs/fake_fabric.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/verbs_provider.h"
@@ -219,13 +220,32 @@ TEST_CASE("a peer that is connected costs an agent that chooses at most four des
 // ----------------------------------------------------------------------------------------- devices
 
 // Providers of this machine, but for verbs on a fabric of the test's own.
-agent::Devices::MakeProvider with_verbs(transport::testing::FakeFabric& fabric) {
-  return [&fabric](std::string_view name) -> Result<std::unique_ptr<transport::Provider>> {
-    if (name != "verbs") return transport::make_provider(name);
-    transport::verbs::Options options;
-    options.device = "fake0";
-    return transport::verbs::make_verbs_provider(fabric.functions(), options);
-  };
+std::vector<transport::ProviderEntry> with_verbs(transport::testing::FakeFabric& fabric) {
+  const transport::ProviderTable real = transport::provider_table();
+  std::vector<transport::ProviderEntry> out(real.begin(), real.end());
+  for (transport::ProviderEntry& entry : out) {
+    if (entry.name != "verbs") continue;
+    entry.make = [&fabric] {
+      transport::verbs::Options options;
+      options.device = "fake0";
+      return transport::verbs::make_verbs_provider(fabric.functions(), options);
+    };
+  }
+  return out;
+}
+
+TEST_CASE("an agent uses a provider that a table names, in the order of the table") {
+  const transport::ProviderTable real = transport::provider_table();
+  std::vector<transport::ProviderEntry> table(real.begin(), real.end());
+  table.insert(table.begin(), transport::toy::toy_entry());
+  const auto devices = take(agent::Devices::open("auto", table));
+  CHECK(devices->name(0) == "toy");
+  auto memory = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
+  CHECK(memory.on(0).length_bytes() == 4096);
+  CHECK(memory.close(seconds(1)).ok());
+  const auto pinned = take(agent::Devices::open("toy", table));
+  CHECK(pinned->names() == std::vector<std::string>{"toy"});
+  CHECK(code_of(agent::Devices::open("pigeons", table)) == Code::kNotFound);
 }
 
 TEST_CASE("with an RDMA device an agent has three devices, and memory is registered with all") {

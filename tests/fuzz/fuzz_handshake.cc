@@ -27,9 +27,12 @@ using namespace slime::transport;
 
 constexpr std::string_view kToken = "token";
 
-// The acceptor's side of each offer. The hints are not empty, so that a peer's hints are decoded.
-const std::array<Holding, 3> kHoldings{Holding{"shm", ByteVector(36), {}},
-                                       Holding{"verbs", ByteVector(20), {}}, Holding{"tcp", {}, {}}};
+// What the acceptor of offers has: hints that say something, so that a peer's are decoded.
+// Traits last as long as the process, so they outlive the provider.
+Holding holding(std::string_view provider, std::size_t hint_bytes) {
+  return {std::string(provider), ByteVector(hint_bytes), {}, &(*make_provider(provider))->traits()};
+}
+const std::array<Holding, 3> kHoldings{holding("shm", 36), holding("verbs", 20), holding("tcp", 0)};
 
 void require(bool condition) {
   if (!condition) std::abort();

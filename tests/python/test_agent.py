@@ -33,7 +33,7 @@ def test_bad_options_are_refused(options):
 def test_a_provider_that_cannot_be_had_is_an_error():
     with pytest.raises(slime.NotFound, match="warp"):
         slime.PeerAgent("a", provider="warp")
-    assert slime.PeerAgent.provider_names()[:2] == ["auto", "tcp"]
+    assert slime.PeerAgent.provider_names()[:4] == ["auto", "shm", "verbs", "tcp"]
 
 
 def test_an_unknown_option_is_a_type_error():

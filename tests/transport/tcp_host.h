@@ -113,6 +113,7 @@ inline HandshakeOptions as(std::string name, std::string token = {}) {
   HandshakeOptions out;
   out.self = {std::move(name), InstanceId::random()};
   out.token = std::move(token);
+  out.provider = "tcp";
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "base/ids.h"
 #include "transport/choice.h"
 #include "transport/limits.h"
+#include "transport/provider.h"
 #include "transport/shm/parameters.h"
 #include "transport/verbs/parameters.h"
 
@@ -60,8 +61,18 @@ std::string outcome(const std::vector<Offer>& offers, const std::vector<Holding>
 std::vector<Offer> all_offers(const Place& place, const ByteVector& port) {
   return {{"shm", shm_hint(place)}, {"verbs", port}, {"tcp", {}}};
 }
+// Traits last as long as the process, so they outlive the provider.
+const ProviderTraits* traits_of(std::string_view provider) {
+  auto made = make_provider(provider);
+  REQUIRE(made.has_value());
+  return &(*made)->traits();
+}
+Holding holding(std::string_view provider, ByteVector hint = {}) {
+  return {std::string(provider), std::move(hint), {}, traits_of(provider)};
+}
+
 std::vector<Holding> all_holdings(const Place& place, const ByteVector& port) {
-  return {{"shm", shm_hint(place), {}}, {"verbs", port, {}}, {"tcp", {}, {}}};
+  return {holding("shm", shm_hint(place)), holding("verbs", port), holding("tcp")};
 }
 
 TEST_CASE("processes of one user on one host share memory; who is apart is told why not") {
@@ -84,8 +95,8 @@ TEST_CASE("processes of one user on one host share memory; who is apart is told 
   };
   for (const Row& row : rows) {
     CAPTURE(row.expected);
-    CHECK(outcome({{"shm", shm_hint(row.a)}, {"tcp", {}}}, {{"shm", shm_hint(row.b), {}}, {"tcp", {}, {}}}) ==
-          row.expected);
+    CHECK(outcome({{"shm", shm_hint(row.a)}, {"tcp", {}}},
+                  {holding("shm", shm_hint(row.b)), holding("tcp")}) == row.expected);
   }
 }
 
@@ -140,7 +151,7 @@ TEST_CASE("what one side does not have is passed over, with its reason") {
   std::vector<Holding> holdings = all_holdings({.boot = 2}, port);
   holdings[1].available = Status(Code::kUnavailable, "no RDMA device");
   CHECK(outcome(all_offers({}, port), holdings) == "tcp: other host; 'b' has no verbs: no RDMA device");
-  CHECK(outcome(all_offers({}, port), {{"tcp", {}, {}}}) == "tcp: 'b' has no shm; 'b' has no verbs");
+  CHECK(outcome(all_offers({}, port), {holding("tcp")}) == "tcp: 'b' has no shm; 'b' has no verbs");
 }
 
 TEST_CASE("who offers one provider gets that one, or an error that names what both have, and why") {
@@ -148,7 +159,7 @@ TEST_CASE("who offers one provider gets that one, or an error that names what bo
   const std::vector<Holding> everything = all_holdings({}, port);
   CHECK(outcome({{"tcp", {}}}, everything) == "tcp: the only one that 'a' offers");
   CHECK(outcome({{"shm", shm_hint({})}}, everything) == "shm: the only one that 'a' offers");
-  CHECK(outcome({{"shm", shm_hint({})}}, {{"tcp", {}, {}}}) ==
+  CHECK(outcome({{"shm", shm_hint({})}}, {holding("tcp")}) ==
         "unimplemented: no provider that both can use: 'a', which connects, offers shm, 'b' has tcp: 'b' has "
         "no shm");
   CHECK(
@@ -161,8 +172,8 @@ TEST_CASE("who offers one provider gets that one, or an error that names what bo
 }
 
 TEST_CASE("a side that gives no hint is taken at its word") {
-  CHECK(outcome({{"shm", {}}}, {{"shm", shm_hint({}), {}}}).find("shm: ") == 0);
-  CHECK(outcome({{"verbs", verbs_hint(kIpv4, false)}}, {{"verbs", {}, {}}}).find("verbs: ") == 0);
+  CHECK(outcome({{"shm", {}}}, {holding("shm", shm_hint({}))}).find("shm: ") == 0);
+  CHECK(outcome({{"verbs", verbs_hint(kIpv4, false)}}, {holding("verbs")}).find("verbs: ") == 0);
 }
 
 TEST_CASE("hints are the documented ones, byte by byte") {
@@ -206,12 +217,12 @@ TEST_CASE("reasons are bounded, whatever the other side says") {
 }
 
 TEST_CASE("what is set up before the choice is known is cheap and likely") {
-  const auto likely = [](std::vector<std::string> names, bool same_machine) {
-    std::vector<Offer> offers;
-    offers.reserve(names.size());
-    for (std::string& name : names) offers.push_back({std::move(name), {}});
-    const auto at = likely_choice(offers, same_machine);
-    return at ? offers[*at].provider : "none";
+  const auto likely = [](const std::vector<std::string>& names, bool same_machine) {
+    std::vector<const ProviderTraits*> offered;
+    offered.reserve(names.size());
+    for (const std::string& name : names) offered.push_back(traits_of(name));
+    const auto at = likely_choice(offered, same_machine);
+    return at ? names[*at] : "none";
   };
   CHECK(likely({"shm", "verbs", "tcp"}, true) == "shm");
   CHECK(likely({"shm", "verbs", "tcp"}, false) == "none");

@@ -37,10 +37,18 @@ Result<soft::WireFactory> make_wires(Loop& loop, Options options) {
   });
 }
 
+constexpr ProviderTraits kTraits{
+    .automatic = true,
+    .same_machine_only = true,
+    .fits = "same host and user",
+    .check_hints = &check_hints,
+};
+
 class ShmProvider final : public Provider {
  public:
   explicit ShmProvider(Options options) : options_(options) {}
   [[nodiscard]] std::string_view name() const override { return "shm"; }
+  [[nodiscard]] const ProviderTraits& traits() const override { return kTraits; }
   [[nodiscard]] Status available() const override { return boot_id().status(); }
   Result<std::unique_ptr<Device>> open_device() override {
     const Result<Hint> hint = Hint::of_this_process();

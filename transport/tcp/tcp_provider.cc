@@ -13,9 +13,12 @@ Result<soft::WireFactory> make_wires(Loop& loop, const PortOptions& options) {
       });
 }
 
+constexpr ProviderTraits kTraits{.automatic = true, .reaches_everyone = true};
+
 class TcpProvider final : public Provider {
  public:
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
+  [[nodiscard]] const ProviderTraits& traits() const override { return kTraits; }
   [[nodiscard]] Status available() const override { return {}; }
   Result<std::unique_ptr<Device>> open_device() override {
     return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(&make_wires));

@@ -18,11 +18,20 @@ Result<Setup> setup_of_this_machine() {
   return Setup{*functions, std::move(*options)};
 }
 
+constexpr ProviderTraits kTraits{
+    .automatic = true,
+    .slow_to_prepare = true,  // queue pairs take the adapter a while
+    .may_refuse_memory = true,
+    .fits = "both have an active RDMA port",
+    .check_hints = &check_hints,
+};
+
 class VerbsProvider final : public Provider {
  public:
   explicit VerbsProvider(Result<Setup> setup) : setup_(std::move(setup)) {}
 
   [[nodiscard]] std::string_view name() const override { return "verbs"; }
+  [[nodiscard]] const ProviderTraits& traits() const override { return kTraits; }
 
   [[nodiscard]] Status available() const override {
     SLIME_TRY(setup_.status());

@@ -28,7 +28,7 @@ class Side {
       auto port = devices_.back()->open_port(loop);
       REQUIRE_MESSAGE(port.has_value(), port.status().to_string());
       ports_.push_back(std::move(*port));
-      outlets.push_back({name, ports_.back().get(), devices_.back().get(), {}});
+      outlets.push_back({name, ports_.back().get(), devices_.back().get(), {}, &provider->traits()});
     }
   }
   // Removes this provider's offer.
