@@ -16,12 +16,12 @@ Link::Link(LinkOwner& owner, transport::Loop& loop, std::string log_name, std::s
       key_(std::move(key)),
       target_(std::move(target)),
       machine_(target_.by_name, seed),
-      address_(target_.address) {}
+      address_(target_.address),
+      waiting_(loop, key_) {}
 
 Link::~Link() {
   loop_.cancel_timer(retry_timer_);
   leave_session();
-  SLIME_CHECK(waiting_.empty());
 }
 
 bool Link::forgettable() const {
@@ -83,14 +83,9 @@ void Link::start(std::shared_ptr<PeerOperation> operation) {
 }
 
 void Link::wait(std::shared_ptr<PeerOperation> operation) {
-  PeerOperation& waiting = *operation;
-  waiting.link_ = this;
-  waiting.place_ = waiting_.insert(waiting_.end(), std::move(operation));
-  const TimePoint until = std::min(waiting.deadline, deadline_after(waiting.began, waiting.patience()));
-  if (until == kNever) return;
-  waiting.timer_ = loop_.add_timer(until, [this, &waiting] {
-    waiting.timer_ = {};
-    const auto late = withdraw(waiting);
+  const TimePoint until =
+      std::min(operation->deadline, deadline_after(operation->began, operation->patience()));
+  waiting_.add(std::move(operation), until, [this](const std::shared_ptr<PeerOperation>& late) {
     const bool receives = !late->connects();
     const Status& reason = machine_.reason();
     late->fail(Status(Code::kDeadlineExceeded,
@@ -101,19 +96,10 @@ void Link::wait(std::shared_ptr<PeerOperation> operation) {
   });
 }
 
-std::shared_ptr<PeerOperation> Link::withdraw(PeerOperation& operation) {
-  SLIME_CHECK(operation.link_ == this);
-  std::shared_ptr<PeerOperation> out = std::move(*operation.place_);
-  waiting_.erase(operation.place_);
-  operation.link_ = nullptr;
-  loop_.cancel_timer(operation.timer_);
-  return out;
-}
-
 void Link::flush() {
   if (flushing_) return;
   flushing_ = true;  // operations that callbacks submit now go behind the waiting ones
-  while (!waiting_.empty() && usable()) start(withdraw(*waiting_.front()));
+  while (!waiting_.empty() && usable()) start(waiting_.take_first());
   flushing_ = false;
 }
 
@@ -121,7 +107,7 @@ void Link::fail_all(const Status& reason) {
   end_attempt();
   key_retries_ = 0;
   loop_.cancel_timer(retry_timer_);
-  while (!waiting_.empty()) withdraw(*waiting_.front())->fail(reason);
+  while (!waiting_.empty()) waiting_.take_first()->fail(reason);
 }
 
 // Fails the operations that wait for the failed attempt. Receives, and operations that wait for
@@ -129,12 +115,9 @@ void Link::fail_all(const Status& reason) {
 void Link::fail_waiting() {
   key_retries_ = 0;
   const Status reason = machine_.reason();
-  std::vector<std::shared_ptr<PeerOperation>> failed;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    PeerOperation& operation = **it++;
-    if (!operation.connects() || (operation.wait_for_ready && worth_waiting(reason))) continue;
-    failed.push_back(withdraw(operation));
-  }
+  const auto failed = waiting_.take_if([&](const PeerOperation& operation) {
+    return operation.connects() && !(operation.wait_for_ready && worth_waiting(reason));
+  });
   arm_retry();
   // last: it may call back into this link
   for (const auto& operation : failed) operation->fail(reason);
@@ -143,9 +126,7 @@ void Link::fail_waiting() {
 // Arms the timer of the next attempt, for operations that wait for readiness.
 void Link::arm_retry() {
   loop_.cancel_timer(retry_timer_);
-  const bool wanted = std::any_of(waiting_.begin(), waiting_.end(),
-                                  [](const auto& operation) { return operation->connects(); });
-  if (!wanted) return;
+  if (!waiting_.any_connects()) return;
   const TimePoint when =
       machine_.state() == ConnectionState::kBackoff ? machine_.next_attempt() : loop_.now();
   retry_timer_ = loop_.add_timer(when, [this] {

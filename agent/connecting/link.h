@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +9,7 @@
 #include "agent/connecting/connection.h"
 #include "agent/connecting/session.h"
 #include "agent/connecting/target.h"
-#include "agent/operations/operations.h"
+#include "agent/operations/peer_operation.h"
 #include "agent/registry/directory.h"
 #include "transport/connect.h"
 
@@ -56,8 +55,6 @@ class Link {
   void submit(std::shared_ptr<PeerOperation> operation);
   // Returns true if submit() would pass an operation to the connection now.
   [[nodiscard]] bool takes_at_once() const { return usable() && waiting_.empty() && !flushing_; }
-  // Removes an operation that waits here, and returns it.
-  std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
   // Fails all waiting operations, and ends the attempt.
   void fail_all(const Status& reason);
   // Closes the connection in good order. Ends an attempt, and fails the operations that wait for
@@ -135,7 +132,7 @@ class Link {
   int key_retries_ = 0;  // retries since the link was ready or an attempt failed
   std::unique_ptr<transport::Connecting> attempt_;
   std::shared_ptr<Session> session_;
-  std::list<std::shared_ptr<PeerOperation>> waiting_;
+  WaitingOperations waiting_;
   bool flushing_ = false;
   transport::TimerId retry_timer_;
 };

@@ -29,10 +29,7 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
     keys_.emplace(std::move(connected.proofs), *connected.key_set);
 }
 
-Session::~Session() {
-  context_.loop.cancel_timer(ready_timer_);
-  SLIME_CHECK(stalled_.empty());
-}
+Session::~Session() { context_.loop.cancel_timer(ready_timer_); }
 
 void Session::open() {
   SLIME_CHECK(state_ == State::kHeld);
@@ -50,6 +47,7 @@ void Session::open() {
   options.max_payload_bytes = context_.max_payload_bytes;
   channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
                                   &context_.server, *this, std::move(options));
+  posts_.emplace(context_.loop, channel_->endpoint(), peer_.name);
 }
 
 void Session::probe(Nanos timeout) {
@@ -151,89 +149,14 @@ Status Session::check_remote(const RemoteRegion& remote) const {
                                     ": ask for it again with region()"));
 }
 
-bool Session::done_now(Transfer transfer, BoundCopies& copies) {
-  if (!stalled_.empty() || !copies.check_usable(*this).ok()) return false;
+bool Session::done_now(OneSided kind, std::span<const transport::Copy> copies) {
+  if (!posts_->empty()) return false;
   transport::Endpoint& endpoint = channel_->endpoint();
-  const std::span<const transport::Copy> blocks = copies.on(device_, true);
-  return transfer == Transfer::kRead ? endpoint.read_now(blocks) : endpoint.write_now(blocks);
-}
-
-void Session::post(std::shared_ptr<Posted> operation) {
-  if (!stalled_.empty()) {
-    stall(std::move(operation));
-    return;
-  }
-  Status status = operation->post(*this);
-  if (status.ok()) return;
-  if (status.code() == Code::kResourceExhausted) {
-    stall(std::move(operation));
-  } else {
-    operation->operation().fail(std::move(status));
-  }
-}
-
-void Session::stall(std::shared_ptr<Posted> operation) {
-  if (stalled_.size() >= limits::kStalledOperations) {
-    operation->operation().fail(Status(Code::kResourceExhausted, str(peer_.name, ": ", stalled_.size(),
-                                                                     " one-sided operations wait already")));
-    return;
-  }
-  transport::TimeBounds bounds;
-  bounds.deadline = operation->operation().deadline;
-  bounds.posted_at = context_.loop.now();
-  bounds.stall = operation->stall;
-  watch_stalled(*operation, bounds, false);
-  stalled_.push_back(std::move(operation));
-}
-
-// Arms the timer of an operation that waits for room; its bounds hold as in the endpoint. `looked`:
-// the stall bound has passed, and the connection has had a turn since to show progress made while
-// no thread drove the loop.
-void Session::watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked) {
-  const TimePoint progress = channel_->endpoint().last_progress();
-  const TimePoint due = std::max(bounds.due(progress), context_.loop.now());
-  operation.operation().timer_ = context_.loop.add_timer(due, [this, raw = &operation, bounds, looked] {
-    const std::shared_ptr<PeerOperation> late = raw->operation().shared_from_this();
-    late->timer_ = {};
-    const auto overdue = bounds.overdue(context_.loop.now(), channel_->endpoint().last_progress());
-    if (overdue == transport::Overdue::kNo || (overdue == transport::Overdue::kStall && !looked))
-      return watch_stalled(*raw, bounds, overdue != transport::Overdue::kNo);
-    if (!withdraw(*raw)) return;
-    late->fail(
-        overdue == transport::Overdue::kStall
-            ? Status(Code::kDeadlineExceeded,
-                     str(peer_.name, ": the connection took no more operations, and made no progress for ",
-                         std::chrono::duration<double>(bounds.stall).count(), " s"))
-            : Status(Code::kDeadlineExceeded,
-                     str(peer_.name, ": the connection took no more operations before the deadline")));
-  });
-}
-
-bool Session::withdraw(const Posted& operation) {
-  const auto it = std::find_if(stalled_.begin(), stalled_.end(),
-                               [&operation](const auto& waiting) { return waiting.get() == &operation; });
-  if (it == stalled_.end()) return false;
-  context_.loop.cancel_timer((*it)->operation().timer_);
-  stalled_.erase(it);
-  return true;
+  return kind == OneSided::kRead ? endpoint.read_now(copies) : endpoint.write_now(copies);
 }
 
 void Session::on_channel_writable() noexcept {
-  while (!stalled_.empty() && (state_ == State::kReady || state_ == State::kDraining)) {
-    const std::shared_ptr<Posted> first = stalled_.front();
-    Status status = first->post(*this);
-    if (status.code() == Code::kResourceExhausted) return;
-    withdraw(*first);
-    if (!status.ok()) first->operation().fail(std::move(status));
-  }
-}
-
-void Session::fail_stalled(const Status& reason) {
-  while (!stalled_.empty()) {
-    const std::shared_ptr<Posted> first = stalled_.front();
-    withdraw(*first);
-    first->operation().fail(reason);
-  }
+  if (state_ == State::kReady || state_ == State::kDraining) posts_->on_writable();
 }
 
 // ----------------------------------------------------------------------------- the channel's owner
@@ -278,8 +201,10 @@ void Session::on_channel_closed(const Status& reason) noexcept {
     SLIME_LOG(LogLevel::kWarning, "agent", "the connection with ", peer_.name, " ended: ", reason.text());
   state_ = State::kClosed;
   regions_.clear();
-  fail_stalled(reason.ok() ? Status(Code::kCancelled, str("the connection to ", peer_.name, " was closed"))
-                           : reason);
+  if (posts_)
+    posts_->fail_all(reason.ok()
+                         ? Status(Code::kCancelled, str("the connection to ", peer_.name, " was closed"))
+                         : reason);
   context_.owner.on_session_closed(*this, reason);
 }
 
@@ -320,7 +245,7 @@ std::uint64_t Session::credits() const { return endpoint() ? endpoint()->credits
 bool Session::lost() const { return channel_ && !channel_->endpoint().error().ok(); }
 
 bool Session::idle() const {
-  return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && stalled_.empty();
+  return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && posts_->empty();
 }
 
 TimePoint Session::last_use(TimePoint now) {

@@ -3,20 +3,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/connecting/pairing.h"
+#include "agent/connecting/post_queue.h"
 #include "agent/connecting/session_keys.h"
-#include "agent/operations/operations.h"
 #include "rpc/channel.h"
 #include "transport/connect.h"
-#include "transport/time_bounds.h"
 
 namespace slime::agent {
 
@@ -89,10 +88,10 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // Returns true if the peer proved a key that is not in the keyring yet.
   [[nodiscard]] bool awaits_key() const { return keys_ && state_ != State::kClosed && keys_->awaits_key(); }
 
-  // Starts one-sided operations and atomics, in order.
-  void post(std::shared_ptr<Posted> operation);
-  // Returns true if the operation was waiting; then it is removed.
-  bool withdraw(const Posted& operation);
+  // Posts one-sided operations and atomics, in order: see PostQueue::post().
+  void post(const Post& post, transport::Operation& operation) { posts_->post(post, operation); }
+  // Takes out an operation that the endpoint does not have yet. Returns whether it did.
+  bool withdraw(const transport::Operation& operation) { return posts_->withdraw(operation); }
 
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
@@ -115,18 +114,18 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // The device of the agent that carries the session; reason() says why.
   [[nodiscard]] std::size_t device() const { return device_; }
   // Copies a batch within this call if possible, and returns whether it did; see
-  // transport::Endpoint::read_now().
-  bool done_now(Transfer transfer, BoundCopies& copies);
+  // transport::Endpoint::read_now(). `kind` is kRead or kWrite.
+  bool done_now(OneSided kind, std::span<const transport::Copy> copies);
   // Returns kAborted if the region was looked up over another connection.
-  [[nodiscard]] Status check_remote(const RemoteRegion& remote) const;
+  [[nodiscard]] Status check_remote(const transport::RemoteRegion& remote) const;
   [[nodiscard]] const std::string& provider() const { return provider_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] rpc::Channel& channel() { return *channel_; }
-  [[nodiscard]] const RemoteRegion* cached_region(std::string_view name) const;
-  void cache_region(const std::string& name, const RemoteRegion& region);
+  [[nodiscard]] const transport::RemoteRegion* cached_region(std::string_view name) const;
+  void cache_region(const std::string& name, const transport::RemoteRegion& region);
   // Removes the region from the cache, because the peer has refused it. The next look-up asks the
   // peer.
-  void forget_region(const RemoteRegion& region);
+  void forget_region(const transport::RemoteRegion& region);
   [[nodiscard]] std::string describe() const;  // of the endpoint
 
   // Returns true if nothing is in flight in either direction.
@@ -156,9 +155,6 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] const transport::Endpoint* endpoint() const;
   // Takes the session out of use, before this side ends the channel.
   void abandon(const Status& refused);
-  void stall(std::shared_ptr<Posted> operation);
-  void watch_stalled(Posted& operation, const transport::TimeBounds& bounds, bool looked);
-  void fail_stalled(const Status& reason);
 
   SessionContext& context_;
   const Pairing::Id id_;
@@ -174,12 +170,12 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   std::weak_ptr<Session> other_end_;
   bool abandoned_ = false;
   transport::TimerId ready_timer_;
-  std::map<std::string, RemoteRegion, std::less<>> regions_;
-  std::deque<std::shared_ptr<Posted>> stalled_;
+  std::map<std::string, transport::RemoteRegion, std::less<>> regions_;
   TimePoint used_at_;
   std::uint64_t requests_seen_ = 0;
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
   std::unique_ptr<rpc::Channel> channel_;
+  std::optional<PostQueue> posts_;  // over the channel's endpoint
 };
 
 }  // namespace slime::agent

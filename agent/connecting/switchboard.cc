@@ -87,11 +87,11 @@ bool Switchboard::submit_at_once(const std::string& key, const std::shared_ptr<P
   return true;
 }
 
-bool Switchboard::done_now(const std::string& key, Transfer transfer, BoundCopies& copies) {
+Session* Switchboard::session_now(const std::string& key) {
   Link* const link = find_link(key);
-  if (closing_ || link == nullptr || !link->takes_at_once()) return false;
+  if (closing_ || link == nullptr || !link->takes_at_once()) return nullptr;
   link->session()->touch();
-  return link->session()->done_now(transfer, copies);
+  return link->session().get();
 }
 
 void Switchboard::disconnect(const std::string& key) {

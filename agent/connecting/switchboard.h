@@ -115,8 +115,8 @@ class Switchboard final : public transport::Acceptor,
   // Starts the operation if its connection takes it now; else returns false and does nothing. Runs
   // no callbacks except those of the operation.
   bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
-  // Copies a prepared batch within this call if possible; else returns false and does nothing.
-  bool done_now(const std::string& key, Transfer transfer, BoundCopies& copies);
+  // Returns the session that would take an operation on this peer now; null: none would.
+  Session* session_now(const std::string& key);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);

@@ -4,39 +4,10 @@
 #include <array>
 #include <type_traits>
 
-#include "agent/connecting/link.h"
 #include "agent/connecting/session.h"
 #include "base/str.h"
 
 namespace slime::agent {
-
-void PeerOperation::cancel() {
-  cancelled_ = true;
-  if (link_ != nullptr) {
-    const auto self = link_->withdraw(*this);
-    self->fail(Status(Code::kCancelled, "cancelled before it began"));
-  } else if (session_ != nullptr) {
-    cancel_started(*session_);
-  }
-}
-
-const std::string& PeerOperation::peer() const {
-  static const std::string kNobody;
-  if (link_ != nullptr) return link_->key();
-  return session_ != nullptr ? session_->peer().name : kNobody;
-}
-
-std::string_view PeerOperation::stage() const {
-  if (link_ != nullptr) return connects() ? "waits for a connection" : "waits for its peer to connect";
-  return taken() ? "under way" : "waits for room on its connection";
-}
-
-Status PeerOperation::outcome(Status status) const {
-  if (status.code() != Code::kCancelled || cancelled_ || session_ == nullptr || !session_->abandoned())
-    return status;
-  const bool maybe_executed = status.maybe_executed();
-  return Status(Code::kUnavailable, status.text()).with_maybe_executed(maybe_executed);
-}
 
 // ----------------------------------------------------------------------------- through the channel
 
@@ -110,18 +81,11 @@ template class RecvOperation<rpc::Delivery>;
 template <class T>
 void PostedOperation<T>::start(Session& session) {
   this->set_running(&session);
-  session.post(std::static_pointer_cast<PostedOperation<T>>(this->shared_from_this()));
-}
-
-template <class T>
-Status PostedOperation<T>::post(Session& session) {
-  SLIME_TRY(bind(session));
-  transport::Operation& posted = *this;
-  posted.deadline = deadline;
+  Result<Post> post = bind(session);
+  if (!post) return this->fail(std::move(post).error());
+  static_cast<transport::Operation&>(*this).deadline = deadline;
   self_ = this->shared_from_this();
-  Status status = post_to(session.channel().endpoint());
-  if (!status.ok()) self_.reset();
-  return status;
+  session.post(*post, *this);
 }
 
 template <class T>
@@ -139,7 +103,9 @@ void PostedOperation<T>::complete(Status status) noexcept {
 template <class T>
 void PostedOperation<T>::cancel_started(Session& session) {
   // A posted operation goes on: only a reset would give its buffers back.
-  if (session.withdraw(*this)) this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
+  if (!session.withdraw(*this)) return;
+  const auto self = std::move(self_);
+  this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
 }
 
 template class PostedOperation<None>;
@@ -161,48 +127,38 @@ std::string OneSidedOperation::describe() const {
              length_bytes(), " bytes");
 }
 
-Status OneSidedOperation::bind(Session& session) {
+Result<Post> OneSidedOperation::bind(Session& session) {
   SLIME_TRY(copies().check_usable(session));
-  on_device_ = (shared_ ? *shared_ : *own_).on(session.device(), shared_ != nullptr);
-  if (blocks_.empty()) return {};
+  Post out;
+  out.kind = kind_;
+  out.imm = imm_;
+  out.copies = (shared_ ? *shared_ : *own_).on(session.device(), shared_ != nullptr);
+  if (blocks_.empty()) return out;
   chosen_.clear();
   chosen_.reserve(blocks_.size());
-  for (const std::uint32_t block : blocks_) chosen_.push_back(on_device_[block]);
-  on_device_ = chosen_;
-  return {};
+  for (const std::uint32_t block : blocks_) chosen_.push_back(out.copies[block]);
+  out.copies = chosen_;
+  return out;
 }
 
 void OneSidedOperation::forget_regions(Session& session) const {
   for (const RemoteRegion& remote : copies().remotes()) session.forget_region(remote);
 }
 
-Status OneSidedOperation::post_to(transport::Endpoint& endpoint) {
-  switch (kind_) {
-    case OneSided::kRead:
-      return endpoint.read(on_device_, *this);
-    case OneSided::kWrite:
-      return endpoint.write(on_device_, *this);
-    case OneSided::kWriteWithImm:
-      return endpoint.write_with_imm(on_device_, imm_, *this);
-  }
-  return Status(Code::kInternal, "an unknown one-sided operation");
-}
+// --------------------------------------------------------------------------------------------------- atomics
 
-// ----------------------------------------------------------------------------------------- atomics
-
-Status AtomicOperation::bind(Session& session) {
+Result<Post> AtomicOperation::bind(Session& session) {
   const Registrations& local = place_.region().registrations;
   SLIME_TRY(local.missing(session.device()));
-  local_ = &local.on(session.device());
-  return session.check_remote(request_.remote);
+  SLIME_TRY(session.check_remote(request_.remote));
+  Post out;
+  out.kind = request_.expected ? OneSided::kCompareSwap : OneSided::kFetchAdd;
+  out.target = {&local.on(session.device()), place_.offset(), &request_.remote, request_.remote_offset};
+  out.value = request_.value;
+  out.expected = request_.expected.value_or(0);
+  return out;
 }
 
 void AtomicOperation::forget_regions(Session& session) const { session.forget_region(request_.remote); }
-
-Status AtomicOperation::post_to(transport::Endpoint& endpoint) {
-  const transport::AtomicTarget target{local_, place_.offset(), &request_.remote, request_.remote_offset};
-  if (request_.expected) return endpoint.compare_swap(target, *request_.expected, request_.value, *this);
-  return endpoint.fetch_add(target, request_.value, *this);
-}
 
 }  // namespace slime::agent

@@ -46,7 +46,11 @@ bool OperationStarter::done_now(const std::string& peer, Transfer transfer, Boun
   const Admission::Pass pass(parts_.admission);
   if (!pass) return false;
   const transport::Loop::Borrowed drive(*parts_.loop);
-  return drive && parts_.switchboard.done_now(peer, transfer, copies);
+  if (!drive) return false;
+  Session* const session = parts_.switchboard.session_now(peer);
+  if (session == nullptr || !copies.check_usable(*session).ok()) return false;
+  return session->done_now(transfer == Transfer::kRead ? OneSided::kRead : OneSided::kWrite,
+                           copies.on(session->device(), true));
 }
 
 }  // namespace slime::agent
