@@ -45,11 +45,12 @@ struct RetryPolicy {
 
 struct ProxyOptions {
   Balance policy = Balance::kLeastInFlight;
-  // For kSticky: calls with one key go to one server, from whichever caller, as long as that is there. One
-  // that comes or goes moves only the keys that are or were its own. Empty: to one of the proxy's own choice.
+  // For kSticky: calls with one key go to one server, from whichever caller, as long as that is
+  // there. One that comes or goes moves only the keys that are or were its own. Empty: to one of
+  // the proxy's own choice.
   std::string key{};
-  // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise a call
-  // that may have been executed is never repeated.
+  // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise
+  // a call that may have been executed is never repeated.
   bool idempotent = false;
   RetryPolicy retry{};
   Nanos deadline{};             // of calls that name none; zero: the agent's
@@ -102,8 +103,8 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
-  // As those of Peer. What a call carries goes to each server that it is tried with, its times are those of
-  // all attempts together, and interceptors see it once.
+  // As those of Peer. What a call carries goes to each server that it is tried with, its times are
+  // those of all attempts together, and interceptors see it once.
   [[nodiscard]] ServiceProxy with_signature(const rpc::Signature& signature) const;
   [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
                                            rpc::Need need = rpc::Need::kRequired) const;

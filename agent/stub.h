@@ -11,8 +11,8 @@
 
 namespace slime {
 
-// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live server.
-// A cheap value. Thread: any.
+// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live
+// server. A cheap value. Thread: any.
 class Stub {
  public:
   Stub(std::string service, Peer peer) : service_(std::move(service)), at_(std::move(peer)) {}

@@ -1,13 +1,16 @@
 #!/bin/bash
-# Makes wheels of `slime-rdma` for machines that have neither the sources nor the packages that Slime is built from.
-#   scripts/wheel.sh           builds the wheel of this Python in build/release, brings the libraries in that it needs
-#                              (auditwheel), leaves it in dist/ and prints its path. libibverbs is never among them: it is
-#                              loaded at run time.
-#   scripts/wheel.sh --all     the same for each CPython 3.9 to 3.13 that this machine has (python3.X, or pyenv), each in
-#                              build/wheels/3.X, and for the versions that are missing says so
-#   --check                    and then installs each wheel into a new environment, away from the tree, and runs it there
-#   --require-all              with --all: a version that this machine does not have is a failure
-# The tag says what a wheel runs on: Linux with a glibc no older than this machine's need, one version of CPython.
+# Makes wheels of `slime-rdma` for machines that have neither the sources nor the packages that
+# Slime is built from.
+#   scripts/wheel.sh   builds the wheel of this Python in build/release, brings the libraries in that
+#                      it needs (auditwheel), leaves it in dist/ and prints its path. libibverbs is
+#                      never among them: it is loaded at run time.
+#   --all              makes a wheel for each CPython 3.9 to 3.13 that this machine has (python3.X, or
+#                      pyenv), each in build/wheels/3.X. Names the versions that are missing.
+#   --check            then installs each wheel into a new environment, away from the tree, and runs
+#                      it there
+#   --require-all      with --all: a version that this machine does not have is a failure
+# The tag says what a wheel runs on: Linux with a glibc no older than this machine's need, one version
+# of CPython.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
@@ -18,7 +21,7 @@ for argument in "$@"; do
     --check) check=yes ;;
     --all) all=yes ;;
     --require-all) require_all=yes ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "wheel: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -37,7 +40,7 @@ python_of() {
   return 1
 }
 
-# check_wheel WHEEL PYTHON NAME: installs the wheel into a new environment of that Python and runs it.
+# check_wheel WHEEL PYTHON NAME: installs the wheel into a new environment of that Python, runs it.
 check_wheel() {
   local bare="$folder/bare-$3"
   "$2" -m venv "$bare"
@@ -47,7 +50,7 @@ check_wheel() {
   (cd "$folder" && env -i PATH="$bare/bin:/usr/bin:/bin" HOME="$folder" python -I check_wheel.py "$root")
 }
 
-# make_wheel NAME PYTHON [PIP_ARGUMENTS...]: the wheel of the environment $venv, in $wheels, then in dist/.
+# make_wheel NAME PYTHON [PIP_ARGUMENTS...]: makes the wheel of $venv, in $wheels, then in dist/.
 make_wheel() {
   local name=$1 program=$2
   shift 2

@@ -25,7 +25,8 @@ struct PeerIdentity {
   InstanceId instance;
 };
 
-// Which of the sets of keys that follow each other at this side. Counted from the start of this side.
+// Which of the sets of keys that follow each other at this side. Counted from the start of this
+// side.
 struct KeySetVersion {
   std::uint64_t changes = 0;      // sets before this one
   std::uint64_t revocations = 0;  // changes that left no earlier key
@@ -43,8 +44,8 @@ struct HandshakeOptions {
   std::string token;       // shared secret; empty: none. Both sides have the same one, or the handshake ends.
   std::string provider{};  // where one port is given: its provider
   Nanos timeout = limits::kHandshakeTimeout;
-  // In place of the token, keys that change: asked anew for each handshake, on the loop. No keys: as without
-  // a token.
+  // In place of the token, keys that change: asked anew for each handshake, on the loop. No keys:
+  // as without a token.
   std::function<HandshakeKeys()> keys = {};
 };
 
@@ -75,8 +76,8 @@ struct Connected {
 // What a listener asks and tells its owner, on the loop.
 class Acceptor {
  public:
-  // A peer proved that it has the token. An error refuses it: code and text travel to the peer. Must not
-  // destroy the listener.
+  // A peer proved that it has the token. An error refuses it: code and text travel to the peer.
+  // Must not destroy the listener.
   virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
   // May destroy the listener.
   virtual void on_connected(Connected connected) noexcept = 0;
@@ -92,9 +93,9 @@ class Acceptor {
 // connection whose peer has not proved itself (transport/strangers.h). Thread: the loop.
 class Listener {
  public:
-  // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free one.
-  // kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a token, a source of
-  // keys, or `insecure`: else kPermissionDenied.
+  // `address` is "host:port" or "[v6]:port", the host numeric or "localhost"; port 0 picks a free
+  // one. kInvalidArgument, kAlreadyExists (in use). Binding to anything but loopback needs a
+  // token, a source of keys, or `insecure`: else kPermissionDenied.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Outlets outlets, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);
@@ -124,11 +125,11 @@ class Connecting {
 
 using ConnectHandler = UniqueFunction<void(Result<Connected>)>;
 
-// Connects to `address` ("host:port", numeric host or name; a name is looked up on a thread of its own).
-// `expected` is who should answer: another name or, when it is not zero, another instance is kAborted.
-// `handler` is called once on the loop, never from inside connect(): kUnavailable (nobody there),
-// kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not Slime, or another version), or the code of a
-// refusal, such as kUnimplemented (no provider that both have).
+// Connects to `address` ("host:port", numeric host or name; a name is looked up on a thread of its
+// own). `expected` is who should answer: another name or, when it is not zero, another instance is
+// kAborted. `handler` is called once on the loop, never from inside connect(): kUnavailable
+// (nobody there), kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not Slime, or another
+// version), or the code of a refusal, such as kUnimplemented (no provider that both have).
 std::unique_ptr<Connecting> connect(Loop& loop, std::vector<Outlet> outlets, const std::string& address,
                                     PeerIdentity expected, HandshakeOptions options, ConnectHandler handler);
 std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,

@@ -35,17 +35,17 @@ struct Introduction {
   bool initiator = false;
 };
 
-// A connection in the making: what this side tells the peer through the handshake, then what it makes of the
-// answer. Dropping it gives back what it reserved. Thread: the port's loop.
+// A connection in the making: what this side tells the peer through the handshake, then what it
+// makes of the answer. Dropping it gives back what it reserved. Thread: the port's loop.
 class PendingEndpoint {
  public:
   PendingEndpoint() = default;
   PendingEndpoint(const PendingEndpoint&) = delete;
   PendingEndpoint& operator=(const PendingEndpoint&) = delete;
   virtual ~PendingEndpoint() = default;
-  // Calls `ready` once on the loop when parameters() are there, or with why there can be none: from inside
-  // the call, or later where making them takes an adapter a while. Dropping this takes the call back; `ready`
-  // may do it.
+  // Calls `ready` once on the loop when parameters() are there, or with why there can be none:
+  // from inside the call, or later where making them takes an adapter a while. Dropping this takes
+  // the call back; `ready` may do it.
   virtual void when_ready(UniqueFunction<void(Status)> ready) { ready(Status()); }
   // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
@@ -58,8 +58,8 @@ class PendingEndpoint {
   [[nodiscard]] virtual bool unreached() const { return false; }
 };
 
-// A Device on one Loop: the receive pool that its endpoints share, and the endpoints. Lifetime: outlives its
-// endpoints and the messages they delivered. Thread: the loop.
+// A Device on one Loop: the receive pool that its endpoints share, and the endpoints. Lifetime:
+// outlives its endpoints and the messages they delivered. Thread: the loop.
 class Port {
  public:
   Port() = default;
@@ -73,38 +73,41 @@ class Port {
   [[nodiscard]] virtual PortCounters counters() const = 0;
 };
 
-// What a registration is for. kOnce: one peer reads it one time, so it makes no arrangements for more.
+// What a registration is for. kOnce: one peer reads it one time, so it makes no arrangements for
+// more.
 enum class Use : std::uint8_t { kLasting, kOnce };
 
-// The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions and ports.
+// The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions
+// and ports.
 class Device {
  public:
   Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   virtual ~Device() = default;
-  // Registers memory of the caller, who keeps it alive until the region is closed. kInvalidArgument for a
-  // null or empty range, kUnimplemented for a kind that this build cannot move.
+  // Registers memory of the caller, who keeps it alive until the region is closed.
+  // kInvalidArgument for a null or empty range, kUnimplemented for a kind that this build cannot
+  // move.
   virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                                MemoryKind kind = MemoryKind::kHost,
                                                Use use = Use::kLasting) = 0;
-  // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of huge pages
-  // kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel has none; the last
-  // one belongs to the region wholly, whose length is what was asked for.
+  // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of
+  // huge pages kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel
+  // has none; the last one belongs to the region wholly, whose length is what was asked for.
   virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                         Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
   // OK, or why no connection can be made over it now. Devices come back.
   [[nodiscard]] virtual Status usable() const { return {}; }
-  // What a peer needs to tell whether it can be reached over this device, as of now: an offer's hint
-  // (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
+  // What a peer needs to tell whether it can be reached over this device, as of now: an offer's
+  // hint (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
   [[nodiscard]] virtual ByteVector hint() const { return {}; }
-  // Whether registered memory keeps the pages that it had when it was registered. Where it does, pages that
-  // are given back under a registration (MADV_REMOVE, MADV_DONTNEED) are not those that peers write to and
-  // read.
+  // Whether registered memory keeps the pages that it had when it was registered. Where it does,
+  // pages that are given back under a registration (MADV_REMOVE, MADV_DONTNEED) are not those that
+  // peers write to and read.
   [[nodiscard]] virtual bool pins() const { return false; }
-  // What the adapter itself counts, where there is one and it can be read: those that are not zero, and those
-  // that tell of receivers that were not ready. Reads files, so not for the loop.
+  // What the adapter itself counts, where there is one and it can be read: those that are not
+  // zero, and those that tell of receivers that were not ready. Reads files, so not for the loop.
   [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }
 };
 
@@ -116,15 +119,16 @@ struct ProviderTraits {
   bool reaches_everyone = false;
   // The provider reaches peers on the same machine only.
   bool same_machine_only = false;
-  // An endpoint takes long to prepare, so an initiator prepares it only once the acceptor has chosen.
+  // An endpoint takes long to prepare, so an initiator prepares it only once the acceptor has
+  // chosen.
   bool slow_to_prepare = false;
-  // The device may refuse memory that other devices take, because of its hardware or of limits of the
-  // machine. An agent that has other devices uses such memory without this one.
+  // The device may refuse memory that other devices take, because of its hardware or of limits of
+  // the machine. An agent that has other devices uses such memory without this one.
   bool may_refuse_memory = false;
   // Why two peers use the provider, for people: "same host and user". Empty: no reason is needed.
   std::string_view fits = {};
-  // Compares the hints (Device::hint()) of two peers. Returns OK, or why the peers cannot reach each other.
-  // `theirs` may hold any bytes. Null: all peers can.
+  // Compares the hints (Device::hint()) of two peers. Returns OK, or why the peers cannot reach
+  // each other. `theirs` may hold any bytes. Null: all peers can.
   Status (*check_hints)(Bytes ours, std::string_view self_name, Bytes theirs,
                         std::string_view peer_name) = nullptr;
 };
@@ -150,8 +154,8 @@ struct ProviderEntry {
   std::function<std::unique_ptr<Provider>()> make;
 };
 using ProviderTable = std::span<const ProviderEntry>;
-// Returns the providers of this build, in the order in which "auto" prefers them. This table is the only
-// place that names all providers (provider_table.cc).
+// Returns the providers of this build, in the order in which "auto" prefers them. This table is
+// the only place that names all providers (provider_table.cc).
 ProviderTable provider_table();
 
 // Makes a provider of `table`. Errors: kNotFound, with the names of the table.

@@ -17,8 +17,8 @@ namespace slime::agent {
 
 enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm, kFetchAdd, kCompareSwap };
 
-// One post to an endpoint: a batch of copies, or one atomic. The memory behind `copies`, and all regions that
-// a post names, stay valid until its operation completes.
+// One post to an endpoint: a batch of copies, or one atomic. The memory behind `copies`, and all
+// regions that a post names, stay valid until its operation completes.
 struct Post {
   OneSided kind = OneSided::kRead;
   std::uint32_t imm = 0;                      // kWriteWithImm
@@ -28,9 +28,9 @@ struct Post {
   std::uint64_t expected = 0;                 // kCompareSwap
 };
 
-// Posts one-sided operations to one endpoint, in order. Keeps those that the endpoint has no room for, and
-// posts them when it has. Thread: the loop. Lifetime: the endpoint outlives the queue, which is empty when it
-// is destroyed.
+// Posts one-sided operations to one endpoint, in order. Keeps those that the endpoint has no room
+// for, and posts them when it has. Thread: the loop. Lifetime: the endpoint outlives the queue,
+// which is empty when it is destroyed.
 class PostQueue {
  public:
   // `peer` is for error texts.
@@ -40,10 +40,10 @@ class PostQueue {
   PostQueue& operator=(const PostQueue&) = delete;
   ~PostQueue() { SLIME_CHECK(waiting_.empty()); }
 
-  // Posts, or keeps the operation for later. The operation completes with the outcome of the post; with the
-  // error of a post that the endpoint refuses; with kDeadlineExceeded when its deadline or its stall bound
-  // passes here; with kResourceExhausted when limits::kStalledOperations are kept already. The last three
-  // may complete it inside this call.
+  // Posts, or keeps the operation for later. The operation completes with the outcome of the post;
+  // with the error of a post that the endpoint refuses; with kDeadlineExceeded when its deadline
+  // or its stall bound passes here; with kResourceExhausted when limits::kStalledOperations are
+  // kept already. The last three may complete it inside this call.
   void post(const Post& post, transport::Operation& operation);
   // Takes out an operation that is kept here, without completing it. Returns whether it was.
   bool withdraw(const transport::Operation& operation);

@@ -17,13 +17,14 @@ namespace slime::agent {
 
 inline constexpr std::string_view kAuto = "auto";
 
-// The providers of an agent, in order of preference, and the device of each that works here. Thread: any.
-// Lifetime: outlives its registrations and ports.
+// The providers of an agent, in order of preference, and the device of each that works here.
+// Thread: any. Lifetime: outlives its registrations and ports.
 class Devices {
  public:
-  // Opens the provider `provider` of `table`, which must work; or, for "auto", each automatic provider of
-  // `table` that works. status() tells why another one does not. Errors: kNotFound; what keeps a named
-  // provider, or one that reaches everyone, from working; kInvalidArgument for a wrong setting of the user.
+  // Opens the provider `provider` of `table`, which must work; or, for "auto", each automatic
+  // provider of `table` that works. status() tells why another one does not. Errors: kNotFound;
+  // what keeps a named provider, or one that reaches everyone, from working; kInvalidArgument for
+  // a wrong setting of the user.
   static Result<std::shared_ptr<Devices>> open(std::string_view provider,
                                                transport::ProviderTable table = transport::provider_table());
 
@@ -39,17 +40,19 @@ class Devices {
   [[nodiscard]] bool automatic() const { return automatic_; }
   // "pinned", or "auto: shm, tcp; no verbs: ...".
   [[nodiscard]] std::string describe() const;
-  // A port of each device; null where there is none. Once, before anything else has the devices. "auto" does
-  // without a device that opens no port (the usual cause is the limit on locked memory, again), and logs it.
+  // A port of each device; null where there is none. Once, before anything else has the devices.
+  // "auto" does without a device that opens no port (the usual cause is the limit on locked
+  // memory, again), and logs it.
   Result<std::vector<std::unique_ptr<transport::Port>>> open_ports(
       transport::Loop& loop, const transport::PortOptions& options = {});
   // For the handshakes: `ports` has one for each device.
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;
 
-  // With every device. Where "auto" meets a device that may refuse memory and does (the usual cause is the
-  // limit on locked memory), the memory is registered without this device: operations that name the memory
-  // over a connection of this device fail with the cause, and others go on. The first such memory is logged.
+  // With every device. Where "auto" meets a device that may refuse memory and does (the usual
+  // cause is the limit on locked memory), the memory is registered without this device: operations
+  // that name the memory over a connection of this device fail with the cause, and others go on.
+  // The first such memory is logged.
   Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
                                  transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,

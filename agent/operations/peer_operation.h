@@ -21,8 +21,8 @@ namespace slime::agent {
 class Session;
 class WaitingOperations;
 
-// One operation that a user asks of a peer. Waits in a Link until there is a connection, then runs on a
-// Session. Ends exactly once, by its promise. Thread: any for its making, then the loop.
+// One operation that a user asks of a peer. Waits in a Link until there is a connection, then runs
+// on a Session. Ends exactly once, by its promise. Thread: any for its making, then the loop.
 class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public Listed {
  public:
   PeerOperation() = default;
@@ -32,8 +32,8 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   virtual void start(Session& session) = 0;
   // Ends the operation with an error.
   virtual void fail(Status reason) = 0;
-  // Returns whether the operation makes its peer be connected. If not, it waits until another operation or
-  // the peer connects.
+  // Returns whether the operation makes its peer be connected. If not, it waits until another
+  // operation or the peer connects.
   [[nodiscard]] virtual bool connects() const { return true; }
   // How long the operation waits for a connection at most, besides its deadline.
   [[nodiscard]] virtual Nanos patience() const { return Nanos::max(); }

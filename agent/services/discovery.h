@@ -26,8 +26,8 @@ class Waiting {
   ~Waiting() = default;
 };
 
-// What an agent knows of who serves what, and the calls that wait to know more. Questions are asked on the
-// registrar's thread, calls go on on the loop. Thread: any, unless it says so.
+// What an agent knows of who serves what, and the calls that wait to know more. Questions are
+// asked on the registrar's thread, calls go on on the loop. Thread: any, unless it says so.
 class Discovery : public std::enable_shared_from_this<Discovery> {
  public:
   // `registrar` may be null: then nothing is known of anybody. It outlives what is asked.
@@ -43,7 +43,8 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   std::uint64_t ask(const std::shared_ptr<ServerPool>& servers);
   void ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint now);
 
-  // Loop. Calls go_on() once: in a later turn, when `until` has come, or that answer (0: none is waited for).
+  // Loop. Calls go_on() once: in a later turn, when `until` has come, or that answer (0: none is
+  // waited for).
   void wait(std::shared_ptr<Waiting> call, std::shared_ptr<ServerPool> servers, std::uint64_t answer,
             TimePoint until);
   // Loop. Lets it go on now, if it waits.

@@ -228,8 +228,8 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
       target_.servers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyServer));
       return Verdict::kNext;
     case Code::kNotFound:
-      // There is no such method, so only those are asked that say they have it; or the server is gone, or
-      // serves no more.
+      // There is no such method, so only those are asked that say they have it; or the server is
+      // gone, or serves no more.
       if (has_no_method()) {
         must_have_ = true;
         return Verdict::kNext;

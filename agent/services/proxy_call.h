@@ -16,9 +16,9 @@
 
 namespace slime::agent {
 
-// One call of a ServiceProxy: goes from server to server until one has answered, the error is one that
-// another server would not mend, or there is none left. One step at a time, each begun by the end of the
-// one before; only cancel() comes from anywhere.
+// One call of a ServiceProxy: goes from server to server until one has answered, the error is one
+// that another server would not mend, or there is none left. One step at a time, each begun by the
+// end of the one before; only cancel() comes from anywhere.
 class ProxyCall final : public Waiting, public std::enable_shared_from_this<ProxyCall> {
  public:
   struct Target {

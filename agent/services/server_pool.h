@@ -16,7 +16,8 @@
 
 namespace slime::agent {
 
-// A process that serves a service. Its name and instance stay; the rest is the ServerPool' that it is of.
+// A process that serves a service. Its name and instance stay; the rest is the ServerPool' that it
+// is of.
 struct PooledServer {
   const std::string name;
   const InstanceId instance;
@@ -41,9 +42,10 @@ struct Favorite {
   std::string name;
 };
 
-// Who serves one service, as far as this agent knows, and which of them is next: the state of all proxies of
-// that service, without I/O, clock or thread. What the registry said is counted: an answer has the number
-// of the question that it is for, so whoever needs one as of now waits for that number. Thread: any.
+// Who serves one service, as far as this agent knows, and which of them is next: the state of all
+// proxies of that service, without I/O, clock or thread. What the registry said is counted: an
+// answer has the number of the question that it is for, so whoever needs one as of now waits for
+// that number. Thread: any.
 class ServerPool {
  public:
   using List = std::vector<std::shared_ptr<PooledServer>>;
@@ -81,8 +83,8 @@ class ServerPool {
   Question want();
   // Answered up to here.
   [[nodiscard]] std::uint64_t answered() const;
-  // The answer to the question that is under way; an error leaves everything as it was known. True: somebody
-  // wants another one, to be sent now.
+  // The answer to the question that is under way; an error leaves everything as it was known.
+  // True: somebody wants another one, to be sent now.
   bool answer(Result<ctrl::ServiceList> list, TimePoint now);
   // What is known may have changed, or is not confirmed any more: ask, beside the calls. Not often.
   [[nodiscard]] bool due(TimePoint now) const;

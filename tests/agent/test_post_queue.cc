@@ -1,4 +1,5 @@
-// One-sided operations that wait for room on their connection, over an endpoint whose room the test sets.
+// One-sided operations that wait for room on their connection, over an endpoint whose room the
+// test sets.
 #include <doctest/doctest.h>
 
 #include <array>
