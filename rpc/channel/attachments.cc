@@ -28,98 +28,6 @@ CallHandler ChannelImpl::keep_destinations(Destinations&& into, CallHandler&& ha
   };
 }
 
-// A table of the attachments, then the body: in the frame as far as it fits, else lent.
-Status ChannelImpl::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent) {
-  if (body.attachments.empty()) return put_body(frame, std::move(body.body), lent);
-  SLIME_TRY(check_attached(body));
-  std::size_t whole = 16 + body.body.size();
-  for (const Attachment& attachment : body.attachments) whole += 9 + attachment.size();
-  const std::size_t most = fits(frame.text.size(), whole) ? message_bytes_ : limits::kInlineAttachmentBytes;
-  Lent record;
-  wire::AttachmentTable table;
-  table.body = body.body;
-  for (const Attachment& attachment : body.attachments) {
-    wire::AttachmentEntry& entry = table.entries.emplace_back();
-    entry.length_bytes = attachment.size();
-    entry.bytes = attachment.bytes();
-    if (attachment.size() > most) {
-      SLIME_TRY(lend_attachment(attachment, record, entry));
-    } else {
-      counters_.copied_bytes += attachment.size();
-    }
-  }
-  if (!record.attachments.empty()) {
-    const auto handle = lent_.insert(std::move(record));
-    if (!handle) return Status(Code::kResourceExhausted, "too many payloads are lent to the peer");
-    lent = table.lease = *handle;
-    ++counters_.rendezvous;
-  }
-  frame.header.flags |= wire::kFlagAttachments;
-  ByteVector bytes = wire::encode_attachments(table);
-  if (fits(frame.text.size(), bytes.size())) {
-    frame.body = std::move(bytes);
-    return {};
-  }
-  Status status = lend(frame, std::move(bytes), lent);
-  if (!status.ok() && lent.generation != 0) release_lent(lent);
-  return status;
-}
-
-Status ChannelImpl::no_attachments() const {
-  return Status(Code::kUnimplemented,
-                str(options_.peer_name, " knows no attachments: upgrade it, or send bytes in the message"));
-}
-
-Status ChannelImpl::check_attached(const AttachedBody& body) const {
-  if (ready_ && (peer_.optional_features & wire::kFeatureAttachments) == 0) return no_attachments();
-  if (body.attachments.size() > limits::kMaxAttachments) {
-    return Status(Code::kInvalidArgument, str(body.attachments.size(),
-                                              " attachments, of which one message has "
-                                              "at most ",
-                                              limits::kMaxAttachments));
-  }
-  const std::uint64_t limit = ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
-  std::uint64_t left = limit;
-  const auto take = [&left](std::uint64_t bytes) { return bytes <= left && (left -= bytes, true); };
-  bool fit = take(body.body.size());
-  for (const Attachment& attachment : body.attachments) fit = fit && take(attachment.size());
-  if (fit) return {};
-  return Status(Code::kInvalidArgument, str("a payload whose attachments go beyond the ", limit,
-                                            " bytes that ", options_.peer_name, " takes"));
-}
-
-Status ChannelImpl::lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry) {
-  entry.lent = true;
-  if (attachment.memory() != nullptr && attachment.memory()->shown_to(endpoint_->id())) {
-    auto region = attachment.memory()->on(device_);
-    if (!region) return std::move(region).error().with_context("lending an attachment");
-    if (!transport::allows((*region)->rights(), transport::Rights::kRemoteRead)) {
-      return Status(Code::kPermissionDenied,
-                    "lending an attachment: its memory was registered without the right to be read");
-    }
-    entry.region = (*region)->describe();
-    entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
-  } else {
-    // Only read, by whoever it is lent to.
-    const auto use =
-        attachment.size() < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
-    auto region =
-        device_.register_memory(const_cast<std::byte*>(attachment.bytes().data()), attachment.size(),
-                                transport::Rights::kRemoteRead, transport::MemoryKind::kHost, use);
-    if (!region) return std::move(region).error().with_context("lending an attachment");
-    entry.region = region->describe();
-    to.regions.push_back(std::move(*region));
-  }
-  to.attachments.push_back(attachment);
-  return {};
-}
-
-// Asked before the peer's hello, which says that it cannot read them.
-void ChannelImpl::refuse_attached() {
-  if ((peer_.optional_features & wire::kFeatureAttachments) == 0)
-    refuse_queued(wire::kFlagAttachments, no_attachments());
-}
-
 // The answer to a request that was cancelled meanwhile, or has attachments.
 void ChannelImpl::send_known_answer(Handle handle, const Served& served, Result<ByteVector>&& reply) {
   AnswerBox::Fate fate = box_->forget(handle.packed());
@@ -141,14 +49,15 @@ void ChannelImpl::send_known_answer(Handle handle, const Served& served, Result<
   frame.header.method = served.method;
   Handle lent;
   AttachedBody body{.body = std::move(*reply), .attachments = std::move(fate.attachments)};
-  Status status = put_body(frame, std::move(body), lent);
-  if (status.ok() && lent.generation != 0) status = admit_answer(frame, lent, served.deadline);
+  Status status = lending_.put_body(frame, std::move(body), lent);
+  if (status.ok() && lent.generation != 0)
+    status = lending_.admit_answer(frame, lent, served.deadline, answer_held_);
   if (!status.ok()) {
     status = std::move(status).with_context("the reply").with_maybe_executed(true);
     if (served.timed) return send_reply(served, std::move(status), times);
     return send_reply(served, std::move(status));
   }
-  submit(std::move(frame));
+  outbox_.submit(frame);
 }
 
 // ------------------------------------------------------------------------------------------------- receiving
@@ -166,7 +75,7 @@ Status ChannelImpl::read_table(Pull& pull, Bytes bytes, Status& refusal) {
   pull.part = pull.done = 0;
   for (const wire::AttachmentEntry& entry : table->entries) {
     if (!entry.lent) continue;
-    auto remote = endpoint_->import_region(entry.region);
+    auto remote = connection_.endpoint().import_region(entry.region);
     if (!remote) return std::move(remote).error();
     pull.parts.push_back(
         {.remote = *remote, .remote_offset = entry.offset, .length_bytes = entry.length_bytes});
@@ -199,7 +108,8 @@ Status ChannelImpl::place_attachments(Pull& pull, const wire::AttachmentTable& t
   auto result = std::make_unique<Attached>();
   result->attachments.resize(count);
   std::vector<MutableBytes> room(count);
-  if (blocks_ == nullptr) blocks_ = std::make_shared<ReceivedBlocks>(device_, endpoint_->id());
+  if (blocks_ == nullptr)
+    blocks_ = std::make_shared<ReceivedBlocks>(connection_.device(), connection_.endpoint().id());
   blocks_->begin_table();
   std::size_t lent = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -252,7 +162,7 @@ Status ChannelImpl::make_room(std::uint64_t length, const Destination* to, Mutab
 
 Status ChannelImpl::register_room(Pull& pull, Pull::Part& part, const Registered* memory, MutableBytes room) {
   if (memory == nullptr) return register_part(pull, part, room);
-  auto region = memory->on(device_);
+  auto region = memory->on(connection_.device());
   if (!region) return std::move(region).error();
   part.local = *region;
   part.local_offset = static_cast<std::uint64_t>(room.data() - (*region)->data());
@@ -269,7 +179,7 @@ bool ChannelImpl::abort_reply(Handle call, const Status& reason) {
   if (pull->aborted.ok()) pull->aborted = reason;
   if (pending_.find(call)->tag == 0) return false;
   if (pull->posted()) return true;
-  if (endpoint_closing_) return false;  // nothing more is read
+  if (connection_.endpoint_closing()) return false;  // nothing more is read
   std::erase(waiting_pulls_, &*pull);
   end_pull(pull, pull->aborted);
   return true;
@@ -281,7 +191,7 @@ void ChannelImpl::abort_request(Handle served) {
       std::find_if(pulls_.begin(), pulls_.end(), [&](const Pull& p) { return p.served == served; });
   if (pull == pulls_.end() || !pull->aborted.ok()) return;
   pull->aborted = Status(Code::kCancelled, "cancelled while the request was read");
-  if (pull->posted() || endpoint_closing_) return;
+  if (pull->posted() || connection_.endpoint_closing()) return;
   std::erase(waiting_pulls_, &*pull);
   end_pull(pull, pull->aborted);
 }

@@ -22,49 +22,49 @@ std::unique_ptr<Channel> Channel::create(transport::Loop& loop, transport::Devic
   return channel;
 }
 
-// The tables have room for all that the limits allow: a lent body for each request and each reply.
 ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
                          std::unique_ptr<transport::Endpoint> endpoint, Server* server, ChannelOwner& owner,
                          ChannelOptions options)
-    : loop_(loop),
-      device_(device),
-      endpoint_(std::move(endpoint)),
-      message_bytes_(endpoint_->max_message_bytes()),
+    : connection_(loop, device, std::move(endpoint), std::move(options)),
       server_(server),
       owner_(owner),
-      options_(std::move(options)),
-      account_(std::make_shared<Account>(options_.memory_bytes)),
-      box_(std::make_shared<AnswerBox>(loop, *this, account_, message_bytes_)),
-      pending_(2 * options_.max_calls),
-      lent_(4 * options_.max_calls),
-      served_(options_.max_calls) {}
+      account_(std::make_shared<Account>(connection_.options().memory_bytes)),
+      box_(std::make_shared<AnswerBox>(loop, *this, account_, connection_.message_bytes())),
+      completions_(box_),
+      names_(connection_.peer_name(), server),
+      outbox_(connection_, *this, *this),
+      lending_(connection_, *this, account_),
+      inbox_(*this, completions_, box_,
+             {connection_.options().inbox_messages, connection_.options().inbox_bytes}),
+      pending_(2 * connection_.options().max_calls),
+      deadlines_(loop, *this, [this] { expire(); }),
+      served_(connection_.options().max_calls),
+      places_(loop, *this, [this] { expire_places(); }) {}
 
 void ChannelImpl::start() {
   const Scope scope(*this, false);
   wire::Hello hello;
-  hello.max_requests = static_cast<std::uint32_t>(std::min<std::size_t>(options_.max_calls, UINT32_MAX));
-  hello.max_payload_bytes = options_.max_payload_bytes;
+  hello.max_requests =
+      static_cast<std::uint32_t>(std::min<std::size_t>(connection_.options().max_calls, UINT32_MAX));
+  hello.max_payload_bytes = connection_.options().max_payload_bytes;
   OutFrame frame;
   frame.header.type = wire::FrameType::kHello;
   ByteWriter(frame.body).write(hello);
-  submit(std::move(frame));
-  endpoint_->set_receiver(*this);
+  outbox_.submit(frame);
+  connection_.endpoint().set_receiver(*this);
 }
 
 ChannelImpl::~ChannelImpl() {
-  destroying_ = true;
+  connection_.begin_destroying();
   box_->close();
-  if (!closed_) endpoint_->reset(Status(Code::kCancelled, "the channel was destroyed"));
-  if (!closed_) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
-  loop_.cancel_timer(deadline_timer_);
-  loop_.cancel_timer(close_timer_);
-  loop_.cancel_timer(revoke_timer_);
-  loop_.cancel_timer(places_timer_);
+  if (!connection_.closed())
+    connection_.endpoint().reset(Status(Code::kCancelled, "the channel was destroyed"));
+  if (!connection_.closed()) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
+  connection_.loop().cancel_timer(close_timer_);
   // Completes what is posted, while the operations are still there, and before calls that named memory hear
   // of their end.
-  endpoint_.reset();
+  connection_.destroy_endpoint();
   run_done();
-  lent_.for_each([](Handle, Lent& lent) { lent.close(); });
   if (blocks_ != nullptr) blocks_->close();
 }
 
@@ -82,7 +82,7 @@ template <class Body, class H>
   if (extended) watch(spec.context, handler);
   Status status = admission(Kind::kCall);
   PeerMethod* known = nullptr;
-  if (status.ok()) status = find_method(spec.service, spec.method, known);
+  if (status.ok()) status = names_.find(spec.service, spec.method, known);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
 
   OutFrame frame;
@@ -92,20 +92,20 @@ template <class Body, class H>
   frame.deadline = spec.deadline;
   frame.one_way = flags == wire::kFlagOneWay;
   const bool said = !kPlain && spec.signature != 0;
-  if (said && known != nullptr) known = known_as(*known, spec.signature);
+  if (said && known != nullptr) known = MethodNames::find_by_signature(*known, spec.signature);
   if (known != nullptr) frame.header.method = known->id;
   if (frame.header.method == 0) frame.text = wire::encode_names(spec.service, spec.method);
   if (extended && status.ok()) status = put_context(frame, *spec.context);
   if (said) put_signature(frame, known, spec.signature);
   Handle lent;
-  if (status.ok()) status = put_body(frame, std::move(body), lent);
+  if (status.ok()) status = lending_.put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kCall, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kCall, std::move(handler), spec.deadline);
   pending->lent = lent;
   if (!kPlain) pending->tag = into;
   pending->method = known;
   if (extended) keep_context(handle, spec.context);
-  return ask(handle, spec.deadline, std::move(frame));
+  return ask(handle, spec.deadline, frame);
 }
 
 Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
@@ -126,30 +126,6 @@ Ticket ChannelImpl::ask_attached(const CallSpec& spec, AttachedBody&& request, C
   return begin_call(spec, std::move(request), std::move(handler), flags, into);
 }
 
-// Where the peer's number for the method is kept, which may be none yet; null when too many are known.
-Status ChannelImpl::find_method(std::string_view service, std::string_view method, PeerMethod*& known) {
-  // Most callers call one method again and again.
-  if (last_method_ != nullptr && last_method_->method == method && last_method_->service == service) {
-    known = last_method_;
-    return {};
-  }
-  const auto names = method_ids_.find(service);
-  if (names != method_ids_.end()) {
-    const auto found = names->second.find(method);
-    if (found != names->second.end()) {
-      known = last_method_ = &found->second;
-      return {};
-    }
-  }
-  SLIME_TRY(validate_name("service", service));
-  SLIME_TRY(validate_name("method", method));
-  if (methods_known_ == limits::kMaxMethods) return {};
-  ++methods_known_;
-  PeerMethod added{std::string(service), std::string(method)};
-  known = last_method_ = &method_ids_[added.service].emplace(added.method, std::move(added)).first->second;
-  return {};
-}
-
 Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) {
   const Scope scope(*this, false);
   Status status = admission(Kind::kSend);
@@ -157,25 +133,25 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
   frame.header.type = wire::FrameType::kUserMessage;
   frame.header.value = tag;
   Handle lent;
-  if (status.ok()) status = put_body(frame, std::move(body), lent);
+  if (status.ok()) status = lending_.put_body(frame, std::move(body), lent);
   if (!status.ok()) return refuse(Kind::kSend, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kSend, std::move(handler), deadline);
   pending->lent = lent;
-  return ask(handle, deadline, std::move(frame));
+  return ask(handle, deadline, frame);
 }
 
 Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
   const Scope scope(*this, false);
   Status status = admission(Kind::kLookup);
   if (status.ok()) status = validate_name("region", name);
-  if (status.ok() && !fits(name.size(), 0)) {
+  if (status.ok() && !connection_.fits(name.size(), 0)) {
     status = Status(Code::kInvalidArgument, "the name of the region does not fit into a message");
   }
   if (!status.ok()) return refuse(Kind::kLookup, std::move(handler), std::move(status));
   OutFrame frame;
   frame.header.type = wire::FrameType::kRegionLookup;
   ByteWriter(frame.text).append(as_bytes(name));
-  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, deadline, std::move(frame));
+  return ask(add_pending(Kind::kLookup, std::move(handler), deadline).first, deadline, frame);
 }
 
 Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
@@ -184,35 +160,38 @@ Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
   if (!status.ok()) return refuse(Kind::kPing, std::move(handler), std::move(status));
   OutFrame frame;
   frame.header.type = wire::FrameType::kPing;
-  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, deadline, std::move(frame));
+  return ask(add_pending(Kind::kPing, std::move(handler), deadline).first, deadline, frame);
 }
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
   take_answers();  // puts messages that were given back into the inbox, in front of later ones
-  const auto stored = tags_.find(tag);
-  const bool waits =
-      stored == tags_.end() || stored->second.messages.size() <= stored->second.receivers.size();
   // What has arrived can still be taken when nothing more comes.
-  Status status = waits ? admission(Kind::kRecv) : Status();
-  if (status.ok() && receives_ >= options_.max_calls)
+  Status status = inbox_.would_wait(tag) ? admission(Kind::kRecv) : Status();
+  if (status.ok() && receives_ >= connection_.options().max_calls)
     status = Status(Code::kResourceExhausted, str(receives_, " receives wait already"));
   if (!status.ok()) return refuse(Kind::kRecv, std::move(handler), std::move(status));
   const auto [handle, pending] = add_pending(Kind::kRecv, std::move(handler), deadline);
   pending->tag = tag;
-  arm_deadlines(deadline);
-  tags_[tag].receivers.push_back(handle);
-  match(tag);
+  deadlines_.arm(deadline);
+  inbox_.add_receive(tag, handle);
   return Ticket{pending_.find(handle) != nullptr ? handle.packed() : 0};
+}
+
+DeliveryHandler ChannelImpl::take_receive(Handle receive) {
+  DeliveryHandler handler = std::move(std::get<DeliveryHandler>(pending_.find(receive)->handler));
+  pending_.erase(receive);
+  --receives_;
+  return handler;
 }
 
 void ChannelImpl::revoke_region(std::string_view name) {
   const Scope scope(*this, false);
-  if (closed_ || name.empty() || !fits(name.size(), 0)) return;
+  if (connection_.closed() || name.empty() || !connection_.fits(name.size(), 0)) return;
   OutFrame frame;
   frame.header.type = wire::FrameType::kRegionRevoked;
   ByteWriter(frame.text).append(as_bytes(name));
-  submit(std::move(frame));
+  outbox_.submit(frame);
 }
 
 void ChannelImpl::cancel(Ticket ticket) {
@@ -225,27 +204,25 @@ void ChannelImpl::cancel(Ticket ticket) {
 // The peer's handler may stop: nobody waits for its answer. Of a deadline it knows by itself.
 void ChannelImpl::tell_cancelled(Handle handle) {
   const Pending* const pending = pending_.find(handle);
-  if (pending == nullptr || pending->kind != Kind::kCall || !pending->sent || pending->pulling || closed_ ||
-      (peer_.optional_features & wire::kFeatureCancel) == 0)
+  if (pending == nullptr || pending->kind != Kind::kCall || !pending->sent || pending->pulling ||
+      connection_.closed() || !connection_.peer_has(wire::kFeatureCancel))
     return;
-  answer(wire::FrameType::kCancel, handle.packed());
+  outbox_.answer(wire::FrameType::kCancel, handle.packed());
 }
 
 Status ChannelImpl::admission(Kind kind) const {
-  if (closed_ || closing_) return closing_status();
+  if (connection_.closed() || connection_.closing()) return connection_.closing_status();
   if (kind == Kind::kRecv) return {};
-  const std::size_t limit =
-      ready_ ? std::min<std::size_t>(options_.max_calls, peer_.max_requests) : options_.max_calls;
-  if (asked_ >= limit) {
+  if (asked_ >= connection_.max_requests()) {
     return Status(Code::kResourceExhausted,
-                  str(asked_, " requests to ", options_.peer_name, " wait for an answer already"));
+                  str(asked_, " requests to ", connection_.peer_name(), " wait for an answer already"));
   }
   return {};
 }
 
 Ticket ChannelImpl::refuse(Kind kind, Handler&& handler, Status status) {
   if (kind == Kind::kCall) ++counters_.calls_failed;
-  done_.push_back({std::move(handler), {std::move(status).with_maybe_executed(false), {}, {}}});
+  completions_.add(std::move(handler), {std::move(status).with_maybe_executed(false), {}, {}});
   return {};
 }
 
@@ -258,20 +235,35 @@ std::pair<Handle, ChannelImpl::Pending*> ChannelImpl::add_pending(Kind kind, Han
 }
 
 // What can wait is done once the frame has left.
-Ticket ChannelImpl::ask(Handle handle, TimePoint deadline, OutFrame&& frame) {
+Ticket ChannelImpl::ask(Handle handle, TimePoint deadline, OutFrame& frame) {
   frame.pending = handle;
   frame.header.id = handle.packed();
-  if (deadline != kNever && deadline <= loop_.now()) {
+  if (deadline != kNever && deadline <= connection_.now()) {
     fail(handle, Status(Code::kDeadlineExceeded, "the deadline had passed before it began"));
     return {};
   }
-  if (!submit(std::move(frame))) {
-    fail(handle, Status(Code::kResourceExhausted,
-                        str(queued_bytes_, " bytes wait to be sent to ", options_.peer_name, " already")));
+  const Outbox::Sent sent = outbox_.submit(frame);
+  if (sent == Outbox::Sent::kRefused) {
+    fail(handle, Status(Code::kResourceExhausted, str(outbox_.queued_bytes(), " bytes wait to be sent to ",
+                                                      connection_.peer_name(), " already")));
     return {};
   }
-  arm_deadlines(deadline);
+  if (sent == Outbox::Sent::kLeft) {
+    on_left(frame);
+  } else {
+    pending_.find(handle)->queued = outbox_.last();
+  }
+  deadlines_.arm(deadline);
   return Ticket{handle.packed()};
+}
+
+// A frame that asks for something has left.
+void ChannelImpl::on_left(const OutFrame& frame) {
+  Pending* const pending = pending_.find(frame.pending);
+  if (pending == nullptr) return;
+  pending->sent = true;
+  pending->queued.reset();
+  if (frame.one_way) one_way_left(frame);
 }
 
 // --------------------------------------------------------------------------------------------------- ending
@@ -284,23 +276,19 @@ void ChannelImpl::finish(Handle handle, Outcome&& outcome) {
   const Handle unheard = pending->sent ? Handle{} : pending->lent;  // lent to a peer that never heard of it
   const std::uint64_t tag = pending->tag;
   if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
-  done_.push_back({std::move(pending->handler), std::move(outcome)});
+  completions_.add(std::move(pending->handler), std::move(outcome));
   pending_.erase(handle);
   --(kind == Kind::kRecv ? receives_ : asked_);
-  if (queued) unqueue(*queued);
-  if (unheard.generation != 0) release_lent(unheard);
-  if (kind == Kind::kRecv) {
-    const auto waiting = tags_.find(tag);
-    if (waiting != tags_.end()) std::erase(waiting->second.receivers, handle);
-    forget_tag_if_empty(tag);
-  }
+  if (queued) outbox_.unqueue(*queued);
+  if (unheard.generation != 0) lending_.release(unheard);
+  if (kind == Kind::kRecv) inbox_.remove_receive(tag, handle);
 }
 
 // A call whose reply has come. Mostly nobody else is on the stack but on_message(), and nothing is to be told
 // before it.
 void ChannelImpl::finish_call(Handle handle, Pending& pending, Payload&& reply) {
-  if (depth_ != 1 || running_done_ || !done_.empty() || ready_ != ready_told_ ||
-      closed_by_peer_ != closing_told_)
+  if (depth_ != 1 || running_done_ || !completions_.empty() || connection_.ready() != ready_told_ ||
+      connection_.closed_by_peer() != closing_told_)
     return finish(handle, {{}, std::move(reply), {}});
   CallHandler handler = std::move(std::get<CallHandler>(pending.handler));
   pending_.erase(handle);
@@ -316,21 +304,21 @@ void ChannelImpl::finish_call(Handle handle, Pending& pending, Payload&& reply) 
 void ChannelImpl::fail(Handle handle, Status status) {
   const Pending* pending = pending_.find(handle);
   if (pending == nullptr) return;
-  if (pending->pulling && !closed_ && abort_reply(handle, status)) return;
+  if (pending->pulling && !connection_.closed() && abort_reply(handle, status)) return;
   const bool sent = pending->sent;
   finish(handle, {std::move(status).with_maybe_executed(sent), {}, {}});
 }
 
 void ChannelImpl::leave(bool from_loop) {
-  if (depth_ == 1 && closing_ && !destroying_) check_drained();
-  if (--depth_ > 0 || running_done_ || destroying_) return;
-  const bool work =
-      !done_.empty() || ready_ != ready_told_ || closed_by_peer_ != closing_told_ || closed_ != closed_told_;
+  if (depth_ == 1 && connection_.closing() && !connection_.destroying()) check_drained();
+  if (--depth_ > 0 || running_done_ || connection_.destroying()) return;
+  const bool work = !completions_.empty() || connection_.ready() != ready_told_ ||
+                    connection_.closed_by_peer() != closing_told_ || connection_.closed() != closed_told_;
   if (work && from_loop) {
     run_done();
   } else if (work && !done_posted_) {
     done_posted_ = true;
-    loop_.post([this, alive = std::weak_ptr<int>(alive_)] {
+    connection_.loop().post([this, alive = std::weak_ptr<int>(alive_)] {
       if (alive.expired()) return;
       done_posted_ = false;
       run_done();
@@ -341,9 +329,9 @@ void ChannelImpl::leave(bool from_loop) {
 }
 
 void ChannelImpl::tell_awaiting() {
-  if (pending_.empty() != awaiting_told_ || closed_) return;
+  if (pending_.empty() != awaiting_told_ || connection_.closed()) return;
   awaiting_told_ = !awaiting_told_;
-  endpoint_->set_awaiting(awaiting_told_);
+  connection_.endpoint().set_awaiting(awaiting_told_);
 }
 
 // Handlers may use the channel: what that ends is appended and called by this loop too.
@@ -351,18 +339,17 @@ void ChannelImpl::run_done() {
   if (running_done_) return;
   running_done_ = true;
   for (;;) {
-    if (ready_ && !ready_told_) {
+    if (connection_.ready() && !ready_told_) {
       ready_told_ = true;
-      if (!destroying_) owner_.on_channel_ready();
-    } else if (closed_by_peer_ && !closing_told_) {
+      if (!connection_.destroying()) owner_.on_channel_ready();
+    } else if (connection_.closed_by_peer() && !closing_told_) {
       closing_told_ = true;
-      if (!destroying_) owner_.on_channel_closing();
-    } else if (!done_.empty()) {
-      Done done = done_.pop_front();
-      invoke(done);
-    } else if (closed_ && !closed_told_) {
+      if (!connection_.destroying()) owner_.on_channel_closing();
+    } else if (!completions_.empty()) {
+      completions_.run_first();
+    } else if (connection_.closed() && !closed_told_) {
       closed_told_ = true;
-      if (!destroying_) owner_.on_channel_closed(closed_reason_);
+      if (!connection_.destroying()) owner_.on_channel_closed(connection_.closed_reason());
     } else {
       break;
     }
@@ -370,45 +357,8 @@ void ChannelImpl::run_done() {
   running_done_ = false;
 }
 
-void ChannelImpl::invoke(Done& done) {
-  Outcome& outcome = done.outcome;
-  if (auto* const on_call = std::get_if<CallHandler>(&done.handler)) {
-    if (outcome.status.ok()) {
-      (*on_call)(std::move(outcome.payload));
-    } else {
-      (*on_call)(std::move(outcome.status));
-    }
-  } else if (auto* const on_delivery = std::get_if<DeliveryHandler>(&done.handler)) {
-    if (outcome.status.ok()) {
-      (*on_delivery)(Delivery(box_, outcome.tag, outcome.number, std::move(outcome.payload)));
-    } else {
-      (*on_delivery)(std::move(outcome.status));
-    }
-  } else if (auto* const on_region = std::get_if<RegionHandler>(&done.handler)) {
-    if (outcome.status.ok()) {
-      (*on_region)(std::move(*outcome.region));
-    } else {
-      (*on_region)(std::move(outcome.status));
-    }
-  } else {
-    std::get<DoneHandler>(done.handler)(std::move(outcome.status));
-  }
-}
-
-// One timer for all: at the earliest deadline that was known when it was armed. What ends before costs
-// nothing but, at most, a timer that finds nothing.
-void ChannelImpl::arm_deadlines(TimePoint first) {
-  if (first == kNever || (deadline_timer_ && deadline_timer_.when <= first)) return;
-  loop_.cancel_timer(deadline_timer_);
-  deadline_timer_ = loop_.add_timer(first, [this] {
-    const Scope scope(*this, true);
-    deadline_timer_ = {};
-    expire();
-  });
-}
-
 void ChannelImpl::expire() {
-  const TimePoint now = loop_.now();
+  const TimePoint now = connection_.now();
   std::vector<std::pair<TimePoint, Handle>> expired;
   TimePoint next = kNever;
   pending_.for_each([&](Handle handle, const Pending& pending) {
@@ -417,32 +367,36 @@ void ChannelImpl::expire() {
     else
       next = std::min(next, pending.deadline);
   });
-  arm_deadlines(next);
+  deadlines_.arm(next);
   std::sort(expired.begin(), expired.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [deadline, handle] : expired) {
     const Pending* pending = pending_.find(handle);
     if (pending->kind == Kind::kRecv) {
       fail(handle, Status(Code::kDeadlineExceeded, str("no message with tag ", pending->tag, " came from ",
-                                                       options_.peer_name, " in time")));
+                                                       connection_.peer_name(), " in time")));
     } else {
       std::string text = stream_deadline_text(handle);
-      if (text.empty()) text = str("no answer from ", options_.peer_name, " in time");
+      if (text.empty()) text = str("no answer from ", connection_.peer_name(), " in time");
       fail(handle, Status(Code::kDeadlineExceeded, std::move(text)));
     }
   }
 }
 
 bool ChannelImpl::idle() const {
-  return pending_.empty() && served_.empty() && lent_.empty() && pulls_.empty() && queue_.empty() &&
-         inbox_messages_ == 0 && (streams_ == nullptr || streams_->all.empty());
+  return pending_.empty() && served_.empty() && lending_.empty() && pulls_.empty() && outbox_.empty() &&
+         inbox_.empty() && (streams_ == nullptr || streams_->all.empty());
 }
 
 ChannelCounters ChannelImpl::counters() const {
   ChannelCounters out = counters_;
   out.receives_given_back = box_->given_back();
+  out.rendezvous += lending_.counters().rendezvous;
+  out.copied_bytes += lending_.counters().copied_bytes;
+  out.over_budget += lending_.counters().over_budget;
+  out.answers_revoked += lending_.counters().revoked;
   out.calls_in_flight = asked_;
-  out.queued_frames = queue_.size();
-  out.lent_buffers = lent_.size();
+  out.queued_frames = outbox_.size();
+  out.lent_buffers = lending_.size();
   out.held_bytes = account_->held();
   if (streams_ != nullptr) out.streams = streams_->all.size();
   return out;

@@ -17,16 +17,26 @@
 #include "base/ids.h"
 #include "rpc/channel.h"
 #include "rpc/channel/answer_box.h"
+#include "rpc/channel/completions.h"
+#include "rpc/channel/connection.h"
+#include "rpc/channel/inbox.h"
+#include "rpc/channel/lending.h"
+#include "rpc/channel/method_names.h"
+#include "rpc/channel/outbox.h"
+#include "rpc/channel/turn.h"
 #include "rpc/codec/attachments.h"
 #include "rpc/codec/frame.h"
 #include "rpc/server/budget.h"
-#include "transport/queue.h"
 
 namespace slime::rpc {
 
 class ReceivedBlocks;
 
-class ChannelImpl final : public Channel, private transport::Receiver {
+class ChannelImpl final : public Channel,
+                          private transport::Receiver,
+                          private TurnHost,
+                          private Outbox::Listener,
+                          private Inbox::Receives {
  public:
   ChannelImpl(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
               Server* server, ChannelOwner& owner, ChannelOptions options);
@@ -48,15 +58,17 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void expel(Status reason) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
-  [[nodiscard]] bool ready() const override { return ready_ && !closing_ && !closed_; }
-  [[nodiscard]] bool closed() const override { return closed_; }
-  [[nodiscard]] transport::Endpoint& endpoint() override { return *endpoint_; }
+  [[nodiscard]] bool ready() const override {
+    return connection_.ready() && !connection_.closing() && !connection_.closed();
+  }
+  [[nodiscard]] bool closed() const override { return connection_.closed(); }
+  [[nodiscard]] transport::Endpoint& endpoint() override { return connection_.endpoint(); }
   [[nodiscard]] bool idle() const override;
   [[nodiscard]] bool peer_leaves_message_credits() const override {
-    return (peer_.optional_features & wire::kFeatureMessageCredits) != 0;
+    return connection_.peer_has(wire::kFeatureMessageCredits);
   }
   [[nodiscard]] bool takes_proofs() const override {
-    return ready_ && (peer_.optional_features & wire::kFeatureProofs) != 0;
+    return connection_.ready() && connection_.peer_has(wire::kFeatureProofs);
   }
   [[nodiscard]] ChannelCounters counters() const override;
 
@@ -67,46 +79,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void on_granted(Handle served);
 
  private:
-  // Called with the Outcome of an operation.
-  using Handler = std::variant<CallHandler, DoneHandler, RegionHandler, DeliveryHandler>;
-
-  // How something that was asked for ended; the members that its kind has.
-  struct Outcome {
-    Status status;
-    Payload payload;
-    std::unique_ptr<transport::RemoteRegion> region;
-    std::uint64_t tag = 0;  // tag and number of a received message
-    std::uint64_t number = 0;
-  };
-  struct Done {
-    Handler handler;
-    Outcome outcome;
-  };
-
-  // A frame that waits for a credit.
-  struct OutFrame {
-    wire::FrameHeader header;
-    ByteVector text;
-    ByteVector body;
-    Handle pending;               // of the one who waits for its answer; generation 0: it is an answer itself
-    TimePoint deadline = kNever;  // of a request: becomes header.value when it leaves
-    bool one_way = false;         // of a request: its caller is told when it has left
-    [[nodiscard]] bool answer() const { return pending.generation == 0; }
-    [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
-  };
-  using Queue = std::list<OutFrame>;
+  using Handler = Completions::Handler;
+  using Outcome = Completions::Outcome;
 
   enum class Kind : std::uint8_t { kCall, kSend, kRecv, kLookup, kPing };
-
-  // A method of the peer's, and the number that it goes by; 0: none yet.
-  struct PeerMethod {
-    std::string service;
-    std::string method;
-    std::uint32_t id = 0;
-    std::uint64_t signature = 0;  // that it is taken for; 0: anything
-    // The same method as those take it for who say so: each shows it until it has a number of its own.
-    std::vector<std::unique_ptr<PeerMethod>> taken_for{};
-  };
 
   // Something that waits for the peer.
   struct Pending {
@@ -116,16 +92,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     TimePoint deadline;
     bool sent = false;     // the request left our queue: it may be executed
     bool pulling = false;  // the reply has come and is being read
-    std::optional<Queue::iterator> queued;
+    std::optional<Outbox::Place> queued;
     Handle lent;                   // the body, when it goes by rendezvous
     std::uint64_t tag = 0;         // of a receive; of a call: its number in into_, 0: none
     PeerMethod* method = nullptr;  // of a call: where the peer's number for the method goes
-  };
-
-  // A method of ours that the peer has called; its number is its place among them.
-  struct ServedMethod {
-    std::shared_ptr<const CallNames> names;
-    Server::Found found;
   };
 
   // A request of the peer that has no answer yet.
@@ -135,29 +105,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     bool one_way = false;      // answered only if it fails
     bool timed = false;        // its caller asks where the time went: in timed_
     TimePoint deadline = kNever;
-  };
-
-  // Memory lent to the peer for reading. Freed when the peer releases it or the endpoint is closed.
-  // The memory of an answer is also revoked `answer_grace` after the deadline of its call.
-  struct Lent {
-    ByteVector bytes;
-    Attachments attachments;
-    // Closed before they go:
-    transport::MemoryRegion region;                // of the bytes
-    std::vector<transport::MemoryRegion> regions;  // of those attachments that had none
-    std::shared_ptr<StreamEnd> stream{};           // of which it is a message
-    Handle one_way{};                              // the call that ends when the peer has read it
-    bool one_way_answered = false;                 // whose answer is still to come
-    TimePoint revoke_at = kNever;                  // answers only
-    Account::Held held{};                          // answers only: bytes taken from account_
-    [[nodiscard]] std::uint64_t own_bytes() const;
-    void close();
-  };
-
-  struct SendOperation final : transport::Operation {
-    explicit SendOperation(ChannelImpl& c) : channel(c) {}
-    void complete(Status status) noexcept override;
-    ChannelImpl& channel;
   };
 
   // Reads what the peer lent for one body, in pieces: the body, its attachments, or first the one and then
@@ -205,17 +152,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
     PullHandler handler;
   };
 
-  struct InboxEntry {
-    bool complete = false;
-    std::uint64_t number = 0;  // in order of arrival
-    std::uint64_t bytes = 0;
-    Payload payload;
-  };
-  struct Tag {
-    std::list<InboxEntry> messages;  // in order of arrival
-    std::deque<Handle> receivers;    // in order of asking
-  };
-
   // Callbacks and public functions run inside one: handlers are called when the outermost one ends, from the
   // loop, so never from inside a public function.
   class Scope {
@@ -238,9 +174,10 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Ticket ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
                       std::uint8_t flags);
   Status admission(Kind kind) const;
-  Status find_method(std::string_view service, std::string_view method, PeerMethod*& known);
   Ticket refuse(Kind kind, Handler&& handler, Status status);
-  Ticket ask(Handle handle, TimePoint deadline, OutFrame&& frame);
+  Ticket ask(Handle handle, TimePoint deadline, OutFrame& frame);
+  void on_left(const OutFrame& frame);
+  void on_queued_frame_left(const OutFrame& frame) override { on_left(frame); }
   std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
   void finish(Handle handle, Outcome&& outcome);
   void finish_call(Handle handle, Pending& pending, Payload&& reply);
@@ -249,70 +186,39 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void fail(Handle handle, Status status);  // sets maybe_executed by what left us
   void leave(bool from_loop);
   void run_done();
-  void invoke(Done& done);
-  void arm_deadlines(TimePoint first);
+  void begin_turn() noexcept override { ++depth_; }
+  void end_turn(bool from_loop) noexcept override { leave(from_loop); }
   void expire();
   // close.cc
   void begin_close(Nanos bound);
   void check_drained();
-  void close_endpoint(Nanos bound);
   void end_receives();
-  [[nodiscard]] Status closing_status() const;
-  [[nodiscard]] Status broken_by(const Status& reason) const;
   void sweep(const Status& cause);
 
   // one_way.cc
-  void mark_one_way(OutFrame& frame) const;
   void one_way_left(const OutFrame& frame);
   void one_way_done(Handle handle, bool answered);
   void one_way_failed(Status status, const PeerMethod* method);
-  [[nodiscard]] const PeerMethod* method_numbered(std::uint32_t id) const;
   const std::shared_ptr<Request::Responder>& one_way_responder();
 
-  // signature.cc
-  static PeerMethod* known_as(PeerMethod& method, std::uint64_t signature);
+  // hello.cc
+  Status on_hello(const wire::Frame& frame);
   void put_signature(OutFrame& frame, const PeerMethod* known, std::uint64_t signature) const;
-  [[nodiscard]] bool shows_signature(const OutFrame& frame) const;
+  Status put_kind(OutFrame& frame, const AttachedBody& body) const;
+  Status put_context(OutFrame& frame, const CallContext& context) const;
   void withdraw_signatures();
-  [[nodiscard]] Status check_signature(const wire::Frame& frame) const;
+  void withdraw_contexts();
+  void refuse_queued(std::uint8_t flag, const Status& why);
+  [[nodiscard]] Status no_raw() const;
+  [[nodiscard]] Status no_metadata() const;
 
   // send.cc
-  [[nodiscard]] bool fits(std::size_t text, std::size_t body) const;
-  Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent);
-  Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);  // attachments.cc
-  Status lend(OutFrame& frame, ByteVector&& body, Handle& lent);
-  bool try_send(OutFrame& frame);
-  void on_send_failed(Status status);
-  bool submit(OutFrame&& frame);  // false: the queue is full (only for what is not an answer)
   void flush();
-  void put_status(OutFrame& frame, const Status& status) const;
-  void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
-  void unqueue(Queue::iterator frame);
-  [[nodiscard]] bool admit_queued_answer();
   void finish_reply(OutFrame&& frame, const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
 
-  // lent.cc
-  void release_lent(Handle lent);
-  Status admit_answer(OutFrame& frame, Handle lent, TimePoint deadline);
-  [[nodiscard]] Status over_budget(std::uint64_t bytes);
-  void revoke_after(Lent& lent, TimePoint deadline);
-  void arm_revocation(TimePoint first);
-  void revoke_late();
-
   // attachments.cc
-  Status check_attached(const AttachedBody& body) const;
-  Status lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry);
-  [[nodiscard]] Status no_attachments() const;
-  void refuse_attached();
-  // What waits for the hello and has this flag, which the peer does not know.
-  void refuse_queued(std::uint8_t flag, const Status& why);
-
-  // Methods of bytes (raw.cc).
-  Status put_kind(OutFrame& frame, const AttachedBody& body) const;
-  [[nodiscard]] Status no_raw() const;
-  void refuse_raw();
   void send_known_answer(Handle handle, const Served& served, Result<ByteVector>&& reply);
   CallHandler keep_destinations(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
   Status read_table(Pull& pull, Bytes bytes, Status& refusal);
@@ -329,16 +235,13 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void on_ready() noexcept override;
   void on_closed(const Status& reason) noexcept override;
   Status dispatch(const wire::Frame& frame, transport::Message&& message);
-  Status on_hello(const wire::Frame& frame);
   Status on_request(const wire::Frame& frame, transport::Message&& message);
-  // The method, which may be `unnumbered`. `new_id`: what the peer is to call it from now on; 0: nothing new.
-  // kUnimplemented: it is not what its caller takes it for.
-  Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id);
   Status turn_away(const wire::Frame& frame, const Served& served, Status refusal);
   void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way);
   Status on_cancel(const wire::Frame& frame);
   bool make_place(std::size_t index);
   Status on_reply(const wire::Frame& frame);
+  Status admit_message(std::uint64_t tag, std::uint64_t bytes) const;
   Status on_user_message(const wire::Frame& frame);
   Status on_user_ack(const wire::Frame& frame);
   Status on_region_lookup(const wire::Frame& frame);
@@ -366,7 +269,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void post_pulls();
   void on_pulled(Pull& pull, Status status);
   void end_pull(std::list<Pull>::iterator pull, Status status);
-  void break_by(Status reason);
 
   // places.cc: large requests wait with their callers
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
@@ -374,16 +276,12 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   Status announced(const wire::Frame& frame, Pull& pull, std::uint64_t& bytes) const;
   static std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
                                               std::shared_ptr<Server::Place> place);
-  void arm_places(TimePoint first);
   void expire_places();
 
   // context.cc: metadata and timing
-  [[nodiscard]] Status no_metadata() const;
   template <class Ended>
   void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler);
-  Status put_context(OutFrame& frame, const CallContext& context) const;
   void keep_context(Handle call, const std::shared_ptr<CallContext>& context);
-  void withdraw_contexts();
   void extend(CallInfo& info, const wire::Frame& frame, Handle served);
   Status take_times(const wire::Frame& frame);
   void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
@@ -416,7 +314,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void drop_leaving(Stream& stream);
   void erase_stream(Stream& stream);
   void sweep_streams();
-  [[nodiscard]] std::size_t stream_answers() const;
   Status on_stream(const wire::Frame& frame);
   Result<Stream*> stream_of(const wire::FrameHeader& header);
   Status on_data(Stream& stream, const wire::Frame& frame);
@@ -428,70 +325,44 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   void stall(Stream& stream);
   void pump_stalled();
   void message_released(StreamEnd& stream, std::uint64_t bytes);
-  void run_later(std::vector<Task>&& tasks);
 
-  // inbox.cc
-  [[nodiscard]] Status admit_message(const Tag& tag, std::uint64_t bytes) const;
-  void take_back(AnswerBox::GivenBack&& message);
-  void match(std::uint64_t tag);
-  void forget_tag_if_empty(std::uint64_t tag);
+  // Inbox::Receives
+  DeliveryHandler take_receive(Handle receive) override;
+  void collect_untaken() override { take_answers(); }
 
-  transport::Loop& loop_;
-  transport::Device& device_;
-  std::unique_ptr<transport::Endpoint> endpoint_;
-  const std::size_t message_bytes_;  // what fits into one
+  Connection connection_;
   Server* const server_;
   ChannelOwner& owner_;
-  const ChannelOptions options_;
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<AnswerBox> box_;
+  Completions completions_;
+  MethodNames names_;
+  Outbox outbox_;
+  Lending lending_;
+  Inbox inbox_;
   Account::Held answer_held_;                    // of the answer that is being sent
   std::shared_ptr<Request::Responder> one_way_;  // of one-way requests, since the first
   const std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // posted tasks look whether we are still here
 
-  bool ready_ = false;  // the peer's hello has come
   bool ready_told_ = false;
-  bool closing_ = false;         // we ask for nothing more
-  bool peer_closing_ = false;    // the peer asks for nothing more
-  bool closed_by_peer_ = false;  // it began
   bool closing_told_ = false;
-  bool endpoint_closing_ = false;  // we called close() or reset() on the endpoint
-  bool closed_ = false;
-  bool destroying_ = false;
-  Status closed_reason_;
-  Status expelled_;  // not OK: why this side ends the channel, by expel()
   bool closed_told_ = false;
   TimePoint close_deadline_ = kNever;
   transport::TimerId close_timer_;
-  wire::Hello peer_;
 
   int depth_ = 0;
   bool awaiting_told_ = false;
   bool running_done_ = false;
   bool done_posted_ = false;
-  transport::Queue<Done> done_;
 
   SlotMap<Pending> pending_;
   std::size_t asked_ = 0;     // of pending_: those that the peer must answer
   std::size_t receives_ = 0;  // and the others
-  transport::TimerId deadline_timer_;
-
-  Queue queue_;
-  std::size_t queued_bytes_ = 0;    // of what is no answer
-  std::size_t queued_answers_ = 0;  // frames
-  std::vector<std::unique_ptr<SendOperation>> operations_;
-  std::vector<SendOperation*> free_operations_;
-  SlotMap<Lent> lent_;
-  transport::TimerId revoke_timer_;
+  DueTimer deadlines_;
 
   SlotMap<Served> served_;
   std::vector<Handle> served_by_call_;  // by the index of the caller's id: what a cancel names
-  std::map<std::string, std::map<std::string, PeerMethod, std::less<>>, std::less<>> method_ids_;
-  PeerMethod* last_method_ = nullptr;
-  std::size_t methods_known_ = 0;
-  std::map<std::pair<std::string, std::string>, std::uint32_t, std::less<>> served_ids_;
-  std::deque<ServedMethod> served_methods_;  // by id - 1
 
   // Of calls that have one, by ticket; of requests whose caller asks where the time went, by handle.
   std::unordered_map<std::uint64_t, std::shared_ptr<CallContext>> contexts_;
@@ -499,7 +370,7 @@ class ChannelImpl final : public Channel, private transport::Receiver {
 
   std::list<Pull> pulls_;
   std::deque<Pull*> waiting_pulls_;
-  transport::TimerId places_timer_;
+  DueTimer places_;
   std::size_t active_pulls_ = 0;
   std::uint64_t active_pull_bytes_ = 0;
   std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced
@@ -508,11 +379,6 @@ class ChannelImpl final : public Channel, private transport::Receiver {
   std::shared_ptr<ReceivedBlocks> blocks_;  // null: no attachment has come yet
 
   std::unique_ptr<Streams> streams_;  // null: there was none yet
-
-  std::unordered_map<std::uint64_t, Tag> tags_;
-  std::size_t inbox_messages_ = 0;
-  std::uint64_t inbox_bytes_ = 0;
-  std::uint64_t messages_arrived_ = 0;
 
   ChannelCounters counters_;
 };

@@ -52,7 +52,7 @@ Status ChannelImpl::pull_request(const wire::Frame& frame, const CallInfo& info,
   self->offered = offered;
   self->first.assign(frame.body.begin(), frame.body.end());
   self->until = info.deadline;
-  arm_places(info.deadline);
+  places_.arm(info.deadline);
   return {};
 }
 
@@ -61,12 +61,12 @@ void ChannelImpl::on_granted(Handle served) {
   const Scope scope(*this, true);
   const auto self = std::find_if(pulls_.begin(), pulls_.end(),
                                  [&](const Pull& pull) { return pull.served == served && pull.waits; });
-  if (self == pulls_.end() || endpoint_closing_) return;  // the request has ended
+  if (self == pulls_.end() || connection_.endpoint_closing()) return;  // the request has ended
   self->waits = false;
   if (self->place->state() == Server::Place::State::kRefused) return end_pull(self, self->place->refusal());
   const ByteVector first = std::move(self->first);
   Status status = begin_pull(self, self->offered, first);
-  if (!status.ok()) break_by(std::move(status));
+  if (!status.ok()) connection_.break_by(std::move(status));
 }
 
 // Ties the place to the payload, which is destroyed when the request is answered at the latest.
@@ -81,19 +81,8 @@ std::unique_ptr<Attached> ChannelImpl::with_place(std::unique_ptr<Attached> atta
   return attached;
 }
 
-// Uses one timer for all waiting requests.
-void ChannelImpl::arm_places(TimePoint first) {
-  if (first == kNever || (places_timer_ && places_timer_.when <= first)) return;
-  loop_.cancel_timer(places_timer_);
-  places_timer_ = loop_.add_timer(first, [this] {
-    const Scope scope(*this, true);
-    places_timer_ = {};
-    expire_places();
-  });
-}
-
 void ChannelImpl::expire_places() {
-  const TimePoint now = loop_.now();
+  const TimePoint now = connection_.now();
   TimePoint next = kNever;
   for (auto pull = pulls_.begin(); pull != pulls_.end();) {
     const auto self = pull++;
@@ -106,7 +95,7 @@ void ChannelImpl::expire_places() {
              Status(Code::kDeadlineExceeded,
                     "the deadline passed before a handler thread and memory were free for the request"));
   }
-  arm_places(next);
+  places_.arm(next);
 }
 
 }  // namespace slime::rpc

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/channel/channel_impl.h"
@@ -7,41 +5,28 @@
 // Proofs of newer keys on a channel that is there, and the end of a channel whose peer has none.
 namespace slime::rpc {
 
-// In front of the queue: what waits there may take longer than the peer waits for the proof. Proofs keep
-// their order among themselves.
 void ChannelImpl::prove(Bytes proof) {
   const Scope scope(*this, false);
-  if (closed_ || endpoint_closing_ || !takes_proofs()) return;
+  if (connection_.over() || !takes_proofs()) return;
   OutFrame frame;
   frame.header.type = wire::FrameType::kProof;
   frame.body.assign(proof.begin(), proof.end());
-  const auto place = std::find_if(queue_.begin(), queue_.end(), [](const OutFrame& waiting) {
-    return waiting.header.type != wire::FrameType::kProof;
-  });
-  if (place == queue_.begin() && try_send(frame)) return;
-  if (!admit_queued_answer()) return;
-  queue_.insert(place, std::move(frame));
+  outbox_.submit_proof(std::move(frame));
 }
 
 void ChannelImpl::expel(Status reason) {
   const Scope scope(*this, false);
   SLIME_CHECK(!reason.ok());
-  if (closed_ || !expelled_.ok()) return;
-  closing_ = true;
-  expelled_ = std::move(reason);
-  loop_.cancel_timer(close_timer_);
-  if (takes_proofs() && !endpoint_closing_) {
+  if (connection_.closed() || connection_.expelled()) return;
+  connection_.expel(reason);
+  connection_.loop().cancel_timer(close_timer_);
+  if (takes_proofs() && !connection_.endpoint_closing()) {
     OutFrame frame;
     frame.header.type = wire::FrameType::kProof;
-    put_status(frame, expelled_);
-    if (try_send(frame)) {
-      endpoint_closing_ = true;
-      endpoint_->close(limits::kExpelBound);
-      return;
-    }
+    outbox_.put_status(frame, reason);
+    if (outbox_.try_send(frame)) return connection_.close_endpoint(limits::kExpelBound);
   }
-  endpoint_closing_ = true;
-  endpoint_->reset(expelled_);
+  connection_.reset_endpoint(std::move(reason));
 }
 
 Status ChannelImpl::on_proof(const wire::Frame& frame) {

@@ -44,7 +44,7 @@ Status ChannelImpl::begin_pull(std::list<Pull>::iterator self, bool offered, Byt
 Status ChannelImpl::pull_body(Pull& pull, Bytes bytes, Status& refusal) {
   auto offer = wire::decode_offer(bytes);
   if (!offer) return std::move(offer).error();
-  auto remote = endpoint_->import_region(offer->region);
+  auto remote = connection_.endpoint().import_region(offer->region);
   if (!remote) return std::move(remote).error();
   pull.lease = offer->lease;
   const std::uint64_t length = offer->length_bytes;
@@ -67,7 +67,7 @@ Status ChannelImpl::make_body(Pull& pull) {
 
 // All pulls together may announce no more than one payload may have; memory is touched as bytes arrive.
 Status ChannelImpl::admit_bytes(Pull& pull, std::uint64_t bytes) {
-  const std::uint64_t limit = options_.max_payload_bytes;
+  const std::uint64_t limit = connection_.options().max_payload_bytes;
   if (bytes > limit || pulled_bytes_ > limit - bytes) {
     return Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes, while ", pulled_bytes_,
                                                 " are being read, is more than ", limit));
@@ -76,10 +76,10 @@ Status ChannelImpl::admit_bytes(Pull& pull, std::uint64_t bytes) {
     const std::uint64_t more = bytes - std::min(bytes, pull.funded);
     if (more > 0 && !pull.place->grow(more)) {
       ++counters_.over_budget;
-      return Status(
-          Code::kResourceExhausted,
-          str(more, " bytes of attachments, while ", account_->held(), " are held for ", options_.peer_name,
-              ": a connection has at most ", account_->share(), " (the server's memory_bytes)"));
+      return Status(Code::kResourceExhausted,
+                    str(more, " bytes of attachments, while ", account_->held(), " are held for ",
+                        connection_.peer_name(), ": a connection has at most ", account_->share(),
+                        " (the server's memory_bytes)"));
     }
     pull.funded -= bytes - more;
   }
@@ -89,7 +89,7 @@ Status ChannelImpl::admit_bytes(Pull& pull, std::uint64_t bytes) {
 }
 
 Status ChannelImpl::register_part(Pull& pull, Pull::Part& part, MutableBytes to) {
-  auto local = device_.register_memory(to.data(), to.size(), transport::Rights::kLocal);
+  auto local = connection_.device().register_memory(to.data(), to.size(), transport::Rights::kLocal);
   if (!local) return std::move(local).error();
   pull.regions.push_back(std::move(*local));
   part.local = &pull.regions.back();
@@ -118,7 +118,7 @@ void ChannelImpl::Pull::prepare() {
 
 void ChannelImpl::post_pulls() {
   while (!waiting_pulls_.empty() && active_pulls_ < limits::kMaxActivePulls &&
-         active_pull_bytes_ < limits::kActivePullBytes && !endpoint_closing_) {
+         active_pull_bytes_ < limits::kActivePullBytes && !connection_.endpoint_closing()) {
     Pull& pull = *waiting_pulls_.front();
     waiting_pulls_.pop_front();
     Status begun = pull.aborted.ok() ? make_body(pull) : pull.aborted;
@@ -129,7 +129,7 @@ void ChannelImpl::post_pulls() {
     pull.prepare();
     pull.deadline = kNever;
     note_active(pull, true);
-    const Status status = endpoint_->read(pull.copies, pull);
+    const Status status = connection_.endpoint().read(pull.copies, pull);
     if (status.ok()) continue;
     note_active(pull, false);
     if (status.code() == Code::kResourceExhausted) {
@@ -158,14 +158,14 @@ void ChannelImpl::Pull::complete(Status status) noexcept {
 
 void ChannelImpl::on_pulled(Pull& pull, Status status) {
   // A broken endpoint ends everything in on_closed, which follows.
-  if (closed_ || endpoint_closing_ || (!status.ok() && !endpoint_->error().ok())) return;
+  if (connection_.over() || (!status.ok() && !connection_.endpoint().error().ok())) return;
   if (status.ok()) {
     counters_.pulled_bytes += pull.copied_bytes;
     pull.part = pull.next_part;
     pull.done = pull.next_done;
     if (pull.complete_parts() && pull.aborted.ok() && pull.attached && pull.result == nullptr) {
       Status corrupt = read_table(pull, {pull.body.data(), pull.body.size()}, status);
-      if (!corrupt.ok()) return break_by(std::move(corrupt));
+      if (!corrupt.ok()) return connection_.break_by(std::move(corrupt));
     }
     if (status.ok() && pull.aborted.ok() && !pull.complete_parts()) {
       waiting_pulls_.push_back(&pull);
@@ -176,14 +176,8 @@ void ChannelImpl::on_pulled(Pull& pull, Status status) {
   post_pulls();
 }
 
-void ChannelImpl::break_by(Status reason) {
-  endpoint_closing_ = true;
-  closing_ = true;
-  endpoint_->reset(std::move(reason));
-}
-
 void ChannelImpl::end_pull(std::list<Pull>::iterator pull, Status status) {
-  if (pull->lease.generation != 0) answer(wire::FrameType::kRelease, pull->lease.packed());
+  if (pull->lease.generation != 0) outbox_.answer(wire::FrameType::kRelease, pull->lease.packed());
   PullHandler handler = std::move(pull->handler);
   Buffer body = std::move(pull->body);
   std::unique_ptr<Attached> attached = std::move(pull->result);
@@ -223,7 +217,7 @@ Status ChannelImpl::give_back(const wire::Frame& frame) {
     if (!table) return std::move(table).error();
     lease = table->lease;
   }
-  if (lease.generation != 0) answer(wire::FrameType::kRelease, lease.packed());
+  if (lease.generation != 0) outbox_.answer(wire::FrameType::kRelease, lease.packed());
   return {};
 }
 

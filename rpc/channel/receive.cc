@@ -10,11 +10,11 @@ using wire::FrameType;
 
 void ChannelImpl::on_message(transport::Message message) noexcept {
   const Scope scope(*this, true);
-  if (closed_ || endpoint_closing_) return;
+  if (connection_.over()) return;
   Frame frame;
   Status status = wire::decode_frame(message.bytes(), frame);
   if (status.ok()) status = dispatch(frame, std::move(message));
-  if (!status.ok()) break_by(std::move(status));
+  if (!status.ok()) connection_.break_by(std::move(status));
 }
 
 void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
@@ -31,10 +31,10 @@ void ChannelImpl::on_ready() noexcept {
 
 Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
   const FrameType type = frame.header.type;
-  if ((type == FrameType::kHello) == ready_) {
-    return Status(Code::kCorrupt, ready_ ? "a second hello" : "a frame before the hello");
+  if ((type == FrameType::kHello) == connection_.ready()) {
+    return Status(Code::kCorrupt, connection_.ready() ? "a second hello" : "a frame before the hello");
   }
-  if (peer_closing_ &&
+  if (connection_.peer_closing() &&
       (type == FrameType::kRequest || type == FrameType::kUserMessage || type == FrameType::kRegionLookup ||
        type == FrameType::kPing || type == FrameType::kClosing)) {
     return Status(Code::kCorrupt, "a request after closing");
@@ -52,7 +52,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
       return on_user_ack(frame);
     case FrameType::kRelease:
       // An unknown lease is one that was swept with the call that never left: nothing to do.
-      release_lent(Handle::unpack(frame.header.id));
+      lending_.release(Handle::unpack(frame.header.id));
       return {};
     case FrameType::kRegionLookup:
       return on_region_lookup(frame);
@@ -62,7 +62,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
       owner_.on_region_revoked(as_text(frame.text));
       return {};
     case FrameType::kPing:
-      answer(FrameType::kPong, frame.header.id);
+      outbox_.answer(FrameType::kPong, frame.header.id);
       return {};
     case FrameType::kPong:
       return on_pong(frame);
@@ -80,29 +80,6 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
   return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
 }
 
-Status ChannelImpl::on_hello(const Frame& frame) {
-  auto hello = wire::decode_hello(frame.body);
-  if (!hello) return std::move(hello).error();
-  if (hello->major != wire::kProtocolMajor) {
-    return Status(Code::kUnimplemented, str("it speaks version ", hello->major, " of the rpc protocol, we ",
-                                            wire::kProtocolMajor, ": upgrade the older side"));
-  }
-  const std::uint64_t known = wire::kRequiredFeatures | wire::kOptionalFeatures;
-  if ((hello->required_features & ~known) != 0) {
-    return Status(Code::kUnimplemented, str("it needs rpc features that this build has not (bits ",
-                                            hello->required_features & ~known, "): upgrade this side"));
-  }
-  peer_ = *hello;
-  ready_ = true;
-  if ((peer_.optional_features & wire::kFeatureSignatures) == 0) withdraw_signatures();
-  if (!contexts_.empty() && (peer_.optional_features & wire::kFeatureMetadata) == 0) withdraw_contexts();
-  if (streams_ != nullptr && (peer_.optional_features & wire::kFeatureStreams) == 0) refuse_streams();
-  refuse_attached();
-  refuse_raw();
-  flush();
-  return {};
-}
-
 // ------------------------------------------------------------------------------------------------- requests
 
 Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message) {
@@ -112,24 +89,24 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
   served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
   if (served.one_way) served.method = frame.header.method;  // its failed answer names the method
   ServedMethod unnumbered;
-  auto method = identify(frame, unnumbered, served.method);
+  auto method = names_.identify(frame, unnumbered, served.method);
   if (!method) return turn_away(frame, served, std::move(method).error());
   Status refusal;
-  if (closing_) {
+  if (connection_.closing()) {
     refusal = Status(Code::kUnavailable, "the peer is closing the connection");
-  } else if (served_.size() >= options_.max_calls) {
+  } else if (served_.size() >= connection_.options().max_calls) {
     refusal =
         Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
   }
   if (!refusal.ok()) return turn_away(frame, served, std::move(refusal));
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   CallInfo info((*method)->names);
-  info.connection = endpoint_->id();
+  info.connection = connection_.endpoint().id();
   info.raw = (frame.header.flags & wire::kFlagRaw) != 0;
   info.streams = (frame.header.flags & wire::kFlagStream) != 0;
   const std::uint64_t left = frame.header.value;
   if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
-    info.deadline = deadline_after(loop_.now(), Nanos(static_cast<std::int64_t>(left)));
+    info.deadline = deadline_after(connection_.now(), Nanos(static_cast<std::int64_t>(left)));
   }
   served.deadline = info.deadline;
   const Handle handle = *served_.insert(served);
@@ -154,7 +131,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
         } else {
           Server::Found nothing;
           // The request counts as received when its body has been read.
-          if (info.names->extras) info.names->extras->received = loop_.clock().now();
+          if (info.names->extras) info.names->extras->received = connection_.loop().clock().now();
           serve(std::move(info), nothing, std::move(*body), handle, one_way);
         }
       });
@@ -188,34 +165,6 @@ Status ChannelImpl::on_cancel(const Frame& frame) {
   box_->cancel(handle.packed());
   abort_request(handle);
   return {};
-}
-
-// The names of a method get a number on first use, once and for ever: a number means these names or nothing.
-Result<ChannelImpl::ServedMethod*> ChannelImpl::identify(const Frame& frame, ServedMethod& unnumbered,
-                                                         std::uint32_t& new_id) {
-  if (frame.header.method != 0) {
-    if (frame.header.method > served_methods_.size())
-      return Status(Code::kCorrupt, "a method id that was never given out");
-    return &served_methods_[frame.header.method - 1];
-  }
-  if (!validate_name("service", frame.service).ok() || !validate_name("method", frame.method).ok())
-    return Status(Code::kCorrupt, "a method name that is none");
-  auto names = std::pair(std::string(frame.service), std::string(frame.method));
-  SLIME_TRY(check_signature(frame));
-  const auto known = served_ids_.find(names);
-  if (known != served_ids_.end()) {
-    new_id = known->second;
-    return &served_methods_[new_id - 1];
-  }
-  unnumbered.names =
-      std::make_shared<const CallNames>(CallNames{options_.peer_name, names.first, names.second});
-  if (server_ == nullptr || served_methods_.size() >= limits::kMaxMethods ||
-      !server_->serves(names.first, names.second))
-    return &unnumbered;
-  served_methods_.push_back(std::move(unnumbered));
-  new_id = static_cast<std::uint32_t>(served_methods_.size());
-  served_ids_.emplace(std::move(names), new_id);
-  return &served_methods_.back();
 }
 
 void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way) {
@@ -255,7 +204,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (pending == nullptr) {
     if ((frame.header.flags & wire::kFlagOneWay) != 0)
-      one_way_failed(peer_error(frame), method_numbered(frame.header.method));
+      one_way_failed(peer_error(frame), names_.numbered(frame.header.method));
     return lent ? give_back(frame) : Status();
   }
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
@@ -284,6 +233,49 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   });
 }
 
+// --------------------------------------------------------------------------------------------- user messages
+
+Status ChannelImpl::admit_message(std::uint64_t tag, std::uint64_t bytes) const {
+  if (connection_.closing() && !inbox_.awaited(tag))
+    return Status(Code::kUnavailable, "the peer is closing the connection");
+  return inbox_.admit(tag, bytes);
+}
+
+Status ChannelImpl::on_user_message(const Frame& frame) {
+  const std::uint64_t tag = frame.header.value;
+  const std::uint64_t id = frame.header.id;
+  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  wire::Offer offer;
+  offer.length_bytes = frame.body.size();
+  if (offered) {
+    auto decoded = wire::decode_offer(frame.body);
+    if (!decoded) return std::move(decoded).error();
+    offer = *decoded;
+  }
+  if (const Status refused = admit_message(tag, offer.length_bytes); !refused.ok()) {
+    if (offered) outbox_.answer(FrameType::kRelease, offer.lease.packed());
+    outbox_.answer(FrameType::kUserAck, id, refused);
+    return {};
+  }
+  const Inbox::Place message = inbox_.add(tag, offer.length_bytes);
+  if (!offered) {
+    inbox_.complete(message, Payload(frame.body));
+    outbox_.answer(FrameType::kUserAck, id);
+    return {};
+  }
+  return pull(frame, {}, [this, id, message](Result<Payload> body) {
+    const Status status = body.status();
+    if (body) {
+      inbox_.complete(message, std::move(*body));
+    } else {
+      inbox_.drop(message);
+    }
+    outbox_.answer(FrameType::kUserAck, id, status);
+  });
+}
+
+// ----------------------------------------------------------------------------------- what answers no request
+
 Status ChannelImpl::on_user_ack(const Frame& frame) {
   auto expectation = expected(frame.header, Kind::kSend);
   if (!expectation) return std::move(expectation).error();
@@ -306,7 +298,7 @@ Status ChannelImpl::on_region_lookup(const Frame& frame) {
     ByteWriter out(body);
     descriptor->encode(out);
   }
-  answer(FrameType::kRegionReply, frame.header.id, descriptor.status(), std::move(body));
+  outbox_.answer(FrameType::kRegionReply, frame.header.id, descriptor.status(), std::move(body));
   return {};
 }
 
@@ -320,16 +312,16 @@ Status ChannelImpl::on_region_reply(const Frame& frame) {
   }
   auto descriptor = wire::decode_region(frame.body);
   if (!descriptor) return std::move(descriptor).error();
-  auto region = endpoint_->import_region(*descriptor);
+  auto region = connection_.endpoint().import_region(*descriptor);
   if (!region) return std::move(region).error();
   finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
   return {};
 }
 
 Status ChannelImpl::on_peer_closing() {
-  peer_closing_ = true;
-  if (closing_) return {};
-  closed_by_peer_ = true;
+  connection_.peer_stopped_asking();
+  if (connection_.closing()) return {};
+  connection_.mark_closed_by_peer();
   // The peer closes once both are drained; if it never does, we do.
   begin_close(2 * limits::kCloseBound);
   return {};

@@ -130,29 +130,26 @@ void Attached::release() noexcept { delete this; }
 
 namespace {
 
-template <class T>
-Result<T> range_of(std::shared_ptr<const Registered>&& memory, std::uint64_t offset,
-                   std::uint64_t length_bytes, T (*make)(MutableBytes, std::shared_ptr<const Registered>&&)) {
+Result<MutableBytes> range_of(const Registered* memory, std::uint64_t offset, std::uint64_t length_bytes) {
   if (memory == nullptr) return Status(Code::kInvalidArgument, "a range of no memory");
   const MutableBytes all = memory->bytes();
   if (offset > all.size() || length_bytes > all.size() - offset) {
     return Status(Code::kInvalidArgument, str("a range of ", length_bytes, " bytes from ", offset,
                                               " on, of memory of ", all.size(), " bytes"));
   }
-  return make(all.subspan(offset, length_bytes), std::move(memory));
+  return all.subspan(offset, length_bytes);
 }
 
 }  // namespace
 
 Result<Attachment> Attachment::of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
                                   std::uint64_t length_bytes) {
-  return range_of<Attachment>(std::move(memory), offset, length_bytes,
-                              [](MutableBytes bytes, std::shared_ptr<const Registered>&& keeper) {
-                                const Registered* const registered = keeper.get();
-                                Attachment out(bytes, std::move(keeper));
-                                out.memory_ = registered;
-                                return out;
-                              });
+  const auto bytes = range_of(memory.get(), offset, length_bytes);
+  if (!bytes) return bytes.error();
+  const Registered* const registered = memory.get();
+  Attachment out(*bytes, std::move(memory));
+  out.memory_ = registered;
+  return out;
 }
 
 Result<Attachment> Attachment::part(std::uint64_t offset, std::uint64_t length_bytes) const {
@@ -173,13 +170,12 @@ void Attachment::discard() const {
 
 Result<Destination> Destination::of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
                                     std::uint64_t length_bytes) {
-  return range_of<Destination>(std::move(memory), offset, length_bytes,
-                               [](MutableBytes bytes, std::shared_ptr<const Registered>&& keeper) {
-                                 const Registered* const registered = keeper.get();
-                                 Destination out(bytes, std::move(keeper));
-                                 out.memory_ = registered;
-                                 return out;
-                               });
+  const auto bytes = range_of(memory.get(), offset, length_bytes);
+  if (!bytes) return bytes.error();
+  const Registered* const registered = memory.get();
+  Destination out(*bytes, std::move(memory));
+  out.memory_ = registered;
+  return out;
 }
 
 namespace detail {

@@ -48,7 +48,7 @@ Status ChannelImpl::on_stream(const Frame& frame) {
     if ((frame.header.flags & wire::kFlagRendezvous) == 0) return {};
     auto offer = wire::decode_offer(frame.body);
     if (!offer) return std::move(offer).error();
-    answer(FrameType::kRelease, offer->lease.packed());
+    outbox_.answer(FrameType::kRelease, offer->lease.packed());
     return {};
   }
   if (type == FrameType::kData) return on_data(*stream, frame);
@@ -58,7 +58,7 @@ Status ChannelImpl::on_stream(const Frame& frame) {
     std::vector<Task> done;
     if (!stream->end->credit(frame.header.value, done))
       return Status(Code::kCorrupt, "credits of a stream that are not more than before");
-    run_later(std::move(done));
+    completions_.add_all(std::move(done));
   } else {
     if (stream->peer_ended) return Status(Code::kCorrupt, "a second end of a stream");
     stream->peer_ended = true;
@@ -76,7 +76,7 @@ Status ChannelImpl::on_data(Stream& stream, const Frame& frame) {
     return Status(Code::kCorrupt, "a message beyond the stream's credits");
   ++stream.received;
   touch_stream(stream);
-  watch_streams(deadline_after(loop_.now(), limits::kStreamCreditPause));
+  watch_streams(deadline_after(connection_.now(), limits::kStreamCreditPause));
   auto arriving = std::make_shared<Arriving>();
   if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
     auto offer = wire::decode_offer(frame.body);
@@ -111,7 +111,7 @@ void ChannelImpl::attend_user(std::uint64_t key) {
   if (stream == nullptr) return;
   std::vector<Task> done;
   stream->end->match_reads(done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   attend_stream(key);
 }
 
@@ -133,7 +133,7 @@ void ChannelImpl::advance(Stream& stream) {
   }
   const bool over = stream.final && stream.arriving.empty();
   if (over) stream.end->finish_reading(*stream.final, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   if (over) {
     erase_stream(stream);
   } else if (!stream.broken.ok()) {
@@ -144,7 +144,7 @@ void ChannelImpl::advance(Stream& stream) {
 // Begins to read the next large message, if there is one and its turn has come: no more lies here unread than
 // the window's bytes, or one message. What is behind it cannot be read before it, and does not count.
 bool ChannelImpl::pull_next(Stream& stream) {
-  if (!stream.broken.ok() || endpoint_closing_) return false;
+  if (!stream.broken.ok() || connection_.endpoint_closing()) return false;
   std::shared_ptr<Arriving> next;
   std::uint64_t ahead = 0;
   for (const auto& arriving : stream.arriving) {
@@ -157,12 +157,12 @@ bool ChannelImpl::pull_next(Stream& stream) {
   if (next == nullptr) return false;
   if (stream.end->discarding()) {
     const auto offer = wire::decode_offer(std::exchange(next->offer, {}));
-    answer(FrameType::kRelease, offer->lease.packed());
+    outbox_.answer(FrameType::kRelease, offer->lease.packed());
     next->complete = true;
     return true;
   }
   ahead += stream.end->unread_bytes(true);
-  if (ahead != 0 && ahead + next->length_bytes > options_.streams.window_bytes) return false;
+  if (ahead != 0 && ahead + next->length_bytes > connection_.options().streams.window_bytes) return false;
   stream.pulling = true;
   const ByteVector offer = std::exchange(next->offer, {});
   wire::Frame frame;
@@ -182,9 +182,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
   });
   stream.pulling = false;
   if (status.ok()) return true;
-  closing_ = true;
-  endpoint_closing_ = true;
-  endpoint_->reset(std::move(status));
+  connection_.break_by(std::move(status));
   return false;
 }
 
@@ -192,7 +190,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
 
 // Credits, messages, the end: all that can leave now. May erase the stream.
 void ChannelImpl::pump(Stream& stream, bool all_credits) {
-  if (stream.ended || closed_ || endpoint_closing_) return;
+  if (stream.ended || connection_.over()) return;
   if (!stream.from_handler) {
     const Pending* const pending = pending_.find(Handle::unpack(stream.id));
     if (pending == nullptr) return;  // it has just ended
@@ -206,7 +204,7 @@ void ChannelImpl::pump(Stream& stream, bool all_credits) {
     frame.header.id = stream.id;
     frame.header.value = value;
     touch_stream(stream);
-    submit(std::move(frame));
+    outbox_.submit(frame);
   };
   if (wants.credit != 0 && !stream.answered) tell(FrameType::kCredit, stream.granted = wants.credit);
   while (send_next(stream)) {
@@ -231,8 +229,8 @@ bool ChannelImpl::send_next(Stream& stream) {
     if (!stream.message) stream.message = stream.end->next();
     if (!stream.message) return false;
     stream.next_bytes = stream.message->size();
-    const bool lends = !fits(0, stream.message->size());
-    if (lends && lent_.size() >= 4 * options_.max_calls) {
+    const bool lends = !connection_.fits(0, stream.message->size());
+    if (lends && lending_.full()) {
       stall(stream);  // until the peer gives something back
       return false;
     }
@@ -241,20 +239,20 @@ bool ChannelImpl::send_next(Stream& stream) {
     frame.header.flags = stream.from_handler ? wire::kFlagFromHandler : 0;
     frame.header.id = stream.id;
     stream.next_lent = {};
-    Status status = put_body(frame, std::move(*stream.message), stream.next_lent);
+    Status status = lending_.put_body(frame, std::move(*stream.message), stream.next_lent);
     stream.message.reset();
     if (!status.ok()) {
       stream.broken = std::move(status).with_context("a message of the stream");
       return false;
     }
     if (lends) {
-      Lent& record = *lent_.find(stream.next_lent);
-      record.stream = stream.end;
-      if (stream.from_handler) revoke_after(record, stream.deadline);
+      Lent& record = *lending_.find(stream.next_lent);
+      record.released = [this, end = stream.end](std::uint64_t bytes) { message_released(*end, bytes); };
+      if (stream.from_handler) lending_.revoke_after(record, stream.deadline);
     }
     stream.next = std::move(frame);
   }
-  if (!queue_.empty() || !ready_ || !try_send(*stream.next)) {
+  if (!outbox_.empty() || !connection_.ready() || !outbox_.try_send(*stream.next)) {
     stall(stream);
     return false;
   }
@@ -264,7 +262,7 @@ bool ChannelImpl::send_next(Stream& stream) {
   stream.end->sent();
   std::vector<Task> done;
   stream.end->freed(stream.next_lent.generation == 0 ? stream.next_bytes : 0, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   return true;
 }
 
@@ -275,7 +273,7 @@ void ChannelImpl::stall(Stream& stream) {
 
 // The wire takes something again. Each gets its turn; what it does not finish waits for the next one.
 void ChannelImpl::pump_stalled() {
-  for (std::size_t left = streams_->stalled.size(); left > 0 && queue_.empty(); --left) {
+  for (std::size_t left = streams_->stalled.size(); left > 0 && outbox_.empty(); --left) {
     const std::uint64_t key = streams_->stalled.front();
     streams_->stalled.pop_front();
     Stream* const stream = streams_->find(key);
@@ -287,10 +285,10 @@ void ChannelImpl::pump_stalled() {
 
 // The peer has read a large message.
 void ChannelImpl::message_released(StreamEnd& stream, std::uint64_t bytes) {
-  if (closed_ || destroying_) return;
+  if (connection_.closed() || connection_.destroying()) return;
   std::vector<Task> done;
   stream.freed(bytes, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   if (Stream* const open = streams_->find(stream.key())) pump(*open);
   pump_stalled();
 }

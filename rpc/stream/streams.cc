@@ -24,13 +24,15 @@ ChannelImpl::Stream& ChannelImpl::add_stream(std::shared_ptr<StreamEnd> end, std
   stream->id = id;
   stream->from_handler = from_handler;
   stream->end = std::move(end);
-  stream->idle_timeout = options_.streams.idle_timeout;
-  stream->active = loop_.now();
+  stream->idle_timeout = connection_.options().streams.idle_timeout;
+  stream->active = connection_.now();
   Stream& added = *stream;
   (from_handler ? streams_->served : streams_->asked).emplace(id, &added);
   streams_->all.emplace(added.key, std::move(stream));
-  const std::uint64_t limit = ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
-  added.end->bind(box_, added.key, {options_.streams, limit});
+  const std::uint64_t limit = connection_.max_payload_bytes();
+  // Releases of messages, credits and an end, besides what calls need.
+  outbox_.allow_answers(connection_.options().streams.window + 4);
+  added.end->bind(box_, added.key, {connection_.options().streams, limit});
   return added;
 }
 
@@ -52,11 +54,12 @@ Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shar
     }
     handler(std::move(reply));
   };
-  if (ready_ && (peer_.optional_features & wire::kFeatureStreams) == 0) {
+  if (!connection_.peer_has(wire::kFeatureStreams)) {
     ++counters_.calls;
     if (spec.context != nullptr) watch(spec.context, ends);
-    return refuse(Kind::kCall, std::move(ends),
-                  Status(Code::kUnimplemented, str(options_.peer_name, " knows no streams: upgrade it")));
+    return refuse(
+        Kind::kCall, std::move(ends),
+        Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
   }
   const Ticket ticket = ask_attached(spec, std::move(request), std::move(ends), wire::kFlagStream);
   if (ticket.value == 0) return ticket;
@@ -72,7 +75,7 @@ void ChannelImpl::refuse_streams() {
   std::vector<Handle> asked;
   for (const auto& [id, stream] : streams_->asked) asked.push_back(Handle::unpack(id));
   for (const Handle handle : asked)
-    fail(handle, Status(Code::kUnimplemented, str(options_.peer_name, " knows no streams: upgrade it")));
+    fail(handle, Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
 }
 
 // The peer's answer is an error: what it wrote before that has come, or is being read.
@@ -91,14 +94,14 @@ void ChannelImpl::end_asked(std::uint64_t key, const Status& reason) {
                            done);
   drop_leaving(stream);
   if (reason.ok() || stream.replied) {
-    run_later(std::move(done));
-    stream.final = stream.lost ? closing_status() : reason;
+    completions_.add_all(std::move(done));
+    stream.final = stream.lost ? connection_.closing_status() : reason;
     advance(stream);
     return;
   }
   drop_arriving(stream);
   stream.end->stop_reading(reason, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   erase_stream(stream);
 }
 
@@ -140,7 +143,7 @@ void ChannelImpl::end_served(Stream& stream, const Status& reason) {
   std::vector<Task> done;
   stream.end->stop_writing(reason, done);
   stream.end->stop_reading(reason, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   drop_leaving(stream);
   if (!stream.answer) return;
   stream.answer.reset();  // its messages have not all left
@@ -166,12 +169,12 @@ bool ChannelImpl::hold_answer(Handle handle, const Served& served, Result<ByteVe
     } else if (stream.message || stream.next || !stream.end->all_sent()) {
       stream.answer.emplace(std::move(answer));
       stream.answer_held = std::move(answer_held_);
-      run_later(std::move(done));
+      completions_.add_all(std::move(done));
       return true;
     }
   }
   stream.end->stop_writing(over, done);
-  run_later(std::move(done));
+  completions_.add_all(std::move(done));
   box_->remove_stream(handle.packed());
   erase_stream(stream);
   return false;
@@ -197,7 +200,7 @@ void ChannelImpl::drop_arriving(Stream& stream) {
   for (const auto& arriving : std::exchange(stream.arriving, {})) {
     if (arriving->offer.empty()) continue;
     const auto offer = wire::decode_offer(arriving->offer);
-    answer(FrameType::kRelease, offer->lease.packed());
+    outbox_.answer(FrameType::kRelease, offer->lease.packed());
   }
 }
 
@@ -205,21 +208,22 @@ void ChannelImpl::drop_arriving(Stream& stream) {
 void ChannelImpl::drop_leaving(Stream& stream) {
   stream.message.reset();
   if (!std::exchange(stream.next, std::nullopt) || stream.next_lent.generation == 0) return;
-  Lent* const lent = lent_.find(stream.next_lent);
+  Lent* const lent = lending_.find(stream.next_lent);
   if (lent == nullptr) return;
-  lent->stream.reset();
-  release_lent(stream.next_lent);
+  lent->released = {};
+  lending_.release(stream.next_lent);
 }
 
 void ChannelImpl::erase_stream(Stream& stream) {
   drop_leaving(stream);
   if (stream.from_handler) streams_->served.erase(stream.id);
   streams_->all.erase(stream.key);
+  outbox_.disallow_answers(connection_.options().streams.window + 4);
 }
 
 // The channel is closed: those that we opened end with their calls.
 void ChannelImpl::sweep_streams() {
-  loop_.cancel_timer(streams_->timer);
+  connection_.loop().cancel_timer(streams_->timer);
   std::vector<std::uint64_t> keys;
   for (const auto& [key, stream] : streams_->all) keys.push_back(key);
   std::vector<Task> done;
@@ -228,26 +232,15 @@ void ChannelImpl::sweep_streams() {
     stream.lost = !stream.arriving.empty();
     stream.arriving.clear();
     if (stream.from_handler) {
-      stream.end->stop_writing(closing_status(), done);
-      stream.end->stop_reading(closing_status(), done);
+      stream.end->stop_writing(connection_.closing_status(), done);
+      stream.end->stop_reading(connection_.closing_status(), done);
       erase_stream(stream);
     } else if (stream.final) {
-      stream.final = closing_status();
+      stream.final = connection_.closing_status();
       advance(stream);
     }
   }
-  run_later(std::move(done));
-}
-
-// Releases of messages, credits and an end for each stream, besides what calls need.
-std::size_t ChannelImpl::stream_answers() const {
-  return streams_ == nullptr ? 0 : streams_->all.size() * (options_.streams.window + 4);
-}
-
-void ChannelImpl::run_later(std::vector<Task>&& tasks) {
-  for (Task& task : tasks) {
-    done_.push_back({Handler(DoneHandler([task = std::move(task)](const Status&) mutable { task(); })), {}});
-  }
+  completions_.add_all(std::move(done));
 }
 
 }  // namespace slime::rpc

@@ -20,7 +20,7 @@ std::string messages_text(std::uint64_t count) {
 }  // namespace
 
 void ChannelImpl::touch_stream(Stream& stream) {
-  stream.active = loop_.now();
+  stream.active = connection_.now();
   stream.waited = false;
 }
 
@@ -35,8 +35,8 @@ TimePoint ChannelImpl::stream_due(const Stream& stream) const {
 // them.
 void ChannelImpl::watch_streams(TimePoint first) {
   if (first == kNever || (streams_->timer && streams_->timer.when <= first)) return;
-  loop_.cancel_timer(streams_->timer);
-  streams_->timer = loop_.add_timer(first, [this] {
+  connection_.loop().cancel_timer(streams_->timer);
+  streams_->timer = connection_.loop().add_timer(first, [this] {
     const Scope scope(*this, true);
     streams_->timer = {};
     look_at_streams();
@@ -44,7 +44,7 @@ void ChannelImpl::watch_streams(TimePoint first) {
 }
 
 void ChannelImpl::look_at_streams() {
-  const TimePoint now = loop_.now();
+  const TimePoint now = connection_.now();
   TimePoint next = kNever;
   std::vector<std::uint64_t> late;
   std::vector<std::uint64_t> owing;
@@ -79,7 +79,7 @@ bool ChannelImpl::stream_is_idle(Stream& stream) const {
     const Pending* const pending = pending_.find(Handle::unpack(stream.id));
     busy = busy || pause.unread || pending == nullptr || pending->pulling;
   }
-  if (busy) stream.active = loop_.now();
+  if (busy) stream.active = connection_.now();
   return !busy;
 }
 
@@ -95,7 +95,7 @@ void ChannelImpl::end_idle(Stream& stream) {
   }
   const Handle handle = Handle::unpack(stream.id);
   Status reason(Code::kDeadlineExceeded,
-                str("the stream was idle: no message went to or came from ", options_.peer_name, " for ",
+                str("the stream was idle: no message went to or came from ", connection_.peer_name(), " for ",
                     text_of(stream.idle_timeout), " (idle_timeout); ", messages_text(stream.messages)));
   tell_cancelled(handle);
   fail(handle, std::move(reason));
@@ -106,7 +106,7 @@ std::string ChannelImpl::stream_deadline_text(Handle call) const {
   if (streams_ == nullptr) return {};
   const auto found = streams_->asked.find(call.packed());
   if (found == streams_->asked.end()) return {};
-  return str("the deadline of the whole stream to ", options_.peer_name, " passed before its end; ",
+  return str("the deadline of the whole stream to ", connection_.peer_name(), " passed before its end; ",
              messages_text(found->second->messages));
 }
 

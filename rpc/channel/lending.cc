@@ -1,0 +1,242 @@
+#include "rpc/channel/lending.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/str.h"
+#include "rpc/channel/answer_box.h"
+#include "rpc/codec/body_pool.h"
+
+namespace slime::rpc {
+namespace {
+
+// Registered for one payload. Small memory is not worth a lasting registration.
+transport::Use use_of(std::size_t bytes) {
+  return bytes < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
+}
+
+}  // namespace
+
+std::uint64_t Lent::own_bytes() const { return bytes.size() + owned_bytes(attachments); }
+
+void Lent::close() {
+  region.close(Nanos::zero()).ignore();
+  for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
+}
+
+// The table has room for all that the limits allow: a lent body for each request and each reply.
+Lending::Lending(Connection& connection, TurnHost& turns, std::shared_ptr<Account> account)
+    : connection_(connection),
+      account_(std::move(account)),
+      most_(4 * connection.options().max_calls),
+      lent_(most_),
+      revocation_(connection.loop(), turns, [this] { revoke_late(); }) {}
+
+Lending::~Lending() {
+  lent_.for_each([](Handle, Lent& lent) { lent.close(); });
+}
+
+// -------------------------------------------------------------------------------------------------- lending
+
+Result<Handle> Lending::add(Lent&& lent) {
+  const auto handle = lent_.insert(std::move(lent));
+  if (!handle) return Status(Code::kResourceExhausted, "too many payloads are lent to the peer");
+  return *handle;
+}
+
+// Under the lease that the frame has, or under a new one.
+Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
+  if (!connection_.fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
+    return Status(Code::kInvalidArgument,
+                  str("the names of the method and the metadata do not fit into a message of ",
+                      connection_.message_bytes(), " bytes"));
+  }
+  const std::uint64_t limit = connection_.max_payload_bytes();
+  if (body.size() > limit) {
+    return Status(Code::kInvalidArgument, str("a payload of ", body.size(),
+                                              " bytes: ", connection_.peer_name(), " takes at most ", limit));
+  }
+  auto region = connection_.device().register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
+                                                     transport::MemoryKind::kHost, use_of(body.size()));
+  if (!region) return std::move(region).error().with_context("lending a payload");
+  if (lent.generation == 0) {
+    const auto handle = add(Lent());
+    if (!handle) return handle.error();
+    lent = *handle;
+  }
+  Lent& record = *lent_.find(lent);
+  record.bytes = std::move(body);
+  record.region = std::move(*region);
+  wire::Offer offer;
+  offer.lease = lent;
+  offer.length_bytes = record.bytes.size();
+  offer.region = record.region.describe();
+  frame.header.flags |= wire::kFlagRendezvous;
+  frame.body = offer.encode();
+  ++counters_.rendezvous;
+  return {};
+}
+
+Status Lending::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent) {
+  if (body.attachments.empty()) return put_body(frame, std::move(body.body), lent);
+  SLIME_TRY(check_attached(body));
+  std::size_t whole = 16 + body.body.size();
+  for (const Attachment& attachment : body.attachments) whole += 9 + attachment.size();
+  const std::size_t most = connection_.fits(frame.text.size(), whole) ? connection_.message_bytes()
+                                                                      : limits::kInlineAttachmentBytes;
+  Lent record;
+  wire::AttachmentTable table;
+  table.body = body.body;
+  for (const Attachment& attachment : body.attachments) {
+    wire::AttachmentEntry& entry = table.entries.emplace_back();
+    entry.length_bytes = attachment.size();
+    entry.bytes = attachment.bytes();
+    if (attachment.size() > most) {
+      SLIME_TRY(lend_attachment(attachment, record, entry));
+    } else {
+      counters_.copied_bytes += attachment.size();
+    }
+  }
+  if (!record.attachments.empty()) {
+    const auto handle = add(std::move(record));
+    if (!handle) return handle.error();
+    lent = table.lease = *handle;
+    ++counters_.rendezvous;
+  }
+  frame.header.flags |= wire::kFlagAttachments;
+  ByteVector bytes = wire::encode_attachments(table);
+  if (connection_.fits(frame.text.size(), bytes.size())) {
+    frame.body = std::move(bytes);
+    return {};
+  }
+  Status status = lend(frame, std::move(bytes), lent);
+  if (!status.ok() && lent.generation != 0) release(lent);
+  return status;
+}
+
+Status Lending::no_attachments() const {
+  return Status(Code::kUnimplemented, str(connection_.peer_name(),
+                                          " knows no attachments: upgrade it, or send bytes in the message"));
+}
+
+Status Lending::check_attached(const AttachedBody& body) const {
+  if (!connection_.peer_has(wire::kFeatureAttachments)) return no_attachments();
+  if (body.attachments.size() > limits::kMaxAttachments) {
+    return Status(Code::kInvalidArgument, str(body.attachments.size(),
+                                              " attachments, of which one message has "
+                                              "at most ",
+                                              limits::kMaxAttachments));
+  }
+  const std::uint64_t limit = connection_.max_payload_bytes();
+  std::uint64_t left = limit;
+  const auto take = [&left](std::uint64_t bytes) { return bytes <= left && (left -= bytes, true); };
+  bool fit = take(body.body.size());
+  for (const Attachment& attachment : body.attachments) fit = fit && take(attachment.size());
+  if (fit) return {};
+  return Status(Code::kInvalidArgument, str("a payload whose attachments go beyond the ", limit,
+                                            " bytes that ", connection_.peer_name(), " takes"));
+}
+
+Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry) {
+  entry.lent = true;
+  if (attachment.memory() != nullptr && attachment.memory()->shown_to(connection_.endpoint().id())) {
+    auto region = attachment.memory()->on(connection_.device());
+    if (!region) return std::move(region).error().with_context("lending an attachment");
+    if (!transport::allows((*region)->rights(), transport::Rights::kRemoteRead)) {
+      return Status(Code::kPermissionDenied,
+                    "lending an attachment: its memory was registered without the right to be read");
+    }
+    entry.region = (*region)->describe();
+    entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
+  } else {
+    // Only read, by whoever it is lent to.
+    auto region = connection_.device().register_memory(
+        const_cast<std::byte*>(attachment.bytes().data()), attachment.size(), transport::Rights::kRemoteRead,
+        transport::MemoryKind::kHost, use_of(attachment.size()));
+    if (!region) return std::move(region).error().with_context("lending an attachment");
+    entry.region = region->describe();
+    to.regions.push_back(std::move(*region));
+  }
+  to.attachments.push_back(attachment);
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------ releasing
+
+void Lending::release(Handle lent) {
+  auto record = lent_.take(lent);
+  if (!record) return;
+  record->close();
+  const std::size_t length = record->bytes.size();
+  give_body(std::move(record->bytes));
+  if (record->released) record->released(length);
+}
+
+void Lending::release_all() {
+  revocation_.cancel();
+  std::vector<Handle> lent;
+  lent_.for_each([&](Handle handle, Lent&) { lent.push_back(handle); });
+  for (const Handle handle : lent) release(handle);
+}
+
+// -------------------------------------------------------------------------------------------------- answers
+
+Status Lending::over_budget(std::uint64_t bytes) {
+  ++counters_.over_budget;
+  return {Code::kResourceExhausted,
+          str(bytes, " bytes, while ", account_->held(), " are held for ", connection_.peer_name(), " and ",
+              held_bytes(), " in the process: a connection has at most ", account_->share(),
+              " (read answers as they come, or raise memory_bytes)")};
+}
+
+Status Lending::admit_answer(OutFrame& frame, Handle lent, TimePoint deadline, Account::Held& held) {
+  Lent& record = *lent_.find(lent);
+  Status refusal;
+  if (deadline <= connection_.now()) {
+    refusal = Status(Code::kDeadlineExceeded, "the answer came after the deadline of the call");
+  } else {
+    const std::uint64_t bytes = record.own_bytes();
+    record.held = std::move(held);
+    if (record.held.bytes() != bytes) {
+      record.held.give_back();
+      record.held = account_->take(bytes);
+    }
+    if (!record.held) refusal = over_budget(bytes);
+  }
+  if (refusal.ok()) {
+    revoke_after(record, deadline);
+    return {};
+  }
+  release(lent);
+  frame.header.flags &= static_cast<std::uint8_t>(~(wire::kFlagRendezvous | wire::kFlagAttachments));
+  frame.body.clear();
+  return refusal;
+}
+
+void Lending::revoke_after(Lent& lent, TimePoint deadline) {
+  if (deadline == kNever) return;
+  lent.revoke_at = deadline_after(deadline, connection_.options().answer_grace);
+  revocation_.arm(lent.revoke_at);
+}
+
+// Closes the regions of late answers, which is final. If the peer is reading one at this moment,
+// the connection ends, and with it all loans.
+void Lending::revoke_late() {
+  const TimePoint now = connection_.now();
+  TimePoint next = kNever;
+  std::vector<Handle> late;
+  lent_.for_each([&](Handle handle, const Lent& lent) {
+    if (lent.revoke_at <= now)
+      late.push_back(handle);
+    else
+      next = std::min(next, lent.revoke_at);
+  });
+  revocation_.arm(next);
+  for (const Handle handle : late) {
+    if (lent_.find(handle) == nullptr) continue;
+    ++counters_.revoked;
+    release(handle);
+  }
+}
+
+}  // namespace slime::rpc

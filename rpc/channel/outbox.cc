@@ -1,0 +1,155 @@
+#include "rpc/channel/outbox.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/str.h"
+#include "rpc/codec/body_pool.h"
+
+namespace slime::rpc {
+namespace {
+
+// At most `limit` bytes, not cut inside a UTF-8 sequence.
+std::string_view cut_text(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
+  return text.substr(0, limit);
+}
+
+}  // namespace
+
+void Outbox::SendOperation::complete(Status status) noexcept {
+  outbox.free_operations_.push_back(this);
+  if (!status.ok()) outbox.on_send_failed(std::move(status));
+}
+
+Outbox::SendOperation* Outbox::take_operation() {
+  if (free_operations_.empty()) {
+    operations_.push_back(std::make_unique<SendOperation>(*this));
+    free_operations_.push_back(operations_.back().get());
+  }
+  SendOperation* const operation = free_operations_.back();
+  free_operations_.pop_back();
+  operation->deadline = kNever;
+  return operation;
+}
+
+// A broken endpoint ends everything in on_closed, which follows. A healthy one gave up on a frame that the
+// peer did not take for too long; frames depend on each other, so that is the end, too.
+void Outbox::on_send_failed(Status status) {
+  const LoopTurn turn(turns_);
+  if (connection_.over() || !connection_.endpoint().error().ok()) return;
+  connection_.break_by(std::move(status));
+}
+
+bool Outbox::try_send(OutFrame& frame) {
+  if (connection_.over()) return false;
+  wire::FrameHeader& header = frame.header;
+  if (header.type == wire::FrameType::kRequest) {
+    header.value = frame.deadline == kNever ? wire::kNoDeadline
+                                            : static_cast<std::uint64_t>(std::max<std::int64_t>(
+                                                  (frame.deadline - connection_.now()).count(), 0));
+  }
+  // A request that names its method is an ordinary one, since its answer tells the number; so is one to a
+  // peer that answers everything.
+  if (frame.one_way && header.method != 0 && connection_.peer_has(wire::kFeatureOneWay))
+    header.flags |= wire::kFlagOneWay;
+  header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
+  header.body_bytes = static_cast<std::uint32_t>(frame.body.size());
+  SendOperation* const operation = take_operation();
+  const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&header, 1)), Bytes(frame.text),
+                                      Bytes(frame.body)};
+  // The peer may close once it has our kClosing, so that one follows the one-sided operations of our owner.
+  const transport::SendOptions options{.after_writes = header.type == wire::FrameType::kClosing,
+                                       .late_completion = header.type == wire::FrameType::kRequest};
+  if (connection_.endpoint().send(parts, *operation, options).ok()) return true;
+  free_operations_.push_back(operation);
+  return false;
+}
+
+// Counts one more answer in the queue. False: the peer lets us answer and takes no answers, so it is broken,
+// or wants our memory, and was reset.
+bool Outbox::admit_answer() {
+  if (queued_answers_ >= limits::kAnswersPerRequest * connection_.options().max_calls + more_answers_) {
+    connection_.reset_endpoint(
+        Status(Code::kResourceExhausted, str(connection_.peer_name(), " takes no answers")));
+    return false;
+  }
+  ++queued_answers_;
+  return true;
+}
+
+Outbox::Sent Outbox::submit(OutFrame& frame) {
+  if (connection_.closed()) return Sent::kRefused;
+  const bool may_leave = connection_.ready() || frame.header.type == wire::FrameType::kHello;
+  if (queue_.empty() && may_leave && try_send(frame)) {
+    give_body(std::move(frame.body));
+    return Sent::kLeft;
+  }
+  if (frame.answer()) {
+    if (!admit_answer()) return Sent::kRefused;
+  } else {
+    if (queued_bytes_ + frame.size() > connection_.options().queue_bytes) return Sent::kRefused;
+    queued_bytes_ += frame.size();
+  }
+  queue_.push_back(std::move(frame));
+  return Sent::kQueued;
+}
+
+void Outbox::submit_proof(OutFrame&& frame) {
+  const auto place = std::find_if(queue_.begin(), queue_.end(), [](const OutFrame& waiting) {
+    return waiting.header.type != wire::FrameType::kProof;
+  });
+  if (place == queue_.begin() && try_send(frame)) return;
+  if (!admit_answer()) return;
+  queue_.insert(place, std::move(frame));
+}
+
+void Outbox::flush() {
+  while (!queue_.empty()) {
+    const auto first = queue_.begin();
+    if (!connection_.ready() && first->header.type != wire::FrameType::kHello) return;
+    if (!try_send(*first)) return;
+    if (!first->answer()) listener_.on_queued_frame_left(*first);
+    unqueue(first);
+  }
+}
+
+void Outbox::unqueue(Place frame) {
+  if (frame->answer()) {
+    --queued_answers_;
+  } else {
+    queued_bytes_ -= frame->size();
+  }
+  give_body(std::move(frame->body));
+  queue_.erase(frame);
+}
+
+void Outbox::clear() {
+  queue_.clear();
+  queued_bytes_ = 0;
+  queued_answers_ = 0;
+}
+
+void Outbox::put_status(OutFrame& frame, const Status& status) const {
+  frame.header.code = static_cast<std::uint8_t>(status.code());
+  if (status.maybe_executed()) frame.header.flags |= wire::kFlagMaybeExecuted;
+  const std::size_t room = connection_.message_bytes() - sizeof frame.header - frame.text.size();
+  const auto text = cut_text(status.text(), std::min(limits::kErrorTextBytes, room));
+  ByteWriter(frame.text).append(as_bytes(text));
+}
+
+void Outbox::answer(wire::FrameType type, std::uint64_t id, const Status& status, ByteVector body) {
+  OutFrame frame;
+  frame.header.type = type;
+  frame.header.id = id;
+  if (status.ok()) {
+    frame.body = std::move(body);
+  } else {
+    put_status(frame, status);
+  }
+  submit(frame);
+}
+
+}  // namespace slime::rpc

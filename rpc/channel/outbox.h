@@ -1,0 +1,113 @@
+#pragma once
+
+// Private to rpc: the frames of a channel that leave, and those that wait for a credit.
+
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/channel/connection.h"
+#include "rpc/channel/turn.h"
+#include "rpc/codec/frame.h"
+#include "transport/operation.h"
+
+namespace slime::rpc {
+
+// A frame that is made, or waits for a credit.
+struct OutFrame {
+  wire::FrameHeader header;
+  ByteVector text;
+  ByteVector body;
+  Handle pending;                // of the one who waits for its answer; generation 0: it is an answer itself
+  TimePoint deadline = kNever;   // of a request: becomes header.value when it leaves
+  bool one_way = false;          // of a request: its caller is told when it has left
+  bool shows_signature = false;  // of a request: the text ends with the hash of a signature
+  [[nodiscard]] bool answer() const { return pending.generation == 0; }
+  [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
+};
+using OutFrames = std::list<OutFrame>;
+
+// Sends frames while the wire takes them and queues the others in order. Bounds what waits: bytes of what
+// asks for something, frames of what answers. Thread: the loop.
+class Outbox {
+ public:
+  class Listener {
+   public:
+    // A frame that waited for a credit, and asks for something, has left.
+    virtual void on_queued_frame_left(const OutFrame& frame) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  enum class Sent : std::uint8_t { kLeft, kQueued, kRefused };
+
+  Outbox(Connection& connection, TurnHost& turns, Listener& listener)
+      : connection_(connection), turns_(turns), listener_(listener) {}
+
+  // Sends the frame or moves it to the end of the queue. kRefused: the channel is closed, the queue is full
+  // (only for what is no answer), or the peer takes no answers.
+  Sent submit(OutFrame& frame);
+  // Sends the frame, whatever is queued. False, and nothing happened, when the endpoint refuses the frame: it
+  // wants credits, or it is broken and on_closed follows.
+  bool try_send(OutFrame& frame);
+  // Sends a proof, or moves it to the front of the queue, behind other proofs: what waits there may take
+  // longer than the peer waits for the proof.
+  void submit_proof(OutFrame&& frame);
+  // Sends what is queued, as far as the wire takes it.
+  void flush();
+  // Sends a frame that answers, of any type but a reply.
+  void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
+  // Puts an error and its text, as far as it fits, into an answer.
+  void put_status(OutFrame& frame, const Status& status) const;
+
+  // ---- the queue
+  using Place = OutFrames::iterator;
+  [[nodiscard]] Place last() { return std::prev(queue_.end()); }  // of what submit() has just queued
+  void unqueue(Place frame);
+  // Calls fn(OutFrame&) for each frame. fn may make a frame smaller.
+  template <class F>
+  void edit(F&& fn) {
+    for (OutFrame& frame : queue_) {
+      const std::size_t before = frame.size();
+      fn(frame);
+      if (!frame.answer()) queued_bytes_ -= before - frame.size();
+    }
+  }
+  // Drops all frames: the channel is closed.
+  void clear();
+  [[nodiscard]] bool empty() const { return queue_.empty(); }
+  [[nodiscard]] std::size_t size() const { return queue_.size(); }
+  [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }  // of what is no answer
+  [[nodiscard]] std::size_t queued_answers() const { return queued_answers_; }
+  // Lets more answers wait than those to requests, or no longer.
+  void allow_answers(std::size_t more) { more_answers_ += more; }
+  void disallow_answers(std::size_t fewer) { more_answers_ -= fewer; }
+
+ private:
+  struct SendOperation final : transport::Operation {
+    explicit SendOperation(Outbox& o) : outbox(o) {}
+    void complete(Status status) noexcept override;
+    Outbox& outbox;
+  };
+  SendOperation* take_operation();
+  void on_send_failed(Status status);
+  bool admit_answer();
+
+  Connection& connection_;
+  TurnHost& turns_;
+  Listener& listener_;
+  OutFrames queue_;
+  std::size_t queued_bytes_ = 0;
+  std::size_t queued_answers_ = 0;
+  std::size_t more_answers_ = 0;
+  std::vector<std::unique_ptr<SendOperation>> operations_;
+  std::vector<SendOperation*> free_operations_;
+};
+
+}  // namespace slime::rpc
