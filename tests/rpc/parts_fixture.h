@@ -32,6 +32,7 @@ class PartsBase final : public TurnHost, private DeliverySource {
   ~PartsBase() { finish(); }
   void finish() {
     if (peer == nullptr) return;
+    connection->end(Status(Code::kUnavailable, "the test is over"));
     connection->destroy_endpoint();
     peer.reset();
     fixture.settle();
