@@ -14,6 +14,8 @@
 
 namespace slime::transport {
 
+class RegionUses;
+
 // What peers may do with a region. Its owner may always use it as the local side of its own operations.
 enum class Rights : std::uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kReadWrite = 3 };
 inline bool allows(Rights have, Rights need) {
@@ -87,6 +89,7 @@ class MemoryRegion {
     virtual int memory_fd() const { return -1; }
 
     const void* device = nullptr;  // what it is registered with, as its provider names that
+    RegionUses* uses = nullptr;    // counts the posted operations on it; owned by the provider
     std::byte* data = nullptr;
     std::uint64_t length_bytes = 0;
     Rights rights = Rights::kLocal;

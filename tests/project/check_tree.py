@@ -32,13 +32,15 @@ PROGRAMS = {
 }
 ARROWS = {**LAYERS, **PROGRAMS}
 
-# The parts of transport: the engine must not include the wires, nor the wires each other.
+# The parts of transport: the engine knows none of its wires, and the wires not each other. What endpoints
+# of all providers are made of is in endpoint.
 TRANSPORT_PARTS = {
-    "soft": {"soft"},
+    "endpoint": {"endpoint"},
+    "soft": {"endpoint", "soft"},
     "sim": {"soft", "sim"},
     "tcp": {"soft", "tcp"},
     "shm": {"soft", "shm"},
-    "verbs": {"verbs"},
+    "verbs": {"endpoint", "verbs"},
 }
 
 # Not allowed in any header of a layer, so that neither users nor other layers compile them.

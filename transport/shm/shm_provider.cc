@@ -1,6 +1,7 @@
 #include "transport/shm/shm_provider.h"
 
 #include "transport/shm/hub.h"
+#include "transport/shm/parameters.h"
 #include "transport/shm/shm_wire.h"
 #include "transport/soft/device.h"
 

@@ -55,6 +55,7 @@ SoftRegion::SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Regi
                        Handle id, OwnedMemory owned)
     : device_(std::move(device)), record_(std::move(registration)), id_(id), owned_(std::move(owned)) {
   this->device = device_.get();
+  uses = &record_->uses;
   data = record_->data;
   length_bytes = record_->length_bytes;
   rights = record_->rights;

@@ -1,230 +1,117 @@
 #include "transport/soft/endpoint.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/str.h"
-#include "transport/copy_checks.h"
 
 namespace slime::transport::soft {
+
 SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,
                            const Parameters& peer, std::unique_ptr<Wire> wire, Introduction who)
-    : port_(std::move(port)),
-      loop_(port_->loop()),
-      account_(std::move(account)),
-      peer_(peer),
-      who_(std::move(who)),
-      id_(new_endpoint_id()),
-      wire_(std::move(wire)),
-      peer_memory_(wire_->peer_memory(port_->device->regions)),
-      wire_text_(wire_->describe()),
-      always_prompt_(wire_->cheap_writes()),
-      credit_limit_(peer.initial_credits),
-      granted_(account_->promised),
-      announced_(account_->promised),
-      target_(account_->promised),
-      buffer_(std::make_unique_for_overwrite<std::byte[]>(limits::kReceiveBufferBytes)) {
-  account_->owner = this;
-  port_->add(*this);
-  wire_->start(*this);
+    : link_(*this, std::move(port), std::move(account), peer, std::move(wire), std::move(who)),
+      inbox_(link_.given),
+      frames_(link_),
+      ways_(link_),
+      copies_(link_, ways_),
+      messages_(link_, frames_),
+      requests_(link_, frames_, ways_),
+      writes_(link_, frames_, ways_),
+      answers_(link_, frames_),
+      incoming_writes_(link_, frames_),
+      incoming_(link_, {inbox_, requests_, writes_, answers_, incoming_writes_}) {
+  link_.timer.on_fire([this](TimePoint now, Nanos pause) { on_timer(now, pause); });
+  link_.given.account().owner = this;
+  link_.port->add(*this);
+  link_.wire->start(*this);
 }
 
 SoftEndpoint::~SoftEndpoint() {
-  SLIME_CHECK(loop_->in_loop());
-  receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
-  if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
-  if (state_ == State::kBroken) end();
-  loop_->cancel_timer(timer_);
-  port_->remove(*this);
+  SLIME_CHECK(link_.loop->in_loop());
+  inbox_.drop_receiver();  // the receiver may be gone: nobody hears of what follows but the operations
+  link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
+  if (link_.life.broken()) end();
+  link_.port->remove(*this);
 }
 
 void SoftEndpoint::set_receiver(Receiver& receiver) {
-  SLIME_CHECK(receiver_ == nullptr);
-  receiver_ = &receiver;
-  schedule();
+  inbox_.set_receiver(receiver);
+  link_.schedule();
 }
 
 std::string SoftEndpoint::describe() const {
-  return str(who_.local_name, who_.initiator ? " -> " : " <- ", who_.peer_name, " over ", wire_text_);
+  return str(link_.who.local_name, link_.who.initiator ? " -> " : " <- ", link_.who.peer_name, " over ",
+             link_.wire_text);
 }
 
 std::uint64_t SoftEndpoint::credits() const {
-  if (state_ != State::kOpen) return 0;
-  return std::min<std::uint64_t>(credit_limit_ - credit_used_, limits::kMaxOperations - in_flight());
+  if (!link_.life.takes_posts()) return 0;
+  return std::min<std::uint64_t>(link_.credits.free(), limits::kMaxOperations - in_flight());
 }
 
 // --------------------------------------------------------------------------------------------------- posting
 
-void SoftEndpoint::schedule() {
-  if (!in_burst_) schedule_turn();
-}
-
-void SoftEndpoint::schedule_turn(bool lazily) {
-  if (!lazily) loop_->hurry();
-  if (!std::exchange(scheduled_, true)) port_->schedule(*this);
-}
-
 Status SoftEndpoint::refusal() {
-  SLIME_CHECK(loop_->in_loop());
-  if (state_ != State::kOpen) {
-    if (!close_called_ && !error_.ok()) return error_;
-    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
-  }
+  SLIME_CHECK(link_.loop->in_loop());
+  const EndpointLife& life = link_.life;
+  if (!life.takes_posts()) return life.error().ok() ? link_.checks.closed_here() : life.error();
   if (in_flight() >= limits::kMaxOperations) {
     want_room_ = true;
-    return Status(Code::kResourceExhausted,
-                  str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
+    return link_.checks.too_many();
   }
   return {};
 }
 
-// Credits kept for messages, which go on while the peer holds the credits of notifications. None if
-// the peer gives few credits.
-std::uint64_t SoftEndpoint::message_credits() const {
-  return peer_.initial_credits >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
-}
-
 // Succeeds if more than `reserve` credits are free.
 Status SoftEndpoint::need_credit(std::uint64_t reserve) {
-  if (free_credits() > reserve) return {};
-  want_credits_ = want_credits_ == 0 ? reserve + 1 : std::min(want_credits_, reserve + 1);
-  starved_ = true;
-  ++counters_.credit_stalls;
-  return Status(Code::kResourceExhausted,
-                str(who_.peer_name, " has no free receive slot for us now: its credits are used up"));
-}
-
-TimePoint SoftEndpoint::take_deadline(const Operation& operation) {
-  last_send_ = loop_->now();
-  const TimePoint deadline = operation.deadline != kNever
-                                 ? operation.deadline
-                                 : deadline_after(last_send_, limits::kOperationDeadline);
-  arm(deadline);
-  return deadline;
-}
-
-TimeBounds SoftEndpoint::take_bounds(const Operation& operation) {
-  last_send_ = loop_->now();
-  const TimeBounds bounds = TimeBounds::of(operation, last_send_);
-  arm(bounds.next_look(last_send_, last_progress_));
-  return bounds;
+  if (link_.credits.free() > reserve) return {};
+  link_.credits.want(reserve);
+  link_.starved = true;
+  ++link_.counters.credit_stalls;
+  return link_.checks.no_credit();
 }
 
 Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
-  if (total > peer_.slot_bytes)
-    return Status(Code::kInvalidArgument, str("a message of ", total, " bytes; ", who_.peer_name,
-                                              " takes at most ", peer_.slot_bytes));
+  if (total > link_.peer.slot_bytes) return link_.checks.too_long(total, link_.peer.slot_bytes);
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
-  if ((std::exchange(prompt_, false) || always_prompt_) && !options.after_writes) {
-    if (send_now(parts, static_cast<std::uint32_t>(total), operation, options.late_completion)) return {};
-    SLIME_TRY(refusal());  // it may have broken the connection
-  }
-  operation.mark_posted();
-  ++credit_used_;
-  ++messages_in_flight_;
-  OutMessage& message = messages_.push_back({});
-  message.operation = &operation;
-  message.deadline = take_deadline(operation);
-  message.barrier = options.after_writes ? next_sequence_ : 0;
-  message.header.type = FrameType::kMessage;
-  message.header.payload_bytes = static_cast<std::uint32_t>(total);
-  message.header.flags = std::exchange(starved_, false) ? kFlagStarved : 0;
-  message.bytes = take_buffer();
-  message.bytes.clear();
-  for (const Bytes part : parts) message.bytes.insert(message.bytes.end(), part.begin(), part.end());
-  schedule();
-  return {};
-}
-
-RegionRecord& SoftEndpoint::record_of(const Copy& copy) {
-  return static_cast<SoftRegion*>(copy.local->impl())->record();
-}
-
-Status SoftEndpoint::check_local(const Copy& copy) const {
-  if (copy.local->impl()->device != port_->device.get())
-    return Status(Code::kInvalidArgument, "the local region is registered with another device");
-  if (static_cast<const SoftRegion*>(copy.local->impl())->record().uses.revoked())
-    return Status(Code::kInvalidArgument, "the local region is closed");
-  return {};
-}
-
-// A run of copies with one region counts as one use: batches mostly name few regions.
-bool SoftEndpoint::add_uses(std::span<const Copy> copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    if (!record_of(copies[i]).uses.add_use()) {
-      drop_uses(copies.first(i));
-      return false;
-    }
-  }
-  return true;
-}
-
-void SoftEndpoint::drop_uses(std::span<const Copy> copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    record_of(copies[i]).uses.drop_use();
-  }
-}
-
-Status SoftEndpoint::check_blocks(const OneSided& record) const {
-  const MemoryRegion* local = nullptr;
-  for (const Copy& copy : record.blocks()) {
-    SLIME_TRY(check_copy(copy, record.need(), id_, who_.peer_name));
-    if (copy.local != local) SLIME_TRY(check_local(copy));
-    local = copy.local;
-  }
+  if (messages_.send_now(parts, static_cast<std::uint32_t>(total), operation, options)) return {};
+  SLIME_TRY(refusal());  // it may have broken the connection
+  messages_.queue(parts, static_cast<std::uint32_t>(total), operation, options);
   return {};
 }
 
 bool SoftEndpoint::done_now(Kind kind, std::span<const Copy> copies) {
   OneSided record(kind, copies);
-  if (!refusal().ok() || copies.empty() || !check_blocks(record).ok() ||
-      !copy_now(record, limits::kPromptCopyBytes))
-    return false;
-  ++(kind == Kind::kWrite ? counters_.writes : counters_.reads);
-  count_copy(record);
-  return true;
+  return refusal().ok() && !copies.empty() && link_.checks.copies(copies, record.need()).ok() &&
+         copies_.copy_now(record, limits::kPromptCopyBytes);
 }
 
 Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
   SLIME_TRY(refusal());
-  SLIME_TRY(check_blocks(record));
-  if (record.has_imm) SLIME_TRY(need_credit(message_credits()));
-  if (copy_now(record, limits::kPromptFetchBytes)) {
+  SLIME_TRY(link_.checks.copies(record.blocks(), record.need()));
+  if (record.has_imm) SLIME_TRY(need_credit(link_.credits.message_reserve()));
+  if (copies_.copy_now(record, limits::kPromptFetchBytes)) {
     operation.mark_posted();
-    ++(record.kind == Kind::kWrite ? counters_.writes : counters_.reads);
-    count_copy(record);
-    ++messages_in_flight_;
-    sent_.push_back(&operation);
-    schedule();
+    link_.finish_later(operation);
+    link_.schedule();
     return {};
   }
-  if (!add_uses(record.blocks())) return Status(Code::kInvalidArgument, "the local region is closed");
+  if (!PostChecks::add_uses(record.blocks())) return PostChecks::region_closed();
   operation.mark_posted();
   if (record.has_imm) {
-    ++credit_used_;
-    record.starved = std::exchange(starved_, false);
+    link_.credits.use();
+    record.starved = std::exchange(link_.starved, false);
   }
   record.operation = &operation;
-  record.bounds = take_bounds(operation);
-  record.sequence = next_sequence_++;
-  const std::optional<Handle> handle = operations_.insert(record);
-  SLIME_CHECK(handle.has_value());
-  if (record.kind == Kind::kWrite) {
-    ++counters_.writes;
-    writes_.push_back(*handle);
-  } else {
-    ++(record.atomic() ? counters_.atomics : counters_.reads);
-    requests_.push_back(*handle);
-    open_requests_.push_back(*handle);
-    // Its owner is asked now, so that the answer is there when its turn comes.
-    if (peer_memory_ != nullptr && !record.atomic())
-      static_cast<void>(peer_memory_->reach(record.blocks().front().remote->descriptor()));
-  }
-  schedule();
+  record.bounds = link_.take_bounds(operation);
+  EndpointCounters& counters = link_.counters;
+  ++(record.atomic() ? counters.atomics : record.kind == Kind::kWrite ? counters.writes : counters.reads);
+  link_.operations.add(record);
+  ways_.ask_ahead(record);
+  link_.schedule();
   return {};
 }
 
@@ -247,58 +134,290 @@ Status SoftEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t 
   return post_one_sided(record, operation);
 }
 
+Status SoftEndpoint::fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) {
+  OneSided record(Kind::kFetchAdd);
+  record.value = add;
+  return post_atomic(target, record, operation);
+}
+
+Status SoftEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
+                                  Operation& operation) {
+  OneSided record(Kind::kCompareSwap);
+  record.value = desired;
+  record.expected = expected;
+  return post_atomic(target, record, operation);
+}
+
+// The address that must be aligned is the target's: it checks.
+Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
+  record.number = Copy{target.local, target.local_offset, target.remote, target.remote_offset, kAtomicBytes};
+  return post_one_sided(record, operation);
+}
+
 Result<RemoteRegion> SoftEndpoint::import_region(const RegionDescriptor& descriptor) {
-  if (!working()) {
-    if (!error_.ok()) return error_;
-    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
+  const EndpointLife& life = link_.life;
+  if (!life.working()) return life.error().ok() ? link_.checks.closed_here() : life.error();
+  return link_.checks.import(descriptor, descriptor.key_count == 1 && descriptor.base == 0);
+}
+
+void SoftEndpoint::release_credits(std::uint32_t count) {
+  SLIME_CHECK(link_.loop->in_loop());
+  if (!link_.working()) return;
+  link_.given.release(count);
+  link_.top_up();
+}
+
+// ----------------------------------------------------------------------------------------------------- turns
+
+// Called by the port, never inside a callback.
+void SoftEndpoint::run() {
+  link_.scheduled = false;
+  if (link_.life.broken()) {
+    end();
+    link_.schedule();  // on_closed comes in a turn of its own
+    return;
   }
-  if (descriptor.id.generation == 0 || descriptor.key_count != 1 || descriptor.base != 0 ||
-      descriptor.length_bytes == 0 ||
-      static_cast<std::uint8_t>(descriptor.rights) > static_cast<std::uint8_t>(Rights::kReadWrite))
-    return Status(Code::kInvalidArgument,
-                  str("not a region of ", who_.peer_name, " on this transport: wrong provider, or damaged"));
-  return RemoteRegion(descriptor, id_);
+  if (inbox_.receiver() != nullptr) {
+    inbox_.deliver_kept();
+    link_.top_up();
+  }
+  if (link_.life.ended()) {
+    if (inbox_.receiver() != nullptr && peer_has_left()) tell_closed();
+    return;
+  }
+  link_.complete_finished();
+  copies_.begin_turn();
+  if (link_.working()) flush();
 }
 
-// ------------------------------------------------------------------------------------------------ completion
-
-void SoftEndpoint::complete(Operation& operation, Status status) {
-  if (!status.ok()) ++counters_.failed_operations;
-  operation.finish(std::move(status));
+void SoftEndpoint::on_readable() noexcept {
+  if (!link_.working()) return;
+  link_.in_burst = true;
+  messages_.be_prompt();
+  const Status received = incoming_.receive();
+  if (!received.ok()) frames_.lost(received);
+  link_.in_burst = false;
+  if (link_.working()) incoming_writes_.fetch_awaited();
+  if (link_.working()) link_.complete_finished();
+  if (link_.working()) flush();
 }
 
-void SoftEndpoint::complete_one_sided(Handle handle, Status status) {
-  const std::optional<OneSided> done = operations_.take(handle);
-  SLIME_CHECK(done.has_value());
-  drop_uses(done->blocks());
-  complete(*done->operation, std::move(status));
+void SoftEndpoint::on_writable() noexcept {
+  if (!link_.working()) return;
+  frames_.room_again();
+  flush();
 }
 
-Status SoftEndpoint::refused_by_peer(const OneSided& operation) const {
-  const std::string_view what = operation.atomic()              ? "remote atomic"
-                                : operation.kind == Kind::kRead ? "read"
-                                                                : "write";
-  if (operation.failure == Code::kNotFound)
-    return Status(Code::kNotFound, str(who_.peer_name, " refused a ", what,
-                                       ": the region is not registered there (any more); ask for it again"));
-  if (operation.failure == Code::kPermissionDenied)
-    return Status(Code::kPermissionDenied,
-                  str(who_.peer_name, " refused a ", what, ": wrong key, rights or bounds"));
-  if (operation.failure == Code::kInvalidArgument && !operation.atomic())
-    return Status(
-        Code::kInvalidArgument,
-        str("a ", what, " with ", who_.peer_name,
-            " met memory that is not there: a region's pages were unmapped on one side, or the kernel "
-            "reads them for no other process"));
-  if (operation.failure == Code::kUnimplemented && operation.kind == Kind::kWrite)
-    return Status(Code::kUnavailable, str(who_.peer_name,
-                                          " may not read the memory of this process any more; "
-                                          "the next write brings its bytes along"));
-  if (operation.failure == Code::kInvalidArgument)
-    return Status(Code::kInvalidArgument,
-                  str(who_.peer_name, " refused a remote atomic: the address of its region plus offset ",
-                      operation.number->remote_offset, " is not a multiple of 8"));
-  return Status(operation.failure, str(who_.peer_name, " refused a ", what));
+void SoftEndpoint::on_peer_memory() noexcept {
+  if (link_.working()) link_.schedule();
+}
+
+void SoftEndpoint::flush() {
+  link_.in_burst = true;
+  std::size_t moved = 0;
+  while (link_.working()) {
+    copies_.run();  // which needs no room on the wire
+    if (!link_.working()) break;
+    if (!frames_.wire_full()) {
+      stage();
+      if (!link_.working()) break;
+    }
+    if (frames_.wire_full() || frames_.empty()) {
+      if (std::exchange(link_.completed_in_stage, false)) continue;  // its callback may have posted more
+      break;
+    }
+    moved += frames_.send();
+    if (!link_.working()) break;
+    if (frames_.take_cut_answer()) answers_.cut();
+    // What completed with a write that filled the wire may have posted copies.
+    if (!frames_.wire_full() && moved >= limits::kTurnBytes) {
+      link_.schedule_turn();
+      break;
+    }
+  }
+  link_.in_burst = false;
+  if (link_.has_finished()) link_.schedule_turn();  // what callbacks of this burst have sent at once
+  if (link_.working()) frames_.ask_for_room();
+  settle();
+}
+
+// Fixes the order of what goes next: small frames first, then bulk data, never more of it than one chunk.
+void SoftEndpoint::stage() {
+  if (frames_.goodbye_staged()) return;
+  stage_control();
+  requests_.stage();
+  messages_.stage();
+  stage_bulk();
+  if (link_.life.closing() && in_flight() == 0 && incoming_writes_.acked() && !frames_.full())
+    frames_.push_goodbye();
+}
+
+void SoftEndpoint::stage_control() {
+  FrameHeader header;
+  // A message takes the grant along, if one is next.
+  if (link_.must_announce() && !messages_.next_may_go() && !frames_.small_full()) {
+    header.type = FrameType::kCredit;
+    header.value = link_.take_grant();
+    frames_.push(header);
+  }
+  if (credits_to_return_ > 0 && !frames_.small_full()) {
+    header.type = FrameType::kCreditReturn;
+    header.value = std::exchange(credits_to_return_, 0);
+    frames_.push(header);
+  }
+  if (link_.life.closing()) incoming_writes_.hurry_acks();
+  incoming_writes_.stage_acks();
+}
+
+// Our writes and the answers to the peer's reads take turns.
+void SoftEndpoint::stage_bulk() {
+  while (link_.working() && !frames_.bulk_full()) {
+    answers_turn_ = !answers_turn_;
+    const bool staged =
+        answers_turn_ ? answers_.stage() || writes_.stage() : writes_.stage() || answers_.stage();
+    if (!staged) return;
+  }
+}
+
+void SoftEndpoint::settle() {
+  if (!link_.working()) return;
+  tell_waiting();
+  if (inbox_.receiver() == nullptr || !link_.life.takes_posts() || in_flight() >= limits::kMaxOperations)
+    return;
+  const bool credit = link_.credits.wanted_are_free();
+  if (!want_room_ && !credit) return;
+  want_room_ = false;
+  if (credit) link_.credits.forget_wanted();
+  inbox_.receiver()->on_ready();
+}
+
+void SoftEndpoint::set_awaiting(bool awaiting) {
+  SLIME_CHECK(link_.loop->in_loop());
+  awaiting_ = awaiting;
+  if (link_.working()) tell_waiting();
+}
+
+void SoftEndpoint::tell_waiting() {
+  const bool waiting = in_flight() > 0 || link_.credits.wanted() > 0 || awaiting_;
+  if (waiting != waiting_) link_.wire->set_waiting(waiting_ = waiting);
+}
+
+// ------------------------------------------------------------------------------------------------------ time
+
+void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
+  if (!link_.working()) return link_.schedule_turn();  // looks whether the peer has left
+  link_.stalls.excuse(link_.operations.records(), pause, now);
+  if (link_.life.closing() && now >= link_.life.close_by())
+    return frames_.finish_close(Status(Code::kCancelled, str("the connection to ", link_.who.peer_name,
+                                                             " was closed before this had completed")));
+  incoming_writes_.hurry_acks();
+  TimePoint next = link_.life.close_by();
+  credits_to_return_ += link_.credits.return_idle(now, next);
+  messages_.expire(now, next);
+  if (!link_.working() || !expire(now, next)) return;
+  link_.timer.arm(next);
+  link_.schedule();
+}
+
+// A wire takes the bytes of writes long before the peer has them where its link is slow. That it has fewer of
+// them left than at the last look is progress, too.
+void SoftEndpoint::note_backlog(TimePoint now) {
+  bool writes = false;
+  link_.operations.records().for_each([&writes](Handle, const OneSided& operation) {
+    writes = writes || (operation.kind == Kind::kWrite && operation.started);
+  });
+  const std::uint64_t before = std::exchange(backlog_bytes_, writes ? link_.wire->backlog_bytes() : 0);
+  const bool comparable = std::exchange(backlog_at_, now) >= link_.stalls.last_progress();
+  if (comparable && backlog_bytes_ < before && writes) link_.note_progress();
+}
+
+// False when an operation that the peer knows of is overdue: nothing but a reset gives its memory back.
+bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
+  note_backlog(now);
+  const StallWatch::Late late = link_.stalls.look(link_.operations.records(), now, next, [](OneSided&) {});
+  if (late.reset != nullptr) {
+    link_.break_now(late.reset->reset_reason(link_.who.peer_name));
+    return false;
+  }
+  for (const Handle handle : late.not_started) {
+    const OneSided* operation = link_.operations.find(handle);
+    if (operation == nullptr) continue;
+    if (operation->has_imm) link_.credits.unuse();
+    link_.complete_one_sided(handle, operation->bounds.not_started(link_.who.peer_name));
+    if (!link_.working()) return false;
+  }
+  return true;
+}
+
+// --------------------------------------------------------------------------------------------------- the end
+
+void SoftEndpoint::close(Nanos bound) {
+  SLIME_CHECK(link_.loop->in_loop());
+  if (!link_.life.close(deadline_after(link_.loop->now(), bound))) return;
+  link_.timer.arm(link_.life.close_by());
+  link_.schedule_turn();
+}
+
+void SoftEndpoint::reset(Status reason) {
+  SLIME_CHECK(link_.loop->in_loop());
+  SLIME_CHECK(!reason.ok());
+  link_.break_now(std::move(reason));
+}
+
+void SoftEndpoint::reset_if_using(const RegionRecord& record) {
+  if (!link_.working() || !link_.operations.use(record.uses)) return;
+  link_.break_now(
+      Status(Code::kUnavailable, str("the connection to ", link_.who.peer_name,
+                                     " was reset: a local region was closed while operations used it")));
+}
+
+// In a turn of its own, so outside the wire's events and every callback.
+void SoftEndpoint::end() {
+  link_.life.end();
+  link_.given.end();
+  link_.memory = nullptr;
+  left_inside_ = link_.wire->take_back();
+  link_.wire.reset();
+  link_.timer.cancel();
+  complete_leftovers();
+  if (ReceiveSlot* slot = incoming_.take_slot()) link_.port->pool->recycle(*slot);
+  incoming_.drop_payload();
+  link_.port->pool->close(link_.given.account());
+}
+
+void SoftEndpoint::complete_leftovers() {
+  link_.complete_finished();
+  const Status& leftover = link_.life.leftover();
+  SLIME_CHECK(!leftover.ok());  // what did not happen must not look as if it had
+  frames_.drop(leftover);
+  messages_.drop(leftover);
+  std::vector<Handle> handles;
+  link_.operations.records().for_each([&](Handle handle, OneSided&) { handles.push_back(handle); });
+  for (const Handle handle : handles) {
+    const TimeBounds& bounds = link_.operations.find(handle)->bounds;
+    link_.complete_one_sided(
+        handle, bounds.passed == Overdue::kNo ? leftover : bounds.not_ended(link_.who.peer_name));
+  }
+}
+
+void SoftEndpoint::tell_closed() {
+  if (inbox_.receiver() == nullptr || !link_.life.tell_closed()) return;
+  inbox_.drop_receiver()->on_closed(link_.life.error());
+}
+
+// A peer that was stopped inside of a copy of our memory may go on at any time. The memory cannot be moved
+// away from it while its region is open (an adapter, or other peers, may have the same pages), so the end is
+// not told before it has left, or is gone, or the region was closed. It tells nobody: we look, less and less
+// often.
+bool SoftEndpoint::peer_has_left() {
+  link_.timer.cancel();
+  if (left_inside_ == nullptr || !left_inside_->busy()) {
+    left_inside_.reset();
+    return true;
+  }
+  link_.timer.arm(deadline_after(link_.loop->now(), next_look_));
+  next_look_ = std::min(2 * next_look_, limits::kLoanLookMost);
+  return false;
 }
 
 }  // namespace slime::transport::soft

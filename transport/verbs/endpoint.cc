@@ -3,33 +3,27 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "transport/copy_checks.h"
 
 namespace slime::transport::verbs {
-namespace {
-
-constexpr std::string_view kClosedHere = "the local region is closed";
-
-}  // namespace
 
 VerbsEndpoint::VerbsEndpoint(Parts parts)
     : port_(std::move(parts.port)),
       loop_(port_->users_loop()),
       place_(parts.place),
-      account_(std::move(parts.account)),
       ours_(parts.ours),
       peer_(parts.peer),
       mtu_(parts.mtu),
       who_(std::move(parts.who)),
       id_(new_endpoint_id()),
       max_message_bytes_(std::min(peer_.slot_bytes, port_->staging().buffer_bytes())),
-      credit_limit_(peer_.initial_credits),
-      granted_(account_->promised - 1),
-      announced_(granted_),
-      target_(account_->promised - 1) {
-  account_->owner = this;
+      checks_(port_->device().get(), id_, who_.peer_name),
+      credits_(peer_.initial_credits),
+      given_(port_->pool(), std::move(parts.account), 1),
+      timer_(*loop_) {
+  timer_.on_fire([this](TimePoint now, Nanos pause) { on_timer(now, pause); });
+  given_.account().owner = this;
   port_->attach(place_, *this);
-  pairs_ = std::make_shared<PairGroup>(port_, place_, account_, parts.queue_pairs, *this);
+  pairs_ = std::make_shared<PairGroup>(port_, place_, given_.shared_account(), parts.queue_pairs, *this);
   for (std::size_t i = 0; i < parts.queue_pairs.size(); ++i)
     port_->attach(*pairs_, *this, static_cast<std::uint32_t>(i), parts.queue_pairs[i]->address().number);
   messages_pair_ = std::move(parts.queue_pairs.front());
@@ -40,30 +34,29 @@ VerbsEndpoint::VerbsEndpoint(Parts parts)
   side_->set_waiting(true);
   waiting_ = true;
   open_by_ = deadline_after(loop_->now(), limits::kHandshakeTimeout);
-  arm(open_by_);
+  timer_.arm(open_by_);
   pairs_->connect(std::move(parts.routes));
 }
 
 VerbsEndpoint::~VerbsEndpoint() {
   SLIME_CHECK(loop_->in_loop());
   loop_->cancel_timer(probe_timer_);
-  receiver_ = nullptr;  // the receiver may be gone: nobody hears of what follows but the operations
+  inbox_.drop_receiver();  // the receiver may be gone: nobody hears of what follows but the operations
   if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
-  if (state_ == State::kBroken) {
+  if (life_.broken()) {
     bool at_device = false;  // memory of users is
     operations_.for_each([&](Handle, const OneSided& operation) {
       at_device = at_device || (operation.in_flight > 0 && !operation.left);
     });
     if (at_device) pairs_->leave_now();
-    if (state_ == State::kBroken) end();
+    if (life_.broken()) end();
   }
   pairs_->disown();
   port_->forget(*this);
 }
 
 void VerbsEndpoint::set_receiver(Receiver& receiver) {
-  SLIME_CHECK(receiver_ == nullptr);
-  receiver_ = &receiver;
+  inbox_.set_receiver(receiver);
   schedule();
 }
 
@@ -75,62 +68,51 @@ std::string VerbsEndpoint::describe() const {
 
 // Only when there is a reason.
 Status VerbsEndpoint::explain_refusal() {
-  if (state_ != State::kConnecting && state_ != State::kOpen) {
-    if (!close_called_ && !error_.ok()) return error_;
-    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
-  }
+  if (!life_.takes_posts()) return life_.error().ok() ? checks_.closed_here() : life_.error();
   want_room_ = true;
-  return Status(Code::kResourceExhausted,
-                str(limits::kMaxOperations, " operations are in flight to ", who_.peer_name));
-}
-
-// Messages go on while the peer holds the credits of notifications. A peer of few credits holds none back.
-std::uint64_t VerbsEndpoint::message_credits() const {
-  return peer_.initial_credits >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
+  return checks_.too_many();
 }
 
 // Leaves `reserve` credits.
 Status VerbsEndpoint::need_credit(std::uint64_t reserve) {
-  if (free_credits() <= reserve) look_for_grants();
-  if (free_credits() > reserve) return {};
-  want_credits_ = want_credits_ == 0 ? reserve + 1 : std::min(want_credits_, reserve + 1);
+  if (credits_.free() <= reserve) look_for_grants();
+  if (credits_.free() > reserve) return {};
+  credits_.want(reserve);
   ++counters_.credit_stalls;
   // A message that took the last credit says so itself; a notification cannot.
   if (messages_.empty()) starve();
-  return Status(Code::kResourceExhausted,
-                str(who_.peer_name, " has no free receive slot for us now: its credits are used up"));
+  return checks_.no_credit();
 }
 
 std::uint64_t VerbsEndpoint::credits() const {
-  if (state_ != State::kConnecting && state_ != State::kOpen) return 0;
+  if (!life_.takes_posts()) return 0;
   // Looking changes only what this side knows, never what it is.
   const_cast<VerbsEndpoint*>(this)->look_for_grants();
-  return std::min<std::uint64_t>(credit_limit_ - credit_used_, limits::kMaxOperations - in_flight());
+  return std::min<std::uint64_t>(credits_.free(), limits::kMaxOperations - in_flight());
 }
 
 TimePoint VerbsEndpoint::take_deadline(const Operation& operation) {
-  last_send_ = loop_->now();
-  const TimePoint deadline = operation.deadline != kNever
-                                 ? operation.deadline
-                                 : deadline_after(last_send_, limits::kOperationDeadline);
-  arm(deadline);
+  const TimePoint now = loop_->now();
+  credits_.note_send(now);
+  const TimePoint deadline =
+      operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
+  timer_.arm(deadline);
   return deadline;
 }
 
 TimeBounds VerbsEndpoint::take_bounds(const Operation& operation) {
-  last_send_ = loop_->now();
-  const TimeBounds bounds = TimeBounds::of(operation, last_send_);
-  arm(std::min(bounds.next_look(last_send_, last_progress_),
-               deadline_after(last_send_, limits::kStuckAfter)));
+  const TimePoint now = loop_->now();
+  credits_.note_send(now);
+  const TimeBounds bounds = TimeBounds::of(operation, now);
+  timer_.arm(
+      std::min(bounds.next_look(now, stalls_.last_progress()), deadline_after(now, limits::kStuckAfter)));
   return bounds;
 }
 
 Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
-  if (total > max_message_bytes_)
-    return Status(Code::kInvalidArgument, str("a message of ", total, " bytes; ", who_.peer_name,
-                                              " takes at most ", max_message_bytes_));
+  if (total > max_message_bytes_) return checks_.too_long(total, max_message_bytes_);
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
   if (std::exchange(prompt_, false) && !options.after_writes) {
@@ -145,7 +127,7 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   }
   copy_parts(parts, buffer->data);
   operation.mark_posted();
-  ++credit_used_;
+  credits_.use();
   ++counters_.messages_sent;
   OutMessage message;
   message.operation = &operation;
@@ -174,39 +156,12 @@ VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
   return *static_cast<VerbsRegion*>(copy.local->impl());
 }
 
-Status VerbsEndpoint::check_local(const Copy& copy) const {
-  if (copy.local->impl()->device != port_->device().get())
-    return Status(Code::kInvalidArgument, "the local region is registered with another device");
-  if (region_of(copy).uses().revoked()) return Status(Code::kInvalidArgument, std::string(kClosedHere));
-  if (!region_of(copy).has_local_key()) return region_of(copy).registered();
-  return {};
-}
-
 Status VerbsEndpoint::check_copies(std::span<const Copy> copies, Rights need) const {
+  SLIME_TRY(checks_.copies(copies, need));
   for (const Copy& copy : copies) {
-    SLIME_TRY(check_copy(copy, need, id_, who_.peer_name));
-    SLIME_TRY(check_local(copy));
+    if (!region_of(copy).has_local_key()) SLIME_TRY(region_of(copy).registered());
   }
   return {};
-}
-
-// A run of copies with one region counts as one use: batches mostly name few regions.
-bool VerbsEndpoint::add_uses(std::span<const Copy> copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    if (!region_of(copies[i]).uses().add_use()) {
-      drop_uses(copies, i);
-      return false;
-    }
-  }
-  return true;
-}
-
-void VerbsEndpoint::drop_uses(std::span<const Copy> copies, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    region_of(copies[i]).uses().drop_use();
-  }
 }
 
 // Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to enqueue().
@@ -217,10 +172,10 @@ Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifi
                       : kind == Kind::kRead   ? Rights::kRemoteRead
                                               : Rights::kRemoteWrite;
   SLIME_TRY(check_copies(copies, need));
-  if (notifies) SLIME_TRY(need_credit(message_credits()));
-  if (!add_uses(copies)) return Status(Code::kInvalidArgument, std::string(kClosedHere));
+  if (notifies) SLIME_TRY(need_credit(credits_.message_reserve()));
+  if (!PostChecks::add_uses(copies)) return PostChecks::region_closed();
   operation.mark_posted();
-  if (notifies) ++credit_used_;
+  if (notifies) credits_.use();
   const auto [handle, stored] = operations_.emplace();
   SLIME_CHECK(stored != nullptr);
   record = stored;
@@ -327,17 +282,10 @@ Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t exp
 }
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
-  if (!working()) {
-    if (!error_.ok()) return error_;
-    return Status(Code::kCancelled, str("the connection to ", who_.peer_name, " was closed here"));
-  }
-  if (descriptor.id.generation == 0 || descriptor.key_count < 1 || descriptor.key_count > kMaxRegionKeys ||
-      descriptor.base == 0 || descriptor.length_bytes == 0 ||
-      descriptor.length_bytes > UINT64_MAX - descriptor.base ||
-      static_cast<std::uint8_t>(descriptor.rights) > static_cast<std::uint8_t>(Rights::kReadWrite))
-    return Status(Code::kInvalidArgument,
-                  str("not a region of ", who_.peer_name, " on this transport: wrong provider, or damaged"));
-  return RemoteRegion(descriptor, id_);
+  if (!working()) return life_.error().ok() ? checks_.closed_here() : life_.error();
+  return checks_.import(descriptor, descriptor.key_count >= 1 && descriptor.key_count <= kMaxRegionKeys &&
+                                        descriptor.base != 0 &&
+                                        descriptor.length_bytes <= UINT64_MAX - descriptor.base);
 }
 
 void VerbsEndpoint::complete(Operation& operation, Status status) {
@@ -347,8 +295,7 @@ void VerbsEndpoint::complete(Operation& operation, Status status) {
 
 void VerbsEndpoint::complete_one_sided(OneSided& done, Status status) {
   Operation& operation = *done.operation;
-  const std::span<const Copy> copies = done.copies();
-  drop_uses(copies, copies.size());
+  PostChecks::drop_uses(done.copies());
   operations_.erase(done.self);
   complete(operation, std::move(status));
 }

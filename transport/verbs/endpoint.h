@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "transport/endpoint.h"
+#include "transport/endpoint/credit_ledger.h"
+#include "transport/endpoint/inbox.h"
+#include "transport/endpoint/life.h"
+#include "transport/endpoint/post_checks.h"
 #include "transport/queue.h"
-#include "transport/receive_pool.h"
 #include "transport/time_bounds.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/parameters.h"
@@ -54,20 +57,17 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) override;
   void close(Nanos bound) override;
   void reset(Status reason) override;
-  void hold_credit() override {
-    hold_credit_ = true;
-    ++held_credits_;
-  }
+  void hold_credit() override { given_.hold(); }
   void release_credits(std::uint32_t count) override;
   void set_awaiting(bool awaiting) override;
-  [[nodiscard]] bool closed() const override { return told_closed_; }
-  [[nodiscard]] Status error() const override { return close_called_ ? Status() : error_; }
+  [[nodiscard]] bool closed() const override { return life_.told_closed(); }
+  [[nodiscard]] Status error() const override { return life_.error(); }
   [[nodiscard]] bool unreached() const override { return unreached_; }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return max_message_bytes_; }
   [[nodiscard]] std::uint64_t id() const override { return id_; }
   [[nodiscard]] std::size_t in_flight() const override { return messages_.size() + operations_.size(); }
   [[nodiscard]] std::uint64_t credits() const override;
-  [[nodiscard]] TimePoint last_progress() const override { return last_progress_; }
+  [[nodiscard]] TimePoint last_progress() const override { return stalls_.last_progress(); }
   [[nodiscard]] EndpointCounters counters() const override { return counters_; }
   [[nodiscard]] std::string describe() const override;
 
@@ -97,8 +97,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void on_pairs_gone();
 
  private:
-  // Connecting: what is posted waits for the peer's hello. Broken: what was posted is being flushed.
-  enum class State { kConnecting, kOpen, kClosing, kBroken, kEnded };
   enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
 
   struct OutMessage {
@@ -145,11 +143,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
     std::shared_ptr<QueuePair> pair;
     Queue<Handle> backlog;
   };
-  struct Arrived {
-    Message message;
-    std::uint32_t imm = 0;
-    bool is_imm = false;
-  };
   struct Goodbye {
     std::uint64_t messages = 0;
     std::uint64_t notifications = 0;
@@ -161,18 +154,14 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void schedule_after_completion();
 
   // ---- posting (endpoint.cc)
-  [[nodiscard]] bool working() const { return state_ <= State::kClosing; }
+  [[nodiscard]] bool working() const { return life_.working(); }
   // What no post gets by, or OK.
   Status refusal() {
     SLIME_CHECK(loop_->in_loop());
-    const bool taken = state_ == State::kOpen || state_ == State::kConnecting;
-    return taken && in_flight() < limits::kMaxOperations ? Status() : explain_refusal();
+    return life_.takes_posts() && in_flight() < limits::kMaxOperations ? Status() : explain_refusal();
   }
   Status explain_refusal();
   Status need_credit(std::uint64_t reserve = 0);
-  [[nodiscard]] std::uint64_t message_credits() const;
-  [[nodiscard]] std::uint64_t free_credits() const { return credit_limit_ - credit_used_; }
-  Status check_local(const Copy& copy) const;
   Status check_copies(std::span<const Copy> copies, Rights need) const;
   Status admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
                OneSided*& record);
@@ -185,8 +174,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] bool worth_striping(std::span<const Copy> copies) const;
   [[nodiscard]] bool wants_flush_read(std::span<const Copy> copies) const;
   static VerbsRegion& region_of(const Copy& copy);
-  static bool add_uses(std::span<const Copy> copies);
-  static void drop_uses(std::span<const Copy> copies, std::size_t count);
   void complete(Operation& operation, Status status);
   void complete_one_sided(OneSided& done, Status status);
 
@@ -202,9 +189,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   [[nodiscard]] std::string path() const;
   [[nodiscard]] Status peer_gone(const Status& cause) const;
   [[nodiscard]] Status unavailable(const Status& cause) const;
-  void arm(TimePoint when);
-  void on_timer();
-  void excuse(Nanos pause, TimePoint now);
+  void on_timer(TimePoint now, Nanos pause);
   bool expire(TimePoint now, TimePoint& next);
   void expire_messages(TimePoint now, TimePoint& next);
   void report_stuck(OneSided& operation) const;
@@ -251,10 +236,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   void on_starved(std::uint64_t limit);
   void on_credit_return(std::uint64_t count);
   void return_idle_credits(TimePoint now, TimePoint& next);
-  void top_up();
   void corrupt(std::string_view what);
-  void deliver(Arrived&& arrived);
-  void deliver_arrived();
   void check_goodbye();
   void count_error(ibv_wc_status status);
   [[nodiscard]] Status flushed() const;
@@ -266,7 +248,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   const std::shared_ptr<PortState> port_;
   const std::shared_ptr<Loop> loop_;
   const Handle place_;
-  const std::shared_ptr<CreditAccount> account_;
   const Parameters ours_;
   const Parameters peer_;
   const ibv_mtu mtu_;
@@ -278,14 +259,10 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::shared_ptr<PairGroup> pairs_;
   std::shared_ptr<QueuePair> messages_pair_;
   std::vector<Lane> lanes_;
-  Receiver* receiver_ = nullptr;
   EndpointCounters counters_;
 
-  State state_ = State::kConnecting;
-  Status error_;     // the first error; OK when we closed it
-  Status leftover_;  // what the operations in flight complete with
-  bool close_called_ = false;
-  bool told_closed_ = false;
+  const PostChecks checks_;
+  EndpointLife life_{EndpointLife::State::kConnecting};
   bool scheduled_ = false;
   bool in_burst_ = false;
   // What is posted next leaves at once: the first post after something came, for which somebody may be
@@ -293,8 +270,6 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   bool prompt_ = false;
   bool waiting_ = false;
   bool awaiting_ = false;
-  // Free credits that a post was refused for; 0: none was.
-  std::uint64_t want_credits_ = 0;
   bool want_room_ = false;
   bool connected_ = false;  // our queue pairs are
   bool hello_due_ = false;
@@ -320,37 +295,24 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner, private SideCha
   std::vector<Handle> finished_;      // whose requests the completion at hand ends
   std::uint64_t notifications_sent_ = 0;
 
-  // ---- credits we have
-  std::uint64_t credit_limit_;
-  std::uint64_t credit_used_ = 0;
+  SendCredits credits_;
   // We said that we are starved. Until the peer answers, the word is not looked at, and it is not said again:
   // so at most one control message is ever under way, and its slot is there.
   bool awaiting_wake_ = false;
-  TimePoint last_send_{};
-
-  // ---- credits we gave; the control slot is not among them
-  std::uint64_t granted_;
-  std::uint64_t announced_;
-  std::uint64_t received_ = 0;
-  std::uint32_t held_credits_ = 0;  // of notifications that the receiver has not dealt with
-  bool hold_credit_ = false;        // of the one that it gets now
-  std::uint32_t target_;
+  ReceiveCredits given_;    // one slot besides these is for control messages
   TimePoint last_grant_{};  // that no message carried
   bool peer_starved_ = false;
   std::uint64_t peer_limit_ = 0;  // what a starved peer knows of, or less
 
-  Queue<Arrived> arrived_;  // before there was a receiver
+  Inbox inbox_{given_};
 
   // ---- time
   TimerId probe_timer_;
   std::uint64_t heard_before_ = 0;  // when the probe was armed
-  TimerId timer_;
-  TimePoint timer_due_ = kNever;
+  EndpointTimer timer_;
   TimePoint open_by_ = kNever;
-  TimePoint close_by_ = kNever;
   TimePoint goodbye_by_ = kNever;
-  TimePoint last_progress_{};     // when work requests of a one-sided operation last succeeded
-  bool stall_suspected_ = false;  // a stall bound has passed, and completions are looked for once more
+  StallWatch stalls_;  // progress: work requests of a one-sided operation that succeeded
 };
 
 }  // namespace slime::transport::verbs

@@ -30,11 +30,8 @@ Status VerbsEndpoint::unavailable(const Status& cause) const {
 
 void VerbsEndpoint::close(Nanos bound) {
   SLIME_CHECK(loop_->in_loop());
-  if (state_ != State::kConnecting && state_ != State::kOpen) return;
-  state_ = State::kClosing;
-  close_called_ = true;
-  close_by_ = deadline_after(loop_->now(), bound);
-  arm(close_by_);
+  if (!life_.close(deadline_after(loop_->now(), bound))) return;
+  timer_.arm(life_.close_by());
   schedule();
 }
 
@@ -46,11 +43,10 @@ void VerbsEndpoint::reset(Status reason) {
 
 // Also while it is broken: the device still has what was not flushed.
 void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
-  if (state_ == State::kEnded) return;
+  if (life_.ended()) return;
   bool found = uses == nullptr;
-  operations_.for_each([&](Handle, const OneSided& operation) {
-    for (const Copy& copy : operation.copies()) found = found || &region_of(copy).uses() == uses;
-  });
+  operations_.for_each(
+      [&](Handle, const OneSided& operation) { found = found || PostChecks::use(operation.copies(), uses); });
   if (!found) return;
   break_now(Status(Code::kUnavailable, str("the connection to ", who_.peer_name,
                                            " was reset: a local region was closed while it was in use")));
@@ -63,14 +59,7 @@ void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
 
 // The device stops at once; the operations complete when it has given back what it was given.
 void VerbsEndpoint::break_now(Status reason) {
-  if (!working()) return;
-  state_ = State::kBroken;
-  if (leftover_.ok()) {
-    leftover_ = reason.code() == Code::kDeadlineExceeded
-                    ? Status(Code::kUnavailable, str("reset: ", reason.text()))
-                    : reason;
-  }
-  if (!close_called_) error_ = std::move(reason);
+  if (!life_.break_with(std::move(reason))) return;
   pairs_->leave(limits::kFlushBound);
   in_burst_ = false;
   schedule();
@@ -140,7 +129,7 @@ std::uint32_t VerbsEndpoint::leave_pairs(std::vector<std::uint32_t>& buffers) {
 void VerbsEndpoint::on_pairs_gone() {
   // So that whoever closes a region of theirs may free it before they complete.
   operations_.for_each([](Handle, OneSided& operation) {
-    drop_uses(operation.copies(), operation.copies().size());
+    PostChecks::drop_uses(operation.copies());
     operation.batch = {};
     operation.left = true;
   });
@@ -148,22 +137,22 @@ void VerbsEndpoint::on_pairs_gone() {
 }
 
 void VerbsEndpoint::end() {
-  state_ = State::kEnded;
+  life_.end();
+  given_.end();
   side_.reset();
-  loop_->cancel_timer(timer_);
-  timer_due_ = kNever;
-  SLIME_CHECK(!leftover_.ok());  // what did not happen must not look as if it had
+  timer_.cancel();
+  SLIME_CHECK(!life_.leftover().ok());  // what did not happen must not look as if it had
   complete_sent();
   while (!messages_.empty()) {
     const OutMessage message = messages_.pop_front();
     port_->give_buffer(message.buffer);
-    complete(*message.operation, leftover_);
+    complete(*message.operation, life_.leftover());
   }
   std::vector<Handle> handles;
   operations_.for_each([&](Handle handle, OneSided&) { handles.push_back(handle); });
   for (const Handle handle : handles) {
     OneSided& operation = *operations_.find(handle);
-    Status status = leftover_;
+    Status status = life_.leftover();
     if (!operation.failure.ok()) {
       status = std::move(operation.failure);
     } else if (operation.bounds.passed != Overdue::kNo) {
@@ -174,21 +163,20 @@ void VerbsEndpoint::end() {
 }
 
 void VerbsEndpoint::tell_closed() {
-  if (receiver_ == nullptr || told_closed_) return;
-  told_closed_ = true;
-  std::exchange(receiver_, nullptr)->on_closed(close_called_ ? Status() : error_);
+  if (inbox_.receiver() == nullptr || !life_.tell_closed()) return;
+  inbox_.drop_receiver()->on_closed(life_.error());
 }
 
 void VerbsEndpoint::finish_close(Status leftover) {
   SLIME_CHECK(working());
-  leftover_ = std::move(leftover);
+  life_.leave(std::move(leftover));
   side_->send(SideFrameType::kGoodbye, counters_.messages_sent - messages_.size(), notifications_sent_);
   break_now(Status(Code::kCancelled, "closed"));
 }
 
 // A close goes on once everything that was taken has been acknowledged by the peer's device.
 void VerbsEndpoint::advance_close() {
-  if (state_ != State::kClosing || in_flight() > 0) return;
+  if (!life_.closing() || in_flight() > 0) return;
   if (messages_pair_->in_flight() == 0) return finish_close(Status(Code::kCancelled, "closed"));
   if (messages_pair_->unsignaled() > 0) send_nothing();
 }
@@ -196,14 +184,14 @@ void VerbsEndpoint::advance_close() {
 // Called by the port, never inside a callback.
 void VerbsEndpoint::run() {
   scheduled_ = false;
-  if (state_ == State::kBroken) {
+  if (life_.broken()) {
     side_.reset();  // the peer learns of it at once
     if (!pairs_->gone()) return pairs_->check();
     end();
     return schedule();  // on_closed comes in a turn of its own
   }
-  if (receiver_ != nullptr) deliver_arrived();
-  if (state_ == State::kEnded) return tell_closed();
+  inbox_.deliver_kept();
+  if (life_.ended()) return tell_closed();
   if (!lost_.ok()) {
     // What arrived before the loss is in the completion queue by now; it is seen first.
     if (port_->polls() == lost_at_poll_) return schedule();
@@ -215,26 +203,15 @@ void VerbsEndpoint::run() {
 
 // ----------------------------------------------------------------------------------------------------- time
 
-// One timer for everything; it never fires late, sometimes early.
-void VerbsEndpoint::arm(TimePoint when) {
-  if (when >= timer_due_) return;
-  loop_->cancel_timer(timer_);
-  timer_due_ = when;
-  timer_ = loop_->add_timer(when, [this] { on_timer(); });
-}
-
-void VerbsEndpoint::on_timer() {
-  timer_ = TimerId{};
-  const TimePoint due = std::exchange(timer_due_, kNever);
+void VerbsEndpoint::on_timer(TimePoint now, Nanos pause) {
   if (!working()) return;
-  const TimePoint now = loop_->now();
-  excuse(pause_before(now, due), now);
+  stalls_.excuse(operations_, pause, now);
   TimePoint next = kNever;
-  if (state_ == State::kClosing) {
-    if (now >= close_by_)
+  if (life_.closing()) {
+    if (now >= life_.close_by())
       return finish_close(Status(Code::kCancelled, str("the connection to ", who_.peer_name,
                                                        " was closed before this had completed")));
-    next = close_by_;
+    next = life_.close_by();
   }
   if (!got_hello_) {
     if (now >= open_by_)
@@ -246,21 +223,13 @@ void VerbsEndpoint::on_timer() {
   return_idle_credits(now, next);
   expire_messages(now, next);
   if (!working() || !expire(now, next)) return;
-  arm(next);
+  timer_.arm(next);
   schedule();
 }
 
 void VerbsEndpoint::return_idle_credits(TimePoint now, TimePoint& next) {
-  const std::uint64_t spare = credit_limit_ - credit_used_;
-  if (spare <= peer_.initial_credits) return;
-  const TimePoint idle = last_send_ + limits::kCreditIdle;
-  if (now < idle) {
-    next = std::min(next, idle);
-    return;
-  }
-  const std::uint64_t back = spare - peer_.initial_credits;
-  credit_used_ += back;
-  side_->send(SideFrameType::kReturn, back);
+  const std::uint64_t back = credits_.return_idle(now, next);
+  if (back > 0) side_->send(SideFrameType::kReturn, back);
 }
 
 // Messages wait here for credits of the device only: for room in its send queue, or behind a barrier.
@@ -273,7 +242,7 @@ void VerbsEndpoint::expire_messages(TimePoint now, TimePoint& next) {
     }
     expired.push_back(message.operation);
     port_->give_buffer(message.buffer);
-    --credit_used_;
+    credits_.unuse();
     --counters_.messages_sent;
     return true;
   });
@@ -284,49 +253,25 @@ void VerbsEndpoint::expire_messages(TimePoint now, TimePoint& next) {
   }
 }
 
-// A pause of this process, or of the machine with all that the path to the peer needs, is no stall.
-void VerbsEndpoint::excuse(Nanos pause, TimePoint now) {
-  if (pause == Nanos::zero()) return;
-  last_progress_ = std::min(now, last_progress_ + pause);
-  operations_.for_each([=](Handle, OneSided& operation) { operation.bounds.excuse(pause, now); });
-}
-
 // False when an operation that the device knows of is overdue: nothing but a reset gives its memory back.
 bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
-  // Timers run before completions are polled. After a pause of this process, or of whoever drives the loop,
-  // some may be there: so a stall counts only once it is found again in the turn after that.
-  const bool looked = std::exchange(stall_suspected_, false);
-  std::vector<Handle> expired;
-  const TimeBounds* reason = nullptr;
-  operations_.for_each([&](Handle handle, OneSided& operation) {
-    const Overdue overdue = operation.bounds.overdue(now, last_progress_);
-    const bool suspected = overdue == Overdue::kStall && !looked;
-    if (overdue == Overdue::kNo || suspected) {
-      stall_suspected_ = stall_suspected_ || suspected;
-      next = std::min(next, suspected ? now : operation.bounds.next_look(now, last_progress_));
-      const TimePoint stuck = deadline_after(operation.bounds.posted_at, limits::kStuckAfter);
-      if (operation.reported) return;
-      if (stuck > now)
-        next = std::min(next, stuck);
-      else
-        report_stuck(operation);
-      return;
-    }
-    operation.bounds.passed = overdue;
-    if (operation.started)
-      reason = &operation.bounds;
+  const StallWatch::Late late = stalls_.look(operations_, now, next, [&](OneSided& operation) {
+    if (operation.reported) return;
+    const TimePoint stuck = deadline_after(operation.bounds.posted_at, limits::kStuckAfter);
+    if (stuck > now)
+      next = std::min(next, stuck);
     else
-      expired.push_back(handle);
+      report_stuck(operation);
   });
-  if (reason != nullptr) {
-    const Status status = reason->reset_reason(who_.peer_name);
+  if (late.reset != nullptr) {
+    const Status status = late.reset->reset_reason(who_.peer_name);
     break_now(Status(status.code(), str(status.text(), " (", path(), ")")));
     return false;
   }
-  for (const Handle handle : expired) {
+  for (const Handle handle : late.not_started) {
     OneSided* operation = operations_.find(handle);
     if (operation == nullptr) continue;
-    if (operation->has_imm) --credit_used_;
+    if (operation->has_imm) credits_.unuse();
     complete_one_sided(*operation, operation->bounds.not_started(who_.peer_name));
     if (!working()) return false;
   }

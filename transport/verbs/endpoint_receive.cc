@@ -29,7 +29,7 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
     if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
     OneSided* operation = operations_.find(owner.operation);
     if (operation == nullptr) return;
-    if (good) last_progress_ = loop_->now();
+    if (good) stalls_.note_progress(loop_->now());
     operation->in_flight -= owner.work_requests;
     finished_.push_back(owner.operation);
   });
@@ -47,7 +47,7 @@ void VerbsEndpoint::finish_one(const QueuePair::Owner& owner) {
   if (owner.buffer != QueuePair::Owner::kNone) port_->give_buffer(owner.buffer);
   OneSided* const operation = operations_.find(owner.operation);
   if (operation == nullptr) return;
-  last_progress_ = loop_->now();
+  stalls_.note_progress(loop_->now());
   --operation->in_flight;
   if (operation->succeeded()) complete_one_sided(*operation, Status());
 }
@@ -55,8 +55,8 @@ void VerbsEndpoint::finish_one(const QueuePair::Owner& owner) {
 // Urgent is what somebody may wait for: posts, grants, the end.
 void VerbsEndpoint::schedule_after_completion() {
   const bool patient =
-      state_ == State::kOpen && messages_.empty() && !want_room_ && want_credits_ == 0 && !peer_starved_ &&
-      announced_ - received_ > target_ / 2 && without_work_.empty() &&
+      life_.state() == EndpointLife::State::kOpen && messages_.empty() && !want_room_ &&
+      credits_.wanted() == 0 && !peer_starved_ && !given_.low() && without_work_.empty() &&
       std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) { return lane.backlog.empty(); });
   if (patient)
     schedule_housekeeping();
@@ -145,7 +145,7 @@ void VerbsEndpoint::fail_work(const WorkId& id, const ibv_wc& completion) {
 // ---------------------------------------------------------------------------------------- what the peer sent
 
 void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
-  const bool usable = completion.status == IBV_WC_SUCCESS && state_ != State::kEnded;
+  const bool usable = completion.status == IBV_WC_SUCCESS && !life_.ended();
   if (!usable) {
     port_->pool().put_back(slot);
     if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR && working()) {
@@ -166,10 +166,9 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
 void VerbsEndpoint::on_notification(const ibv_wc& completion, ReceiveSlot& slot) {
   port_->pool().put_back(slot);
   if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) return corrupt("a message on a data queue pair");
-  if (received_ == announced_) return corrupt("a notification without a credit");
-  ++received_;
+  if (!given_.receive()) return corrupt("a notification without a credit");
   ++counters_.notifications_received;
-  deliver({Message(), be32toh(completion.imm_data), true});
+  inbox_.deliver(be32toh(completion.imm_data));
 }
 
 void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot) {
@@ -179,59 +178,39 @@ void VerbsEndpoint::on_message_slot(const ibv_wc& completion, ReceiveSlot& slot)
   const bool right = connected_ && note && completion.opcode == IBV_WC_RECV &&
                      completion.byte_len <= port_->pool().options().slot_bytes &&
                      (!note->control || completion.byte_len == 0);
-  if (!right || (!note->control && received_ == announced_)) {
+  if (!right || (!note->control && given_.outstanding() == 0)) {
     port_->pool().put_back(slot);
     return corrupt(right ? "a message without a credit" : "a message of an unknown kind");
   }
-  const std::int32_t ahead = note->ahead_of(credit_limit_);
+  const std::int32_t ahead = note->ahead_of(credits_.limit());
   if (note->control) {
     port_->pool().put_back(slot);
     if (!got_hello_) {
       got_hello_ = true;
-      if (state_ == State::kConnecting) state_ = State::kOpen;
+      life_.opened();
     }
   }
   // An older one than what the word said already is nothing new.
-  if (ahead > 0) on_grant(credit_limit_ + static_cast<std::uint64_t>(ahead));
+  if (ahead > 0) on_grant(credits_.limit() + static_cast<std::uint64_t>(ahead));
   if (note->control || note->woken) {
     awaiting_wake_ = false;
     // It had not seen yet how much of its grant was used.
-    if (credit_used_ == credit_limit_ && port_->post_receives()) starve();
+    if (credits_.free() == 0 && port_->post_receives()) starve();
   }
   if (note->control) return;
-  ++received_;
+  given_.receive();
   ++counters_.messages_received;
   counters_.bytes_received += completion.byte_len;
-  if (note->starved) on_starved(received_);
-  port_->pool().hand_out(slot, *account_);
-  deliver({Message(Bytes(slot.memory(), completion.byte_len), &slot), 0, false});
-}
-
-void VerbsEndpoint::deliver(Arrived&& arrived) {
-  if (receiver_ == nullptr || !arrived_.empty()) {
-    arrived_.push_back(std::move(arrived));
-    return;
-  }
-  if (!arrived.is_imm) return receiver_->on_message(std::move(arrived.message));
-  hold_credit_ = false;
-  receiver_->on_imm(arrived.imm);
-  // At the end all that was promised is back.
-  if (!hold_credit_ && state_ != State::kEnded) port_->pool().take_back(*account_, 1);
+  if (note->starved) on_starved(given_.received());
+  port_->pool().hand_out(slot, given_.account());
+  inbox_.deliver(Message(Bytes(slot.memory(), completion.byte_len), &slot));
 }
 
 void VerbsEndpoint::release_credits(std::uint32_t count) {
   SLIME_CHECK(loop_->in_loop());
   if (!working()) return;
-  count = std::min(count, held_credits_);
-  held_credits_ -= count;
-  port_->pool().take_back(*account_, count);
+  given_.release(count);
   on_slot_free();
-}
-
-void VerbsEndpoint::deliver_arrived() {
-  if (arrived_.empty()) return;
-  Queue<Arrived> arrived = std::exchange(arrived_, {});
-  while (!arrived.empty()) deliver(arrived.pop_front());
 }
 
 void VerbsEndpoint::corrupt(std::string_view what) {
@@ -241,11 +220,11 @@ void VerbsEndpoint::corrupt(std::string_view what) {
 // ------------------------------------------------------------------------------------------------- credits
 
 void VerbsEndpoint::on_grant(std::uint64_t limit) {
-  if (limit <= credit_limit_) return;
-  if (limit - credit_limit_ > limits::kMaxPoolSlots)
-    return corrupt(str("it granted ", limit, " messages after ", credit_limit_));
-  credit_limit_ = limit;
-  if (credit_limit_ - credit_used_ > peer_.initial_credits) arm(last_send_ + limits::kCreditIdle);
+  const SendCredits::Raise raise = credits_.raise(limit);
+  if (raise == SendCredits::Raise::kOld) return;
+  if (raise == SendCredits::Raise::kTooMany)
+    return corrupt(str("it granted ", limit, " messages after ", credits_.limit()));
+  if (credits_.has_spare()) timer_.arm(credits_.idle_at());
 }
 
 // The peer writes its grants into our word; while it is to wake us, what it writes is left alone, so that at
@@ -257,33 +236,21 @@ void VerbsEndpoint::look_for_grants() {
 void VerbsEndpoint::starve() {
   if (awaiting_wake_ || !got_hello_ || !working()) return;
   awaiting_wake_ = true;
-  side_->send(SideFrameType::kStarved, credit_limit_);
+  side_->send(SideFrameType::kStarved, credits_.limit());
 }
 
 void VerbsEndpoint::on_starved(std::uint64_t limit) {
-  if (limit > granted_) return corrupt(str("it says that it may send ", limit, " messages"));
+  if (limit > given_.granted()) return corrupt(str("it says that it may send ", limit, " messages"));
   peer_starved_ = true;
   peer_limit_ = limit;
-  target_ = std::min(port_->pool().options().max_credits, target_ * 2);
+  given_.grow();
 }
 
 void VerbsEndpoint::on_credit_return(std::uint64_t count) {
-  if (count > announced_ - received_) return corrupt(str("it gave back ", count, " credits"));
-  received_ += count;
-  target_ = port_->pool().options().base_credits;
-  port_->pool().take_back(*account_, static_cast<std::uint32_t>(count));
+  if (!given_.take_returned(count)) return corrupt(str("it gave back ", count, " credits"));
 }
 
 void VerbsEndpoint::on_slot_free() noexcept { schedule_housekeeping(); }
-
-// One of the promises is the control slot's. Besides the credits that are held, as far as the most that an
-// endpoint may have out allows.
-void VerbsEndpoint::top_up() {
-  if (!working()) return;
-  const std::uint32_t wanted =
-      std::min(target_ + held_credits_, std::max(target_, port_->pool().options().max_credits));
-  while (account_->promised < wanted + 1 && port_->pool().promise(*account_)) ++granted_;
-}
 
 // -------------------------------------------------------------------------------------------- side channel
 
@@ -299,7 +266,7 @@ void VerbsEndpoint::on_side_frame(const SideFrame& frame) noexcept {
       if (goodbye_) return corrupt("goodbye twice");
       goodbye_ = Goodbye{frame.a, frame.b};
       goodbye_by_ = deadline_after(loop_->now(), limits::kGoodbyeBound);
-      arm(goodbye_by_);
+      timer_.arm(goodbye_by_);
       break;
     case SideFrameType::kStarved:
       on_starved(frame.a);

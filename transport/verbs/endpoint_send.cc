@@ -15,11 +15,11 @@ void VerbsEndpoint::flush() {
   if (got_hello_) {
     // Somebody may wait for what we have, and for nothing else that is done here. Messages leave first while
     // the peer has credits without those that they could bring.
-    if (!peer_starved_ && announced_ - received_ > target_ / 2) send_messages();
+    if (!peer_starved_ && !given_.low()) send_messages();
     post_data();
   }
   // What was freed is posted before it is promised.
-  if (working() && port_->post_receives()) top_up();
+  if (working() && port_->post_receives()) given_.top_up();
   if (working() && hello_due_ && connected_) hello_due_ = !send_control();
   if (working() && got_hello_) {
     send_messages();
@@ -39,19 +39,18 @@ void VerbsEndpoint::flush() {
 bool VerbsEndpoint::send_control() {
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
-  const MessageNote note{static_cast<std::uint32_t>(granted_), true, false, false};
+  const MessageNote note{static_cast<std::uint32_t>(given_.granted()), true, false, false};
   request.imm_data = htobe32(note.encode());
   if (!post_one(request, true)) return false;
-  announced_ = granted_;
+  given_.announce();
   return true;
 }
 
 // The shortest way of a message to the device, for one that needs nothing of what the others may: no place in
 // the queue, no buffer, no completion, no word about credits but the usual one. False: it has not left.
 bool VerbsEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation) {
-  if (in_burst_ || !got_hello_ || hello_due_ || !messages_.empty() || peer_starved_ ||
-      credit_used_ + 1 == credit_limit_ || announced_ - received_ <= target_ / 2 ||
-      total > std::min(messages_pair_->max_inline(), limits::kPromptBytes) ||
+  if (in_burst_ || !got_hello_ || hello_due_ || !messages_.empty() || peer_starved_ || credits_.free() == 1 ||
+      given_.low() || total > std::min(messages_pair_->max_inline(), limits::kPromptBytes) ||
       messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval)
     return false;
   std::array<std::byte, limits::kPromptBytes> bytes;  // the device takes them out during the post
@@ -62,15 +61,15 @@ bool VerbsEndpoint::send_now(std::span<const Bytes> parts, std::uint32_t total, 
   request.send_flags = IBV_SEND_INLINE;
   request.sg_list = &source;
   request.num_sge = total > 0 ? 1 : 0;
-  const MessageNote note{static_cast<std::uint32_t>(granted_), false, false, false};
+  const MessageNote note{static_cast<std::uint32_t>(given_.granted()), false, false, false};
   request.imm_data = htobe32(note.encode());
   if (!post_one(request, false)) return false;
   operation.mark_posted();
-  announced_ = granted_;
-  ++credit_used_;
+  given_.announce();
+  credits_.use();
   ++counters_.messages_sent;
   counters_.bytes_sent += total;
-  last_send_ = loop_->now();
+  credits_.note_send(loop_->now());
   sent_.push_back({&operation, true});
   schedule_housekeeping();
   return true;
@@ -126,7 +125,7 @@ void VerbsEndpoint::send_messages() {
       chain.senders[chain.count] = {message.operation, message.buffer};
       add_message(message, chain);
     }
-    announced_ = granted_;
+    given_.announce();
     const std::uint32_t accepted = post_chain(*messages_pair_, 0, chain);
     for (std::uint32_t i = 0; i < chain.count; ++i) {
       const Chain::Sender& sender = chain.senders[i];
@@ -144,11 +143,11 @@ void VerbsEndpoint::add_message(const OutMessage& message, Chain& chain) {
   ibv_send_wr& request = chain.add(IBV_WR_SEND_WITH_IMM);
   request.sg_list[0] = {address_of(buffer.data), message.bytes, buffer.lkey};
   request.num_sge = message.bytes > 0 ? 1 : 0;
-  const bool last_credit = !awaiting_wake_ && credit_used_ == credit_limit_ && messages_.empty();
+  const bool last_credit = !awaiting_wake_ && credits_.free() == 0 && messages_.empty();
   awaiting_wake_ = awaiting_wake_ || last_credit;
-  const bool wakes = peer_starved_ && granted_ > peer_limit_;
+  const bool wakes = peer_starved_ && given_.granted() > peer_limit_;
   peer_starved_ = peer_starved_ && !wakes;
-  const MessageNote note{static_cast<std::uint32_t>(granted_), false, last_credit, wakes};
+  const MessageNote note{static_cast<std::uint32_t>(given_.granted()), false, last_credit, wakes};
   request.imm_data = htobe32(note.encode());
   counters_.bytes_sent += message.bytes;
   const bool fits = message.bytes <= messages_pair_->max_inline();
@@ -164,11 +163,11 @@ void VerbsEndpoint::add_message(const OutMessage& message, Chain& chain) {
 void VerbsEndpoint::send_grant() {
   if (!working()) return;
   if (peer_starved_) {
-    if (granted_ > peer_limit_ && send_control()) peer_starved_ = false;
+    if (given_.granted() > peer_limit_ && send_control()) peer_starved_ = false;
     return;
   }
-  if (granted_ == announced_ || announced_ - received_ > target_ / 2) return;
-  ibv_sge source = port_->words().source(place_.index, granted_);
+  if (!given_.unannounced() || !given_.low()) return;
+  ibv_sge source = port_->words().source(place_.index, given_.granted());
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
   request.sg_list = &source;
@@ -178,17 +177,16 @@ void VerbsEndpoint::send_grant() {
   if (messages_pair_->max_inline() >= source.length) request.send_flags = IBV_SEND_INLINE;
   const bool signaled = messages_pair_->unsignaled() + 1 >= limits::kMessageSignalInterval;
   if (!post_one(request, signaled)) return;
-  announced_ = granted_;
+  given_.announce();
   // A peer that is told again and again gets more at once, as if it had starved.
   const TimePoint now = loop_->now();
-  if (now - std::exchange(last_grant_, now) < limits::kCreditIdle)
-    target_ = std::min(port_->pool().options().max_credits, target_ * 2);
+  if (now - std::exchange(last_grant_, now) < limits::kCreditIdle) given_.grow();
 }
 
 // Outside the flush: completions call whoever posted.
 void VerbsEndpoint::complete_sent() {
   completing_.swap(sent_);
-  for (const Sent& sent : completing_) complete(*sent.operation, sent.accepted ? Status() : leftover_);
+  for (const Sent& sent : completing_) complete(*sent.operation, sent.accepted ? Status() : life_.leftover());
   completing_.clear();
   if (without_work_.empty()) return;
   const std::vector<Handle> handles = std::exchange(without_work_, {});
@@ -237,7 +235,7 @@ void VerbsEndpoint::set_awaiting(bool awaiting) {
 // device's path broken.
 void VerbsEndpoint::tell_waiting() {
   const bool waiting =
-      in_flight() > 0 || want_credits_ > 0 || awaiting_ || !got_hello_ || work_in_flight_ > 0;
+      in_flight() > 0 || credits_.wanted() > 0 || awaiting_ || !got_hello_ || work_in_flight_ > 0;
   if (waiting != waiting_) side_->set_waiting(waiting_ = waiting);
   if (waiting_ && !probe_timer_) arm_probe();
 }
@@ -263,18 +261,16 @@ void VerbsEndpoint::on_probe() {
 void VerbsEndpoint::settle() {
   if (!working()) return;
   tell_waiting();
-  if (receiver_ == nullptr || (state_ != State::kOpen && state_ != State::kConnecting) ||
-      in_flight() >= limits::kMaxOperations)
-    return;
-  if (free_credits() < want_credits_) look_for_grants();
-  const bool credit = want_credits_ > 0 && free_credits() >= want_credits_;
+  if (inbox_.receiver() == nullptr || !life_.takes_posts() || in_flight() >= limits::kMaxOperations) return;
+  if (credits_.free() < credits_.wanted()) look_for_grants();
+  const bool credit = credits_.wanted_are_free();
   // The last wake-up may have brought fewer credits than a notification needs. Messages that wait say it
   // themselves.
-  if (want_credits_ > 0 && !credit && messages_.empty()) starve();
+  if (credits_.wanted() > 0 && !credit && messages_.empty()) starve();
   if (!want_room_ && !credit) return;
   want_room_ = false;
-  if (credit) want_credits_ = 0;
-  receiver_->on_ready();
+  if (credit) credits_.forget_wanted();
+  inbox_.receiver()->on_ready();
 }
 
 }  // namespace slime::transport::verbs

@@ -112,6 +112,7 @@ VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Re
                          OwnedMemory owned)
     : device_(std::move(device)), id_(id), owned_(std::move(owned)), record_(std::move(record)) {
   this->device = device_.get();
+  uses = &uses_;
   data = record_->data;
   length_bytes = record_->bytes;
   rights = record_->rights;

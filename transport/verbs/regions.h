@@ -112,7 +112,6 @@ class VerbsRegion final : public MemoryRegion::Impl {
   Status registered() const override;
   int memory_fd() const override { return owned_.fd(); }
 
-  [[nodiscard]] RegionUses& uses() const { return uses_; }
   // The local key for the byte at `offset`, and how many bytes from there it covers. Thread: the loop that
   // posts, while it holds a use.
   using LocalKey = Registration::LocalKey;
@@ -137,7 +136,7 @@ class VerbsRegion final : public MemoryRegion::Impl {
   OwnedMemory owned_;
   const std::shared_ptr<RegionRecord> record_;
   std::shared_ptr<Registration> ending_;  // what it was registered as when it was closed
-  mutable RegionUses uses_;
+  RegionUses uses_;
   bool closed_ = false;
   Status outcome_;
 };

@@ -1,6 +1,7 @@
 #include "transport/verbs/verbs_provider.h"
 
 #include "transport/verbs/device.h"
+#include "transport/verbs/parameters.h"
 
 namespace slime::transport::verbs {
 namespace {

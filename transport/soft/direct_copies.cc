@@ -1,10 +1,9 @@
-// Reads and writes of memory that the peer lets us map, and of what the kernel reads and writes for us:
-// copied here, once, without the peer's program. They keep their place in the queues, so that notifications
-// and barriers mean what they mean on the wire.
+#include "transport/soft/direct_copies.h"
+
 #include <algorithm>
+#include <cstring>
 
 #include "transport/bulk_copy.h"
-#include "transport/soft/endpoint.h"
 
 namespace slime::transport::soft {
 namespace {
@@ -39,7 +38,7 @@ class Holding {
       bulk_copy_end();  // the region before is nobody's but its owner's from here on
       const Code moved = move();
       if (moved != Code::kOk) return moved;
-      pin_ = Pin::for_own(static_cast<SoftRegion*>(copy.local->impl())->record());
+      pin_ = Pin::for_own(record_of(copy));
       local_ = pin_ ? copy.local : nullptr;
       if (!pin_) return Code::kUnavailable;
     }
@@ -135,76 +134,42 @@ std::size_t copy_short(std::span<const Copy> copies, const Holding& holding, boo
 
 }  // namespace
 
-// Decided once, for the whole batch: the first time that nothing is in front of it.
-SoftEndpoint::Way SoftEndpoint::way_of(const OneSided& operation) {
-  if (peer_memory_ == nullptr || operation.atomic()) return Way::kWire;
-  Way way = Way::kWire;
-  const RemoteRegion* remote = nullptr;
-  PeerMemory::Reach reach;
-  for (const Copy& copy : operation.copies) {
-    if (copy.length_bytes == 0) continue;
-    const RegionDescriptor& region = copy.remote->descriptor();
-    if (copy.remote != remote) {
-      reach = peer_memory_->reach(region);
-      if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
-      remote = copy.remote;
-    }
-    // What the target would refuse it shall refuse itself.
-    if (reach.way == PeerMemory::Way::kWire ||
-        !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
-      return operation.kind == Kind::kWrite ? fetch_or_wire(operation) : Way::kWire;
-    way = Way::kDirect;
-  }
-  return way;
-}
-
-bool SoftEndpoint::goes_by_wire(OneSided& operation) {
-  if (operation.way == Way::kOpen) {
-    operation.way = way_of(operation);
-    if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
-  }
-  // Refused since that was decided, and nothing of it is on its way.
-  if (operation.way == Way::kFetch && fetch_denied_ && operation.next_copy == 0 && operation.copy_offset == 0)
-    operation.way = Way::kWire;
-  return operation.way == Way::kWire || operation.way == Way::kFetch;
-}
-
-void SoftEndpoint::count_copy(const OneSided& operation) {
-  ++(operation.fetched ? counters_.fetched_copies : counters_.direct_copies);
+void DirectCopies::count(const OneSided& operation) {
+  ++(operation.fetched ? link_.counters.fetched_copies : link_.counters.direct_copies);
 }
 
 // Copies until the operation's end or the step's.
-Code SoftEndpoint::copy_blocks(OneSided& operation) {
+Code DirectCopies::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
-  const std::uint64_t step = copy_left_;
-  Holding holding(*peer_memory_, operation.need());
+  const std::uint64_t step = left_;
+  Holding holding(*link_.memory, operation.need());
   while (operation.next_copy < operation.copies.size()) {
     const Copy& copy = operation.copies[operation.next_copy];
     if (copy.length_bytes > 0) {
-      if (copy_left_ == 0) break;
+      if (left_ == 0) break;
       Code code = holding.hold(copy);
       if (code != Code::kOk) return code;
       if (holding.mapped() && operation.copy_offset == 0 && copy.length_bytes < limits::kColdCopyBytes) {
         operation.started = true;
-        operation.next_copy += copy_short(operation.copies.subspan(operation.next_copy), holding, read,
-                                          copy_left_, counters_.direct_bytes);
+        operation.next_copy += copy_short(operation.copies.subspan(operation.next_copy), holding, read, left_,
+                                          link_.counters.direct_bytes);
         continue;
       }
       const std::uint64_t at = operation.copy_offset;
-      const std::uint64_t part = std::min(copy.length_bytes - at, copy_left_);
+      const std::uint64_t part = std::min(copy.length_bytes - at, left_);
       std::byte* const here = copy.local->data() + copy.local_offset + at;
       if (holding.mapped()) {
         std::byte* const there = holding.there(copy.remote_offset + at);
         const bool last = at + part == copy.length_bytes;
         bulk_copy(read ? here : there, read ? there : here, part,
                   last ? holding.source_of(operation.copies, operation.next_copy + 1) : nullptr);
-        counters_.direct_bytes += part;
+        link_.counters.direct_bytes += part;
       } else {
         code = holding.add(here, copy.remote_offset + at, part);
         if (code != Code::kOk) return code;
       }
       operation.started = true;
-      copy_left_ -= std::min(copy_left_, std::max(part, limits::kCopyStepLeast));
+      left_ -= std::min(left_, std::max(part, limits::kCopyStepLeast));
       operation.copy_offset += part;
       if (operation.copy_offset < copy.length_bytes) break;
     }
@@ -212,19 +177,18 @@ Code SoftEndpoint::copy_blocks(OneSided& operation) {
     ++operation.next_copy;
   }
   const Code code = holding.release();
-  if (code == Code::kOk && copy_left_ < step) note_progress();
+  if (code == Code::kOk && left_ < step) link_.note_progress();
   operation.fetched = operation.fetched || holding.moved_bytes() > 0;
-  counters_.fetched_bytes += holding.moved_bytes();
+  link_.counters.fetched_bytes += holding.moved_bytes();
   return code;
 }
 
-// Within the post: one that is short and has nothing in front of it; `most_moved`: by the kernel. False: it
-// is posted like any other.
-bool SoftEndpoint::copy_now(OneSided& operation, std::uint64_t most_moved) {
-  if (peer_memory_ == nullptr || operation.has_imm || operation.atomic() ||
+bool DirectCopies::copy_now(OneSided& operation, std::uint64_t most_moved) {
+  if (link_.memory == nullptr || operation.has_imm || operation.atomic() ||
       operation.copies.size() > limits::kPromptCopyBlocks)
     return false;
-  if (!(operation.kind == Kind::kWrite ? writes_ : requests_).empty()) return false;
+  OneSidedTable& table = link_.operations;
+  if (!(operation.kind == Kind::kWrite ? table.writes() : table.requests()).empty()) return false;
   std::uint64_t total = 0;
   std::uint64_t most = limits::kPromptCopyBytes;
   for (const Copy& copy : operation.copies) {
@@ -232,27 +196,30 @@ bool SoftEndpoint::copy_now(OneSided& operation, std::uint64_t most_moved) {
     total += copy.length_bytes;
     if (!is_mappable(copy.remote->descriptor().keys[0])) most = most_moved;
   }
-  if (total > most || way_of(operation) != Way::kDirect) return false;
-  const std::uint64_t left = std::exchange(copy_left_, limits::kCopyStepBytes);
+  if (total > most || ways_.find(operation) != Way::kDirect) return false;
+  const std::uint64_t left = std::exchange(left_, limits::kCopyStepBytes);
   const Code code = copy_blocks(operation);
-  copy_left_ = left;
-  if (code == Code::kOk) return true;
-  operation.next_copy = 0;  // what is wrong is found, and told, once more
-  operation.copy_offset = 0;
+  left_ = left;
+  if (code == Code::kOk) {
+    ++(operation.kind == Kind::kWrite ? link_.counters.writes : link_.counters.reads);
+    count(operation);
+    return true;
+  }
+  operation.restart();  // what is wrong is found, and told, once more
   return false;
 }
 
 // Operations of one block each at the head of their queue, as many as fit into the step: what is held for
 // them, and a call of the kernel's where it makes the copies, cost as much as 10 KiB. How many are over.
-std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
-  const OneSided* const first = operations_.find(queue.front());
+std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
+  const OneSided* const first = link_.operations.find(queue.front());
   const bool read = first->kind == Kind::kRead;
-  Holding holding(*peer_memory_, first->need());
-  std::uint64_t left = copy_left_;
+  Holding holding(*link_.memory, first->need());
+  std::uint64_t left = left_;
   std::uint64_t bytes = 0;
   std::size_t count = 0;
   for (; count < queue.size() && !holding.full(); ++count) {
-    OneSided* const operation = operations_.find(queue[count]);
+    OneSided* const operation = link_.operations.find(queue[count]);
     if (operation == nullptr || operation->kind != first->kind || operation->has_imm ||
         operation->copies.size() != 1 || operation->copy_offset > 0)
       break;
@@ -260,7 +227,7 @@ std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
     if (copy.remote != first->copies.front().remote || copy.local != first->copies.front().local ||
         copy.length_bytes == 0 || copy.length_bytes > left)
       break;
-    if (goes_by_wire(*operation) || operation->way != Way::kDirect || holding.hold(copy) != Code::kOk) break;
+    if (ways_.decide(*operation) != Way::kDirect || holding.hold(copy) != Code::kOk) break;
     std::byte* const here = copy.local->data() + copy.local_offset;
     if (holding.mapped()) {
       std::byte* const there = holding.there(copy.remote_offset);
@@ -276,64 +243,70 @@ std::size_t SoftEndpoint::copy_together(Queue<Handle>& queue) {
     holding.drop();
     return 0;
   }
-  copy_left_ = left;
-  note_progress();
-  (holding.mapped() ? counters_.direct_bytes : counters_.fetched_bytes) += bytes;
-  (holding.mapped() ? counters_.direct_copies : counters_.fetched_copies) += count;
+  left_ = left;
+  link_.note_progress();
+  (holding.mapped() ? link_.counters.direct_bytes : link_.counters.fetched_bytes) += bytes;
+  (holding.mapped() ? link_.counters.direct_copies : link_.counters.fetched_copies) += count;
   return count;
 }
 
 // What is at the head of a queue and can be copied, up to the step's end.
-void SoftEndpoint::copy_head(Queue<Handle>& queue) {
-  while (working() && !queue.empty()) {
+void DirectCopies::copy_head(Queue<Handle>& queue) {
+  while (link_.working() && !queue.empty()) {
     const Handle handle = queue.front();
-    OneSided* operation = operations_.find(handle);
+    OneSided* operation = link_.operations.find(handle);
     if (operation == nullptr) {
       queue.pop_front();
       continue;
     }
-    if (goes_by_wire(*operation) || operation->way == Way::kOpen) return;
-    if (copy_left_ == 0) return schedule_turn();
+    if (ways_.decide(*operation) != Way::kDirect) return;
+    if (left_ == 0) return link_.schedule_turn();
     if (std::size_t over = copy_together(queue); over > 0) {
-      completed_in_stage_ = true;
-      while (over-- > 0 && working()) complete_one_sided(queue.pop_front(), {});
+      link_.completed_in_stage = true;
+      while (over-- > 0 && link_.working()) link_.complete_one_sided(queue.pop_front(), {});
       continue;
     }
-    const Code code = copy_blocks(*operation);
-    if (code == Code::kUnavailable)
-      return break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
-    if (code == Code::kUnimplemented) {  // from the beginning, over the wire
-      operation->way = Way::kWire;
-      operation->next_copy = 0;
-      operation->copy_offset = 0;
-      return;
-    }
-    const bool over = operation->next_copy == operation->copies.size();
-    if (code == Code::kOk && !over) continue;
-    if (code == Code::kOk) count_copy(*operation);
-    if (code == Code::kOk && operation->has_imm) {
-      operation->way = Way::kWire;  // which brings the notification
-      return;
-    }
-    if (operation->has_imm) --credit_used_;
-    queue.pop_front();
-    completed_in_stage_ = true;
-    if (code != Code::kOk) copy_left_ -= std::min(copy_left_, limits::kCopyStepFailed);
-    operation->failure = code;
-    complete_one_sided(handle, code == Code::kOk ? Status() : refused_by_peer(*operation));
+    if (!end_copy(queue, handle, copy_blocks(*operation))) return;
   }
 }
 
-// Writes and reads take turns.
-void SoftEndpoint::copy_directly() {
-  if (peer_memory_ == nullptr || (writes_.empty() && requests_.empty())) return;
-  copies_reads_ = !copies_reads_;
-  copy_head(copies_reads_ ? requests_ : writes_);
-  copy_head(copies_reads_ ? writes_ : requests_);
+// Sees how the blocks of a step were copied. False: frames go for the operation, or the link is broken.
+bool DirectCopies::end_copy(Queue<Handle>& queue, Handle handle, Code code) {
+  OneSided* const operation = link_.operations.find(handle);
+  if (code == Code::kUnavailable) {
+    link_.break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
+    return false;
+  }
+  if (code == Code::kUnimplemented) {  // from the beginning, over the wire
+    operation->way = Way::kWire;
+    operation->restart();
+    return false;
+  }
+  const bool over = operation->next_copy == operation->copies.size();
+  if (code == Code::kOk && !over) return true;
+  if (code == Code::kOk) count(*operation);
+  if (code == Code::kOk && operation->has_imm) {
+    operation->way = Way::kWire;  // which brings the notification
+    return false;
+  }
+  if (operation->has_imm) link_.credits.unuse();
+  queue.pop_front();
+  link_.completed_in_stage = true;
+  if (code != Code::kOk) left_ -= std::min(left_, limits::kCopyStepFailed);
+  operation->failure = code;
+  link_.complete_one_sided(handle,
+                           code == Code::kOk ? Status() : refused_by_peer(*operation, link_.who.peer_name));
+  return true;
 }
 
-void SoftEndpoint::on_peer_memory() noexcept {
-  if (working()) schedule();
+// Writes and reads take turns.
+void DirectCopies::run() {
+  Queue<Handle>& writes = link_.operations.writes();
+  Queue<Handle>& requests = link_.operations.requests();
+  if (link_.memory == nullptr || (writes.empty() && requests.empty())) return;
+  reads_first_ = !reads_first_;
+  copy_head(reads_first_ ? requests : writes);
+  copy_head(reads_first_ ? writes : requests);
 }
 
 }  // namespace slime::transport::soft

@@ -1,0 +1,113 @@
+// What a post may name, and what it uses, without an endpoint.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "transport/endpoint/post_checks.h"
+#include "transport/region_uses.h"
+
+namespace slime::transport::testing {
+namespace {
+
+constexpr std::uint64_t kEndpoint = 7;
+const int kOurDevice = 0;
+const int kOtherDevice = 0;
+
+class PlainRegion final : public MemoryRegion::Impl {
+ public:
+  PlainRegion(const void* at, std::span<std::byte> bytes) {
+    device = at;
+    uses = &counted;
+    data = bytes.data();
+    length_bytes = bytes.size();
+    rights = Rights::kReadWrite;
+  }
+  Status close(Nanos) override { return {}; }
+  RegionDescriptor describe() const override { return {}; }
+
+  RegionUses counted;
+};
+
+struct Side {
+  explicit Side(const void* device = &kOurDevice)
+      : impl(new PlainRegion(device, memory)), region(std::unique_ptr<MemoryRegion::Impl>(impl)) {}
+  std::array<std::byte, 64> memory{};
+  PlainRegion* impl;
+  MemoryRegion region;
+};
+
+RegionDescriptor descriptor(Rights rights = Rights::kReadWrite) {
+  RegionDescriptor out;
+  out.id = Handle{1, 1};
+  out.length_bytes = 32;
+  out.rights = rights;
+  return out;
+}
+
+PostChecks checks() { return {&kOurDevice, kEndpoint, "peer"}; }
+
+Code code_of(const Copy& copy, Rights need = Rights::kRemoteWrite) {
+  return checks().copies({&copy, 1}, need).code();
+}
+
+}  // namespace
+
+TEST_CASE("a copy is within both regions, which are the device's and the endpoint's") {
+  Side side;
+  const RemoteRegion remote(descriptor(Rights::kRemoteRead), kEndpoint);
+  const RemoteRegion elsewhere(descriptor(), kEndpoint + 1);
+  CHECK(code_of({&side.region, 32, &remote, 0, 32}, Rights::kRemoteRead) == Code::kOk);
+  CHECK(code_of({&side.region, 33, &remote, 0, 32}, Rights::kRemoteRead) == Code::kInvalidArgument);
+  CHECK(code_of({&side.region, 0, &remote, 1, 32}, Rights::kRemoteRead) == Code::kInvalidArgument);
+  CHECK(code_of({&side.region, 0, &remote, 0, 32}, Rights::kRemoteWrite) == Code::kPermissionDenied);
+  CHECK(code_of({&side.region, 0, &elsewhere, 0, 32}) == Code::kAborted);
+  CHECK(code_of({nullptr, 0, &remote, 0, 32}) == Code::kInvalidArgument);
+  Side other(&kOtherDevice);
+  CHECK(code_of({&other.region, 0, &remote, 0, 32}, Rights::kRemoteRead) == Code::kInvalidArgument);
+}
+
+TEST_CASE("every copy of a batch is checked") {
+  Side first;
+  Side second;
+  const RemoteRegion remote(descriptor(), kEndpoint);
+  std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8}, Copy{&first.region, 8, &remote, 8, 8},
+                            Copy{&second.region, 0, &remote, 16, 8}};
+  CHECK(checks().copies(batch, Rights::kRemoteWrite).ok());
+  second.impl->counted.revoke();
+  CHECK(checks().copies(batch, Rights::kRemoteWrite).code() == Code::kInvalidArgument);
+  CHECK(checks().copies({batch.data(), 2}, Rights::kRemoteWrite).ok());
+}
+
+TEST_CASE("a run of copies uses its region once, and a batch that is refused uses none") {
+  Side first;
+  Side second;
+  const RemoteRegion remote(descriptor(), kEndpoint);
+  const std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8},
+                                  Copy{&first.region, 8, &remote, 8, 8},
+                                  Copy{&second.region, 0, &remote, 16, 8}};
+  CHECK(PostChecks::add_uses(batch));
+  CHECK_FALSE(first.impl->counted.unused());
+  CHECK(PostChecks::use(batch, &second.impl->counted));
+  CHECK_FALSE(PostChecks::use({batch.data(), 2}, &second.impl->counted));
+  PostChecks::drop_uses(batch);
+  CHECK(first.impl->counted.unused());
+  CHECK(second.impl->counted.unused());
+  second.impl->counted.revoke();
+  CHECK_FALSE(PostChecks::add_uses(batch));
+  CHECK(first.impl->counted.unused());
+}
+
+TEST_CASE("a descriptor binds to its endpoint if the provider makes such ones") {
+  const Result<RemoteRegion> bound = checks().import(descriptor(), true);
+  REQUIRE(bound.has_value());
+  CHECK(bound->endpoint_id() == kEndpoint);
+  CHECK(checks().import(descriptor(), false).status().code() == Code::kInvalidArgument);
+  RegionDescriptor empty = descriptor();
+  empty.length_bytes = 0;
+  CHECK_FALSE(checks().import(empty, true).has_value());
+  CHECK_FALSE(checks().import(descriptor(static_cast<Rights>(9)), true).has_value());
+}
+
+}  // namespace slime::transport::testing

@@ -1,0 +1,80 @@
+#include "transport/endpoint/post_checks.h"
+
+#include "base/str.h"
+#include "transport/copy_checks.h"
+#include "transport/limits.h"
+#include "transport/region_uses.h"
+
+namespace slime::transport {
+
+Status PostChecks::region_closed() { return {Code::kInvalidArgument, "the local region is closed"}; }
+
+Status PostChecks::local(const Copy& copy) const {
+  const MemoryRegion::Impl& region = *copy.local->impl();
+  if (region.device != device_)
+    return {Code::kInvalidArgument, "the local region is registered with another device"};
+  return region.uses->revoked() ? region_closed() : Status();
+}
+
+Status PostChecks::copies(std::span<const Copy> copies, Rights need) const {
+  const MemoryRegion* checked = nullptr;
+  for (const Copy& copy : copies) {
+    SLIME_TRY(check_copy(copy, need, endpoint_id_, peer_name_));
+    if (copy.local != checked) SLIME_TRY(local(copy));
+    checked = copy.local;
+  }
+  return {};
+}
+
+bool PostChecks::add_uses(std::span<const Copy> copies) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+    if (!copies[i].local->impl()->uses->add_use()) {
+      drop_uses(copies.first(i));
+      return false;
+    }
+  }
+  return true;
+}
+
+void PostChecks::drop_uses(std::span<const Copy> copies) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+    copies[i].local->impl()->uses->drop_use();
+  }
+}
+
+bool PostChecks::use(std::span<const Copy> copies, const RegionUses* uses) {
+  for (const Copy& copy : copies) {
+    if (copy.local->impl()->uses == uses) return true;
+  }
+  return false;
+}
+
+Result<RemoteRegion> PostChecks::import(const RegionDescriptor& descriptor, bool shaped) const {
+  if (!shaped || descriptor.id.generation == 0 || descriptor.length_bytes == 0 ||
+      static_cast<std::uint8_t>(descriptor.rights) > static_cast<std::uint8_t>(Rights::kReadWrite))
+    return Status(Code::kInvalidArgument,
+                  str("not a region of ", peer_name_, " on this transport: wrong provider, or damaged"));
+  return RemoteRegion(descriptor, endpoint_id_);
+}
+
+Status PostChecks::too_long(std::uint64_t bytes, std::uint32_t most) const {
+  return {Code::kInvalidArgument,
+          str("a message of ", bytes, " bytes; ", peer_name_, " takes at most ", most)};
+}
+
+Status PostChecks::closed_here() const {
+  return {Code::kCancelled, str("the connection to ", peer_name_, " was closed here")};
+}
+
+Status PostChecks::too_many() const {
+  return {Code::kResourceExhausted, str(limits::kMaxOperations, " operations are in flight to ", peer_name_)};
+}
+
+Status PostChecks::no_credit() const {
+  return {Code::kResourceExhausted,
+          str(peer_name_, " has no free receive slot for us now: its credits are used up")};
+}
+
+}  // namespace slime::transport

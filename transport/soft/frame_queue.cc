@@ -1,0 +1,226 @@
+#include "transport/soft/frame_queue.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/str.h"
+
+namespace slime::transport::soft {
+namespace {
+
+// What a peer gets for the rest of a promised part whose region was revoked meanwhile.
+constexpr std::array<std::byte, limits::kChunkBytes> kZeros{};
+
+// The regions that one write to the wire touches.
+class PinSet {
+ public:
+  PinSet() = default;
+  PinSet(const PinSet&) = delete;
+  PinSet& operator=(const PinSet&) = delete;
+  ~PinSet() {
+    for (std::size_t i = 0; i < count_; ++i) records_[i]->unpin();
+  }
+  bool add(RegionRecord& record, bool own) {
+    if (count_ > 0 && records_[count_ - 1] == &record && own_ == own) return true;
+    if (!(own ? record.pin_for_own() : record.pin_for_peer())) return false;
+    records_[count_++] = &record;
+    own_ = own;
+    return true;
+  }
+
+ private:
+  std::array<RegionRecord*, limits::kBurstFrames> records_;
+  std::size_t count_ = 0;
+  bool own_ = false;
+};
+
+}  // namespace
+
+Staged& FrameQueue::push(FrameHeader header) {
+  Staged frame;
+  frame.header = header;
+  return staged_.push_back(std::move(frame));
+}
+
+void FrameQueue::push_bulk(FrameHeader header, const std::byte* data, std::shared_ptr<RegionRecord> record) {
+  Staged& frame = push(header);
+  frame.data = data;
+  frame.record = std::move(record);
+  bulk_ += header.payload_bytes;
+}
+
+void FrameQueue::push_goodbye() {
+  FrameHeader header;
+  header.type = FrameType::kGoodbye;
+  push(header);
+  goodbye_staged_ = true;
+}
+
+std::size_t FrameQueue::send() {
+  std::size_t offered = 0;
+  for (std::size_t i = 0; i < staged_.size(); ++i) offered += staged_[i].size() - staged_[i].sent;
+  const Result<std::size_t> taken = write();
+  if (!link_.working()) return 0;
+  if (!taken) {
+    lost(taken.error());
+    return 0;
+  }
+  link_.counters.bytes_sent += *taken;
+  consume(*taken);
+  wire_full_ = wire_full_ || *taken < offered;
+  return *taken;
+}
+
+void FrameQueue::ask_for_room() {
+  if (wire_asked_ != wire_full_) link_.wire->want_write(wire_asked_ = wire_full_);
+}
+
+// One write to the wire for the whole burst, straight from the registered memory, which is pinned meanwhile.
+Result<std::size_t> FrameQueue::write() {
+  std::array<iovec, 2 * limits::kBurstFrames> parts;
+  std::size_t count = 0;
+  PinSet pins;
+  for (std::size_t i = 0; i < staged_.size(); ++i) {
+    Staged& frame = staged_[i];
+    if (frame.record != nullptr) {
+      const bool own = frame.header.type == FrameType::kWrite;
+      if (!pins.add(*frame.record, own)) {
+        if (own) {
+          link_.break_now(Status(Code::kUnavailable, "a local region was closed while a write used it"));
+          return std::size_t{0};
+        }
+        zero_answer(i);
+      }
+    }
+    const std::size_t header_sent = std::min(frame.sent, kHeaderBytes);
+    if (header_sent < kHeaderBytes) {
+      parts[count++] = {reinterpret_cast<std::byte*>(&frame.header) + header_sent,
+                        kHeaderBytes - header_sent};
+    }
+    const std::size_t data_sent = frame.sent - header_sent;
+    if (data_sent < frame.header.payload_bytes) {
+      parts[count++] = {const_cast<std::byte*>(frame.payload()) + data_sent,
+                        frame.header.payload_bytes - data_sent};
+    }
+  }
+  return link_.wire->write(std::span(parts.data(), count));
+}
+
+// The region of an answer is gone: what was promised is filled with zeros, and the request fails.
+void FrameQueue::zero_answer(std::size_t index) {
+  const std::uint64_t request = staged_[index].header.operation;
+  bool done_staged = false;
+  for (std::size_t i = index; i < staged_.size(); ++i) {
+    Staged& frame = staged_[i];
+    if (frame.header.operation != request) continue;
+    if (frame.header.type == FrameType::kReadData) {
+      frame.data = kZeros.data();
+      frame.record.reset();
+    } else if (frame.header.type == FrameType::kReadDone) {
+      frame.header.code = static_cast<std::uint8_t>(Code::kNotFound);
+      done_staged = true;
+    }
+  }
+  cut_answer_ = cut_answer_ || !done_staged;
+}
+
+void FrameQueue::consume(std::size_t bytes) {
+  while (bytes > 0 && link_.working()) {
+    Staged& front = staged_.front();
+    const std::size_t part = std::min(bytes, front.size() - front.sent);
+    front.sent += part;
+    bytes -= part;
+    if (front.header.type == FrameType::kWrite) link_.note_progress();
+    if (front.sent < front.size()) return;
+    Staged frame = staged_.pop_front();
+    on_sent(frame);
+  }
+}
+
+void FrameQueue::on_sent(Staged& frame) {
+  switch (frame.header.type) {
+    case FrameType::kMessage:
+      ++link_.counters.messages_sent;
+      give_buffer(std::move(frame.message.bytes));
+      // Without an operation it was past its deadline.
+      if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
+      return;
+    case FrameType::kWrite:
+      bulk_ -= frame.header.payload_bytes;
+      if ((frame.header.flags & kFlagLast) == 0) return;
+      [[fallthrough]];
+    case FrameType::kImm:
+      link_.operations.find(Handle::unpack(frame.header.operation))->sent = true;
+      return;
+    case FrameType::kFetch:
+      give_buffer(std::move(frame.message.bytes));
+      if (frame.header.flags == kFlagLast)
+        link_.operations.find(Handle::unpack(frame.header.operation))->sent = true;
+      return;
+    case FrameType::kReadData:
+      bulk_ -= frame.header.payload_bytes;
+      return;
+    case FrameType::kGoodbye:
+      goodbye_sent_ = true;
+      return;
+    default:
+      return;
+  }
+}
+
+ByteVector FrameQueue::take_buffer() {
+  if (buffers_.empty()) return {};
+  ByteVector out = std::move(buffers_.back());
+  buffers_.pop_back();
+  return out;
+}
+
+void FrameQueue::give_buffer(ByteVector buffer) {
+  if (buffers_.size() < limits::kSpareMessageBuffers) buffers_.push_back(std::move(buffer));
+}
+
+void FrameQueue::lost(const Status& cause) {
+  if (!link_.working()) return;
+  if (goodbye_sent_) return finish_close({});
+  link_.break_now(Status(
+      cause.code() == Code::kOk ? Code::kUnavailable : cause.code(),
+      str("lost the connection to ", link_.who.peer_name, " (", link_.wire_text, "): ", cause.text())));
+}
+
+void FrameQueue::finish_close(Status leftover) {
+  SLIME_CHECK(link_.working());
+  link_.life.leave(std::move(leftover));
+  say_goodbye_now();
+  link_.break_now(Status(Code::kCancelled, "closed"));
+}
+
+// One attempt, at a frame boundary only: a half sent frame cannot be followed by anything.
+void FrameQueue::say_goodbye_now() {
+  if (goodbye_sent_) return;
+  if (!staged_.empty() && staged_.front().sent > 0) return;
+  FrameHeader header;
+  header.type = FrameType::kGoodbye;
+  const iovec part{&header, sizeof header};
+  goodbye_sent_ = true;
+  link_.wire->write(std::span(&part, 1)).status().ignore();
+}
+
+void FrameQueue::expire(TimePoint now, TimePoint& next, std::vector<Operation*>& expired) {
+  for (std::size_t i = 0; i < staged_.size(); ++i) {
+    Staged& frame = staged_[i];
+    if (frame.message.operation == nullptr) continue;
+    if (frame.message.deadline > now)
+      next = std::min(next, frame.message.deadline);
+    else
+      expired.push_back(std::exchange(frame.message.operation, nullptr));
+  }
+}
+
+void FrameQueue::drop(const Status& leftover) {
+  while (!staged_.empty()) {
+    Operation* operation = staged_.pop_front().message.operation;
+    if (operation != nullptr) link_.complete_message(*operation, leftover);
+  }
+}
+
+}  // namespace slime::transport::soft

@@ -1,0 +1,255 @@
+#include "transport/soft/frame_receiver.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "base/str.h"
+
+namespace slime::transport::soft {
+namespace {
+
+constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+FrameReceiver::FrameReceiver(Link& link, const Parts& parts)
+    : link_(link),
+      parts_(parts),
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(limits::kReceiveBufferBytes)) {}
+
+// -------------------------------------------------------------------------------------------- the wire
+
+Status FrameReceiver::receive() {
+  std::size_t moved = read_in_place();
+  while (link_.working() && moved < limits::kTurnBytes) {
+    if (moved > 0 && begin_ == end_ && payload_.left() == 0 && link_.wire->shows()) break;
+    const std::size_t direct = payload_.direct_room();
+    const std::size_t room = direct + buffer_room(direct);
+    const Result<std::size_t> got = fill();
+    if (!link_.working()) break;
+    if (!got) return got.error();
+    link_.counters.bytes_received += *got;
+    moved += *got;
+    if (*got == room) expects_bulk_ = false;  // unless the frames that follow here are
+    Bytes input(buffer_.get() + begin_, end_ - begin_);
+    parse(input, kEverything);
+    begin_ = end_ - input.size();
+    if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
+  }
+  return {};
+}
+
+// Parses what the wire shows where it lies. What is cut there goes through the buffer. Of fetches no more
+// than the peer should be told of before the next: it asks for others while those behind are read.
+std::size_t FrameReceiver::read_in_place() {
+  std::size_t moved = 0;
+  const std::uint64_t fetched_most = parts_.incoming.fetched() + limits::kFetchTold;
+  while (link_.working() && moved < limits::kTurnBytes && begin_ == end_ &&
+         (!parts_.incoming.awaits() || parts_.incoming.fetched() < fetched_most)) {
+    const Bytes there = link_.wire->peek();
+    if (there.empty()) break;
+    Bytes input = there;
+    parse(input, fetched_most);
+    const std::size_t used = there.size() - input.size();
+    if (used == 0) break;
+    link_.wire->skip(used);
+    link_.counters.bytes_received += used;
+    moved += used;
+  }
+  return moved;
+}
+
+// What the next read may place into the buffer, behind what it places straight where it belongs.
+std::size_t FrameReceiver::buffer_room(std::size_t direct) const {
+  const std::size_t room = limits::kReceiveBufferBytes - (end_ - begin_);
+  const bool discards = direct == 0 && payload_.left() > 0;
+  return expects_bulk_ && !discards ? std::min(room, limits::kReceiveAroundBulk) : room;
+}
+
+// Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
+// only outstanding here when the buffer is empty.
+Result<std::size_t> FrameReceiver::fill() {
+  if (begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  const Pin pin = pin_payload();
+  if (!link_.working()) return std::size_t{0};
+  std::array<iovec, 2> parts;
+  std::size_t count = 0;
+  const std::size_t direct = payload_.direct_room();
+  const std::size_t behind = buffer_room(direct);
+  if (direct > 0) parts[count++] = {payload_.to(), direct};
+  if (behind > 0) parts[count++] = {buffer_.get() + end_, behind};
+  const Result<std::size_t> got = link_.wire->read(std::span(parts.data(), count));
+  if (!got) return got;
+  const std::size_t placed = std::min(*got, direct);
+  if (placed > 0) {
+    if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
+    payload_.placed(placed);
+  }
+  end_ += *got - placed;
+  return got;
+}
+
+// Holds the region that the payload goes into, until it is placed. Where the region refuses, the rest of a
+// peer's write is thrown away, and a read of ours breaks the connection: its data has no place any more.
+Pin FrameReceiver::pin_payload() {
+  Pin pin = payload_.pin();
+  if (pin || !payload_.in_region()) return pin;
+  if (payload_.kind() == Payload::Kind::kWrite) {
+    parts_.incoming.refuse();
+    payload_.discard();
+  } else {
+    link_.break_now(Status(Code::kUnavailable, "a local region was closed while a read used it"));
+  }
+  return pin;
+}
+
+// ---------------------------------------------------------------------------------------------- frames
+
+// Takes what it understands off the front of `input`, until so many bytes of fetches are dealt with and whole
+// writes wait to be read.
+void FrameReceiver::parse(Bytes& input, std::uint64_t fetched_most) {
+  while (link_.working() && (!parts_.incoming.awaits() || parts_.incoming.fetched() < fetched_most)) {
+    if (payload_.kind() != Payload::Kind::kNone) {
+      if (payload_.left() > 0) {
+        if (input.empty()) return;
+        take_payload(input);
+      }
+      if (link_.working() && payload_.left() == 0) end_payload();
+      continue;
+    }
+    if (input.size() < kHeaderBytes) return;
+    const Result<FrameHeader> header =
+        decode_header(input.first(kHeaderBytes), link_.port->pool->options().slot_bytes);
+    if (!header) {
+      link_.corrupt(header.error().text());
+      return;
+    }
+    input = input.subspan(kHeaderBytes);
+    begin_frame(*header);
+  }
+}
+
+// Moves payload bytes that came with their header.
+void FrameReceiver::take_payload(Bytes& input) {
+  const Pin pin = pin_payload();
+  if (!link_.working()) return;
+  const std::size_t bytes = std::min(payload_.left(), input.size());
+  if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
+  if (payload_.kind() != Payload::Kind::kDiscard) std::memcpy(payload_.to(), input.data(), bytes);
+  payload_.placed(bytes);
+  input = input.subspan(bytes);
+}
+
+void FrameReceiver::begin_frame(const FrameHeader& header) {
+  if (header.type != FrameType::kFetch && parts_.incoming.awaits()) {
+    parts_.incoming.fetch_awaited();
+    if (!link_.working()) return;
+  }
+  frame_ = header;
+  payload_.begin(header.payload_bytes);
+  expects_bulk_ |= header.payload_bytes >= limits::kReceiveBulkBytes;
+  switch (header.type) {
+    case FrameType::kMessage:
+      return begin_message(header);
+    case FrameType::kWrite:
+      return parts_.incoming.begin_bytes(header, payload_);
+    case FrameType::kReadData:
+      return parts_.requests.begin_data(header, payload_);
+    case FrameType::kCredit:
+      on_grant(header.value);
+      return;
+    case FrameType::kCreditReturn:
+      return on_credit_return(header);
+    case FrameType::kImm:
+      return on_imm_frame(header);
+    case FrameType::kAck:
+      return parts_.writes.on_ack(header);
+    case FrameType::kReadRequest:
+      return parts_.answers.on_read_request(header);
+    case FrameType::kReadDone:
+      return parts_.requests.on_read_done(header);
+    case FrameType::kGoodbye:
+      return link_.break_now(
+          Status(Code::kUnavailable, str("closed by peer: ", link_.who.peer_name, " closed the connection")));
+    case FrameType::kFetchAdd:
+      return parts_.answers.on_atomic_request(header, 0);
+    case FrameType::kCompareSwap:
+      return payload_.place(Payload::Kind::kExpected, reinterpret_cast<std::byte*>(&expected_));
+    case FrameType::kAtomicReply:
+      return parts_.requests.on_atomic_reply(header);
+    case FrameType::kFetch:
+      return parts_.incoming.begin_fetch(header, payload_);
+    case FrameType::kFetched:
+      parts_.writes.on_fetched(header.value);
+      return;
+  }
+}
+
+void FrameReceiver::end_payload() {
+  const Payload::Kind kind = payload_.end();
+  if (kind == Payload::Kind::kMessage) {
+    ReceiveSlot* slot = take_slot();
+    ++link_.counters.messages_received;
+    parts_.inbox.deliver(Message(Bytes(slot->memory(), frame_.payload_bytes), slot));
+    return;
+  }
+  if (kind == Payload::Kind::kExpected) return parts_.answers.on_atomic_request(frame_, expected_);
+  if (frame_.type == FrameType::kReadData) return parts_.requests.end_data(frame_);
+  if (kind == Payload::Kind::kFetch) return parts_.incoming.end_fetch(frame_);
+  parts_.incoming.end_bytes(frame_);
+}
+
+// --------------------------------------------------------------------- messages, notifications, credits
+
+void FrameReceiver::begin_message(const FrameHeader& header) {
+  if ((header.value != 0 && !on_grant(header.value)) || !use_credit(header)) return;
+  slot_ = &link_.port->pool->take_slot(link_.given.account());
+  payload_.place(Payload::Kind::kMessage, slot_->memory());
+  link_.top_up();
+}
+
+void FrameReceiver::on_imm_frame(const FrameHeader& header) {
+  const Code code = parts_.incoming.end_with_imm(header);
+  if (!link_.working() || !use_credit(header)) return;
+  parts_.incoming.queue_ack(header.operation, code);
+  if (!link_.working()) return;
+  if (code == Code::kOk) {
+    ++link_.counters.notifications_received;
+    parts_.inbox.deliver(static_cast<std::uint32_t>(header.value));
+  } else {
+    link_.given.take_back(1);
+  }
+  link_.top_up();
+}
+
+bool FrameReceiver::use_credit(const FrameHeader& header) {
+  if (!link_.given.receive()) {
+    link_.corrupt("it sent more messages than it had credits");
+    return false;
+  }
+  if (header.flags == kFlagStarved) link_.given.grow();
+  return true;
+}
+
+bool FrameReceiver::on_grant(std::uint64_t limit) {
+  if (link_.credits.raise(limit) != SendCredits::Raise::kRaised) {
+    link_.corrupt(str("it granted ", limit, " messages after ", link_.credits.limit()));
+    return false;
+  }
+  if (link_.credits.has_spare()) link_.timer.arm(link_.credits.idle_at());
+  return true;
+}
+
+void FrameReceiver::on_credit_return(const FrameHeader& header) {
+  if (header.value == 0 || !link_.given.take_returned(header.value))
+    return link_.corrupt(str("it gave back ", header.value, " credits"));
+  link_.top_up();
+}
+
+}  // namespace slime::transport::soft

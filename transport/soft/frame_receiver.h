@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "transport/endpoint/inbox.h"
+#include "transport/soft/answers.h"
+#include "transport/soft/payload.h"
+#include "transport/soft/request_sender.h"
+#include "transport/soft/write_receiver.h"
+#include "transport/soft/write_sender.h"
+
+namespace slime::transport::soft {
+
+// The incoming end of the stream: takes frames off the wire and hands each to the part that deals with
+// it. Messages, notifications and credits are dealt with here. Thread: the loop.
+class FrameReceiver {
+ public:
+  // What it hands frames to.
+  struct Parts {
+    Inbox& inbox;
+    RequestSender& requests;
+    WriteSender& writes;
+    Answers& answers;
+    WriteReceiver& incoming;
+  };
+  FrameReceiver(Link& link, const Parts& parts);
+
+  // Takes what the wire has, up to a turn's share. Not OK: the wire is lost.
+  Status receive();
+  // The slot of a message that was not received wholly; null: there is none.
+  ReceiveSlot* take_slot() { return std::exchange(slot_, nullptr); }
+  void drop_payload() { payload_.end(); }
+
+ private:
+  [[nodiscard]] std::size_t buffer_room(std::size_t direct) const;
+  Result<std::size_t> fill();
+  std::size_t read_in_place();
+  Pin pin_payload();
+  void parse(Bytes& input, std::uint64_t fetched_most);
+  void take_payload(Bytes& input);
+  void begin_frame(const FrameHeader& header);
+  void end_payload();
+  void begin_message(const FrameHeader& header);
+  void on_imm_frame(const FrameHeader& header);
+  bool use_credit(const FrameHeader& header);
+  bool on_grant(std::uint64_t limit);
+  void on_credit_return(const FrameHeader& header);
+
+  Link& link_;
+  Parts parts_;
+  std::unique_ptr<std::byte[]> buffer_;
+  std::size_t begin_ = 0;  // of what is in the buffer
+  std::size_t end_ = 0;
+  bool expects_bulk_ = false;  // large payloads came, and no burst of small frames since
+  FrameHeader frame_;
+  Payload payload_;
+  ReceiveSlot* slot_ = nullptr;
+  std::uint64_t expected_ = 0;  // of the compare_swap that is being received
+};
+
+}  // namespace slime::transport::soft

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transport/soft/frame_queue.h"
+#include "transport/soft/payload.h"
+#include "transport/soft/ways.h"
+
+namespace slime::transport::soft {
+
+// What this side asks of the peer: reads and atomics, and their answers, which come in the order of
+// the requests. Thread: the loop.
+class RequestSender {
+ public:
+  RequestSender(Link& link, FrameQueue& frames, WayFinder& ways)
+      : link_(link), frames_(frames), ways_(ways) {}
+
+  void stage();
+  // Data of the oldest request; places it in the local region.
+  void begin_data(const FrameHeader& header, Payload& payload);
+  void end_data(const FrameHeader& header) { asked_.front().received += header.payload_bytes; }
+  void on_read_done(const FrameHeader& header);
+  void on_atomic_reply(const FrameHeader& header);
+
+ private:
+  // A request that the peer has not answered wholly.
+  struct Asked {
+    std::uint64_t request = 0;
+    Handle operation;
+    const Copy* copy = nullptr;  // null: an atomic
+    std::uint64_t received = 0;
+  };
+
+  void stage_read(Handle handle, OneSided& operation);
+  void stage_atomic(Handle handle, OneSided& operation);
+  [[nodiscard]] bool is_oldest(const FrameHeader& header, bool atomic);
+
+  Link& link_;
+  FrameQueue& frames_;
+  WayFinder& ways_;
+  Queue<Asked> asked_;
+  std::uint64_t next_request_ = 1;
+};
+
+}  // namespace slime::transport::soft

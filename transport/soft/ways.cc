@@ -1,0 +1,77 @@
+#include "transport/soft/ways.h"
+
+#include <algorithm>
+
+namespace slime::transport::soft {
+namespace {
+
+// On both sides, so that the target reads the two as one.
+bool follows(const Copy& before, const Copy& copy) {
+  return copy.local == before.local && copy.remote == before.remote &&
+         copy.local_offset == before.local_offset + before.length_bytes &&
+         copy.remote_offset == before.remote_offset + before.length_bytes;
+}
+
+}  // namespace
+
+Way WayFinder::find(const OneSided& operation) {
+  if (link_.memory == nullptr || operation.atomic()) return Way::kWire;
+  Way way = Way::kWire;
+  const RemoteRegion* remote = nullptr;
+  PeerMemory::Reach reach;
+  for (const Copy& copy : operation.copies) {
+    if (copy.length_bytes == 0) continue;
+    const RegionDescriptor& region = copy.remote->descriptor();
+    if (copy.remote != remote) {
+      reach = link_.memory->reach(region);
+      if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
+      remote = copy.remote;
+    }
+    // What the target would refuse it shall refuse itself.
+    if (reach.way == PeerMemory::Way::kWire ||
+        !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
+      return operation.kind == Kind::kWrite ? fetch_or_wire(operation) : Way::kWire;
+    way = Way::kDirect;
+  }
+  return way;
+}
+
+Way WayFinder::fetch_or_wire(const OneSided& operation) {
+  if (fetch_denied_) return Way::kWire;
+  std::uint64_t total = 0;
+  std::uint64_t pieces = 0;
+  const Copy* before = nullptr;
+  for (const Copy& copy : operation.copies) {
+    total += copy.length_bytes;
+    pieces += before == nullptr || !follows(*before, copy) ? 1 : 0;
+    before = &copy;
+  }
+  if (total < std::max(limits::kFetchLeastBytes, pieces * limits::kFetchLeastBlock)) return Way::kWire;
+  const PeerMemory::Known known = link_.memory->peer_fetches();
+  if (known != PeerMemory::Known::kYes) return known == PeerMemory::Known::kNo ? Way::kWire : Way::kOpen;
+  const MemoryRegion* last = nullptr;
+  for (const Copy& copy : operation.copies) {
+    if (copy.local == last) continue;
+    last = copy.local;
+    if (!record_of(copy).fetchable()) return Way::kWire;
+  }
+  return Way::kFetch;
+}
+
+Way WayFinder::decide(OneSided& operation) {
+  if (operation.way == Way::kOpen) {
+    operation.way = find(operation);
+    if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
+  }
+  // Refused since that was decided, and nothing of it is on its way.
+  if (operation.way == Way::kFetch && fetch_denied_ && operation.next_copy == 0 && operation.copy_offset == 0)
+    operation.way = Way::kWire;
+  return operation.way;
+}
+
+void WayFinder::ask_ahead(const OneSided& operation) {
+  if (link_.memory != nullptr && operation.kind == Kind::kRead)
+    static_cast<void>(link_.memory->reach(operation.copies.front().remote->descriptor()));
+}
+
+}  // namespace slime::transport::soft

@@ -1,0 +1,150 @@
+#include "transport/soft/write_sender.h"
+
+#include <algorithm>
+
+namespace slime::transport::soft {
+
+bool WriteSender::stage() {
+  Queue<Handle>& writes = link_.operations.writes();
+  while (!writes.empty()) {
+    const Handle handle = writes.front();
+    OneSided* operation = link_.operations.find(handle);
+    if (operation == nullptr) {
+      writes.pop_front();
+      continue;
+    }
+    if (!ways_.by_frames(*operation)) return false;
+    if (operation->skip_empty()) {
+      writes.pop_front();
+      if (operation->has_imm) {
+        stage_imm(handle, *operation);
+        return true;
+      }
+      link_.completed_in_stage = true;  // a batch without a byte
+      link_.complete_one_sided(handle, {});
+      if (!link_.working()) return false;
+      continue;
+    }
+    if (operation->way == Way::kFetch) return stage_fetch(handle, *operation);
+    stage_bytes(handle, *operation);
+    return true;
+  }
+  return false;
+}
+
+void WriteSender::stage_imm(Handle handle, OneSided& operation) {
+  operation.started = true;
+  FrameHeader header;
+  header.operation = handle.packed();
+  header.type = FrameType::kImm;
+  header.value = operation.imm;
+  header.flags = operation.starved ? kFlagStarved : 0;
+  frames_.push(header);
+}
+
+void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
+  const Copy& copy = operation.copies[operation.next_copy];
+  const std::uint64_t offset = operation.copy_offset;
+  const auto part =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(copy.length_bytes - offset, limits::kChunkBytes));
+  operation.started = true;
+  operation.copy_offset += part;
+  patient_bytes_ += part;
+  if (operation.copy_offset == copy.length_bytes) {
+    operation.copy_offset = 0;
+    ++operation.next_copy;
+  }
+  FrameHeader header;
+  header.operation = handle.packed();
+  header.type = FrameType::kWrite;
+  header.payload_bytes = part;
+  header.region = copy.remote->descriptor().id.packed();
+  header.key = copy.remote->descriptor().keys[0];
+  header.offset = copy.remote_offset + offset;
+  if (operation.copy_offset == 0 && operation.skip_empty() && !operation.has_imm) {
+    link_.operations.writes().pop_front();
+    header.flags = patient_write() ? kFlagLast | kFlagPatient : kFlagLast;
+  }
+  frames_.push_bulk(header, copy.local->data() + copy.local_offset + offset, shared_record_of(copy));
+}
+
+// Whether the ack of the write whose last part is next may wait for that of one behind it. One at a time they
+// cost both sides as much as the bytes do; but half of what is in flight is asked for while the rest moves.
+bool WriteSender::patient_write() {
+  Queue<Handle>& writes = link_.operations.writes();
+  OneSided* const next = writes.empty() ? nullptr : link_.operations.find(writes.front());
+  ++patient_writes_;
+  if (next != nullptr && ways_.decide(*next) == Way::kWire && patient_writes_ < link_.in_flight() / 2 &&
+      patient_bytes_ < limits::kAckBytes)
+    return true;
+  patient_writes_ = 0;
+  patient_bytes_ = 0;
+  return false;
+}
+
+// One frame of it. False: the peer has enough to read.
+bool WriteSender::stage_fetch(Handle handle, OneSided& operation) {
+  if (fetch_asked_ - fetch_done_ + limits::kChunkBytes > limits::kFetchAhead) return false;
+  const std::span<const Copy> copies = operation.copies;
+  const RemoteRegion* const remote = copies[operation.next_copy].remote;
+  ByteVector blocks = frames_.take_buffer();
+  blocks.clear();
+  ByteWriter writer(blocks);
+  std::uint64_t left = limits::kChunkBytes;
+  for (std::size_t count = 0; operation.next_copy < copies.size(); ++operation.next_copy) {
+    const Copy& copy = copies[operation.next_copy];
+    if (copy.length_bytes == 0) continue;
+    if (copy.remote != remote || left == 0 || count++ == limits::kFetchBlocks) break;
+    const std::uint64_t at = operation.copy_offset;
+    FetchBlock block;
+    block.source = reinterpret_cast<std::uintptr_t>(copy.local->data()) + copy.local_offset + at;
+    block.offset = copy.remote_offset + at;
+    block.length = std::min(copy.length_bytes - at, left);
+    writer.write(block);
+    left -= block.length;
+    operation.copy_offset = at + block.length;
+    if (operation.copy_offset < copy.length_bytes) break;
+    operation.copy_offset = 0;
+  }
+  operation.started = true;
+  fetch_asked_ += limits::kChunkBytes - left;
+  FrameHeader header;
+  header.type = FrameType::kFetch;
+  header.payload_bytes = static_cast<std::uint32_t>(blocks.size());
+  header.operation = handle.packed();
+  header.region = remote->descriptor().id.packed();
+  header.key = remote->descriptor().keys[0];
+  if (operation.next_copy == copies.size() && !operation.has_imm) {
+    header.flags = kFlagLast;
+    link_.operations.writes().pop_front();
+  }
+  Staged& frame = frames_.push(header);
+  frame.data = blocks.data();
+  frame.message.bytes = std::move(blocks);
+  return true;
+}
+
+void WriteSender::on_ack(const FrameHeader& header) {
+  const Handle handle = Handle::unpack(header.operation);
+  OneSided* operation = link_.operations.find(handle);
+  if (operation == nullptr || operation->kind != Kind::kWrite || !operation->sent)
+    return link_.corrupt("an answer to a write that it was not sent");
+  if (header.value != 0 && !on_fetched(header.value)) return;
+  link_.note_progress();
+  if (header.code == static_cast<std::uint8_t>(Code::kUnimplemented)) ways_.deny_fetches();
+  if (header.code != 0) operation->failure = error_code_from_wire(header.code);
+  link_.complete_one_sided(handle,
+                           header.code == 0 ? Status() : refused_by_peer(*operation, link_.who.peer_name));
+}
+
+bool WriteSender::on_fetched(std::uint64_t done) {
+  if (done <= fetch_done_ || done > fetch_asked_) {
+    link_.corrupt("it has read more than it was asked to, or less than before");
+    return false;
+  }
+  fetch_done_ = done;
+  link_.note_progress();
+  return true;
+}
+
+}  // namespace slime::transport::soft
