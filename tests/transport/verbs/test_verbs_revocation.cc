@@ -21,7 +21,7 @@ class FakePort final : public verbs::RegionUsers {
   FakePort(WatchedDevice& watched, std::shared_ptr<Loop> loop) : watched_(watched), loop_(std::move(loop)) {}
 
   void use(const MemoryRegion& region) {
-    uses_ = &WatchedDevice::impl(region).uses();
+    uses_ = WatchedDevice::impl(region).uses;
     REQUIRE(uses_->add_use());
   }
   void end_use() {
@@ -74,7 +74,7 @@ TEST_CASE("closing waits for an operation of ours, then ends the registration") 
   bench.loop->post([&] { bench.loop->add_timer(bench.loop->now() + 20ms, [&] { bench.port->end_use(); }); });
   CHECK(region.close(10s).ok());
   CHECK(bench.watched.events == Events{"operation ended", "deregistered"});
-  CHECK_FALSE(WatchedDevice::impl(region).uses().add_use());
+  CHECK_FALSE(WatchedDevice::impl(region).uses->add_use());
   CHECK(region.close().ok());
   CHECK(bench.watched.events.size() == 2);
 }
