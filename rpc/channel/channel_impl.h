@@ -17,12 +17,16 @@
 #include "base/ids.h"
 #include "rpc/channel.h"
 #include "rpc/channel/answer_box.h"
+#include "rpc/channel/attachment_room.h"
+#include "rpc/channel/call_contexts.h"
+#include "rpc/channel/call_table.h"
 #include "rpc/channel/completions.h"
 #include "rpc/channel/connection.h"
 #include "rpc/channel/inbox.h"
 #include "rpc/channel/lending.h"
 #include "rpc/channel/method_names.h"
 #include "rpc/channel/outbox.h"
+#include "rpc/channel/puller.h"
 #include "rpc/channel/turn.h"
 #include "rpc/codec/attachments.h"
 #include "rpc/codec/frame.h"
@@ -30,13 +34,12 @@
 
 namespace slime::rpc {
 
-class ReceivedBlocks;
-
 class ChannelImpl final : public Channel,
                           private transport::Receiver,
                           private TurnHost,
                           private Outbox::Listener,
-                          private Inbox::Receives {
+                          private Inbox::Receives,
+                          private CallTable::Host {
  public:
   ChannelImpl(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
               Server* server, ChannelOwner& owner, ChannelOptions options);
@@ -82,21 +85,7 @@ class ChannelImpl final : public Channel,
   using Handler = Completions::Handler;
   using Outcome = Completions::Outcome;
 
-  enum class Kind : std::uint8_t { kCall, kSend, kRecv, kLookup, kPing };
-
-  // Something that waits for the peer.
-  struct Pending {
-    Pending(Kind k, Handler&& h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
-    Kind kind;
-    Handler handler;
-    TimePoint deadline;
-    bool sent = false;     // the request left our queue: it may be executed
-    bool pulling = false;  // the reply has come and is being read
-    std::optional<Outbox::Place> queued;
-    Handle lent;                   // the body, when it goes by rendezvous
-    std::uint64_t tag = 0;         // of a receive; of a call: its number in into_, 0: none
-    PeerMethod* method = nullptr;  // of a call: where the peer's number for the method goes
-  };
+  using Kind = CallTable::Kind;
 
   // A request of the peer that has no answer yet.
   struct Served {
@@ -105,51 +94,6 @@ class ChannelImpl final : public Channel,
     bool one_way = false;      // answered only if it fails
     bool timed = false;        // its caller asks where the time went: in timed_
     TimePoint deadline = kNever;
-  };
-
-  // Reads what the peer lent for one body, in pieces: the body, its attachments, or first the one and then
-  // the others.
-  using PullHandler = UniqueFunction<void(Result<Payload>)>;
-  struct Pull final : transport::Operation {
-    explicit Pull(ChannelImpl& c) : channel(c) {}
-    void complete(Status status) noexcept override;
-    // The next piece, in `copies`.
-    void prepare();
-    [[nodiscard]] bool complete_parts() const { return part == parts.size(); }
-    struct Part {
-      const transport::MemoryRegion* local = nullptr;
-      std::uint64_t local_offset = 0;
-      transport::RemoteRegion remote;
-      std::uint64_t remote_offset = 0;
-      std::uint64_t length_bytes = 0;
-    };
-    ChannelImpl& channel;
-    std::list<Pull>::iterator self;
-    Handle lease;                                // generation 0: nothing is lent
-    std::uint64_t announced = 0;                 // of all of it
-    Buffer body;                                 // one that is lent
-    bool attached = false;                       // it begins with a table
-    std::unique_ptr<Attached> result;            // once the table was read
-    std::list<transport::MemoryRegion> regions;  // registered for this; after the memory
-    std::vector<Part> parts;
-    std::size_t part = 0;  // the first that is not read whole, and how much of it is
-    std::uint64_t done = 0;
-    std::size_t next_part = 0;  // the same once the piece under way has come
-    std::uint64_t next_done = 0;
-    std::vector<transport::Copy> copies;
-    std::uint64_t copied_bytes = 0;  // of these
-    Handle call;                     // of ours, whose reply it is
-    Handle served;                   // of the peer's, whose request it is
-    Status aborted;                  // nobody wants it any more
-    // Requests only: the place in the server. While `waits`: the frame's body in `first`, the
-    // call's deadline in `until`.
-    std::shared_ptr<Server::Place> place;
-    std::uint64_t funded = 0;  // bytes of the place for which nothing was read yet
-    bool waits = false;
-    bool offered = false;
-    ByteVector first;
-    TimePoint until = kNever;
-    PullHandler handler;
   };
 
   // Callbacks and public functions run inside one: handlers are called when the outermost one ends, from the
@@ -173,33 +117,24 @@ class ChannelImpl final : public Channel,
   Ticket begin_call(const CallSpec& spec, Body&& body, H&& handler, std::uint8_t flags, std::uint64_t into);
   Ticket ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
                       std::uint8_t flags);
-  Status admission(Kind kind) const;
-  Ticket refuse(Kind kind, Handler&& handler, Status status);
-  Ticket ask(Handle handle, TimePoint deadline, OutFrame& frame);
-  void on_left(const OutFrame& frame);
-  void on_queued_frame_left(const OutFrame& frame) override { on_left(frame); }
-  std::pair<Handle, Pending*> add_pending(Kind kind, Handler&& handler, TimePoint deadline);
-  void finish(Handle handle, Outcome&& outcome);
-  void finish_call(Handle handle, Pending& pending, Payload&& reply);
+  void on_queued_frame_left(const OutFrame& frame) override { calls_.on_left(frame); }
+  void finish_call(Handle handle, CallTable::Pending& pending, Payload&& reply);
   void tell_awaiting();
-  void tell_cancelled(Handle handle);
-  void fail(Handle handle, Status status);  // sets maybe_executed by what left us
   void leave(bool from_loop);
   void run_done();
   void begin_turn() noexcept override { ++depth_; }
   void end_turn(bool from_loop) noexcept override { leave(from_loop); }
-  void expire();
   // close.cc
   void begin_close(Nanos bound);
   void check_drained();
   void end_receives();
   void sweep(const Status& cause);
 
-  // one_way.cc
-  void one_way_left(const OutFrame& frame);
-  void one_way_done(Handle handle, bool answered);
-  void one_way_failed(Status status, const PeerMethod* method);
-  const std::shared_ptr<Request::Responder>& one_way_responder();
+  // CallTable::Host
+  void on_receive_ended(std::uint64_t tag, Handle receive) override { inbox_.remove_receive(tag, receive); }
+  bool end_reading(Handle call, const Status& reason) override { return puller_.abort_reply(call, reason); }
+  [[nodiscard]] std::string deadline_text(Handle call) const override { return stream_deadline_text(call); }
+  void on_one_way_failed(Status status, const PeerMethod* method) override;
 
   // hello.cc
   Status on_hello(const wire::Frame& frame);
@@ -218,16 +153,12 @@ class ChannelImpl final : public Channel,
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
 
-  // attachments.cc
   void send_known_answer(Handle handle, const Served& served, Result<ByteVector>&& reply);
-  CallHandler keep_destinations(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
-  Status read_table(Pull& pull, Bytes bytes, Status& refusal);
-  Status place_attachments(Pull& pull, const wire::AttachmentTable& table);
-  [[nodiscard]] const Destination* destination(const Pull& pull, std::size_t index) const;
-  Status make_room(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
-  Status register_room(Pull& pull, Pull::Part& part, const Registered* memory, MutableBytes room);
-  bool abort_reply(Handle call, const Status& reason);
-  void abort_request(Handle served);
+  void extend(CallInfo& info, const wire::Frame& frame, Handle served);
+  void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
+  wire::ServerTimes take_timed(Handle served);
+  void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
+  const std::shared_ptr<Request::Responder>& one_way_responder();
 
   // receive.cc
   void on_message(transport::Message message) noexcept override;
@@ -249,44 +180,7 @@ class ChannelImpl final : public Channel,
   Status on_pong(const wire::Frame& frame);
   Status on_proof(const wire::Frame& frame);  // proof.cc
   Status on_peer_closing();
-  // The one that waits for this answer: null when it is over (counted), an error when the id is of something
-  // else.
-  Result<Pending*> expected(const wire::FrameHeader& header, Kind kind);
   Status peer_error(const wire::Frame& frame) const;
-
-  // pull.cc
-  // Reads the body of a frame, and its attachments, as far as the peer lent them.
-  Status pull(const wire::Frame& frame, Handle call, PullHandler handler);
-  std::list<Pull>::iterator add_pull(const wire::Frame& frame, PullHandler handler);
-  Status begin_pull(std::list<Pull>::iterator self, bool offered, Bytes body);
-  Status pull_body(Pull& pull, Bytes offer, Status& refusal);
-  Status admit_bytes(Pull& pull, std::uint64_t bytes);
-  Status make_body(Pull& pull);
-  void note_active(const Pull& pull, bool active);
-  Status register_part(Pull& pull, Pull::Part& part, MutableBytes to);
-  void erase_pull(std::list<Pull>::iterator pull);
-  Status give_back(const wire::Frame& frame);
-  void post_pulls();
-  void on_pulled(Pull& pull, Status status);
-  void end_pull(std::list<Pull>::iterator pull, Status status);
-
-  // places.cc: large requests wait with their callers
-  Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
-                      PullHandler handler);
-  Status announced(const wire::Frame& frame, Pull& pull, std::uint64_t& bytes) const;
-  static std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
-                                              std::shared_ptr<Server::Place> place);
-  void expire_places();
-
-  // context.cc: metadata and timing
-  template <class Ended>
-  void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler);
-  void keep_context(Handle call, const std::shared_ptr<CallContext>& context);
-  void extend(CallInfo& info, const wire::Frame& frame, Handle served);
-  Status take_times(const wire::Frame& frame);
-  void refuse_request(const wire::Frame& frame, const Served& served, Status refusal);
-  wire::ServerTimes take_timed(Handle served);
-  void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
 
   // rpc/stream/streams.cc, messages.cc, time.cc; their types are in rpc/stream/streams.h
   struct Streams;
@@ -327,7 +221,7 @@ class ChannelImpl final : public Channel,
   void message_released(StreamEnd& stream, std::uint64_t bytes);
 
   // Inbox::Receives
-  DeliveryHandler take_receive(Handle receive) override;
+  DeliveryHandler take_receive(Handle receive) override { return calls_.take_receive(receive); }
   void collect_untaken() override { take_answers(); }
 
   Connection connection_;
@@ -340,6 +234,10 @@ class ChannelImpl final : public Channel,
   Outbox outbox_;
   Lending lending_;
   Inbox inbox_;
+  CallTable calls_;
+  CallContexts contexts_;
+  AttachmentRoom room_;
+  Puller puller_;
   Account::Held answer_held_;                    // of the answer that is being sent
   std::shared_ptr<Request::Responder> one_way_;  // of one-way requests, since the first
   const std::shared_ptr<int> alive_ =
@@ -356,27 +254,11 @@ class ChannelImpl final : public Channel,
   bool running_done_ = false;
   bool done_posted_ = false;
 
-  SlotMap<Pending> pending_;
-  std::size_t asked_ = 0;     // of pending_: those that the peer must answer
-  std::size_t receives_ = 0;  // and the others
-  DueTimer deadlines_;
-
   SlotMap<Served> served_;
   std::vector<Handle> served_by_call_;  // by the index of the caller's id: what a cancel names
 
-  // Of calls that have one, by ticket; of requests whose caller asks where the time went, by handle.
-  std::unordered_map<std::uint64_t, std::shared_ptr<CallContext>> contexts_;
+  // Of requests whose caller asks where the time went, by handle.
   std::unordered_map<std::uint64_t, std::shared_ptr<CallExtras>> timed_;
-
-  std::list<Pull> pulls_;
-  std::deque<Pull*> waiting_pulls_;
-  DueTimer places_;
-  std::size_t active_pulls_ = 0;
-  std::uint64_t active_pull_bytes_ = 0;
-  std::uint64_t pulled_bytes_ = 0;                        // of all pulls, announced
-  std::unordered_map<std::uint64_t, Destinations> into_;  // of calls that named some
-  std::uint64_t into_numbers_ = 0;
-  std::shared_ptr<ReceivedBlocks> blocks_;  // null: no attachment has come yet
 
   std::unique_ptr<Streams> streams_;  // null: there was none yet
 

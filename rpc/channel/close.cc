@@ -49,8 +49,9 @@ void ChannelImpl::begin_close(Nanos bound) {
 // Runs after whatever happened. Receives are no work in flight: they end when nothing more can come.
 void ChannelImpl::check_drained() {
   if (!connection_.closing() || !connection_.peer_closing() || connection_.over()) return;
-  if (pulls_.empty()) end_receives();
-  if (asked_ > 0 || !served_.empty() || !pulls_.empty() || !lending_.empty() || !outbox_.empty()) return;
+  if (puller_.empty()) end_receives();
+  if (calls_.asked() > 0 || !served_.empty() || !puller_.empty() || !lending_.empty() || !outbox_.empty())
+    return;
   if (streams_ != nullptr && !streams_->all.empty()) return;  // large messages have not been read out yet
   const TimePoint now = connection_.now();
   connection_.close_endpoint(close_deadline_ == kNever
@@ -59,13 +60,9 @@ void ChannelImpl::check_drained() {
 }
 
 void ChannelImpl::end_receives() {
-  if (receives_ == 0) return;
+  if (calls_.receives() == 0) return;
   inbox_.finish_receives();
-  std::vector<Handle> ended;
-  pending_.for_each([&](Handle handle, Pending& pending) {
-    if (pending.kind == Kind::kRecv) ended.push_back(handle);
-  });
-  for (const Handle handle : ended) fail(handle, connection_.closing_status());
+  calls_.fail_receives();
 }
 
 void ChannelImpl::on_closed(const Status& reason) noexcept {
@@ -80,17 +77,10 @@ void ChannelImpl::sweep(const Status& cause) {
   box_->close();
   connection_.loop().cancel_timer(close_timer_);
   end_receives();
-  std::vector<Handle> handles;
-  pending_.for_each([&](Handle handle, Pending&) { handles.push_back(handle); });
-  for (const Handle handle : handles) fail(handle, connection_.closing_status());
+  calls_.fail_all();
   if (streams_ != nullptr) sweep_streams();
-  deadlines_.cancel();
-  places_.cancel();
   outbox_.clear();
-  for (Pull& pull : pulls_) SLIME_CHECK(!pull.posted() || connection_.destroying());
-  if (!connection_.destroying()) pulls_.clear();
-  waiting_pulls_.clear();
-  pulled_bytes_ = 0;
+  puller_.clear();
   lending_.release_all();
   std::vector<Handle> served;
   served_.for_each([&](Handle handle, Served&) { served.push_back(handle); });

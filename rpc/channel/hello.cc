@@ -74,8 +74,7 @@ void ChannelImpl::withdraw_contexts() {
   outbox_.edit([&](OutFrame& frame) {
     if (frame.header.type != wire::FrameType::kRequest || (frame.header.flags & wire::kFlagMetadata) == 0)
       return;
-    if (contexts_.find(frame.pending.packed())->second->metadata.has_required())
-      return refused.push_back(frame.pending);
+    if (contexts_.requires_metadata(frame.pending)) return refused.push_back(frame.pending);
     // No number is known yet: the names are there.
     ByteReader text(frame.text);
     text.take(text.read<std::uint16_t>());
@@ -85,7 +84,7 @@ void ChannelImpl::withdraw_contexts() {
     frame.text.erase(begin, frame.text.end() - static_cast<std::ptrdiff_t>(behind));
     frame.header.flags &= static_cast<std::uint8_t>(~wire::kFlagMetadata);
   });
-  for (const Handle handle : refused) fail(handle, no_metadata());
+  for (const Handle handle : refused) calls_.fail(handle, no_metadata());
 }
 
 void ChannelImpl::refuse_queued(std::uint8_t flag, const Status& why) {
@@ -94,7 +93,7 @@ void ChannelImpl::refuse_queued(std::uint8_t flag, const Status& why) {
     if (frame.header.type == wire::FrameType::kRequest && (frame.header.flags & flag) != 0)
       refused.push_back(frame.pending);
   });
-  for (const Handle handle : refused) fail(handle, why);
+  for (const Handle handle : refused) calls_.fail(handle, why);
 }
 
 Status ChannelImpl::no_raw() const {

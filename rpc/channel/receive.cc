@@ -25,7 +25,7 @@ void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
 void ChannelImpl::on_ready() noexcept {
   const Scope scope(*this, true);
   flush();
-  post_pulls();
+  puller_.post();
   owner_.on_channel_writable();
 }
 
@@ -121,8 +121,9 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
     return {};
   }
   const CallInfo asked = info;
-  return pull_request(
+  return puller_.pull_request(
       frame, asked, (*method)->found, handle,
+      [box = box_, ticket = handle.packed()] { box->granted(ticket); },
       [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
         if (!body) {
           send_answer(handle, std::move(body).error());
@@ -141,7 +142,7 @@ Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message)
 Status ChannelImpl::turn_away(const Frame& frame, const Served& served, Status refusal) {
   if (refusal.code() == Code::kCorrupt) return refusal;
   if ((frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0)
-    SLIME_TRY(give_back(frame));
+    SLIME_TRY(puller_.give_back(frame));
   refuse_request(frame, served, std::move(refusal));
   return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
 }
@@ -163,7 +164,7 @@ Status ChannelImpl::on_cancel(const Frame& frame) {
   const Served* const served = served_.find(handle);
   if (served == nullptr || served->call != frame.header.id) return {};
   box_->cancel(handle.packed());
-  abort_request(handle);
+  puller_.abort_request(handle);
   return {};
 }
 
@@ -180,17 +181,6 @@ void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, H
 
 // -------------------------------------------------------------------------------------------------- answers
 
-Result<ChannelImpl::Pending*> ChannelImpl::expected(const wire::FrameHeader& header, Kind kind) {
-  Pending* pending = pending_.find(Handle::unpack(header.id));
-  if (pending == nullptr) {
-    ++counters_.stale_replies;  // it timed out or was cancelled
-    return pending;
-  }
-  if (pending->kind != kind || !pending->sent || pending->pulling)
-    return Status(Code::kCorrupt, "an answer that nobody asked for");
-  return pending;
-}
-
 // The error in an answer, as the caller gets it.
 Status ChannelImpl::peer_error(const Frame& frame) const {
   Status status(error_code_from_wire(frame.header.code), std::string(wire::error_text_of(frame)));
@@ -198,22 +188,22 @@ Status ChannelImpl::peer_error(const Frame& frame) const {
 }
 
 Status ChannelImpl::on_reply(const Frame& frame) {
-  auto expectation = expected(frame.header, Kind::kCall);
+  auto expectation = calls_.expected(frame.header, Kind::kCall);
   if (!expectation) return std::move(expectation).error();
-  Pending* pending = *expectation;
+  CallTable::Pending* pending = *expectation;
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (pending == nullptr) {
     if ((frame.header.flags & wire::kFlagOneWay) != 0)
-      one_way_failed(peer_error(frame), names_.numbered(frame.header.method));
-    return lent ? give_back(frame) : Status();
+      on_one_way_failed(peer_error(frame), names_.numbered(frame.header.method));
+    return lent ? puller_.give_back(frame) : Status();
   }
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
-    SLIME_TRY(take_times(frame));
+    SLIME_TRY(contexts_.take_times(frame));
   const Handle handle = Handle::unpack(frame.header.id);
   if (pending->method != nullptr && frame.header.method != 0) pending->method->id = frame.header.method;
   if (frame.header.code != 0) {
     if (streams_ != nullptr) note_replied(handle);
-    finish(handle, {peer_error(frame), {}, {}});
+    calls_.finish(handle, {peer_error(frame), {}, {}});
     return {};
   }
   if (!lent) {
@@ -222,13 +212,13 @@ Status ChannelImpl::on_reply(const Frame& frame) {
     return {};
   }
   pending->pulling = true;
-  return pull(frame, handle, [this, handle](Result<Payload> body) {
-    if (pending_.find(handle) == nullptr) {
-      ++counters_.stale_replies;
+  return puller_.pull_reply(frame, handle, pending->into, [this, handle](Result<Payload> body) {
+    if (calls_.find(handle) == nullptr) {
+      calls_.count_stale();
     } else if (body) {
-      finish(handle, {{}, std::move(*body), {}});
+      calls_.finish(handle, {{}, std::move(*body), {}});
     } else {
-      fail(handle, std::move(body).error().with_context("reading the reply"));
+      calls_.fail(handle, std::move(body).error().with_context("reading the reply"));
     }
   });
 }
@@ -263,7 +253,7 @@ Status ChannelImpl::on_user_message(const Frame& frame) {
     outbox_.answer(FrameType::kUserAck, id);
     return {};
   }
-  return pull(frame, {}, [this, id, message](Result<Payload> body) {
+  return puller_.pull(frame, [this, id, message](Result<Payload> body) {
     const Status status = body.status();
     if (body) {
       inbox_.complete(message, std::move(*body));
@@ -276,18 +266,23 @@ Status ChannelImpl::on_user_message(const Frame& frame) {
 
 // ----------------------------------------------------------------------------------- what answers no request
 
+void ChannelImpl::on_granted(Handle served) {
+  const Scope scope(*this, true);
+  puller_.on_granted(served);
+}
+
 Status ChannelImpl::on_user_ack(const Frame& frame) {
-  auto expectation = expected(frame.header, Kind::kSend);
+  auto expectation = calls_.expected(frame.header, Kind::kSend);
   if (!expectation) return std::move(expectation).error();
   const Handle handle = Handle::unpack(frame.header.id);
-  finish(handle, {frame.header.code != 0 ? peer_error(frame) : Status(), {}, {}});
+  calls_.finish(handle, {frame.header.code != 0 ? peer_error(frame) : Status(), {}, {}});
   return {};
 }
 
 Status ChannelImpl::on_pong(const Frame& frame) {
-  auto expectation = expected(frame.header, Kind::kPing);
+  auto expectation = calls_.expected(frame.header, Kind::kPing);
   if (!expectation) return std::move(expectation).error();
-  finish(Handle::unpack(frame.header.id), {});
+  calls_.finish(Handle::unpack(frame.header.id), {});
   return {};
 }
 
@@ -303,18 +298,18 @@ Status ChannelImpl::on_region_lookup(const Frame& frame) {
 }
 
 Status ChannelImpl::on_region_reply(const Frame& frame) {
-  auto expectation = expected(frame.header, Kind::kLookup);
+  auto expectation = calls_.expected(frame.header, Kind::kLookup);
   if (!expectation) return std::move(expectation).error();
   const Handle handle = Handle::unpack(frame.header.id);
   if (frame.header.code != 0) {
-    finish(handle, {peer_error(frame), {}, {}});
+    calls_.finish(handle, {peer_error(frame), {}, {}});
     return {};
   }
   auto descriptor = wire::decode_region(frame.body);
   if (!descriptor) return std::move(descriptor).error();
   auto region = connection_.endpoint().import_region(*descriptor);
   if (!region) return std::move(region).error();
-  finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
+  calls_.finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
   return {};
 }
 

@@ -21,8 +21,8 @@ Result<ChannelImpl::Stream*> ChannelImpl::stream_of(const wire::FrameHeader& hea
     return found == streams.end() ? nullptr : found->second;
   };
   if ((header.flags & wire::kFlagFromHandler) != 0) {
-    const Pending* const pending = pending_.find(handle);
-    if (pending == nullptr && pending_.knew(handle)) return static_cast<Stream*>(nullptr);
+    const CallTable::Pending* const pending = calls_.find(handle);
+    if (pending == nullptr && calls_.knew(handle)) return static_cast<Stream*>(nullptr);
     Stream* const stream = pending == nullptr || streams_ == nullptr ? nullptr : find(streams_->asked);
     if (stream == nullptr || !pending->sent || pending->pulling)
       return Status(Code::kCorrupt, "a frame of a stream that is not open");
@@ -44,7 +44,7 @@ Status ChannelImpl::on_stream(const Frame& frame) {
   Stream* const stream = *found;
   const FrameType type = frame.header.type;
   if (stream == nullptr || stream->ended || (stream->answered && type != FrameType::kCredit)) {
-    ++counters_.stale_replies;
+    calls_.count_stale();
     if ((frame.header.flags & wire::kFlagRendezvous) == 0) return {};
     auto offer = wire::decode_offer(frame.body);
     if (!offer) return std::move(offer).error();
@@ -168,7 +168,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
   wire::Frame frame;
   frame.header.flags = wire::kFlagRendezvous;
   frame.body = offer;
-  Status status = pull(frame, {}, [this, key = stream.key, next](Result<Payload> body) {
+  Status status = puller_.pull(frame, [this, key = stream.key, next](Result<Payload> body) {
     Stream* const found = streams_->find(key);
     if (found == nullptr) return;  // it has ended
     next->complete = true;
@@ -192,7 +192,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
 void ChannelImpl::pump(Stream& stream, bool all_credits) {
   if (stream.ended || connection_.over()) return;
   if (!stream.from_handler) {
-    const Pending* const pending = pending_.find(Handle::unpack(stream.id));
+    const CallTable::Pending* const pending = calls_.find(Handle::unpack(stream.id));
     if (pending == nullptr) return;  // it has just ended
     if (!pending->sent) return stall(stream);
   }

@@ -56,8 +56,8 @@ Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shar
   };
   if (!connection_.peer_has(wire::kFeatureStreams)) {
     ++counters_.calls;
-    if (spec.context != nullptr) watch(spec.context, ends);
-    return refuse(
+    if (spec.context != nullptr) contexts_.watch(spec.context, ends);
+    return calls_.refuse(
         Kind::kCall, std::move(ends),
         Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
   }
@@ -75,7 +75,8 @@ void ChannelImpl::refuse_streams() {
   std::vector<Handle> asked;
   for (const auto& [id, stream] : streams_->asked) asked.push_back(Handle::unpack(id));
   for (const Handle handle : asked)
-    fail(handle, Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
+    calls_.fail(handle,
+                Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
 }
 
 // The peer's answer is an error: what it wrote before that has come, or is being read.
@@ -188,8 +189,8 @@ void ChannelImpl::break_stream(Stream& stream, Status reason) {
   drop_arriving(stream);
   if (!stream.final) {
     const Handle handle = Handle::unpack(stream.id);
-    tell_cancelled(handle);
-    return fail(handle, std::move(reason));
+    calls_.tell_cancelled(handle);
+    return calls_.fail(handle, std::move(reason));
   }
   stream.final = std::move(reason);
   advance(stream);

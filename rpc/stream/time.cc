@@ -76,7 +76,7 @@ bool ChannelImpl::stream_is_idle(Stream& stream) const {
     busy = busy || (!pause.waiting && !stream.answer) || !std::exchange(stream.waited, true);
     if (!pause.waiting && !stream.answer) stream.waited = false;
   } else {
-    const Pending* const pending = pending_.find(Handle::unpack(stream.id));
+    const CallTable::Pending* const pending = calls_.find(Handle::unpack(stream.id));
     busy = busy || pause.unread || pending == nullptr || pending->pulling;
   }
   if (busy) stream.active = connection_.now();
@@ -97,8 +97,8 @@ void ChannelImpl::end_idle(Stream& stream) {
   Status reason(Code::kDeadlineExceeded,
                 str("the stream was idle: no message went to or came from ", connection_.peer_name(), " for ",
                     text_of(stream.idle_timeout), " (idle_timeout); ", messages_text(stream.messages)));
-  tell_cancelled(handle);
-  fail(handle, std::move(reason));
+  calls_.tell_cancelled(handle);
+  calls_.fail(handle, std::move(reason));
 }
 
 // Returns the error text for a stream whose deadline has passed; empty if the call is no stream.

@@ -1,0 +1,49 @@
+#pragma once
+
+// Private to rpc: metadata and times of the calls that have some.
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "rpc/codec/frame.h"
+#include "rpc/metadata.h"
+
+namespace slime::rpc {
+
+// Holds the contexts of calls that wait for an answer. When a call ends, its context is its
+// caller's again, with the times, before the caller hears of the end. Thread: the loop.
+class CallContexts {
+ public:
+  explicit CallContexts(const Clock& clock) : clock_(clock) {}
+
+  // Wraps the handler of a call that begins.
+  template <class Ended>
+  void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler) {
+    begin(*context);
+    handler = [this, context, inner = std::move(handler)](Ended ended) mutable {
+      end(*context);
+      inner(std::move(ended));
+    };
+  }
+  // The call has this handle.
+  void keep(Handle call, const std::shared_ptr<CallContext>& context);
+  // Whether some of the call's metadata is required.
+  [[nodiscard]] bool requires_metadata(Handle call) const;
+  // Takes the times of a reply with kFlagTiming. kCorrupt if nobody asked for times.
+  Status take_times(const wire::Frame& reply);
+
+ private:
+  void begin(CallContext& context) const;
+  void end(CallContext& context);
+
+  const Clock& clock_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<CallContext>> contexts_;  // by ticket
+};
+
+}  // namespace slime::rpc
