@@ -32,24 +32,31 @@ git rev-parse --verify -q HEAD >/dev/null || skip "no git repository: what has c
 base=$(change_base "$@") || { echo "tidy: what has changed is not known" >&2; exit 2; }
 
 configure_alone
-# Only what is compiled there, and headers: clang-tidy guesses how from a neighbour.
-mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h')
-files=()
-for file in "${changed[@]}"; do
-  if [[ $file == *.h ]] || grep -qF "\"$root/$file\"" build/alone/compile_commands.json; then
-    files+=("$file")
+# Prints the code of a file: without comments, and without includes, which moved files change.
+code_of() { g++ -fpreprocessed -dD -E -P -x c++ - 2>/dev/null | grep -v '^ *#include'; }
+# Only files whose code has changed: a move or another comment has no findings. Of these only what is
+# compiled there, and headers: clang-tidy guesses how from a neighbour. `paths` has the old names of
+# files that moved, too.
+files=() paths=() unchanged=0
+while IFS=$'\t' read -r kind file moved; do
+  old=$file file=${moved:-$file}
+  if [[ $kind != A ]] && cmp -s <(git show "$base:$old" | code_of) <(code_of <"$file"); then
+    unchanged=$((unchanged + 1))
+  elif [[ $file == *.h ]] || grep -qF "\"$root/$file\"" build/alone/compile_commands.json; then
+    files+=("$file") paths+=("$old" "$file")
   else
     echo "tidy: not compiled in build/alone, left out: $file"
   fi
-done
-echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the working tree: ${#files[@]} files"
+done < <(git diff -M --name-status --diff-filter=d "$base" -- '*.cc' '*.h')
+echo "tidy: $(git log -1 --format=%h "$base" 2>/dev/null || echo nothing) to the working tree: ${#files[@]} files, and" \
+  "$unchanged whose code is the same"
 [ "${#files[@]}" -gt 0 ] || exit 0
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
 status=0
-git diff --no-color --no-ext-diff -U0 "$base" -- "${files[@]}" |
+git diff -M --no-color --no-ext-diff -U0 "$base" -- "${paths[@]}" |
   "clang-tidy-diff$version.py" -p1 -path build/alone -j "$jobs" -quiet -clang-tidy-binary "clang-tidy$version" \
     -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-pragma-once-outside-header >"$log" 2>&1 || status=$?
 grep -vE '^[0-9]+ warnings? (generated|treated as errors?)|^Suppressed |^$|^Use -' "$log" || true
