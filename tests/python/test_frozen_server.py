@@ -7,7 +7,7 @@ import threading
 import time
 
 import slime
-from test_service_proxy import PROVIDER_PROGRAM
+from test_service_proxy import SERVER_PROGRAM
 
 THREADS = 16
 FROZEN_FOR = 4.0
@@ -15,7 +15,7 @@ TIMEOUT = 2.0
 
 
 def test_one_frozen_provider_of_three_holds_no_thread_twice(make_agent, start_python, nanoctrl):
-    programs = {name: start_python(PROVIDER_PROGRAM, name, nanoctrl) for name in ("a", "b", "c")}
+    programs = {name: start_python(SERVER_PROGRAM, name, nanoctrl) for name in ("a", "b", "c")}
     assert [each.line() for each in programs.values()] == ["ready"] * 3
     agent = make_agent("caller", ctrl_url=nanoctrl)
     proxy = agent.proxy("Who", TIMEOUT)
