@@ -1,4 +1,4 @@
-"""Tests agent.proxy() while one of three providers is stopped."""
+"""Tests agent.proxy() while one of three servers is stopped."""
 
 import collections
 import os
@@ -14,7 +14,7 @@ FROZEN_FOR = 4.0
 TIMEOUT = 2.0
 
 
-def test_one_frozen_provider_of_three_holds_no_thread_twice(make_agent, start_python, nanoctrl):
+def test_one_frozen_server_of_three_holds_no_thread_twice(make_agent, start_python, nanoctrl):
     programs = {name: start_python(SERVER_PROGRAM, name, nanoctrl) for name in ("a", "b", "c")}
     assert [each.line() for each in programs.values()] == ["ready"] * 3
     agent = make_agent("caller", ctrl_url=nanoctrl)
