@@ -14,7 +14,7 @@ fi
 # of stream timers; and tests that load torch, which alone takes minutes.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
-  'tests/python/test_service_proxy.py::test_calls_go_on_when_a_provider_is_killed[THREAD]'
+  'tests/python/test_service_proxy.py::test_calls_go_on_when_a_server_is_killed[THREAD]'
   'tests/python/test_service_proxy.py::test_a_call_that_may_have_been_executed_is_the_callers_to_repeat[CALLER]'
   tests/python/test_fork.py::test_a_child_starts_an_agent_whatever_of_its_parents_was_starting)
 for file in tests/python/test_*.py; do
