@@ -34,9 +34,9 @@ base=$(change_base "$@") || { echo "tidy: what has changed is not known" >&2; ex
 configure_alone
 # Prints the code of a file: without comments, and without includes, which moved files change.
 code_of() { g++ -fpreprocessed -dD -E -P -x c++ - 2>/dev/null | grep -v '^ *#include'; }
-# Only files whose code has changed: a move or another comment has no findings. Of these only what is
-# compiled there, and headers: clang-tidy guesses how from a neighbour. `paths` has the old names of
-# files that moved, too.
+# Only files whose code has changed: a move or another comment has no findings. Of these only files
+# that are compiled there, and headers: clang-tidy guesses how from a neighbour. `paths` also has the
+# old names of files that moved.
 files=() paths=() unchanged=0
 while IFS=$'\t' read -r kind file moved; do
   old=$file file=${moved:-$file}

@@ -1,16 +1,16 @@
 #!/bin/bash
 # Makes wheels of `slime-rdma` for machines that have neither the sources nor the packages that
 # Slime is built from.
-#   scripts/wheel.sh   builds the wheel of this Python in build/release, brings the libraries in that
-#                      it needs (auditwheel), leaves it in dist/ and prints its path. libibverbs is
-#                      never among them: it is loaded at run time.
-#   --all              makes a wheel for each CPython 3.9 to 3.13 that this machine has (python3.X, or
-#                      pyenv), each in build/wheels/3.X. Names the versions that are missing.
+#   scripts/wheel.sh   builds the wheel of this Python in build/release, brings the libraries in
+#                      that it needs (auditwheel), leaves it in dist/ and prints its path.
+#                      libibverbs is never among them: it is loaded at run time.
+#   --all              makes a wheel for each CPython 3.9 to 3.13 that this machine has (python3.X,
+#                      or pyenv), each in build/wheels/3.X. Names the versions that are missing.
 #   --check            then installs each wheel into a new environment, away from the tree, and runs
 #                      it there
 #   --require-all      with --all: a version that this machine does not have is a failure
-# The tag says what a wheel runs on: Linux with a glibc no older than this machine's need, one version
-# of CPython.
+# The tag says what a wheel runs on: Linux with a glibc no older than this machine's need, one
+# version of CPython.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
