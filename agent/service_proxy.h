@@ -45,9 +45,8 @@ struct RetryPolicy {
 
 struct ProxyOptions {
   Balance policy = Balance::kLeastInFlight;
-  // For kSticky: calls with one key go to one server, from whichever caller, as long as that is
-  // there. One that comes or goes moves only the keys that are or were its own. Empty: to one of
-  // the proxy's own choice.
+  // For kSticky. All callers send the calls with one key to the same server, as long as it is live.
+  // A server that comes or goes moves only its own keys. Empty: the proxy chooses a server.
   std::string key{};
   // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise
   // a call that may have been executed is never repeated.
@@ -95,10 +94,10 @@ class ServiceProxy {
   }
   Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request,
                                 Nanos deadline = {}) const;
-  // What a live server says of the service (rpc/reflection.h).
+  // Asks a live server to describe the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
 
-  // This proxy with other options.
+  // Return this proxy with other options.
   [[nodiscard]] ServiceProxy with_deadline(Nanos deadline) const;
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;

@@ -11,8 +11,8 @@
 
 namespace slime {
 
-// What code made by `slime stubs` calls a service through: the one of a peer, or that of any live
-// server. A cheap value. Thread: any.
+// The client of a service that code made by `slime stubs` uses: calls one peer, or any live server.
+// A cheap value. Thread: any.
 class Stub {
  public:
   Stub(std::string service, Peer peer) : service_(std::move(service)), at_(std::move(peer)) {}

@@ -17,7 +17,7 @@ namespace slime::agent {
 
 class Link;
 
-// What a Link needs of the switchboard. Thread: the loop.
+// The part of the switchboard that a Link calls. Thread: the loop.
 class LinkOwner {
  public:
   // Returns a session that already leads to this link's peer; null: none.

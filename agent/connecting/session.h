@@ -24,7 +24,7 @@ class Link;
 class RegionTable;
 class Session;
 
-// What a Session tells the switchboard. Thread: the loop.
+// Receives the events of a Session; the switchboard implements it. Thread: the loop.
 class SessionOwner {
  public:
   virtual void on_session_ready(Session& session) = 0;

@@ -76,7 +76,7 @@ class Devices {
   [[nodiscard]] std::size_t owner() const;
   Status add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region);
   void warn(std::size_t index, const Status& reason);
-  // What a user may do about memory that a device refused, as the end of a sentence.
+  // Returns advice for memory that a device refused: the end of an error text, or nothing.
   [[nodiscard]] std::string alternative() const;
 
   bool automatic_ = false;

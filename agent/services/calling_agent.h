@@ -8,8 +8,7 @@
 
 namespace slime::agent {
 
-// What a call of a service needs of the agent that makes it. Part of that agent: a shared pointer
-// to it keeps the agent alive.
+// The parts of an agent that a call of a service uses. A shared pointer to it keeps the agent alive.
 struct CallingAgent {
   OperationStarter& starter;
   Discovery& discovery;

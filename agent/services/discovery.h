@@ -26,11 +26,12 @@ class Waiting {
   ~Waiting() = default;
 };
 
-// What an agent knows of who serves what, and the calls that wait to know more. Questions are
-// asked on the registrar's thread, calls go on on the loop. Thread: any, unless it says so.
+// Keeps the ServerPool of each service that the agent calls, and the calls that wait for news from
+// the registry. Asks the registry on the registrar's thread, and resumes calls on the loop. Thread:
+// any, unless a function says otherwise.
 class Discovery : public std::enable_shared_from_this<Discovery> {
  public:
-  // `registrar` may be null: then nothing is known of anybody. It outlives what is asked.
+  // Without a registrar no service has servers. The registrar outlives the questions.
   explicit Discovery(transport::Loop& loop) : loop_(loop) {}
   void use(Registrar& registrar) { registrar_ = &registrar; }
   [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
@@ -39,7 +40,7 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   std::shared_ptr<ServerPool> servers(const std::string& service);
   // Whether the registry, as far as is known, has a peer of that name.
   [[nodiscard]] bool knows(std::string_view name) const;
-  // Asks who serves it, as of now. Returns the number of the answer.
+  // Asks the registry for the servers of now. Returns the number of the answer.
   std::uint64_t ask(const std::shared_ptr<ServerPool>& servers);
   void ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint now);
 

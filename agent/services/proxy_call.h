@@ -29,7 +29,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
     std::string method;
     rpc::Signature signature;
   };
-  // What is asked of whoever takes it.
+  // The request, which each server that is tried gets.
   struct Request {
     rpc::CallKind kind = rpc::CallKind::kPlain;  // a one-way call has left in the end, and none for its value
     rpc::AttachedBody body;
@@ -69,7 +69,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   const TimePoint deadline_;
   Promise<Payload> promise_;
 
-  std::unique_ptr<rpc::InterceptedCall> intercepted_;  // those who see the call see it once; null: nobody
+  std::unique_ptr<rpc::InterceptedCall> intercepted_;  // sees the call once; null: no interceptors
 
   ServerPool::List tried_;  // in this round
   std::shared_ptr<PooledServer> current_;

@@ -14,7 +14,7 @@ namespace {
 // Names that an error text lists; the rest is counted.
 constexpr std::size_t kShownServers = 5;
 
-// What matters is that every caller gets the same number.
+// Returns the same number in every process, so that all callers choose the same server for a key.
 std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }

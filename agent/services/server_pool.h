@@ -16,8 +16,7 @@
 
 namespace slime::agent {
 
-// A process that serves a service. Its name and instance stay; the rest is the ServerPool' that it
-// is of.
+// A process that serves a service. Its name and instance stay; its ServerPool guards the rest.
 struct PooledServer {
   const std::string name;
   const InstanceId instance;
@@ -37,15 +36,15 @@ struct PooledServer {
   TimePoint answered_at{};  // time of its last answer
 };
 
-// Whom a proxy without a key sticks to.
+// The server that a sticky proxy without a key uses.
 struct Favorite {
   std::string name;
 };
 
-// Who serves one service, as far as this agent knows, and which of them is next: the state of all
-// proxies of that service, without I/O, clock or thread. What the registry said is counted: an
-// answer has the number of the question that it is for, so whoever needs one as of now waits for
-// that number. Thread: any.
+// The servers of one service that this agent knows, and which server is next: the state that all
+// proxies of the service share, without I/O, clock or thread. Questions to the registry and their
+// answers are numbered, so a call that needs the servers of now waits for the number of its
+// question. Thread: any.
 class ServerPool {
  public:
   using List = std::vector<std::shared_ptr<PooledServer>>;
@@ -60,7 +59,7 @@ class ServerPool {
     std::string_view key{};
     Favorite* favorite = nullptr;     // of kSticky without a key; guarded by this object
     const List* tried = nullptr;      // not these
-    std::string_view must_have = {};  // only who says that it has this method; empty: anybody
+    std::string_view must_have = {};  // only servers that list this method; empty: all
   };
   // Picks a server and counts a call that begins now. Null if there is none. Picks an avoided
   // server, or one with a trial call in flight, only if there is no other.
@@ -71,7 +70,7 @@ class ServerPool {
   void eject(PooledServer& server, const Status& failure, TimePoint began, TimePoint now);
   void avoid(PooledServer& server, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };
-  // Whether it says that it has the method.
+  // Returns whether the server lists the method.
   [[nodiscard]] Says says(const PooledServer& server, std::string_view method) const;
 
   // ---- knowing
@@ -79,23 +78,24 @@ class ServerPool {
     std::uint64_t number = 0;
     bool to_send = false;  // else one is under way, and the next one goes out when that is answered
   };
-  // An answer as of now is wanted.
+  // Notes that a call needs the servers of now. Returns the question whose answer it waits for.
   Question want();
-  // Answered up to here.
+  // Returns the number of the last question that was answered.
   [[nodiscard]] std::uint64_t answered() const;
-  // The answer to the question that is under way; an error leaves everything as it was known.
-  // True: somebody wants another one, to be sent now.
+  // Takes the answer to the question under way; an error changes no server. Returns true if another
+  // question is due: send it now.
   bool answer(Result<ctrl::ServiceList> list, TimePoint now);
-  // What is known may have changed, or is not confirmed any more: ask, beside the calls. Not often.
+  // Returns whether the list may be outdated, so that a question beside the calls is due. Limits how
+  // often.
   [[nodiscard]] bool due(TimePoint now) const;
-  // So long unconfirmed, if ever, that a call waits for an answer.
+  // Returns whether the list is so old, or missing, that a call waits for an answer.
   [[nodiscard]] bool old(TimePoint now) const;
-  // News of the registry: an event, or none for a while, which confirms what is known.
+  // Take news of the registry: an event, or none for a while, which confirms the list.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete, TimePoint now);
   void note_change();
 
-  // Half of it to all of it.
+  // Returns a random span between half of `span` and `span`.
   Nanos jittered(Nanos span);
   // "lists 2: a, b", "lists none", "did not answer: ...": what the registry last said.
   [[nodiscard]] std::string knowledge() const;
