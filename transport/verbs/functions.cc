@@ -24,7 +24,10 @@ using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_e
 // Held while the library is loaded or has one of its locks: a child of fork() that inherited such a lock
 // would wait for ever. The library locks its list of devices, and the list of pages that it hides from
 // fork().
-ForkMutex& library_mutex = *new ForkMutex;
+ForkMutex& library_mutex() {
+  static ForkMutex& mutex = *new ForkMutex;
+  return mutex;
+}
 
 // Written while the table is made, before anybody has it.
 Functions unguarded;
@@ -40,13 +43,13 @@ verbs_context* extended(ibv_context* context) {
                                           offsetof(verbs_context, context));
 }
 
-// `call` calls a function of the library under library_mutex.
+// `call` calls a function of the library under library_mutex().
 template <auto Member>
 struct Guarded;
 template <class R, class... Arguments, R (*Functions::*Member)(Arguments...)>
 struct Guarded<Member> {
   static R call(Arguments... arguments) {
-    const std::lock_guard lock(library_mutex);
+    const std::lock_guard lock(library_mutex());
     return (unguarded.*Member)(arguments...);
   }
 };
@@ -226,7 +229,7 @@ Result<const Functions*> load_functions() {
   static constinit std::atomic<const Loaded*> loaded{nullptr};
   const Loaded* now = loaded.load(std::memory_order_acquire);
   if (now == nullptr) {
-    std::unique_lock lock(library_mutex);
+    std::unique_lock lock(library_mutex());
     now = loaded.load(std::memory_order_relaxed);
     if (now == nullptr) {
       now = load();
