@@ -134,6 +134,21 @@ changed_since_base() {
   ! git -C "$root" diff --quiet "$base" -- "$@"
 }
 
+# newest_first BASE: of the files named on standard input those first that were changed last.
+newest_first() {
+  local base=$1
+  awk 'NR == FNR { if ($0 != "" && !($0 in rank)) rank[$0] = NR; next } { print ($0 in rank ? rank[$0] : NR + 1e6) "\t" $0 }' \
+    <(git diff --name-only HEAD; git log --format= --name-only "$base..HEAD") - | sort -n | cut -f 2-
+}
+# read_minutes ARGUMENTS...: takes `--minutes N` off the front of the arguments, which it leaves in
+# `rest`; `deadline` is then the second of this script at which no more work begins, else empty.
+read_minutes() {
+  deadline='' rest=("$@")
+  [ "${1:-}" = --minutes ] || return 0
+  [[ "${2:-}" =~ ^[0-9]+$ ]] || { echo "${0##*/}: --minutes needs a number" >&2; return 2; }
+  deadline=$((SECONDS + $2 * 60)) rest=("${@:3}")
+}
+
 # ---- compilers
 can_fuzz() {
   local folder status=0

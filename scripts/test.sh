@@ -18,7 +18,7 @@
 #                             (SLIME_TEST_TORCH=1 does that alone)
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells
 # what took how long. Checks of the page and the deployment, and that files compile alone, run for
-# what differs from the base (as in tidy.sh). Read from the environment: SLIME_FUZZ_SECONDS for each
+# what differs from the base (as in tidy.sh), for some minutes. Read from the environment: SLIME_FUZZ_SECONDS for each
 # target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the repetitions in stress tests),
 # SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a factor for bounds
 # that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
@@ -55,6 +55,8 @@ declare -A call_mib=([release]=64 [asan]=64 [tsan]=16)
 patience=${SLIME_TEST_PATIENCE:-3}
 fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
 test_timeout=300 verbs_seconds=1800
+# A change of hundreds of files would take an hour.
+tidy_arguments=(--minutes 5) alone_arguments=(--minutes 3)
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
@@ -63,6 +65,7 @@ if [ "$mode" = soak ]; then
   call_mib=([release]=64 [asan]=64 [tsan]=64)
   fuzz_seconds=${SLIME_FUZZ_SECONDS:-600}
   test_timeout=7200
+  tidy_arguments=() alone_arguments=(--all)
 fi
 
 stop_on_signals
@@ -275,8 +278,9 @@ release_tests() {
   [ "$mode" = quick ] || one_test wheel scripts/wheel.sh --check
   [ "$mode" = quick ] || nixl_proof
   if [ "$mode" != quick ] || [ "$require_all" = yes ]; then
-    one_test tidy scripts/tidy.sh
-    one_test alone scripts/alone.sh $([ "$mode" = soak ] && echo --all)
+    one_test tidy scripts/tidy.sh "${tidy_arguments[@]}"
+    one_test alone scripts/alone.sh "${alone_arguments[@]}"
+    sed -n '/left out, for/s/^/        /p' "$logs/tidy.log" "$logs/alone.log" 2>/dev/null
     one_test aarch64 tests/aarch64/run
     mixed_versions
     docs
