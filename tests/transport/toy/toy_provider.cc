@@ -1,6 +1,9 @@
 #include "tests/transport/toy/toy_provider.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,19 @@ namespace {
 
 constexpr std::size_t kMostBytes = 64 << 10;  // masked in one write
 
+// Eight bytes at a time: under sanitizers, one at a time takes longer than a close waits.
+void mask(std::span<std::byte> data, std::byte with) {
+  std::uint64_t word;
+  std::uint64_t masks;
+  std::memset(&masks, std::to_integer<int>(with), sizeof masks);
+  for (; data.size() >= sizeof word; data = data.subspan(sizeof word)) {
+    std::memcpy(&word, data.data(), sizeof word);
+    word ^= masks;
+    std::memcpy(data.data(), &word, sizeof word);
+  }
+  for (std::byte& each : data) each ^= with;
+}
+
 class MaskedWire final : public Wire {
  public:
   MaskedWire(std::unique_ptr<Wire> socket, std::byte sent, std::byte received)
@@ -25,9 +41,9 @@ class MaskedWire final : public Wire {
     for (const iovec& part : parts) {
       const auto* from = static_cast<const std::byte*>(part.iov_base);
       const std::size_t length = std::min(part.iov_len, kMostBytes - masked_.size());
-      std::transform(from, from + length, std::back_inserter(masked_),
-                     [this](std::byte each) { return each ^ sent_; });
+      masked_.insert(masked_.end(), from, from + length);
     }
+    mask(masked_, sent_);
     const iovec all{masked_.data(), masked_.size()};
     return socket_->write({&all, 1});
   }
@@ -37,7 +53,7 @@ class MaskedWire final : public Wire {
     for (const iovec& part : parts) {
       auto* const data = static_cast<std::byte*>(part.iov_base);
       const std::size_t here = std::min(left, part.iov_len);
-      std::transform(data, data + here, data, [this](std::byte each) { return each ^ received_; });
+      mask({data, here}, received_);
       left -= here;
     }
     return length;
