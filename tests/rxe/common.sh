@@ -33,7 +33,10 @@ start_registry() {
   export SLIME_HOSTS_CTRL=$registry SLIME_HOSTS_LISTEN=10.9.0.$HOST_ID:0 SLIME_HOSTS_PEER=worker-$other_host
   export SLIME_HOSTS_CACHE=cache-1 SLIME_CTRL_URL=$registry
   export SLIME_HOSTS_PATH="rxe0 port 1,::ffff:10.9.0.$HOST_ID -> ::ffff:10.9.0.$other_host"
-  [ "$HOST_ID" != 1 ] || ctrl/nanoctrl start --host 10.9.0.1 --insecure
+  if [ "$HOST_ID" = 1 ]; then  # not `nanoctrl start`: an emulated host may take longer than it waits
+    ctrl/nanoctrl server --host 10.9.0.1 --insecure >/tmp/nanoctrl.log 2>&1 &
+    eventually 60 listening 4479 || { cat /tmp/nanoctrl.log >&2; return 1; }
+  fi
   meet registry
 }
 
