@@ -83,7 +83,7 @@ template <class Body, class H>
   Status status = calls_.admission(Kind::kCall);
   PeerMethod* known = nullptr;
   if (status.ok()) status = names_.find(spec.service, spec.method, known);
-  if (!status.ok()) return calls_.refuse(Kind::kCall, std::move(handler), std::move(status));
+  if (!status.ok()) return calls_.refuse(Kind::kCall, std::forward<H>(handler), std::move(status));
 
   OutFrame frame;
   frame.header.type = wire::FrameType::kRequest;
@@ -98,9 +98,9 @@ template <class Body, class H>
   if (extended && status.ok()) status = put_context(frame, *spec.context);
   if (said) put_signature(frame, known, spec.signature);
   Handle lent;
-  if (status.ok()) status = lending_.put_body(frame, std::move(body), lent);
-  if (!status.ok()) return calls_.refuse(Kind::kCall, std::move(handler), std::move(status));
-  const auto [handle, pending] = calls_.add(Kind::kCall, std::move(handler), spec.deadline);
+  if (status.ok()) status = lending_.put_body(frame, std::forward<Body>(body), lent);
+  if (!status.ok()) return calls_.refuse(Kind::kCall, std::forward<H>(handler), std::move(status));
+  const auto [handle, pending] = calls_.add(Kind::kCall, std::forward<H>(handler), spec.deadline);
   pending->lent = lent;
   if (!kPlain) pending->into = into;
   pending->method = known;

@@ -375,18 +375,19 @@ void Puller::end(Place pull, Status status) {
   std::unique_ptr<Attached> attached = std::move(pull->result);
   std::shared_ptr<Server::Place> place = std::move(pull->place);
   erase(pull);
-  if (status.ok() && place != nullptr)
-    attached = with_place(std::move(attached), std::move(body), std::move(place));
   if (!status.ok()) {
     place.reset();
     attached.reset();  // what a call named is its own again when it ends
     handler(std::move(status));
-  } else if (attached != nullptr) {
-    room_.note_received(attached->attachments);
-    handler(Payload(std::move(attached)));
-  } else {
-    handler(Payload(std::move(body)));
+    return;
   }
+  if (attached == nullptr && place == nullptr) {
+    handler(Payload(std::move(body)));
+    return;
+  }
+  if (place != nullptr) attached = with_place(std::move(attached), std::move(body), std::move(place));
+  room_.note_received(attached->attachments);
+  handler(Payload(std::move(attached)));
 }
 
 void Puller::erase(Place pull) {

@@ -7,6 +7,7 @@
 #include "rpc/channel/completions.h"
 #include "rpc/channel/connection.h"
 #include "rpc/channel/turn.h"
+#include "rpc/server/budget.h"
 #include "tests/rpc/channel_fixture.h"
 
 namespace slime::rpc::testing {

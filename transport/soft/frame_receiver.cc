@@ -84,7 +84,7 @@ Result<std::size_t> FrameReceiver::fill() {
   const std::size_t behind = buffer_room(direct);
   if (direct > 0) parts[count++] = {payload_.to(), direct};
   if (behind > 0) parts[count++] = {buffer_.get() + end_, behind};
-  const Result<std::size_t> got = link_.wire->read(std::span(parts.data(), count));
+  Result<std::size_t> got = link_.wire->read(std::span(parts.data(), count));
   if (!got) return got;
   const std::size_t placed = std::min(*got, direct);
   if (placed > 0) {
