@@ -15,8 +15,8 @@ cd "$root" || exit 1
 
 # The version that still runs where this one is installed beside it. A change of the wire
 # (docs/wire-format.md) sets the commit before it, and says why.
-#   26efa7a  the last one before registrations with sessions, and connections that prove newer keys
-default_base=26efa7a
+#   b10ebd6  the last one before regions with opaque keys (version 2 of the rpc protocol)
+default_base=b10ebd6
 
 fail() { echo "mixed: $1" >&2; exit 2; }
 base=$default_base options=()

@@ -1,18 +1,29 @@
 #include "transport/memory.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "base/str.h"
 
 namespace slime::transport {
+
+PackedKey::PackedKey(Bytes bytes) {
+  SLIME_CHECK(bytes.size() <= kMaxBytes);
+  if (bytes.size() > short_.size()) {
+    long_ = std::make_shared<const ByteVector>(bytes.begin(), bytes.end());
+    return;
+  }
+  std::ranges::copy(bytes, short_.begin());
+  length_ = static_cast<std::uint8_t>(bytes.size());
+}
 
 void RegionDescriptor::encode(ByteWriter& out) const {
   out.write(id.packed());
   out.write(length_bytes);
   out.write(rights);
-  out.write(base);
-  out.write(key_count);
-  for (std::size_t i = 0; i < key_count; ++i) out.write(keys[i]);
+  out.write(static_cast<std::uint16_t>(key.bytes().size()));
+  out.append(key.bytes());
 }
 
 std::optional<RegionDescriptor> RegionDescriptor::decode(ByteReader& in) {
@@ -20,13 +31,13 @@ std::optional<RegionDescriptor> RegionDescriptor::decode(ByteReader& in) {
   out.id = Handle::unpack(in.read<std::uint64_t>());
   out.length_bytes = in.read<std::uint64_t>();
   const auto rights = in.read<std::uint8_t>();
-  out.base = in.read<std::uint64_t>();
-  out.key_count = in.read<std::uint8_t>();
+  const auto key_bytes = in.read<std::uint16_t>();
   if (in.failed() || rights > static_cast<std::uint8_t>(Rights::kReadWrite)) return std::nullopt;
-  if (out.id.generation == 0 || out.key_count == 0 || out.key_count > kMaxRegionKeys) return std::nullopt;
+  if (out.id.generation == 0 || key_bytes == 0 || key_bytes > PackedKey::kMaxBytes) return std::nullopt;
   out.rights = static_cast<Rights>(rights);
-  for (std::size_t i = 0; i < out.key_count; ++i) out.keys[i] = in.read<std::uint64_t>();
+  const Bytes key = in.take(key_bytes);
   if (in.failed()) return std::nullopt;
+  out.key = PackedKey(key);
   return out;
 }
 

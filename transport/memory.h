@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -29,7 +31,22 @@ enum class MemoryKind : std::uint8_t { kHost, kCuda };
 // pool (vm.nr_hugepages). They are taken, all of them, when the memory is allocated.
 enum class Pages : std::uint8_t { kDefault, kHuge };
 
-inline constexpr std::size_t kMaxRegionKeys = 8;
+// What a provider packs so that its peers reach a region: keys and addresses of its fabric. Only that
+// provider reads it. A value; a short one allocates nothing.
+class PackedKey {
+ public:
+  static constexpr std::size_t kMaxBytes = 1024;
+
+  PackedKey() = default;
+  // Copies at most kMaxBytes.
+  explicit PackedKey(Bytes bytes);
+  [[nodiscard]] Bytes bytes() const { return long_ ? Bytes(*long_) : Bytes(short_).first(length_); }
+
+ private:
+  std::uint8_t length_ = 0;  // of short_
+  std::array<std::byte, 23> short_{};
+  std::shared_ptr<const ByteVector> long_;
+};
 
 // What the owner of a region tells a peer so that the peer can use it: the wire form of a RemoteRegion. Sent
 // only over an endpoint, never published: whoever holds it can use the region with its rights.
@@ -37,15 +54,21 @@ struct RegionDescriptor {
   Handle id;
   std::uint64_t length_bytes = 0;
   Rights rights = Rights::kLocal;
-  std::uint64_t base = 0;  // the provider's address of byte 0; zero where the provider addresses by offset
-  std::uint8_t key_count = 0;
-  std::array<std::uint64_t, kMaxRegionKeys> keys{};
+  PackedKey key;
 
   void encode(ByteWriter& out) const;
-  // Nothing for bytes that are not a descriptor: unknown rights, key count out of range, generation 0,
-  // missing bytes.
+  [[nodiscard]] std::size_t encoded_bytes() const { return kHeaderBytes + key.bytes().size(); }
+  // Returns nothing for bytes that are no descriptor: unknown rights, a key that is empty or too long,
+  // generation 0, missing bytes.
   static std::optional<RegionDescriptor> decode(ByteReader& in);
-  static constexpr std::size_t kMaxEncodedBytes = 8 + 8 + 1 + 8 + 1 + 8 * kMaxRegionKeys;
+  static constexpr std::size_t kHeaderBytes = 8 + 8 + 1 + 2;
+};
+
+// A PackedKey as its provider has unpacked it.
+struct RemoteAccess {
+  std::uint64_t base = 0;  // the address of byte 0; zero where the provider addresses by offset
+  std::uint64_t key = 0;   // of the whole region, or of its first part
+  std::shared_ptr<const std::vector<std::uint64_t>> keys{};  // of all parts; null: there is one
 };
 
 // A peer's region as one connection sees it. A value; made by Endpoint::import_region and good for that
@@ -53,16 +76,24 @@ struct RegionDescriptor {
 class RemoteRegion {
  public:
   RemoteRegion() = default;
-  RemoteRegion(const RegionDescriptor& descriptor, std::uint64_t endpoint_id)
-      : descriptor_(descriptor), endpoint_id_(endpoint_id) {}
-  [[nodiscard]] std::uint64_t length_bytes() const { return descriptor_.length_bytes; }
-  [[nodiscard]] Rights rights() const { return descriptor_.rights; }
-  [[nodiscard]] const RegionDescriptor& descriptor() const { return descriptor_; }
+  RemoteRegion(const RegionDescriptor& region, RemoteAccess access, std::uint64_t endpoint_id)
+      : id_(region.id),
+        length_bytes_(region.length_bytes),
+        access_(std::move(access)),
+        endpoint_id_(endpoint_id),
+        rights_(region.rights) {}
+  [[nodiscard]] Handle id() const { return id_; }
+  [[nodiscard]] std::uint64_t length_bytes() const { return length_bytes_; }
+  [[nodiscard]] Rights rights() const { return rights_; }
+  [[nodiscard]] const RemoteAccess& access() const { return access_; }      // for the provider
   [[nodiscard]] std::uint64_t endpoint_id() const { return endpoint_id_; }  // 0: none
 
  private:
-  RegionDescriptor descriptor_;
+  Handle id_;
+  std::uint64_t length_bytes_ = 0;
+  RemoteAccess access_;
   std::uint64_t endpoint_id_ = 0;
+  Rights rights_ = Rights::kLocal;
 };
 
 // kInvalidArgument for memory that no region can be: null, empty, or ending beyond the address space.

@@ -98,9 +98,9 @@ struct PeerWindow {
   std::atomic<std::uint64_t>* in_use = nullptr;
   const std::atomic<std::uint64_t>* shown = nullptr;
 
-  [[nodiscard]] bool covers(const RegionDescriptor& region, Rights need, std::uint64_t offset,
+  [[nodiscard]] bool covers(const RemoteRegion& region, Rights need, std::uint64_t offset,
                             std::uint64_t length) const {
-    return region.keys[0] == key && allows(rights, need) && in_bounds(offset, length, length_bytes) &&
+    return region.access().key == key && allows(rights, need) && in_bounds(offset, length, length_bytes) &&
            (mapped() || need != Rights::kRemoteWrite || gate != 0);
   }
   [[nodiscard]] bool mapped() const { return data != nullptr; }
@@ -184,7 +184,7 @@ class PeerMemory {
     Way way = Way::kWire;
     const PeerWindow* window = nullptr;
   };
-  virtual Reach reach(const RegionDescriptor& region) = 0;
+  virtual Reach reach(const RemoteRegion& region) = 0;
 
   // How it ended. But for kDone, some of the bytes may have come.
   enum class Outcome {

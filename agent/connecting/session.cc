@@ -229,8 +229,7 @@ void Session::cache_region(const std::string& name, const RemoteRegion& region) 
 }
 
 void Session::forget_region(const RemoteRegion& region) {
-  std::erase_if(regions_,
-                [&](const auto& known) { return known.second.descriptor().id == region.descriptor().id; });
+  std::erase_if(regions_, [&](const auto& known) { return known.second.id() == region.id(); });
 }
 
 // Null if the session was closed without a channel.

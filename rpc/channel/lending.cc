@@ -46,11 +46,6 @@ Result<Handle> Lending::add(Lent&& lent) {
 
 // Under the lease that the frame has, or under a new one.
 Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
-  if (!connection_.fits(frame.text.size(), wire::Offer::kMaxEncodedBytes)) {
-    return Status(Code::kInvalidArgument,
-                  str("the names of the method and the metadata do not fit into a message of ",
-                      connection_.message_bytes(), " bytes"));
-  }
   const std::uint64_t limit = connection_.max_payload_bytes();
   if (body.size() > limit) {
     return Status(Code::kInvalidArgument, str("a payload of ", body.size(),
@@ -59,6 +54,14 @@ Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   auto region = connection_.device().register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
                                                      transport::MemoryKind::kHost, use_of(body.size()));
   if (!region) return std::move(region).error().with_context("lending a payload");
+  wire::Offer offer;
+  offer.length_bytes = body.size();
+  offer.region = region->describe();
+  if (!connection_.fits(frame.text.size(), offer.encoded_bytes())) {
+    return Status(Code::kInvalidArgument,
+                  str("the names of the method and the metadata do not fit into a message of ",
+                      connection_.message_bytes(), " bytes"));
+  }
   if (lent.generation == 0) {
     const auto handle = add(Lent());
     if (!handle) return handle.error();
@@ -67,10 +70,7 @@ Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   Lent& record = *lent_.find(lent);
   record.bytes = std::move(body);
   record.region = std::move(*region);
-  wire::Offer offer;
   offer.lease = lent;
-  offer.length_bytes = record.bytes.size();
-  offer.region = record.region.describe();
   frame.header.flags |= wire::kFlagRendezvous;
   frame.body = offer.encode();
   ++counters_.rendezvous;

@@ -47,8 +47,7 @@ ByteVector encode_attachments(const AttachmentTable& table) {
   ByteVector bytes;
   std::size_t size = 16 + table.body.size();
   for (const AttachmentEntry& entry : table.entries)
-    size +=
-        kEntryBytes + (entry.lent ? 8 + transport::RegionDescriptor::kMaxEncodedBytes : entry.bytes.size());
+    size += kEntryBytes + (entry.lent ? 8 + entry.region.encoded_bytes() : entry.bytes.size());
   bytes.reserve(size);
   ByteWriter out(bytes);
   out.write(static_cast<std::uint32_t>(table.entries.size()));

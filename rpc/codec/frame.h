@@ -16,7 +16,7 @@
 // frame: FrameHeader, text_bytes of text, body_bytes of body.
 namespace slime::rpc::wire {
 
-inline constexpr std::uint32_t kProtocolMajor = 1;
+inline constexpr std::uint32_t kProtocolMajor = 2;  // 1 had eight 64-bit keys in a region
 // Bits of features: what needs one is done only with a peer that has it.
 inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
 inline constexpr std::uint64_t kFeatureOneWay = 2;       // kFlagOneWay
@@ -103,8 +103,8 @@ struct Offer {
   Handle lease;  // what kRelease names
   std::uint64_t length_bytes = 0;
   transport::RegionDescriptor region;
-  static constexpr std::size_t kMaxEncodedBytes = 16 + transport::RegionDescriptor::kMaxEncodedBytes;
 
+  [[nodiscard]] std::size_t encoded_bytes() const { return 16 + region.encoded_bytes(); }
   [[nodiscard]] ByteVector encode() const;
 };
 

@@ -210,8 +210,8 @@ TEST_CASE("a batch of several regions is bound anew to as many, in the order of 
                                  {pair.mine, 2 * kBlock, second, kBlock, kBlock}};
   const auto batch = take(pair.peer.prepare(Transfer::kRead, copies));
   REQUIRE(batch.remotes().size() == 2);
-  CHECK(batch.remotes()[0].descriptor().id == second.descriptor().id);
-  CHECK(batch.remotes()[1].descriptor().id == pair.remote.descriptor().id);
+  CHECK(batch.remotes()[0].id() == second.id());
+  CHECK(batch.remotes()[1].id() == pair.remote.id());
   REQUIRE(post(batch) == Code::kOk);
   CHECK(pair.value_of(0) == 200);
   CHECK(pair.value_of(1) == 0);

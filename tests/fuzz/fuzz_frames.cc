@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "transport/soft/device.h"
 #include "transport/soft/frames.h"
+#include "transport/soft/region_key.h"
 
 namespace slime::transport {
 namespace {
@@ -25,7 +26,7 @@ constexpr std::size_t kMostSent = 64 * 1024 * 1024;
 // Returns the bytes that the kernel would read from the peer's memory; sometimes reports a failure.
 class FuzzMemory final : public PeerMemory {
  public:
-  Reach reach(const RegionDescriptor&) override { return {}; }
+  Reach reach(const RemoteRegion&) override { return {}; }
   Outcome fetch(PeerBlocks& list) override {
     SLIME_CHECK(!withdrawn_ && list.count() <= limits::kFetchBlocks && list.bytes() <= limits::kChunkBytes);
     if (++calls_ % 3 == 0) return calls_ % 2 == 0 ? Outcome::kFault : Outcome::kDenied;
@@ -127,7 +128,7 @@ void put_real_keys(ByteVector& stream, std::span<const RegionDescriptor> regions
     std::memcpy(&header, stream.data() + at, sizeof header);
     const std::uint64_t which = header.key;
     if (which >= 1 && which <= regions.size()) {
-      header.key = regions[which - 1].keys[0];
+      header.key = soft::unpack_key(regions[which - 1].key)->key;
       header.region = regions[which - 1].id.packed();
       std::memcpy(stream.data() + at, &header, sizeof header);
     }
@@ -178,7 +179,7 @@ void run(Bytes input) {
   far.id = {0, 1};
   far.length_bytes = kRegionBytes;
   far.rights = Rights::kReadWrite;
-  far.key_count = 1;
+  far.key = soft::pack_key(0);
   const auto remote = (*endpoint)->import_region(far);
   SLIME_CHECK(remote.has_value());
   const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};

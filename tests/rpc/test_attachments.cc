@@ -42,8 +42,7 @@ AttachmentTable sample_table() {
   table.entries[1].region.id = {3, 4};
   table.entries[1].region.length_bytes = 0x2000;
   table.entries[1].region.rights = transport::Rights::kRemoteRead;
-  table.entries[1].region.key_count = 1;
-  table.entries[1].region.keys[0] = 0x1122334455667788;
+  table.entries[1].region.key = transport::PackedKey(as_bytes("a key"));
   table.body = arguments();
   return table;
 }
@@ -52,7 +51,7 @@ const char* const kGolden =
     "02000000 00000000 0100000002000000"
     "0200000000000000 00"
     "0010000000000000 01 0001000000000000"
-    "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211"
+    "0300000004000000 0020000000000000 01 0500 61206b6579"
     "0708"
     "92 d60100000000 d60101000000";
 
@@ -79,7 +78,7 @@ TEST_CASE("a table of attachments has the bytes that are written down, and is re
   CHECK(table->entries[1].lent);
   CHECK(table->entries[1].length_bytes == 0x1000);
   CHECK(table->entries[1].offset == 0x100);
-  CHECK(table->entries[1].region.keys[0] == 0x1122334455667788);
+  CHECK(std::ranges::equal(table->entries[1].region.key.bytes(), as_bytes("a key")));
   CHECK(to_hex(table->body) == to_hex(arguments()));
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("the first frame must be a hello of our version, and only the first") 
   {
     SimFixture sim(kSeed);
     Forger forger(sim);
-    forger.hello({.major = 2, .max_requests = 1, .max_payload_bytes = 1});
+    forger.hello({.major = wire::kProtocolMajor + 1, .max_requests = 1, .max_payload_bytes = 1});
     forger.expect_reset(Code::kUnimplemented);
     CHECK(forger.owner.ready == 0);
   }
@@ -202,7 +202,7 @@ TEST_CASE("an announced length costs no memory before its bytes come") {
   offer.lease = {9, 9};
   offer.region.id = {1, 1};
   offer.region.rights = transport::Rights::kRemoteRead;
-  offer.region.key_count = 1;
+  offer.region.key = transport::PackedKey(as_bytes("eight by"));
   FrameHeader message = Forger::header(FrameType::kUserMessage, kId);
   message.flags = wire::kFlagRendezvous;
   std::size_t answers = 1;
@@ -295,7 +295,7 @@ TEST_CASE("random frames after the hello end in a reset at worst") {
         offer.region.id = {static_cast<std::uint32_t>(rng.below(3)), 1};
         offer.region.length_bytes = 1000;
         offer.region.rights = transport::Rights::kRemoteRead;
-        offer.region.key_count = 1;
+        offer.region.key = transport::PackedKey(as_bytes("eight by"));
         body = offer.encode();
       }
       forger.send(header, text, body);

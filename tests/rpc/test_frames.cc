@@ -46,8 +46,7 @@ Offer sample_offer() {
   offer.region.id = {3, 4};
   offer.region.length_bytes = 0x2000;
   offer.region.rights = transport::Rights::kRemoteRead;
-  offer.region.key_count = 1;
-  offer.region.keys[0] = 0x1122334455667788;
+  offer.region.key = transport::PackedKey(as_bytes("a key"));
   return offer;
 }
 
@@ -70,7 +69,7 @@ std::vector<Golden> golden_frames() {
   hello.max_payload_bytes = std::uint64_t{64} << 30;
   add("hello", header_of(FrameType::kHello), {}, std::as_bytes(std::span(&hello, 1)),
       "01000000 00000000 0000000000000000 0000000000000000 00000000 20000000"
-      "01000000 00000100 0000000000000000 0100000000000000 0000000010000000");
+      "02000000 00000100 0000000000000000 0100000000000000 0000000010000000");
   const ByteVector arguments = unhex("920203");
   FrameHeader request = header_of(FrameType::kRequest, id);
   request.value = 1'000'000'000;
@@ -83,9 +82,9 @@ std::vector<Golden> golden_frames() {
       "02000000 01000000 0700000001000000 ffffffffffffffff 00000000 03000000 920203");
   request.flags = kFlagRendezvous;
   add("request by rendezvous", request, {}, sample_offer().encode(),
-      "02010000 01000000 0700000001000000 ffffffffffffffff 00000000 32000000"
+      "02010000 01000000 0700000001000000 ffffffffffffffff 00000000 28000000"
       "0100000002000000 0010000000000000"
-      "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
+      "0300000004000000 0020000000000000 01 0500 61206b6579");
   Metadata metadata;
   REQUIRE(metadata.set("k", "v").ok());
   request.flags = kFlagMetadata;
@@ -142,8 +141,8 @@ std::vector<Golden> golden_frames() {
   ByteWriter region_writer(region);
   sample_offer().region.encode(region_writer);
   add("region reply", header_of(FrameType::kRegionReply, id), {}, region,
-      "08000000 00000000 0700000001000000 0000000000000000 00000000 22000000"
-      "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
+      "08000000 00000000 0700000001000000 0000000000000000 00000000 18000000"
+      "0300000004000000 0020000000000000 01 0500 61206b6579");
   add("region revoked", header_of(FrameType::kRegionRevoked), as_bytes("w"), {},
       "09000000 00000000 0000000000000000 0000000000000000 01000000 00000000 77");
   add("ping", header_of(FrameType::kPing, id), {}, {},
@@ -167,9 +166,9 @@ std::vector<Golden> golden_frames() {
       "0e400000 00000000 0700000001000000 0000000000000000 00000000 01000000 05");
   data.flags = kFlagFromHandler | kFlagRendezvous;
   add("data by rendezvous", data, {}, sample_offer().encode(),
-      "0e410000 00000000 0700000001000000 0000000000000000 00000000 32000000"
+      "0e410000 00000000 0700000001000000 0000000000000000 00000000 28000000"
       "0100000002000000 0010000000000000"
-      "0300000004000000 0020000000000000 01 0000000000000000 01 8877665544332211");
+      "0300000004000000 0020000000000000 01 0500 61206b6579");
   add("end of the caller", header_of(FrameType::kEnd, id), {}, {},
       "10000000 00000000 0700000001000000 0000000000000000 00000000 00000000");
   add("proof", header_of(FrameType::kProof, 0), {}, unhex("534c4853"),
@@ -207,7 +206,7 @@ TEST_CASE("the parts of a frame are where they belong") {
   CHECK(offer->lease == Handle{1, 2});
   CHECK(offer->length_bytes == 0x1000);
   CHECK(offer->region.length_bytes == 0x2000);
-  CHECK(offer->region.keys[0] == 0x1122334455667788);
+  CHECK(std::ranges::equal(offer->region.key.bytes(), as_bytes("a key")));
   const auto hello = decode_frame(frames[0].built);
   REQUIRE(hello.has_value());
   const auto greeting = decode_hello(hello->body);
@@ -332,7 +331,7 @@ TEST_CASE("an offer must be readable and large enough") {
   ByteVector longer = sample_offer().encode();
   longer.push_back(std::byte{0});
   CHECK(!decode_offer(longer).has_value());
-  CHECK(sample_offer().encode().size() <= Offer::kMaxEncodedBytes);
+  CHECK(sample_offer().encode().size() == sample_offer().encoded_bytes());
 }
 
 TEST_CASE("changed bytes are refused or read, never more") {

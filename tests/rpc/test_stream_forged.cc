@@ -53,7 +53,7 @@ struct StreamForger : Forger {
     offered.region.id = {1, 1};
     offered.region.length_bytes = 1000;
     offered.region.rights = transport::Rights::kRemoteRead;
-    offered.region.key_count = 1;
+    offered.region.key = transport::PackedKey(as_bytes("eight by"));
     say(FrameType::kData, id, 0, static_cast<std::uint8_t>(flags | wire::kFlagRendezvous), offered.encode());
   }
   // How many frames of that type have come.

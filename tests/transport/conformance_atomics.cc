@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/transport/fixture.h"
+#include "tests/transport/keys.h"
 
 namespace slime::transport::testing {
 namespace {
@@ -349,10 +350,10 @@ CONFORMANCE("the target refuses an atomic with a forged key, forged rights or fo
   GuardedRegion writable(fixture.device(1), 4096, Rights::kRemoteWrite, 4);
   RegionDescriptor forged[] = {target.region.describe(), target.region.describe(), target.region.describe(),
                                readable.region.describe(), writable.region.describe()};
-  forged[0].keys[0] ^= 1;
+  forged[0].key = flipped(forged[0].key, 1);
   forged[1].length_bytes = 1 << 20;
   ++forged[2].id.generation;
-  forged[2].keys[0] ^= 2;  // providers that know no generations know keys
+  forged[2].key = flipped(forged[2].key, 2);  // providers that know no generations know keys
   for (RegionDescriptor& descriptor : forged) descriptor.rights = Rights::kReadWrite;
   for (std::size_t i = 0; i < std::size(forged); ++i) {
     CAPTURE(i);

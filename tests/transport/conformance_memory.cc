@@ -8,6 +8,7 @@
 
 #include "tests/transport/fixture.h"
 #include "tests/transport/huge_pool.h"
+#include "tests/transport/keys.h"
 
 namespace slime::transport::testing {
 namespace {
@@ -198,7 +199,7 @@ CONFORMANCE("the target refuses forged descriptors, and its memory stays untouch
   GuardedRegion secret(fixture.device(1), 4096, Rights::kLocal, 3);
   const RegionDescriptor good = target.region.describe();
   std::vector<RegionDescriptor> forged(6, good);
-  forged[0].keys[0] ^= 1;
+  forged[0].key = flipped(forged[0].key, 1);
   forged[1].id.generation += 1;
   forged[2].id.index += 1000;
   forged[3].length_bytes = 8192;

@@ -13,6 +13,7 @@
 #include "tests/transport/fixture.h"
 #include "transport/soft/device.h"
 #include "transport/soft/frames.h"
+#include "transport/soft/region_key.h"
 
 namespace slime::transport::testing {
 
@@ -92,8 +93,7 @@ struct Scripted {
     far.id = {0x0a0b0c0d, 0x01020304};
     far.length_bytes = 16 << 20;
     far.rights = Rights::kReadWrite;
-    far.key_count = 1;
-    far.keys[0] = 0x1122334455667788;
+    far.key = soft::pack_key(0x1122334455667788);
     remote = *endpoint->import_region(far);
   }
   void turns() {

@@ -56,8 +56,8 @@ Code code_of(const Copy& copy, Rights need = Rights::kRemoteWrite) {
 
 TEST_CASE("a copy is within both regions, which are the device's and the endpoint's") {
   Side side;
-  const RemoteRegion remote(descriptor(Rights::kRemoteRead), kEndpoint);
-  const RemoteRegion elsewhere(descriptor(), kEndpoint + 1);
+  const RemoteRegion remote(descriptor(Rights::kRemoteRead), {}, kEndpoint);
+  const RemoteRegion elsewhere(descriptor(), {}, kEndpoint + 1);
   CHECK(code_of({&side.region, 32, &remote, 0, 32}, Rights::kRemoteRead) == Code::kOk);
   CHECK(code_of({&side.region, 33, &remote, 0, 32}, Rights::kRemoteRead) == Code::kInvalidArgument);
   CHECK(code_of({&side.region, 0, &remote, 1, 32}, Rights::kRemoteRead) == Code::kInvalidArgument);
@@ -71,7 +71,7 @@ TEST_CASE("a copy is within both regions, which are the device's and the endpoin
 TEST_CASE("every copy of a batch is checked") {
   Side first;
   Side second;
-  const RemoteRegion remote(descriptor(), kEndpoint);
+  const RemoteRegion remote(descriptor(), {}, kEndpoint);
   std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8}, Copy{&first.region, 8, &remote, 8, 8},
                             Copy{&second.region, 0, &remote, 16, 8}};
   CHECK(checks().copies(batch, Rights::kRemoteWrite).ok());
@@ -83,7 +83,7 @@ TEST_CASE("every copy of a batch is checked") {
 TEST_CASE("a run of copies uses its region once, and a batch that is refused uses none") {
   Side first;
   Side second;
-  const RemoteRegion remote(descriptor(), kEndpoint);
+  const RemoteRegion remote(descriptor(), {}, kEndpoint);
   const std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8},
                                   Copy{&first.region, 8, &remote, 8, 8},
                                   Copy{&second.region, 0, &remote, 16, 8}};
@@ -99,15 +99,15 @@ TEST_CASE("a run of copies uses its region once, and a batch that is refused use
   CHECK(first.impl->counted.unused());
 }
 
-TEST_CASE("a descriptor binds to its endpoint if the provider makes such ones") {
-  const Result<RemoteRegion> bound = checks().import(descriptor(), true);
+TEST_CASE("a descriptor binds to its endpoint if the provider could unpack its key") {
+  const Result<RemoteRegion> bound = checks().import(descriptor(), RemoteAccess{});
   REQUIRE(bound.has_value());
   CHECK(bound->endpoint_id() == kEndpoint);
-  CHECK(checks().import(descriptor(), false).status().code() == Code::kInvalidArgument);
+  CHECK(checks().import(descriptor(), std::nullopt).status().code() == Code::kInvalidArgument);
   RegionDescriptor empty = descriptor();
   empty.length_bytes = 0;
-  CHECK_FALSE(checks().import(empty, true).has_value());
-  CHECK_FALSE(checks().import(descriptor(static_cast<Rights>(9)), true).has_value());
+  CHECK_FALSE(checks().import(empty, RemoteAccess{}).has_value());
+  CHECK_FALSE(checks().import(descriptor(static_cast<Rights>(9)), RemoteAccess{}).has_value());
 }
 
 }  // namespace slime::transport::testing

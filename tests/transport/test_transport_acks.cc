@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "tests/transport/keys.h"
 #include "tests/transport/script_wire.h"
 
 namespace slime::transport::testing::transport_acks_test {
@@ -36,7 +37,7 @@ ByteVector write_frame(const MemoryRegion& region, std::uint64_t operation, std:
   header.flags = flags;
   header.operation = operation;
   header.region = region.describe().id.packed();
-  header.key = region.describe().keys[0];
+  header.key = key_of(region.describe());
   return frame(header, ByteVector(16, std::byte{7}));
 }
 

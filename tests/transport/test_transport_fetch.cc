@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/keys.h"
 #include "tests/transport/script_wire.h"
 
 namespace slime::transport::testing {
@@ -19,7 +20,7 @@ constexpr std::size_t kMiB = 1 << 20;
 // The peer is in this process, so its addresses are ours.
 class ScriptMemory final : public PeerMemory {
  public:
-  Reach reach(const RegionDescriptor&) override { return {}; }
+  Reach reach(const RemoteRegion&) override { return {}; }
   Outcome fetch(PeerBlocks& list) override {
     ++calls;
     if (how != Outcome::kDone) return how;
@@ -49,7 +50,7 @@ ByteVector fetch_frame(const MemoryRegion& region, std::uint64_t operation,
   header.flags = last ? soft::kFlagLast : 0;
   header.operation = operation;
   header.region = region.describe().id.packed();
-  header.key = region.describe().keys[0];
+  header.key = key_of(region.describe());
   return frame(header, bytes_of(blocks));
 }
 

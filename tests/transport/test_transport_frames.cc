@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/keys.h"
 #include "tests/transport/script_wire.h"
 
 namespace slime::transport::testing {
@@ -66,7 +67,7 @@ TEST_CASE("a peer's atomics are executed once each and answered in order") {
   const RegionDescriptor at = target.region.describe();
   FrameHeader add{.type = FrameType::kFetchAdd, .operation = 1};
   add.region = at.id.packed();
-  add.key = at.keys[0];
+  add.key = key_of(at);
   add.offset = 8;
   add.value = 3;
   FrameHeader swap = add;
@@ -176,7 +177,7 @@ TEST_CASE("a peer with more than 64 unanswered atomics breaks the connection") {
   for (std::uint64_t i = 1; i <= limits::kReadWindow + 1; ++i) {
     FrameHeader add{.type = FrameType::kFetchAdd, .operation = i};
     add.region = at.id.packed();
-    add.key = at.keys[0];
+    add.key = key_of(at);
     add.value = 1;
     const ByteVector bytes = frame(add);
     stream.insert(stream.end(), bytes.begin(), bytes.end());

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "tests/transport/keys.h"
 #include "tests/transport/script_wire.h"
 
 namespace slime::transport::testing::transport_stall_test {
@@ -313,7 +314,7 @@ TEST_CASE("a peer's own reads and writes, and messages, are no progress of our o
   write.flags = soft::kFlagLast;
   write.operation = 1;
   write.region = local.region.describe().id.packed();
-  write.key = local.region.describe().keys[0];
+  write.key = key_of(local.region.describe());
   s.wire->deliver(frame(write, ByteVector(16, std::byte{7})));
   FrameHeader asked{.type = FrameType::kReadRequest};
   asked.operation = 1;
@@ -352,7 +353,7 @@ class MappedMemory final : public PeerMemory {
     window_.in_use = &in_use_;
     window_.shown = &shown_;
   }
-  Reach reach(const RegionDescriptor&) override { return {Way::kDirect, &window_}; }
+  Reach reach(const RemoteRegion&) override { return {Way::kDirect, &window_}; }
   Outcome fetch(PeerBlocks&) override { return Outcome::kDenied; }
   Outcome store(PeerBlocks&, const PeerWindow&) override { return Outcome::kDenied; }
   [[nodiscard]] bool fetches() const override { return false; }
@@ -370,9 +371,7 @@ TEST_CASE("copies past the wire are progress") {
   ByteVector there(8 * kMiB, std::byte{5});
   MappedMemory memory(there, kKey);
   Stalling s(&memory);
-  RegionDescriptor far = s.remote.descriptor();
-  far.keys[0] = kKey;
-  far.length_bytes = there.size();
+  const RegionDescriptor far{s.remote.id(), there.size(), s.remote.rights(), soft::pack_key(kKey)};
   const RemoteRegion remote = *s.endpoint->import_region(far);
   GuardedRegion local(s.device, 8 * kMiB, Rights::kLocal, 1);
   const Copy copy{&local.region, 0, &remote, 0, 8 * kMiB};

@@ -51,12 +51,13 @@ bool PostChecks::use(std::span<const Copy> copies, const RegionUses* uses) {
   return false;
 }
 
-Result<RemoteRegion> PostChecks::import(const RegionDescriptor& descriptor, bool shaped) const {
-  if (!shaped || descriptor.id.generation == 0 || descriptor.length_bytes == 0 ||
+Result<RemoteRegion> PostChecks::import(const RegionDescriptor& descriptor,
+                                        std::optional<RemoteAccess> access) const {
+  if (!access || descriptor.id.generation == 0 || descriptor.length_bytes == 0 ||
       static_cast<std::uint8_t>(descriptor.rights) > static_cast<std::uint8_t>(Rights::kReadWrite))
     return Status(Code::kInvalidArgument,
                   str("not a region of ", peer_name_, " on this transport: wrong provider, or damaged"));
-  return RemoteRegion(descriptor, endpoint_id_);
+  return RemoteRegion(descriptor, *std::move(access), endpoint_id_);
 }
 
 Status PostChecks::too_long(std::uint64_t bytes, std::uint32_t most) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -28,8 +29,10 @@ class PostChecks {
   // Returns whether a copy uses the region whose uses these are.
   static bool use(std::span<const Copy> copies, const RegionUses* uses);
 
-  // Binds a descriptor of the peer to this endpoint. `shaped`: the provider makes such descriptors.
-  [[nodiscard]] Result<RemoteRegion> import(const RegionDescriptor& descriptor, bool shaped) const;
+  // Binds a region of the peer to this endpoint. `access`: its key as the provider has unpacked it;
+  // nothing for a key that is not of this provider, which is refused.
+  [[nodiscard]] Result<RemoteRegion> import(const RegionDescriptor& descriptor,
+                                            std::optional<RemoteAccess> access) const;
 
   // What posts are refused with.
   [[nodiscard]] Status too_long(std::uint64_t bytes, std::uint32_t most) const;

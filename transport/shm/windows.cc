@@ -69,11 +69,11 @@ bool Windows::attach(std::shared_ptr<Attachment> attachment, ExportPage& page, A
   return awaited_;
 }
 
-PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
-  const KeyClass kind = class_of(region.keys[0]);
+PeerMemory::Reach Windows::reach(const RemoteRegion& region) {
+  const KeyClass kind = class_of(region.access().key);
   if (kind == KeyClass::kOnce) return {};
   if (page_ != nullptr && kind == KeyClass::kRead && !process_.fetches()) return {};
-  const std::uint64_t id = region.id.packed();
+  const std::uint64_t id = region.id().packed();
   if (last_ == nullptr || last_region_ != id) {
     if (page_ == nullptr) {
       awaited_ = true;
@@ -83,11 +83,11 @@ PeerMemory::Reach Windows::reach(const RegionDescriptor& region) {
     if (found == entries_.end()) {
       if (lost_ || !make_room()) return {};
       found = entries_.try_emplace(id).first;
-      found->second.window.key = region.keys[0];
+      found->second.window.key = region.access().key;
       ++asked_;
       WindowRequest request;
       request.region = id;
-      request.key = region.keys[0];
+      request.key = region.access().key;
       if (!ask_(request).ok()) lose();
     }
     last_region_ = id;

@@ -50,7 +50,7 @@ class Windows final : public PeerMemory {
 
   // Until then everything counts as asked for. True: somebody did, and waits.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
-  Reach reach(const RegionDescriptor& region) override;
+  Reach reach(const RemoteRegion& region) override;
   Outcome fetch(PeerBlocks& list) override { return process_.fetch(list); }
   Outcome store(PeerBlocks& list, const PeerWindow& window) override;
   [[nodiscard]] bool fetches() const override { return process_.met(); }

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "base/str.h"
 #include "transport/soft/port.h"
+#include "transport/soft/region_key.h"
 
 namespace slime::transport::soft {
 namespace {
@@ -68,8 +69,7 @@ RegionDescriptor SoftRegion::describe() const {
   out.id = id_;
   out.length_bytes = length_bytes;
   out.rights = rights;
-  out.key_count = 1;
-  out.keys[0] = record_->key;
+  out.key = pack_key(record_->key);
   return out;
 }
 

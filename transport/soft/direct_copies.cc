@@ -24,15 +24,15 @@ class Holding {
     if (copy.remote != remote_) {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
-      const PeerMemory::Reach reach = memory_.reach(copy.remote->descriptor());
+      const PeerMemory::Reach reach = memory_.reach(*copy.remote);
       // The kernel refuses, or the owner has closed it: over the wire the owner says so.
-      if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->descriptor().keys[0]))
+      if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->access().key))
         return Code::kUnimplemented;
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin(need_)) return Code::kNotFound;
       remote_ = copy.remote;
       window_ = *reach.window;
     }
-    if (!window_.covers(copy.remote->descriptor(), need_, copy.remote_offset, copy.length_bytes))
+    if (!window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes))
       return Code::kNotFound;  // it was looked at before, so this is another region than then
     if (copy.local != local_) {
       bulk_copy_end();  // the region before is nobody's but its owner's from here on
@@ -47,7 +47,7 @@ class Holding {
   // Whether it would hold the same for this one.
   [[nodiscard]] bool holds(const Copy& copy) const {
     return copy.local == local_ && copy.remote == remote_ &&
-           window_.covers(copy.remote->descriptor(), need_, copy.remote_offset, copy.length_bytes);
+           window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes);
   }
   [[nodiscard]] bool mapped() const { return window_.mapped(); }
   // Of memory that is mapped.
@@ -194,7 +194,7 @@ bool DirectCopies::copy_now(OneSided& operation, std::uint64_t most_moved) {
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes > limits::kPromptCopyBytes) return false;
     total += copy.length_bytes;
-    if (!is_mappable(copy.remote->descriptor().keys[0])) most = most_moved;
+    if (!is_mappable(copy.remote->access().key)) most = most_moved;
   }
   if (total > most || ways_.find(operation) != Way::kDirect) return false;
   const std::uint64_t left = std::exchange(left_, limits::kCopyStepBytes);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/str.h"
+#include "transport/soft/region_key.h"
 
 namespace slime::transport::soft {
 
@@ -157,7 +158,7 @@ Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Op
 Result<RemoteRegion> SoftEndpoint::import_region(const RegionDescriptor& descriptor) {
   const EndpointLife& life = link_.life;
   if (!life.working()) return life.error().ok() ? link_.checks.closed_here() : life.error();
-  return link_.checks.import(descriptor, descriptor.key_count == 1 && descriptor.base == 0);
+  return link_.checks.import(descriptor, unpack_key(descriptor.key));
 }
 
 void SoftEndpoint::release_credits(std::uint32_t count) {

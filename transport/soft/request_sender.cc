@@ -37,8 +37,8 @@ void RequestSender::stage_read(Handle handle, OneSided& operation) {
   FrameHeader header;
   header.type = FrameType::kReadRequest;
   header.operation = next_request_++;
-  header.region = copy.remote->descriptor().id.packed();
-  header.key = copy.remote->descriptor().keys[0];
+  header.region = copy.remote->id().packed();
+  header.key = copy.remote->access().key;
   header.offset = copy.remote_offset;
   header.value = copy.length_bytes;
   operation.started = true;
@@ -54,8 +54,8 @@ void RequestSender::stage_atomic(Handle handle, OneSided& operation) {
   header.type = swap ? FrameType::kCompareSwap : FrameType::kFetchAdd;
   header.payload_bytes = swap ? kAtomicBytes : 0;
   header.operation = next_request_++;
-  header.region = number.remote->descriptor().id.packed();
-  header.key = number.remote->descriptor().keys[0];
+  header.region = number.remote->id().packed();
+  header.key = number.remote->access().key;
   header.offset = number.remote_offset;
   header.value = operation.value;
   operation.started = true;

@@ -21,7 +21,7 @@ Way WayFinder::find(const OneSided& operation) {
   PeerMemory::Reach reach;
   for (const Copy& copy : operation.copies) {
     if (copy.length_bytes == 0) continue;
-    const RegionDescriptor& region = copy.remote->descriptor();
+    const RemoteRegion& region = *copy.remote;
     if (copy.remote != remote) {
       reach = link_.memory->reach(region);
       if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
@@ -71,7 +71,7 @@ Way WayFinder::decide(OneSided& operation) {
 
 void WayFinder::ask_ahead(const OneSided& operation) {
   if (link_.memory != nullptr && operation.kind == Kind::kRead)
-    static_cast<void>(link_.memory->reach(operation.copies.front().remote->descriptor()));
+    static_cast<void>(link_.memory->reach(*operation.copies.front().remote));
 }
 
 }  // namespace slime::transport::soft

@@ -58,8 +58,8 @@ void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
   header.operation = handle.packed();
   header.type = FrameType::kWrite;
   header.payload_bytes = part;
-  header.region = copy.remote->descriptor().id.packed();
-  header.key = copy.remote->descriptor().keys[0];
+  header.region = copy.remote->id().packed();
+  header.key = copy.remote->access().key;
   header.offset = copy.remote_offset + offset;
   if (operation.copy_offset == 0 && operation.skip_empty() && !operation.has_imm) {
     link_.operations.writes().pop_front();
@@ -112,8 +112,8 @@ bool WriteSender::stage_fetch(Handle handle, OneSided& operation) {
   header.type = FrameType::kFetch;
   header.payload_bytes = static_cast<std::uint32_t>(blocks.size());
   header.operation = handle.packed();
-  header.region = remote->descriptor().id.packed();
-  header.key = remote->descriptor().keys[0];
+  header.region = remote->id().packed();
+  header.key = remote->access().key;
   if (operation.next_copy == copies.size() && !operation.has_imm) {
     header.flags = kFlagLast;
     link_.operations.writes().pop_front();

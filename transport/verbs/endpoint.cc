@@ -255,7 +255,7 @@ Status VerbsEndpoint::post_atomic(Kind kind, const AtomicTarget& target, std::ui
   const Copy copy{target.local, target.local_offset, target.remote, target.remote_offset,
                   sizeof(std::uint64_t)};
   if (target.remote != nullptr &&
-      (target.remote->descriptor().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
+      (target.remote->access().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
     return Status(Code::kInvalidArgument,
                   str("remote offset ", target.remote_offset, " is not at a multiple of 8 in the memory of ",
                       who_.peer_name));
@@ -283,9 +283,7 @@ Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t exp
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
   if (!working()) return life_.error().ok() ? checks_.closed_here() : life_.error();
-  return checks_.import(descriptor, descriptor.key_count >= 1 && descriptor.key_count <= kMaxRegionKeys &&
-                                        descriptor.base != 0 &&
-                                        descriptor.length_bytes <= UINT64_MAX - descriptor.base);
+  return checks_.import(descriptor, unpack_keys(descriptor.key, descriptor.length_bytes));
 }
 
 void VerbsEndpoint::complete(Operation& operation, Status status) {

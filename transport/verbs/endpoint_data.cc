@@ -12,11 +12,11 @@ struct RemoteKey {
   std::uint32_t rkey;
   std::uint64_t bytes;
 };
-RemoteKey remote_key(const RegionDescriptor& region, std::uint64_t offset) {
-  if (region.key_count == 1)
-    return {static_cast<std::uint32_t>(region.keys[0]), region.length_bytes - offset};
-  const std::uint64_t part = part_bytes(region.length_bytes, region.key_count);
-  return {static_cast<std::uint32_t>(region.keys[offset / part]), part - offset % part};
+RemoteKey remote_key(const RemoteRegion& region, std::uint64_t offset) {
+  const RemoteAccess& access = region.access();
+  if (!access.keys) return {static_cast<std::uint32_t>(access.key), region.length_bytes() - offset};
+  const std::uint64_t part = part_bytes(region.length_bytes(), access.keys->size());
+  return {static_cast<std::uint32_t>((*access.keys)[offset / part]), part - offset % part};
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ bool VerbsEndpoint::post_single(OneSided& operation, std::uint32_t number) {
       pair.room() == 0)
     return false;
   const Copy& copy = operation.batch.front();
-  const RegionDescriptor& remote = copy.remote->descriptor();
+  const RemoteRegion& remote = *copy.remote;
   const std::uint64_t bytes = copy.length_bytes;
   if (bytes == 0 || bytes > limits::kWorkRequestBytes) return false;
   const RemoteKey key = remote_key(remote, copy.remote_offset);
@@ -56,7 +56,7 @@ bool VerbsEndpoint::post_single(OneSided& operation, std::uint32_t number) {
   request.send_flags = IBV_SEND_SIGNALED;
   if (!is_read && bytes <= pair.max_inline() && copy.local->kind() == MemoryKind::kHost)
     request.send_flags |= IBV_SEND_INLINE;
-  request.wr.rdma.remote_addr = remote.base + copy.remote_offset;
+  request.wr.rdma.remote_addr = remote.access().base + copy.remote_offset;
   request.wr.rdma.rkey = key.rkey;
   if (operation.has_imm) {
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -169,10 +169,10 @@ std::uint64_t VerbsEndpoint::gather(OneSided& operation, ibv_send_wr& request, s
       ++operation.next_copy;
       continue;
     }
-    const RegionDescriptor& remote = copy.remote->descriptor();
+    const RemoteRegion& remote = *copy.remote;
     const std::uint64_t remote_offset = copy.remote_offset + operation.copy_offset;
     const RemoteKey key = remote_key(remote, remote_offset);
-    const std::uint64_t remote_address = remote.base + remote_offset;
+    const std::uint64_t remote_address = remote.access().base + remote_offset;
     if (total > 0 && (key.rkey != request.wr.rdma.rkey || remote_address != remote_end)) break;
     const std::uint64_t local_offset = copy.local_offset + operation.copy_offset;
     const VerbsRegion::LocalKey local = region_of(copy).local_key(local_offset);
@@ -207,8 +207,8 @@ void VerbsEndpoint::add_atomic(OneSided& operation, Chain& chain) {
   const Copy& copy = operation.atomic->copy;
   const bool is_add = operation.kind == Kind::kFetchAdd;
   ibv_send_wr& request = chain.add(is_add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP);
-  const RegionDescriptor& remote = copy.remote->descriptor();
-  request.wr.atomic.remote_addr = remote.base + copy.remote_offset;
+  const RemoteRegion& remote = *copy.remote;
+  request.wr.atomic.remote_addr = remote.access().base + copy.remote_offset;
   request.wr.atomic.rkey = remote_key(remote, copy.remote_offset).rkey;
   request.wr.atomic.compare_add = operation.atomic->compare_add;
   request.wr.atomic.swap = operation.atomic->swap;
@@ -224,9 +224,9 @@ bool VerbsEndpoint::next_tail(OneSided& operation, Chain& chain) {
     operation.flush_read = false;
     const Copy& copy = operation.copies().back();
     ibv_send_wr& request = chain.add(IBV_WR_RDMA_READ);
-    const RegionDescriptor& remote = copy.remote->descriptor();
-    const std::uint64_t offset = copy.remote_offset - (copy.remote_offset == remote.length_bytes ? 1 : 0);
-    request.wr.rdma.remote_addr = remote.base + offset;
+    const RemoteRegion& remote = *copy.remote;
+    const std::uint64_t offset = copy.remote_offset - (copy.remote_offset == remote.length_bytes() ? 1 : 0);
+    request.wr.rdma.remote_addr = remote.access().base + offset;
     request.wr.rdma.rkey = remote_key(remote, offset).rkey;
     request.sg_list[0] = port_->words().scratch();
     request.num_sge = 1;

@@ -134,13 +134,13 @@ RegionDescriptor VerbsRegion::describe() const {
   out.id = id_;
   out.length_bytes = length_bytes;
   out.rights = rights;
-  out.base = reinterpret_cast<std::uintptr_t>(data);
-  out.key_count = record_->shares || registration == nullptr ? 1 : registration->parts();
-  for (std::uint8_t i = 0; i < out.key_count; ++i) {
-    out.keys[i] = record_->shares           ? record_->useless_key
-                  : registration == nullptr ? 0
-                                            : registration->remote_key(i);
-  }
+  const std::size_t parts = record_->shares || registration == nullptr ? 1 : registration->parts();
+  std::array<std::uint32_t, kMaxParts> rkeys{};
+  if (record_->shares)
+    rkeys[0] = record_->useless_key;
+  else if (registration != nullptr)
+    for (std::uint8_t i = 0; i < parts; ++i) rkeys[i] = registration->remote_key(i);
+  out.key = pack_keys({rkeys.data(), parts}, reinterpret_cast<std::uintptr_t>(data));
   return out;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "transport/memory.h"
@@ -15,9 +17,15 @@
 namespace slime::transport::verbs {
 
 // A region is registered in equal parts when it is larger than the device takes at once; part i has key i.
-// Both sides compute the size of a part from the descriptor alone: a multiple of 2 MiB but for the last. Any
-// arguments will do: a peer chose them.
-std::uint64_t part_bytes(std::uint64_t length_bytes, std::uint8_t key_count);
+// Both sides compute the size of a part from the length and the number of parts: a multiple of 2 MiB but for
+// the last. Any arguments will do: a peer chose them.
+std::uint64_t part_bytes(std::uint64_t length_bytes, std::size_t parts);
+inline constexpr std::size_t kMaxParts = 8;
+
+// The key of a region on verbs: the rkey of each part (4 bytes each), then the address of byte 0 (8 bytes).
+PackedKey pack_keys(std::span<const std::uint32_t> rkeys, std::uint64_t base);
+// Returns nothing for a key of another provider, or for a region that would end beyond all addresses.
+std::optional<RemoteAccess> unpack_keys(const PackedKey& packed, std::uint64_t length_bytes);
 
 // Memory as the adapter knows it: one registration for each part. Several regions may share one. Thread: any.
 class Registration {
@@ -64,8 +72,8 @@ class Registration {
   const std::uint64_t bytes_;
   const std::uint64_t part_bytes_;
   const std::uint8_t parts_;
-  std::array<std::uint32_t, kMaxRegionKeys> local_keys_{};
-  std::array<std::uint32_t, kMaxRegionKeys> remote_keys_{};
+  std::array<std::uint32_t, kMaxParts> local_keys_{};
+  std::array<std::uint32_t, kMaxParts> remote_keys_{};
   std::mutex mutex_;
   std::vector<ibv_mr*> mrs_;  // those that are not deregistered
 };

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <utility>
 
 #include "base/str.h"
 #include "transport/verbs/errors.h"
@@ -62,7 +64,7 @@ ibv_mr* register_part(DeviceState& device, const Context& context, const Part& p
 
 // The fewest parts that the device takes; 0 when 8 are not enough.
 std::uint8_t parts_for(std::uint64_t bytes, std::uint64_t most) {
-  for (std::uint8_t parts = 1; parts <= kMaxRegionKeys; ++parts) {
+  for (std::uint8_t parts = 1; parts <= kMaxParts; ++parts) {
     if (part_bytes(bytes, parts) <= most) return parts;
   }
   return 0;
@@ -73,18 +75,44 @@ Status too_large(const Context& context, std::uint64_t bytes) {
   const std::uint64_t whole = most / limits::kRegistrationPart * limits::kRegistrationPart;
   return Status(Code::kInvalidArgument,
                 str("a region of ", bytes, " bytes: ", context.selection.device, " registers at most ", most,
-                    " bytes at once (max_mr_size), and a region has at most ", kMaxRegionKeys,
-                    " such parts, so at most ", std::max(most, kMaxRegionKeys * whole), " bytes"));
+                    " bytes at once (max_mr_size), and a region has at most ", kMaxParts,
+                    " such parts, so at most ", std::max(most, kMaxParts * whole), " bytes"));
 }
 
 }  // namespace
 
-std::uint64_t part_bytes(std::uint64_t length_bytes, std::uint8_t key_count) {
-  if (key_count <= 1) return std::max<std::uint64_t>(length_bytes, 1);
-  const std::uint64_t least = length_bytes / key_count + (length_bytes % key_count != 0 ? 1 : 0);
-  // At least two keys, so `least` is below 2^63 + 1 and the sum fits.
+std::uint64_t part_bytes(std::uint64_t length_bytes, std::size_t parts) {
+  if (parts <= 1) return std::max<std::uint64_t>(length_bytes, 1);
+  const std::uint64_t least = length_bytes / parts + (length_bytes % parts != 0 ? 1 : 0);
+  // At least two parts, so `least` is below 2^63 + 1 and the sum fits.
   const std::uint64_t units = (least + limits::kRegistrationPart - 1) / limits::kRegistrationPart;
   return std::max<std::uint64_t>(units, 1) * limits::kRegistrationPart;
+}
+
+PackedKey pack_keys(std::span<const std::uint32_t> rkeys, std::uint64_t base) {
+  ByteVector bytes;
+  ByteWriter out(bytes);
+  for (const std::uint32_t rkey : rkeys) out.write(rkey);
+  out.write(base);
+  return PackedKey(bytes);
+}
+
+std::optional<RemoteAccess> unpack_keys(const PackedKey& packed, std::uint64_t length_bytes) {
+  const std::size_t size = packed.bytes().size();
+  if (size < sizeof(std::uint64_t) || size % sizeof(std::uint32_t) != 0) return std::nullopt;
+  const std::size_t parts = (size - sizeof(std::uint64_t)) / sizeof(std::uint32_t);
+  if (parts == 0 || parts > kMaxParts) return std::nullopt;
+  ByteReader in(packed.bytes());
+  RemoteAccess out;
+  out.key = in.read<std::uint32_t>();
+  if (parts > 1) {
+    std::vector<std::uint64_t> keys{out.key};
+    while (keys.size() < parts) keys.push_back(in.read<std::uint32_t>());
+    out.keys = std::make_shared<const std::vector<std::uint64_t>>(std::move(keys));
+  }
+  out.base = in.read<std::uint64_t>();
+  if (out.base == 0 || length_bytes > UINT64_MAX - out.base) return std::nullopt;
+  return out;
 }
 
 Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/eventually.h"
+#include "tests/transport/keys.h"
 #include "tests/transport/shm/windows_rig.h"
 #include "transport/shm/gate.h"
 
@@ -106,12 +107,12 @@ TEST_CASE("memory that is not Slime's is written by its address, until its owner
 TEST_CASE("what may only be read has no gate, and writes that do not fit are not covered") {
   const Shown shown(Rights::kRemoteRead);
   CHECK(shown.window.gate == 0);
-  const RegionDescriptor region = shown.region.describe();
+  const RemoteRegion region = remote_of(shown.region.describe());
   CHECK(shown.window.covers(region, Rights::kRemoteRead, 0, kMiB));
   CHECK_FALSE(shown.window.covers(region, Rights::kRemoteWrite, 0, 1));
   const Shown writable;
-  CHECK(writable.window.covers(writable.region.describe(), Rights::kRemoteWrite, 0, kMiB));
-  CHECK_FALSE(writable.window.covers(writable.region.describe(), Rights::kRemoteWrite, 1, kMiB));
+  CHECK(writable.window.covers(remote_of(writable.region.describe()), Rights::kRemoteWrite, 0, kMiB));
+  CHECK_FALSE(writable.window.covers(remote_of(writable.region.describe()), Rights::kRemoteWrite, 1, kMiB));
 }
 
 TEST_CASE("the peer of another connection, or of none any more, passes no gate") {

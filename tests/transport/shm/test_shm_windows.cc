@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "tests/transport/huge_pool.h"
+#include "tests/transport/keys.h"
 #include "tests/transport/shm/windows_rig.h"
 
 namespace slime::transport::testing {
@@ -194,7 +195,7 @@ TEST_CASE("the descriptor of a region that is only for reading cannot be mapped 
   MemoryRegion region = owner.region(kMiB, Rights::kRemoteRead);
   shm::WindowRequest request;
   request.region = region.describe().id.packed();
-  request.key = region.describe().keys[0];
+  request.key = key_of(region.describe());
   UniqueFd descriptor;
   const shm::WindowReply reply = owner.exports->answer(request, owner.device->regions, descriptor);
   REQUIRE(reply.code == 0);
@@ -205,9 +206,9 @@ TEST_CASE("the descriptor of a region that is only for reading cannot be mapped 
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
-  CHECK_FALSE(reach.window->covers(region.describe(), Rights::kRemoteWrite, 0, 1));
-  CHECK(reach.window->covers(region.describe(), Rights::kRemoteRead, 0, kMiB));
-  CHECK_FALSE(reach.window->covers(region.describe(), Rights::kRemoteRead, 1, kMiB));
+  CHECK_FALSE(reach.window->covers(remote_of(region.describe()), Rights::kRemoteWrite, 0, 1));
+  CHECK(reach.window->covers(remote_of(region.describe()), Rights::kRemoteRead, 0, kMiB));
+  CHECK_FALSE(reach.window->covers(remote_of(region.describe()), Rights::kRemoteRead, 1, kMiB));
 }
 
 TEST_CASE("a region is shown to nobody without its key, beyond its rights, or after it was closed") {
@@ -225,11 +226,11 @@ TEST_CASE("a region is shown to nobody without its key, beyond its rights, or af
     return static_cast<Code>(reply.code);
   };
   const RegionDescriptor descriptor = region.describe();
-  CHECK(asked(descriptor, descriptor.keys[0]) == Code::kOk);
-  CHECK(asked(descriptor, descriptor.keys[0] ^ 2) == Code::kPermissionDenied);
-  CHECK(asked(own.describe(), own.describe().keys[0]) == Code::kPermissionDenied);
+  CHECK(asked(descriptor, key_of(descriptor)) == Code::kOk);
+  CHECK(asked(descriptor, key_of(descriptor) ^ 2) == Code::kPermissionDenied);
+  CHECK(asked(own.describe(), key_of(own.describe())) == Code::kPermissionDenied);
   CHECK(region.close().ok());
-  CHECK(asked(descriptor, descriptor.keys[0]) == Code::kNotFound);
+  CHECK(asked(descriptor, key_of(descriptor)) == Code::kNotFound);
 }
 
 TEST_CASE("one peer is shown so many regions and no more, and closing one makes room") {
@@ -241,7 +242,7 @@ TEST_CASE("one peer is shown so many regions and no more, and closing one makes 
     REQUIRE(user.reach(regions.back()).way == PeerMemory::Way::kDirect);
   }
   MemoryRegion more = owner.region(4096);
-  CHECK(user.windows->reach(more.describe()).way == PeerMemory::Way::kWire);
+  CHECK(user.windows->reach(remote_of(more.describe())).way == PeerMemory::Way::kWire);
   CHECK(regions[17].close().ok());
   CHECK(user.reach(more).way == PeerMemory::Way::kDirect);
   CHECK(user.windows->mapped() == limits::kWindows);
@@ -250,10 +251,10 @@ TEST_CASE("one peer is shown so many regions and no more, and closing one makes 
 // What the owner says, with another descriptor or other numbers.
 struct Lie {
   Lie() : region(owner.region(kMiB)), user(owner) {
-    REQUIRE(user.windows->reach(region.describe()).way == PeerMemory::Way::kAsked);
+    REQUIRE(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kAsked);
     shm::WindowRequest request;
     request.region = region.describe().id.packed();
-    request.key = region.describe().keys[0];
+    request.key = key_of(region.describe());
     reply = owner.exports->answer(request, owner.device->regions, descriptor);
     REQUIRE(reply.code == 0);
   }
@@ -262,7 +263,7 @@ struct Lie {
     descriptors.push_back(std::move(fd));
     return user.windows->on_reply(reply, std::move(descriptors)).code();
   }
-  [[nodiscard]] PeerMemory::Way way() const { return user.windows->reach(region.describe()).way; }
+  [[nodiscard]] PeerMemory::Way way() const { return user.windows->reach(remote_of(region.describe())).way; }
   Owner owner;
   MemoryRegion region;
   User user;
@@ -337,7 +338,7 @@ TEST_CASE("what was refused for want of descriptors is asked for again after the
   const Owner owner;
   User user(owner);
   MemoryRegion region = owner.region(kMiB);
-  REQUIRE(user.windows->reach(region.describe()).way == PeerMemory::Way::kAsked);
+  REQUIRE(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kAsked);
   auto packet = shm::receive_packet(owner.attachment->socket.get());
   REQUIRE(packet.has_value());
   const shm::WindowReply refusal =
@@ -355,10 +356,10 @@ TEST_CASE("when no answer can come any more the rings do, and what is mapped sta
   MemoryRegion other = owner.region(kMiB);
   User user(owner);
   REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
-  REQUIRE(user.windows->reach(other.describe()).way == PeerMemory::Way::kAsked);
+  REQUIRE(user.windows->reach(remote_of(other.describe())).way == PeerMemory::Way::kAsked);
   user.windows->lose();
-  CHECK(user.windows->reach(other.describe()).way == PeerMemory::Way::kWire);
-  CHECK(user.windows->reach(region.describe()).way == PeerMemory::Way::kDirect);
+  CHECK(user.windows->reach(remote_of(other.describe())).way == PeerMemory::Way::kWire);
+  CHECK(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kDirect);
 }
 
 TEST_CASE("memory that is not Slime's is not asked for where its owner cannot be read") {
@@ -366,7 +367,7 @@ TEST_CASE("memory that is not Slime's is not asked for where its owner cannot be
   ByteVector memory(kMiB);
   MemoryRegion region = owner.foreign(memory);
   User user(owner, false);
-  CHECK(user.windows->reach(region.describe()).way == PeerMemory::Way::kWire);
+  CHECK(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kWire);
   CHECK(user.windows->empty());
 }
 
@@ -415,10 +416,10 @@ TEST_CASE("an answer about memory of another kind than was asked for is corrupt"
   for (const MemoryRegion* region : {&foreign, &allocated}) {
     User user(owner);
     const RegionDescriptor descriptor = region->describe();
-    REQUIRE(user.windows->reach(descriptor).way == PeerMemory::Way::kAsked);
+    REQUIRE(user.windows->reach(remote_of(descriptor)).way == PeerMemory::Way::kAsked);
     shm::WindowReply reply;
     reply.region = descriptor.id.packed();
-    reply.key = descriptor.keys[0];
+    reply.key = key_of(descriptor);
     reply.rights = 3;
     reply.ticket = 1;
     reply.length_bytes = kMiB;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tests/support/bytes.h"
+#include "tests/transport/keys.h"
 #include "transport/owned_memory.h"
 #include "transport/shm/exports.h"
 #include "transport/shm/windows.h"
@@ -105,11 +106,11 @@ struct User {
   }
   // Asks, is answered, and looks again.
   PeerMemory::Reach reach(const MemoryRegion& region) const {
-    const RegionDescriptor descriptor = region.describe();
-    if (windows->reach(descriptor).way != PeerMemory::Way::kAsked) return windows->reach(descriptor);
+    const RemoteRegion remote = remote_of(region.describe());
+    if (windows->reach(remote).way != PeerMemory::Way::kAsked) return windows->reach(remote);
     owner.answer();
     REQUIRE(take_reply().ok());
-    return windows->reach(descriptor);
+    return windows->reach(remote);
   }
 
   const Owner& owner;

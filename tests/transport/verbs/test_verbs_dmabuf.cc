@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/transport/verbs/verbs_keys.h"
 #include "tests/transport/verbs/watched_device.h"
 
 namespace slime::transport::testing::verbs_dmabuf_test {
@@ -134,7 +135,7 @@ TEST_CASE("CUDA memory is registered by its descriptor, and its bytes are never 
     CHECK((made.access & IBV_ACCESS_REMOTE_ATOMIC) == 0);  // atomics are only supported in host
                                                            // memory
     CHECK((made.access & IBV_ACCESS_RELAXED_ORDERING) != 0);
-    CHECK(region.describe().keys[i] == made.mr->rkey);
+    CHECK(verbs_keys(region.describe()).keys[i] == made.mr->rkey);
     CHECK(fcntl(made.fd, F_GETFD) == -1);  // the registration keeps the memory, not the descriptor
   }
   CHECK(region.close().ok());

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/random.h"
+#include "tests/transport/verbs/verbs_keys.h"
 #include "tests/transport/verbs/watched_device.h"
 #include "transport/loop.h"
 
@@ -74,11 +75,11 @@ TEST_CASE("a region is registered once, with the access that its rights say") {
     CHECK(made.bytes == 90'001);
     CHECK((made.access & ~kRelaxed) == expected.access);
     const RegionDescriptor descriptor = region.describe();
-    CHECK(descriptor.base == address_of(region));
+    const VerbsKeys told = verbs_keys(descriptor);
+    CHECK(told.base == address_of(region));
     CHECK(descriptor.length_bytes == 90'001);
     CHECK(descriptor.rights == expected.rights);
-    CHECK(descriptor.key_count == 1);
-    CHECK(descriptor.keys[0] == made.mr->rkey);
+    CHECK(told.keys == std::vector<std::uint64_t>{made.mr->rkey});
     const auto local = WatchedDevice::impl(region).local_key(40'000);
     CHECK(local.lkey == made.mr->lkey);
     CHECK(local.bytes == 50'001);
@@ -112,16 +113,16 @@ TEST_CASE("memory beyond what the device takes at once is registered in equal pa
   WatchedDevice watched(with_largest_registration(4 * kMiB + 1));
   const std::uint64_t length = 10 * kMiB + 5;
   MemoryRegion region = watched.allocate(length);
-  const RegionDescriptor descriptor = region.describe();
-  REQUIRE(descriptor.key_count == 3);
+  const std::vector<std::uint64_t> keys = verbs_keys(region.describe()).keys;
+  REQUIRE(keys.size() == 3);
   REQUIRE(watched.registered.size() == 3);
-  const std::uint64_t part = part_bytes(length, descriptor.key_count);
+  const std::uint64_t part = part_bytes(length, keys.size());
   CHECK(part == 4 * kMiB);
   for (std::size_t i = 0; i < 3; ++i) {
     const Registered& made = watched.registered[i];
     CHECK(made.address == address_of(region) + i * part);
     CHECK(made.bytes == std::min(part, length - i * part));
-    CHECK(descriptor.keys[i] == made.mr->rkey);
+    CHECK(keys[i] == made.mr->rkey);
   }
   const verbs::VerbsRegion& impl = WatchedDevice::impl(region);
   CHECK(impl.local_key(0).lkey == watched.registered[0].mr->lkey);
@@ -137,7 +138,7 @@ TEST_CASE("memory beyond what the device takes at once is registered in equal pa
 TEST_CASE("memory beyond eight parts is refused, and the text names the device's limit") {
   WatchedDevice watched(with_largest_registration(2 * kMiB));
   MemoryRegion most = watched.allocate(16 * kMiB);
-  CHECK(most.describe().key_count == 8);
+  CHECK(verbs_keys(most.describe()).keys.size() == 8);
   const Status status = watched.device->allocate(16 * kMiB + 1, Rights::kLocal, MemoryKind::kHost).status();
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(status.text().find("max_mr_size") != std::string::npos);
@@ -272,9 +273,9 @@ TEST_CASE("the key of a region of our own side gives peers nothing") {
   const MemoryRegion own = watched.add(memory.data(), memory.size(), Rights::kLocal);
   constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   for (const MemoryRegion* region : {&shared, &own}) {
-    const RegionDescriptor descriptor = region->describe();
-    REQUIRE(descriptor.key_count == 1);
-    const Registered* made = watched.with_remote_key(descriptor.keys[0]);
+    const std::vector<std::uint64_t> keys = verbs_keys(region->describe()).keys;
+    REQUIRE(keys.size() == 1);
+    const Registered* made = watched.with_remote_key(keys[0]);
     REQUIRE(made != nullptr);
     CHECK((made->access & kRemote) == 0);
   }
@@ -285,7 +286,7 @@ TEST_CASE("a range that peers may use has keys of its own, which end with it") {
   MemoryRegion whole = watched.allocate(kMiB);
   MemoryRegion part = watched.add(whole.data(), kMiB, Rights::kReadWrite);
   REQUIRE(watched.registered.size() == 2);
-  CHECK(part.describe().keys[0] != whole.describe().keys[0]);
+  CHECK(verbs_keys(part.describe()).keys != verbs_keys(whole.describe()).keys);
   MemoryRegion readable = watched.add(whole.data() + 64, 64, Rights::kRemoteRead);
   const Registered& made = watched.registered.at(2);
   CHECK(made.bytes == 64);
