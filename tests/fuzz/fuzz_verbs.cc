@@ -1,21 +1,25 @@
 // A peer's data for a verbs endpoint outside of the fabric's messages. The first byte of the input
 // chooses the test: 0 the parameters of the handshake, 1 the immediate of a message, 2 the side
-// channel, with input and output in pieces.
+// channel, with input and output in pieces, 3 the descriptor of a region with its keys.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "transport/limits.h"
 #include "transport/verbs/parameters.h"
+#include "transport/verbs/regions.h"
 #include "transport/verbs/side_channel.h"
 
 namespace {
 
 using namespace slime::transport;
+using slime::ByteReader;
 using slime::Bytes;
 using slime::ByteVector;
+using slime::ByteWriter;
 using slime::Code;
 using slime::Result;
 using slime::Status;
@@ -139,20 +143,44 @@ void side_channel(Bytes input) {
   require(heard.broken == 1);
 }
 
+void region(Bytes input) {
+  ByteReader in(input);
+  const auto descriptor = RegionDescriptor::decode(in);
+  if (!descriptor) return;
+  ByteVector again;
+  ByteWriter out(again);
+  descriptor->encode(out);
+  require(again.size() == descriptor->encoded_bytes());
+  require(std::ranges::equal(again, input.first(again.size())));
+  const auto access = verbs::unpack_keys(descriptor->key, descriptor->length_bytes);
+  if (!access) return;
+  std::vector<std::uint32_t> keys{static_cast<std::uint32_t>(access->key)};
+  if (access->keys) keys.assign(access->keys->begin(), access->keys->end());
+  require(keys.size() <= verbs::kMaxParts && keys.front() == access->key);
+  const Bytes packed = descriptor->key.bytes();
+  require(std::ranges::equal(verbs::pack_keys(keys, access->base).bytes(), packed));
+  // The last byte has a key.
+  const std::uint64_t part = verbs::part_bytes(descriptor->length_bytes, keys.size());
+  require(descriptor->length_bytes == 0 || (descriptor->length_bytes - 1) / part < keys.size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Bytes input = Bytes(reinterpret_cast<const std::byte*>(data), size).subspan(1);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       parameters(input);
       break;
     case 1:
       immediate(input);
       break;
-    default:
+    case 2:
       side_channel(input);
+      break;
+    default:
+      region(input);
       break;
   }
   return 0;
