@@ -8,6 +8,7 @@ import re
 # Seconds: 5 for the handshake, and 5 for the messages after it.
 SOON = 10.0 * float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 LONGEST = 600  # characters
+LOST = "lost the connection"
 # Matches a line that names versions, or a remedy.
 HELPFUL = re.compile(r"\bversions? \d+|\bdifferent versions\b|\bupgrade\b|\bolder than\b|\btoo old\b")
 
