@@ -121,7 +121,8 @@ inline constexpr Nanos kServersFresh = std::chrono::seconds(10);
 // Unconfirmed for longer, it is asked for before it is used. Only after a pause in the use: calls keep it
 // fresher.
 inline constexpr Nanos kServersOld = std::chrono::seconds(30);
-// Who is not listed by a registry that has just restarted: as long as everybody has to register again.
+// Keeps servers that a registry does not list after its restart: agents need this time to register
+// again.
 inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
 // How long others are preferred to a server that failed: what its link pauses after some failures. And to
 // one that has too much to do.

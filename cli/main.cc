@@ -183,7 +183,7 @@ int run(int argc, char** argv) {
 }  // namespace slime::cli
 
 int main(int argc, char** argv) {
-  // Whoever reads our output may leave early.
+  // The reader of our output may close its pipe early.
   std::signal(SIGPIPE, SIG_IGN);
   slime::dump_on_signal().ignore();  // without it SIGUSR1 ends us, and that is all
   return slime::cli::run(argc, argv);

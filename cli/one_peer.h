@@ -12,9 +12,8 @@
 
 namespace slime::cli {
 
-// The peer that a command is about, or whoever serves the service that it is about, seen from an agent that
-// lives as long as the command. From open() on
-// Ctrl-C ends its waits. Owns the agent. Thread: one.
+// The peer or the service of a command, and the agent that reaches it. Owns the agent, which lives
+// as long as the command. From open() on Ctrl-C ends the waits. Thread: one.
 class OnePeer {
  public:
   // A peer if one is named, else any live server of the service. kInvalidArgument for a deadline that is

@@ -235,8 +235,8 @@ class Encoder {
     return append(data.data(), data.size());
   }
 
-  // The region or the attachment that may be lent as it is; None: the memory is of somebody else.
-  // False: that is for Python to find out.
+  // Sets `memory` to the region or attachment that can be lent as it is, or to None if the memory
+  // belongs to neither. Returns false if Python has to decide.
   static bool lies_in(const Numpy& numpy, PyObject* array, nb::object& memory) {
     memory = nb::none();
     nb::object base = numpy.base_of(array);

@@ -131,7 +131,7 @@ Status Devices::add(Registrations& to, std::size_t index, Result<transport::Memo
     return {};
   }
   Status why = std::move(region).error();
-  // Of a kind that it cannot move: others can, or nobody.
+  // kUnimplemented: this provider cannot move memory of this kind; another provider may.
   const bool cannot = why.code() == Code::kUnimplemented && entries_.size() > 1;
   if (!cannot && !optional(entries_[index])) return why;
   if (!cannot) warn(index, why);

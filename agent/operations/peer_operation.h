@@ -148,7 +148,7 @@ class ResultOperation : public PeerOperation {
 };
 
 // Copies a received payload out of its receive slot: the slot belongs to the port, which ends with
-// the agent, and a user who keeps a slot would hold up the peer.
+// the agent, and a slot that the user keeps would hold up the peer.
 inline Result<rpc::Payload> detached(Result<rpc::Payload> payload) {
   if (payload) payload->detach();
   return payload;

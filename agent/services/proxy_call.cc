@@ -255,7 +255,7 @@ void ProxyCall::none_left() {
   if (must_have_) return finish(last_);
   Discovery& discovery = agent_->discovery;
   if (answer_ == 0) {
-    // What was known may be old: whoever came since then is worth a try.
+    // The known list may be old: asks again for servers that registered since then.
     answer_ = discovery.ask(target_.servers);
     return wait(answer_, deadline_);
   }

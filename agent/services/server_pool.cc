@@ -173,8 +173,8 @@ void ServerPool::replace(const ctrl::ServiceList& list, TimePoint now) {
     server->kept_until = {};
     list_.push_back(std::move(server));
   }
-  // A registry that restarted empty learns of everybody by and by; until then who was there is
-  // likely to be there still. Another process under the name is not.
+  // A registry that restarted empty learns of all agents by and by. Until then a known server is
+  // likely to be alive, unless another process has its name.
   const bool restarted = epoch_ != 0 && list.server_epoch != epoch_;
   epoch_ = list.server_epoch;
   const std::size_t listed = list_.size();

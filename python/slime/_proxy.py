@@ -1,4 +1,4 @@
-"""Proxies of a service of whoever serves it."""
+"""Proxies of a service on any of its servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Retry(NamedTuple):
 
 
 class AnyServer:
-    """Those who serve a service, with the face of a peer that has only this one. Any thread."""
+    """The servers of a service, with the methods of a peer that has only this service. Any thread."""
 
     _optional: FrozenSet[str] = frozenset()
     _timing = False

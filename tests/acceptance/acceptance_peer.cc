@@ -124,7 +124,7 @@ struct Caller {
   std::int64_t before = 0;
 };
 
-// What is written and not read is at most the window, also when nobody reads for as long as the writer likes.
+// The writer stops at the window while the reader reads nothing, however long that takes.
 std::int64_t written_while_nobody_reads(Caller& caller, std::int64_t read, std::int64_t count) {
   const std::int64_t least = std::min(count, read + kWindow / 2);  // credits come half a window at a time
   if (!test::eventually([&] { return caller.ask<std::int64_t>("written") >= least; }))

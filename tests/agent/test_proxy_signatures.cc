@@ -1,6 +1,6 @@
 #include "tests/agent/registry.h"
 
-// Callers who say what they take a method for, whoever serves it.
+// Calls with a signature, through a proxy that picks the server.
 namespace slime {
 namespace {
 

@@ -1,4 +1,4 @@
-// A service of whoever serves it: agents of this process and a real registry.
+// Proxies of a service on any of its servers: agents of this process and a real registry.
 
 #include <atomic>
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace test;
 
-// An agent that serves "who": says its name, counts, and can hold, refuse or break.
+// An agent whose service says the agent's name, counts, and can hold, refuse or break.
 class Worker {
  public:
   explicit Worker(PeerAgentOptions options, bool serves = true)
@@ -294,7 +294,7 @@ TEST_CASE("sticky proxies stay with one server until it is gone") {
   const std::string second = who(proxy);
   CHECK(second != first);
   for (int i = 0; i < 10; ++i) CHECK(who(proxy) == second);
-  // One key, one server, whoever calls.
+  // One key leads to one server, from each calling agent.
   auto other = test::start(options_for(registry, "other"));
   for (const char* key : {"x", "y", "z"}) {
     CAPTURE(key);
@@ -508,7 +508,7 @@ TEST_CASE("what a call of a proxy carries goes with it to the next server, also 
   for (int i = 0; i < 4; ++i) CHECK(proxy.one_way("take", beside).wait(kSoon).has_value());
   REQUIRE(eventually([&] { return b.all().size() == 9; }));
   CHECK(b.all().back() == "ann yes 50");
-  // And ends with an error where nobody is left.
+  // The call ends with an error where no server is left.
   REQUIRE(b.agent->close().ok());
   const auto gone = proxy.one_way("take", beside).wait(kSoon);
   CHECK(code_of(gone) == Code::kUnavailable);

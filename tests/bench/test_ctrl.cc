@@ -1,4 +1,4 @@
-// What `slime bench ctrl` is made of, without a server: who must have heard of whose death, its
+// The parts of `slime bench ctrl`, without a server: which agents must have heard of which death, the
 // options, and how a report is shown.
 #include <doctest/doctest.h>
 
@@ -135,7 +135,7 @@ TEST_CASE("an answer is read once it is whole") {
   CHECK(answer.close);
   CHECK(answer.bytes == whole.size());
   CHECK(answer.body == "abc");
-  CHECK(parse_answer("HTTP/1.1 200 OK\r\n\r\n", answer) == Parsed::kBad);  // nobody can tell where it ends
+  CHECK(parse_answer("HTTP/1.1 200 OK\r\n\r\n", answer) == Parsed::kBad);  // the end of the body is unknown
   CHECK(parse_answer("SSH-2.0-something\r\n\r\n", answer) == Parsed::kBad);
 }
 

@@ -213,7 +213,8 @@ TEST_CASE("agents of a nanoctrl: each hears of each death of its scope, and none
     CHECK(ctrl["lost"] == 0);
     CHECK(ctrl["unknown"] == 0);
     CHECK(ctrl["errors"].empty());
-    // The others of its scope, unless they died too, and who took its place before its lease ended.
+    // The others of its scope, unless they died too, and an agent that took its place before its
+    // lease ended.
     CHECK(ctrl["deaths"]["count"] > 0);
     CHECK(ctrl["deaths"]["pairs"] > ctrl["deaths"]["count"]);
     CHECK(ctrl["deaths"]["pairs"].get<double>() <= 25 * ctrl["deaths"]["count"].get<double>());

@@ -8,8 +8,8 @@
 spelling: runs codespell over all files that git tracks; spelling_ignored.txt has the words to ignore.
 columns: counts for each top-level folder the lines of prose (Markdown outside tables and code, and
 lines that are a comment) with more than 100 columns.
-words: counts for each top-level folder the lines of C++ and Python whose comment or docstring says
-who, whoever, whichever, nobody or somebody instead of a name. The aim is 40 in the whole tree.
+words: counts for each top-level folder the lines of C++ and Python whose comment or docstring has a
+word of UNNAMED instead of a name. The aim is 40 in the whole tree.
 known_columns.json and known_words.json have the numbers that are left; a folder may have fewer,
 never more. Prints one line for each finding and exits 1 if there is any. Exits 77 where codespell is
 not installed.

@@ -1,4 +1,4 @@
-"""agent.proxy(): services of whoever serves them."""
+"""agent.proxy(): a service on any of its servers."""
 
 import asyncio
 import collections
@@ -40,7 +40,7 @@ SERVER_PROGRAM = """
 
 @pytest.fixture
 def servers(start_python, nanoctrl):
-    """Two processes that serve Who, by name."""
+    """Two processes that serve the same service, by name."""
     out = {}
     for name in ("a", "b"):
         out[name] = start_python(SERVER_PROGRAM, name, nanoctrl)

@@ -8,7 +8,7 @@
 #include "rpc/stream.h"
 #include "tests/rpc/channel_fixture.h"
 
-// What a call carries, whichever kind of call it is: metadata, attachments, the wish to know its time.
+// Metadata, attachments and timing, of each kind of call.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;

@@ -144,7 +144,7 @@ TEST_CASE("answers that wait for the loop are counted, and refused at once beyon
   const std::size_t n = kShare + 5;
   calls.add(link.b(), "test", "hold", link.in(20s), n, 10);
   REQUIRE(link.until([&] { return link.held.size() == n; }));
-  // Nobody drives the loop here, so the answers wait for it.
+  // No thread drives the loop here, so the answers wait for it.
   for (Request& request : link.held) request.reply(pattern(kSize));
   CHECK(held_bytes() == kShare * kSize);
   check_refused_beyond_share(link, calls);

@@ -4,7 +4,7 @@
 #include "tests/rpc/channel_fixture.h"
 #include "tests/support/settings.h"
 
-// Calls that nobody waits for any more, as their handlers see it.
+// Cancelled calls, as their handlers see them.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;

@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "tests/rpc/channel_fixture.h"
 
-// Calls whose answer nobody wants.
+// One-way calls: the caller wants no answer.
 using namespace slime;
 using namespace slime::rpc;
 using namespace slime::rpc::testing;
@@ -189,7 +189,7 @@ TEST_CASE("a one-way call that lends attachments ends when its peer has read the
     REQUIRE(link.until([&] { return done.done(); }));
     CHECK(done.status.ok());
     CHECK(done.calls == 1);
-    std::ranges::fill(*bytes, std::byte{0});  // nobody reads it any more
+    std::ranges::fill(*bytes, std::byte{0});  // the call has been sent, so these bytes are free
     REQUIRE(link.until([&] { return link.held.size() == 1; }));
     CHECK(std::ranges::equal(link.held[0].payload().attachments()[0].bytes(), pattern(300'000, i)));
     link.held[0].reply(encode_value(1));

@@ -115,7 +115,7 @@ TEST_CASE("a signature is shown until the peer has told a number to who showed i
   CHECK(call(kAdd, 0) == 11 + 8);
   CHECK(call(kAdd, 7) == 11 + 8);
   CHECK(call(kAdd, 0) == 0);
-  // Whoever takes it for something else has not been heard yet.
+  // The server has not checked a call with another signature yet.
   CHECK(call(Signature("(int) -> int"), 7) == 11 + 8);
   CHECK(call(Signature("(int) -> int"), 0) == 0);
   CHECK(call(Signature(), 7) == 11);

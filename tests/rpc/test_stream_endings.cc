@@ -59,7 +59,7 @@ TEST_CASE("a caller that cancels ends both sides, and the handler is told") {
   waiting.check_ended(Code::kCancelled, Code::kCancelled);
   CHECK(waiting.cancelled == 1);
   CHECK(link.taken().request().cancelled());
-  link.taken().finish(1);  // nobody waits for that
+  link.taken().finish(1);  // the caller has gone
   link.check_clean();
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a stream that is dropped is cancelled, one that is finishing is not")
   link.taken();
   dropped.reset();
   CHECK(link.wait(link.taken().read()).status().code() == Code::kCancelled);
-  // Nobody reads what the method writes, and it comes to its end all the same.
+  // No reader takes what the method writes, and the method ends all the same.
   auto finishing = std::make_unique<Ints>(link.open<Ints>("ints"));
   auto& served = link.taken(1);
   auto result = finishing->finish();

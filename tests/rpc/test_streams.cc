@@ -337,7 +337,7 @@ TEST_CASE("many streams of both sides run at once, beside calls, over few credit
       link.a().call({"test", "add", link.in(30s)}, encode_arguments(1, static_cast<int>(n)),
                     replies.back()->handler());
     }
-    // The calls do not wait for the streams, of which nobody has read a message.
+    // The calls do not wait for the streams, of which no message has been read.
     REQUIRE(link.until([&] {
       return std::all_of(replies.begin(), replies.end(), [](const auto& reply) { return reply->done(); });
     }));

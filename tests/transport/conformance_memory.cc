@@ -80,7 +80,7 @@ CONFORMANCE("memory of huge pages is read and written like any other, up to its 
   REQUIRE(fixture.until([&] { return reading.done(); }));
   CHECK(reading.last.to_string() == "ok");
   CHECK(same(source.bytes(), sent));
-  // The rest of the last page belongs to nobody.
+  // The rest of the last page is outside the region.
   const Copy beyond[] = {{&source, 0, &remote, 1, length}};
   TestOperation refused;
   CHECK(c.a().read(beyond, refused).code() == Code::kInvalidArgument);

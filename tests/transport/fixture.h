@@ -46,8 +46,8 @@ class Fixture {
   // Side 1 makes no progress from now on, as a stopped process.
   virtual void freeze_b(const Pair& pair) = 0;
   virtual void thaw_b(const Pair& pair) = 0;
-  // Whether one-sided work goes on while nobody drives either side, as between real adapters: it may then
-  // succeed, whole, where a peer that is cut or stopped would have ended it.
+  // Whether one-sided work goes on while neither side is driven, as between real adapters: it may
+  // then succeed, whole, where a peer that is cut or stopped would have ended it.
   [[nodiscard]] virtual bool works_alone() const { return false; }
   // Whether one-sided work has stopped when cut() returns. An adapter goes on with what it has until another
   // thread has failed its queue pair.

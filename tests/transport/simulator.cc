@@ -272,7 +272,7 @@ bool Simulation::add_block(Work& work, Lane& lane, int index) {
   return true;
 }
 
-// A place of `length` bytes whose cells nobody writes, and, for a write, nobody reads either.
+// Chooses `length` bytes that no operation writes and, for a write, no operation reads either.
 bool Simulation::choose(Memory& memory, bool write, std::uint64_t length, std::uint64_t& offset) {
   for (int attempt = 0; attempt < 4; ++attempt) {
     offset = rng_.below(memory_bytes_ - length + 1);

@@ -117,7 +117,7 @@ inline HandshakeOptions as(std::string name, std::string token = {}) {
   return out;
 }
 
-// A plain non-blocking socket of somebody who does what he likes.
+// A plain non-blocking socket of a client that follows no protocol.
 class RawClient {
  public:
   // `from`: local address to connect from; empty: the kernel chooses.

@@ -62,7 +62,7 @@ TEST_CASE("a copy that chooses by itself moves what memcpy moves") { check_copie
 
 // Copies `blocks` distinct blocks again and again; whether the last of them counted as cold.
 bool cold_after(WorkingSet& set, std::size_t blocks, std::size_t bytes, std::size_t total) {
-  // Addresses that nobody touches.
+  // Addresses that are never touched.
   const auto* const sources =
       reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
   auto* const targets =

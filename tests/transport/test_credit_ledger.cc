@@ -147,7 +147,7 @@ TEST_CASE("a held notification keeps its credit, and another one is promised bes
   Inbox inbox(given);
   Hearing hearing(given);
   CHECK(given.receive());
-  inbox.deliver(1);  // kept: nobody hears it yet
+  inbox.deliver(1);  // kept: there is no receiver yet
   hearing.holds = true;
   inbox.set_receiver(hearing);
   CHECK(given.account().promised == 8);

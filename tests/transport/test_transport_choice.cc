@@ -90,7 +90,7 @@ TEST_CASE("processes of one user on one host share memory; who is apart is told 
       {{.network = 0},
        {.network = 0},
        "tcp: /proc/self/ns/net cannot be read, which tells whether local sockets reach the other"},
-      // The host comes first: what numbers mean on another one, nobody knows.
+      // The host is compared first: numbers of another host have no meaning here.
       {{}, {.boot = 2, .network = 11, .uid = 0}, "tcp: other host"},
   };
   for (const Row& row : rows) {

@@ -195,7 +195,7 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
   CHECK(read->number == 1);
 }
 
-// An AUTH, SETUP or ACCEPT of somebody who has the key and has seen the frames before.
+// An AUTH, SETUP or ACCEPT of a peer that has the key and has seen the frames before.
 ByteVector made_with_key(HandshakeRole role, Bytes before, HandshakeFrame type, ByteVector body) {
   HandshakeProofs proofs(role);
   proofs.add_shared(before);

@@ -8,7 +8,7 @@
 namespace slime::transport::testing {
 namespace {
 
-// Everything that the acceptor says to somebody without the token, and what the initiator makes of it.
+// Checks what the acceptor says to a peer without the token, and what the initiator makes of it.
 void expect_nothing_learnt(Handshake::Config a, const std::string& acceptor_token) {
   Sides s = sides(std::move(a), config("secret-name", 0x77, acceptor_token));
   ByteVector heard;

@@ -27,7 +27,7 @@ std::shared_ptr<Loop> start_loop() {
   return std::move(*loop);
 }
 
-// Something that only shows to whoever polls: no descriptor tells of it.
+// An event that only polling finds: no descriptor reports it.
 class Mailbox final : public Poller {
  public:
   explicit Mailbox(Loop& loop) : loop_(loop) {
@@ -53,7 +53,8 @@ class Mailbox final : public Poller {
   Loop& loop_;
 };
 
-// What somebody waits for, and may sleep for. Whoever reaches it may be the last to have it.
+// An event that a thread waits for, and may sleep for. The thread that reaches it may be its last
+// owner.
 class Goal {
  public:
   void reach() {
@@ -346,7 +347,7 @@ TEST_CASE("several callers that wait at the same time are all served") {
       for (int round = 0; round < 1000; ++round) {
         Goal goal;
         loop->post([&] {
-          CHECK(inside.fetch_add(1) == 0);  // whoever drives drives alone
+          CHECK(inside.fetch_add(1) == 0);  // only one thread drives
           inside.fetch_sub(1);
           goal.reach();
         });

@@ -71,8 +71,8 @@ TEST_CASE(
       const bool fetched = way == Way::kFetched;
       CHECK(mine.direct_copies - before.direct_copies == (mapped ? 6 : 0));
       CHECK(mine.direct_bytes - before.direct_bytes == (mapped ? 3 * ((1 << 20) + 64) : 0));
-      // All by who posts them; or the reads by it, and of the writes the long ones by whoever owns what is
-      // written.
+      // The poster makes all copies; or the poster makes those of reads, and the owner of the
+      // target makes the long ones of writes.
       CHECK(mine.fetched_copies - before.fetched_copies == (moved ? 6 : fetched ? 2 : 0));
       CHECK(mine.fetched_bytes - before.fetched_bytes == ((1 << 20) + 64) * (moved ? 3 : fetched ? 1 : 0));
       CHECK(theirs.fetched_copies >= (fetched ? 2 : 0));

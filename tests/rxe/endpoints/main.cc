@@ -158,8 +158,8 @@ Shapes shapes_of_one(const Settings& settings) {
 // All endpoints at once: what they take, and that each of them works.
 Result<json> measure_memory(const Settings& settings, Node& node, Peer& peer) {
   std::deque<Client> clients;
-  // One first: the code that it is the first to run, and a slab of send buffers, are nobody's
-  // share.
+  // Connects one client before measuring: the first client loads code and takes a slab of send
+  // buffers, which are no cost of the others.
   SLIME_TRY(clients.emplace_back(node).connect(peer.address));
   SLIME_TRY(clients.back().use());
   SLIME_TRY(close_all(clients, node, peer));

@@ -18,7 +18,7 @@ using namespace transport;
 constexpr std::byte kFill{0x5a};
 constexpr std::size_t kRegionBytes = 4096;
 
-// Posted once; whoever waits looks at it.
+// Posted once; the waiting thread polls it.
 class Done final : public Operation {
  public:
   void complete(Status status) noexcept override {

@@ -1,4 +1,4 @@
-// How two processes come to share rings, and who cannot.
+// How two processes come to share rings, and which processes cannot.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -236,7 +236,7 @@ TEST_CASE(
   const shm::AttachPacket unknown;
   CHECK(knock(std::as_bytes(std::span(&unknown, 1))) == Code::kUnavailable);
 
-  auto silent = shm::connect_local(name);  // says nothing, and holds up nobody
+  auto silent = shm::connect_local(name);  // says nothing, and holds up no other connection
   REQUIRE(silent.has_value());
   HandshakeOptions options = as("client");
   options.provider = "shm";

@@ -164,7 +164,7 @@ TEST_CASE("a writer that may be inside of the kernel is waited for, beyond the b
   });
   shm::ExportPage& page = shown.owner.page();
   REQUIRE(test::eventually([&] { return page.in_use.load() != 0; }));
-  page.writing = (std::uint64_t{1} << 32) | 1;  // of a thread that is not the peer's, so nobody knows of it
+  page.writing = (std::uint64_t{1} << 32) | 1;  // of a thread that is not the peer's, so its state is unknown
   std::atomic<bool> closed{false};
   std::thread closer([&] {
     CHECK(shown.region.close(Nanos::zero()).ok());

@@ -388,7 +388,7 @@ TEST_CASE("memory that is not Slime's is read by its address, until its owner cl
   CHECK(reach.window->end(Rights::kRemoteRead));
   CHECK(all_are(got, kOld));
   REQUIRE(reach.window->begin(Rights::kRemoteRead));
-  // Nobody waits for a reader, also for one that was stopped there; it sees that it was too late.
+  // close() waits for no reader, running or stopped; the reader sees that it was too late.
   const TimePoint begin = steady_clock().now();
   CHECK(region.close(seconds(20)).ok());
   CHECK(steady_clock().now() - begin < seconds(10));

@@ -142,7 +142,7 @@ TEST_CASE("a wire that goes with something untold leaves nothing behind") {
 
 TEST_CASE("room that came before anybody looked is found, although the ring was parked") {
   Pair pair;
-  pair.a.rest();  // parked: nobody looks at it
+  pair.a.rest();  // parked: the reader does not look at the ring
   const std::size_t written = pair.a.fill();
   pair.a.wire->want_write(true);
   const TimePoint end = steady_clock().now() + seconds(20);
