@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The code blocks of the pages in docs/, for the tests that run and compile them.
 
-    blocks.py FILE      writes the C++ blocks of all pages as one source file
+    blocks.py FILE              writes the C++ blocks of all pages as one source file
+    blocks.py --readme FILE     writes README's C++ program, as a reader pastes it
 
 Blocks marked ```python run in their order, the blocks of a page in one process: test_pages.py. A C++
 block with main() is a program and runs. Another C++ block is the body of a function that returns a
@@ -89,7 +90,12 @@ def cpp_source(found: List[Block]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) == 3 and sys.argv[1] == "--readme":
+        [program] = [block for block in blocks(ROOT / "README.md", "README.md") if block.language == "cpp"]
+        source = program.text
+    elif len(sys.argv) == 2:
+        source = cpp_source(all_blocks("cpp"))
+    else:
         print(__doc__, file=sys.stderr)
         sys.exit(2)
-    pathlib.Path(sys.argv[1]).write_text(cpp_source(all_blocks("cpp")), encoding="utf-8")
+    pathlib.Path(sys.argv[-1]).write_text(source, encoding="utf-8")
