@@ -202,32 +202,28 @@ void Registry::run(const DeregisterCommand& command, Outcome& out) {
   remove(command.scope, scopes_.find(command.scope)->second, command.name, EventKind::kDeregistered, out);
 }
 
-void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
+template <class Update, class Entry>
+void Registry::update_list(const Update& command, std::vector<Entry> Registration::*list,
+                           Status (*check)(const std::vector<Entry>&), Outcome& out) {
   Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
   if (record == nullptr) return;
-  out.status = check_regions(command.publish);
+  out.status = check(command.publish);
   if (!out.status.ok()) return;
   Registration next = *record->info;
-  next.regions = merged(record->info->regions, command.replace, command.publish, command.unpublish);
-  out.status = check_regions(next.regions);
+  next.*list = merged((*record->info).*list, command.replace, command.publish, command.unpublish);
+  out.status = check(next.*list);
   if (!out.status.ok()) return;
   Scope& scope = scopes_.find(command.scope)->second;
   out.status = check_room(command.scope, &scope, false, record->bytes, record_size(next));
   if (out.status.ok()) replace(command.scope, scope, *record, next, out);
 }
 
+void Registry::run(const UpdateRegionsCommand& command, Outcome& out) {
+  update_list(command, &Registration::regions, check_regions, out);
+}
+
 void Registry::run(const UpdateServicesCommand& command, Outcome& out) {
-  Record* record = owned(command.scope, command.name, command.incarnation, command.by, out);
-  if (record == nullptr) return;
-  out.status = check_services(command.publish);
-  if (!out.status.ok()) return;
-  Registration next = *record->info;
-  next.services = merged(record->info->services, command.replace, command.publish, command.unpublish);
-  out.status = check_services(next.services);
-  if (!out.status.ok()) return;
-  Scope& scope = scopes_.find(command.scope)->second;
-  out.status = check_room(command.scope, &scope, false, record->bytes, record_size(next));
-  if (out.status.ok()) replace(command.scope, scope, *record, next, out);
+  update_list(command, &Registration::services, check_services, out);
 }
 
 void Registry::run(const SetLinksCommand& command, Outcome& out) {

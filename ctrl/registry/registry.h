@@ -331,6 +331,11 @@ class Registry {
   void run(const RotateKeysCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
   void run(const RestartCommand& command, Outcome& out);
+  // Publishes and unpublishes entries of `list`, a member of the peer's record; `check` validates
+  // the entries of the command and the resulting list.
+  template <class Update, class Entry>
+  void update_list(const Update& command, std::vector<Entry> Registration::*list,
+                   Status (*check)(const std::vector<Entry>&), Outcome& out);
 
   void expire(Outcome& out);
   // Returns the record if it exists, has that incarnation, and `by` may change it; else sets
