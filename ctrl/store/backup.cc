@@ -1,11 +1,11 @@
 #include "ctrl/store/backup.h"
 
-#include <array>
 #include <istream>
 #include <sstream>
 #include <utility>
 
 #include "base/str.h"
+#include "ctrl/store/record_text.h"
 #include "ctrl/store/redis_load.h"
 #include "ctrl/store/redis_url.h"
 #include "ctrl/store/sqlite_engine.h"
@@ -24,29 +24,6 @@ Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(tex
 Status check_version(std::uint64_t version) {
   if (version == kVersion) return {};
   return invalid(str("the backup is of version ", version, "; this nanoctrl knows ", kVersion));
-}
-
-Status not_four_texts() { return {Code::kCorrupt, "a record of the backup is not four texts"}; }
-
-// The four strings of a record.
-using Texts = std::array<std::string, 4>;
-
-Result<Record> to_record(Texts texts) {
-  const std::optional<Table> table = parse_table(texts[0]);
-  if (!table)
-    return Status(Code::kCorrupt, str("records of kind '", texts[0].substr(0, 64), "' are unknown"));
-  return Record{{*table, std::move(texts[1]), std::move(texts[2])}, std::move(texts[3])};
-}
-
-Result<Record> read_record(const Json& item) {
-  Texts texts;
-  if (!item.is_array() || item.size() != texts.size()) return not_four_texts();
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const auto* text = item[i].get_ptr<const std::string*>();
-    if (text == nullptr) return not_four_texts();
-    texts[i] = *text;
-  }
-  return to_record(std::move(texts));
 }
 
 std::string join_records(const std::vector<Record>& records) {
@@ -81,9 +58,9 @@ class BackupReader final : public nlohmann::json_sax<Json> {
   bool string(string_t& value) override {
     if (depth_ == 1 && key_ == "format") format_ = value;
     if (!inside_) return true;
-    if (depth_ != kRecordDepth || count_ == texts_.size()) return fail(not_four_texts());
-    texts_[count_++] = std::move(value);
-    return true;
+    if (depth_ != kRecordDepth) return fail(RecordParser::malformed());
+    Status status = parser_.add(std::move(value));
+    return status.ok() || fail(std::move(status));
   }
   bool start_object(std::size_t) override { return open(); }
   bool key(string_t& key) override {
@@ -103,9 +80,7 @@ class BackupReader final : public nlohmann::json_sax<Json> {
       return true;
     }
     if (!inside_) return open();
-    if (++depth_ != kRecordDepth) return fail(not_four_texts());
-    count_ = 0;
-    return true;
+    return ++depth_ == kRecordDepth || fail(RecordParser::malformed());
   }
   bool end_array() override {
     --depth_;
@@ -114,8 +89,7 @@ class BackupReader final : public nlohmann::json_sax<Json> {
       inside_ = false;
       return true;
     }
-    if (count_ != texts_.size()) return fail(not_four_texts());
-    const Result<Record> record = to_record(std::exchange(texts_, {}));
+    const Result<Record> record = parser_.finish();
     if (!record) return fail(record.error());
     Status status = take_(*record);
     return status.ok() || fail(std::move(status));
@@ -133,10 +107,10 @@ class BackupReader final : public nlohmann::json_sax<Json> {
     if (!version_) return invalid("field 'version' is missing");
     return check_version(*version_);
   }
-  bool other() { return inside_ ? fail(not_four_texts()) : true; }
+  bool other() { return inside_ ? fail(RecordParser::malformed()) : true; }
   // Enters an object or list that is not read.
   bool open() {
-    if (inside_) return fail(not_four_texts());
+    if (inside_) return fail(RecordParser::malformed());
     if (++depth_ > limits::kJsonDepth) return fail(invalid("the backup is nested too deep"));
     return true;
   }
@@ -152,8 +126,7 @@ class BackupReader final : public nlohmann::json_sax<Json> {
   std::optional<std::uint64_t> version_;
   bool records_ = false;  // the list of records has begun
   bool inside_ = false;   // inside the list of records
-  Texts texts_;
-  std::size_t count_ = 0;
+  RecordParser parser_;
   Status status_;
 };
 
@@ -162,9 +135,7 @@ class BackupReader final : public nlohmann::json_sax<Json> {
 std::string_view backup_head() { return "{\"format\":\"nanoctrl backup\",\"version\":1,\"records\":[\n"; }
 std::string_view backup_tail() { return "\n]}\n"; }
 
-std::string encode_backup_record(const Record& record) {
-  return dump(Json::array({table_name(record.key.table), record.key.scope, record.key.name, record.value}));
-}
+std::string encode_backup_record(const Record& record) { return dump(json_of(record)); }
 
 std::string encode_backup(const std::vector<Record>& records) {
   return str(backup_head(), join_records(records), backup_tail());
@@ -217,7 +188,7 @@ Result<BackupPage> decode_backup_page(std::string_view text) {
   SLIME_TRY(in.finish());
   out.records.reserve(list->size());
   for (const Json& item : *list) {
-    Result<Record> record = read_record(item);
+    Result<Record> record = parse_record(item);
     if (!record) return record.error();
     out.records.push_back(std::move(*record));
   }

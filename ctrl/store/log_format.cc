@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/str.h"
+#include "ctrl/store/record_text.h"
 #include "ctrl/wire/json_fields.h"
 #include "ctrl/wire/wire.h"
 
@@ -266,8 +267,7 @@ std::vector<std::string> encode_chunks(const std::vector<Record>& records) {
     bytes = 0;
   };
   for (const Record& record : records) {
-    list.push_back(
-        Json::array({table_name(record.key.table), record.key.scope, record.key.name, record.value}));
+    list.push_back(json_of(record));
     bytes += record.key.scope.size() + record.key.name.size() + record.value.size();
     if (bytes >= kChunkBytes) flush();
   }
@@ -282,14 +282,9 @@ Status decode_chunk(std::string_view chunk, std::vector<Record>& out) {
   const Json* list = fields.array("records", true);
   SLIME_TRY(fields.finish());
   for (const Json& item : *list) {
-    const std::string* texts[4] = {};
-    for (std::size_t i = 0; i < 4 && item.is_array() && item.size() == 4; ++i)
-      texts[i] = item[i].get_ptr<const std::string*>();
-    if (texts[0] == nullptr || texts[1] == nullptr || texts[2] == nullptr || texts[3] == nullptr)
-      return {Code::kCorrupt, "\"records\" is not a list of four texts each"};
-    const std::optional<Table> table = parse_table(*texts[0]);
-    if (!table) return {Code::kCorrupt, str("records of kind '", texts[0]->substr(0, 64), "' are unknown")};
-    out.push_back({{*table, *texts[1], *texts[2]}, *texts[3]});
+    Result<Record> record = parse_record(item);
+    if (!record) return record.error();
+    out.push_back(std::move(*record));
   }
   return {};
 }

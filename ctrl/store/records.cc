@@ -83,6 +83,13 @@ std::optional<Table> parse_table(std::string_view name) {
   return std::nullopt;
 }
 
+Result<Record> record_from_texts(RecordTexts texts) {
+  const std::optional<Table> table = parse_table(texts[0]);
+  if (!table)
+    return Status(Code::kCorrupt, str("records of kind '", texts[0].substr(0, 64), "' are unknown"));
+  return Record{{*table, std::move(texts[1]), std::move(texts[2])}, std::move(texts[3])};
+}
+
 RecordEncoder record_encoder(const Registry& registry, const RecordKey& key) {
   switch (key.table) {
     case Table::kRegistry:

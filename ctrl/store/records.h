@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,5 +40,9 @@ Status check_whole(const RegistryState& state);
 
 std::string_view table_name(Table table);  // "registry", "scope", "peer", "token", "links", "keys"
 std::optional<Table> parse_table(std::string_view name);
+// The four texts of a stored record: table_name(), scope, name, value.
+using RecordTexts = std::array<std::string, 4>;
+// kCorrupt for an unknown table.
+Result<Record> record_from_texts(RecordTexts texts);
 
 }  // namespace slime::ctrl

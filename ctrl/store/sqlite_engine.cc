@@ -108,9 +108,9 @@ Result<std::vector<Record>> read_records(sqlite::Connection& connection) {
     const Result<bool> row = rows->step();
     if (!row) return row.error();
     if (!*row) return out;
-    const std::optional<Table> table = parse_table(rows->text(0));
-    if (!table) return Status(Code::kCorrupt, str("records of kind '", rows->text(0), "' are unknown"));
-    out.push_back({{*table, rows->text(1), rows->text(2)}, rows->text(3)});
+    Result<Record> record = record_from_texts({rows->text(0), rows->text(1), rows->text(2), rows->text(3)});
+    if (!record) return record.error();
+    out.push_back(std::move(*record));
   }
 }
 
