@@ -177,16 +177,13 @@ Result<RegistryState> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return from_errno(path, errno);
   Progress progress("restore");
-  RegistryState state;
   std::size_t records = 0;
   std::uint64_t bytes = 0;
-  const Status status = read_backup(file, [&](const Record& record) {
+  Result<RegistryState> state = decode_backup(file, [&](const Record& record) {
     bytes += record.value.size();
     progress.at(bytes, ++records);
-    return decode_record(record, state);
   });
-  SLIME_TRY(Status(status).with_context(path));
-  SLIME_TRY(check_whole(state).with_context(path));
+  if (!state) return Status(state.error()).with_context(path);
   return state;
 }
 

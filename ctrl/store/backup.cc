@@ -1,7 +1,6 @@
 #include "ctrl/store/backup.h"
 
 #include <istream>
-#include <sstream>
 #include <utility>
 
 #include "base/str.h"
@@ -33,10 +32,11 @@ std::string join_records(const std::vector<Record>& records) {
   return out;
 }
 
-// Reads a backup's text as a stream; keeps one record at a time.
+// Reads a backup's text as a stream, and decodes each record into `state` as it arrives.
 class BackupReader final : public nlohmann::json_sax<Json> {
  public:
-  explicit BackupReader(const std::function<Status(const Record&)>& take) : take_(take) {}
+  BackupReader(RegistryState& state, const std::function<void(const Record&)>& seen)
+      : state_(state), seen_(seen) {}
 
   // Returns the first problem of the parsed text.
   Status finish() const {
@@ -91,7 +91,8 @@ class BackupReader final : public nlohmann::json_sax<Json> {
     }
     const Result<Record> record = parser_.finish();
     if (!record) return fail(record.error());
-    Status status = take_(*record);
+    if (seen_) seen_(*record);
+    Status status = decode_record(*record, state_);
     return status.ok() || fail(std::move(status));
   }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
@@ -119,7 +120,8 @@ class BackupReader final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  const std::function<Status(const Record&)>& take_;
+  RegistryState& state_;
+  const std::function<void(const Record&)>& seen_;
   std::size_t depth_ = 0;  // of open objects and lists
   std::string key_;        // last key of the outermost object
   std::string format_;
@@ -141,30 +143,14 @@ std::string encode_backup(const std::vector<Record>& records) {
   return str(backup_head(), join_records(records), backup_tail());
 }
 
-std::string encode_backup(const Registry& registry) {
-  RegistryState state = registry.state();
-  // A restore makes new keys, and a backup file that leaks must not grant membership.
-  state.keys.clear();
-  return encode_backup(encode_records(state));
-}
-
-Status read_backup(std::istream& in, const std::function<Status(const Record&)>& take) {
-  BackupReader reader(take);
-  Json::sax_parse(in, &reader);
-  if (in.bad()) return {Code::kUnavailable, "the backup cannot be read to its end"};
-  return reader.finish();
-}
-
-Result<RegistryState> decode_backup(std::istream& in) {
+Result<RegistryState> decode_backup(std::istream& in, const std::function<void(const Record&)>& seen) {
   RegistryState state;
-  SLIME_TRY(read_backup(in, [&](const Record& record) { return decode_record(record, state); }));
+  BackupReader reader(state, seen);
+  Json::sax_parse(in, &reader);
+  if (in.bad()) return Status(Code::kUnavailable, "the backup cannot be read to its end");
+  SLIME_TRY(reader.finish());
   SLIME_TRY(check_whole(state));
   return state;
-}
-
-Result<RegistryState> decode_backup(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  return decode_backup(in);
 }
 
 std::string encode_backup_page(const std::vector<Record>& records, const std::optional<std::string>& next) {

@@ -23,14 +23,10 @@ std::string_view backup_tail();
 inline constexpr std::string_view kBackupSeparator = ",\n";
 
 std::string encode_backup(const std::vector<Record>& records);
-std::string encode_backup(const Registry& registry);
-// Passes each record to `take` as it is read, and keeps none. Errors: those of `take`;
+// Reads and decodes a backup, record by record; passes each record to `seen` first. Errors:
 // kInvalidArgument when the text is not a backup, or is a later version's; kCorrupt for a malformed
-// record.
-Status read_backup(std::istream& in, const std::function<Status(const Record&)>& take);
-// Reads and decodes a backup. kCorrupt also when the records are inconsistent.
-Result<RegistryState> decode_backup(std::istream& in);
-Result<RegistryState> decode_backup(std::string_view text);
+// record, and when the counters are missing.
+Result<RegistryState> decode_backup(std::istream& in, const std::function<void(const Record&)>& seen = {});
 
 // The reply of GET /v1/backup: some of the records, or a whole backup if it fits.
 struct BackupPage {

@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 #include "ctrl/store/backup.h"
+#include "tests/ctrl/backup_text.h"
 #include "tests/ctrl/nanoctrl.h"
 #include "tests/ctrl/samples.h"
 #include "tests/ctrl/tokens.h"
@@ -142,7 +143,7 @@ TEST_CASE("the pages of a backup are of one moment, and a page that is asked for
   CHECK(peers_in(first) + peers_in(second) == 40);
   CHECK(f.page(*first.next).body == f.page(*first.next).body);
   // Its first page cannot be read as a whole backup, unlike the reply of a small registry.
-  CHECK_FALSE(decode_backup(f.page().body));
+  CHECK_FALSE(test::decoded(f.page().body));
 }
 
 TEST_CASE("one backup at a time, until it has its last page or is not asked for any more") {

@@ -9,6 +9,7 @@
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/records.h"
 #include "ctrl/wire/wire.h"
+#include "tests/ctrl/backup_text.h"
 #include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
@@ -93,7 +94,7 @@ TEST_CASE("a backup keeps sessions' hashes, and the owner continues after a rest
   }
   CHECK(backup.find(kSession) == std::string::npos);
   const std::string store = "sqlite:" + folder.file("second");
-  Result<RegistryState> state = decode_backup(backup);
+  Result<RegistryState> state = test::decoded(backup);
   REQUIRE(state);
   REQUIRE(restore_backup(store, {.epoch = 1}, std::move(*state), steady_clock()).ok());
   Node node(store);

@@ -9,11 +9,13 @@
 #include <optional>
 
 #include "base/str.h"
+#include "ctrl/api/backup_pages.h"
 #include "ctrl/store/backup.h"
 #include "ctrl/store/dirty.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/store/records.h"
 #include "ctrl/store/sqlite.h"
+#include "tests/ctrl/backup_text.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/eventually.h"
 #include "tests/support/folder.h"
@@ -24,6 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using slime::test::eventually;
 using slime::test::Folder;
+using test::decoded;
 using test::registration;
 
 constexpr Nanos kTtl = 10s;
@@ -328,17 +331,19 @@ TEST_CASE("a backup brings everything but keys back into an empty store, and num
   REQUIRE(kept.engine->submit(SetLinksCommand{"default", "a", {"b"}, Proof::trusted()}).status.ok());
   const RotateKeysCommand rotation{"default", 0, false, Secret::random(limits::kScopeKeyBytes), 7};
   REQUIRE(kept.engine->submit(rotation).status.ok());
-  const std::string backup =
-      kept.engine->read([](const Registry& registry) { return encode_backup(registry); });
+  const auto state = [](const Registry& registry) { return registry.state(); };
+  BackupPages pages;
+  const Result<std::string> backup = pages.first([&] { return kept.engine->read(state); }, TimePoint{});
+  REQUIRE(backup);
   kept.clock.advance(9s);
 
   Kept other;
   other.engine.reset();
   std::filesystem::remove(other.path);
   const auto restore = [&](std::uint64_t epoch) {
-    Result<RegistryState> state = decode_backup(backup);
-    REQUIRE(state);
-    return restore_backup("sqlite:" + other.path, {.ttl = kTtl, .epoch = epoch}, std::move(*state),
+    Result<RegistryState> read = decoded(*backup);
+    REQUIRE(read);
+    return restore_backup("sqlite:" + other.path, {.ttl = kTtl, .epoch = epoch}, std::move(*read),
                           other.clock);
   };
   REQUIRE(restore(lease.incarnation + 1000).ok());
@@ -357,7 +362,7 @@ TEST_CASE("a backup brings everything but keys back into an empty store, and num
 }
 
 TEST_CASE("what is no backup of this version is refused, and says why") {
-  const auto code = [](const char* text) { return decode_backup(text).status().code(); };
+  const auto code = [](const char* text) { return decoded(text).status().code(); };
   CHECK(code("") == Code::kInvalidArgument);
   CHECK(code("{}") == Code::kInvalidArgument);
   CHECK(code(R"({"format":"nanoctrl backup","version":2,"records":[]})") == Code::kInvalidArgument);

@@ -1,5 +1,7 @@
 #include <cstddef>
 #include <cstdint>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,8 +30,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto again = decode_backup_page(encode_backup_page(page->records, page->next));
     SLIME_CHECK(again && again->records.size() == page->records.size() && again->next == page->next);
   }
-  if (const auto state = decode_backup(body)) {
-    const auto again = decode_backup(encode_backup(encode_records(*state)));
+  std::istringstream in{std::string(body)};
+  if (const auto state = decode_backup(in)) {
+    std::istringstream written(encode_backup(encode_records(*state)));
+    const auto again = decode_backup(written);
     SLIME_CHECK(again && record_count(*again) == record_count(*state));
   }
   return 0;
