@@ -1,9 +1,11 @@
 #include "ctrl/store/redis_engine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/str.h"
 #include "ctrl/store/redis_load.h"
 
@@ -22,10 +24,6 @@ constexpr Nanos kReadWait = seconds(1);
 constexpr std::size_t kReadCount = 512;
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // after a larger batch, fewer entries are
                                                           // read
-constexpr std::size_t kQueueCount = 4096;
-constexpr std::size_t kQueueBytes = std::size_t{64} << 20;
-constexpr std::size_t kAppendCount = 512;
-constexpr std::size_t kAppendBytes = std::size_t{4} << 20;
 constexpr Nanos kBackoffMin = milliseconds(20);
 constexpr Nanos kFencedRetry = seconds(1);
 
@@ -71,17 +69,16 @@ RedisEngine::RedisEngine(redis::Address address, RegistryOptions options, const 
       address_(std::move(address)),
       keys_(address_.prefix),
       name_(InstanceId::random().to_string()),
-      policy_(policy),
-      rng_(random_seed()),
       failure_(Code::kCancelled, "it has just begun"),
       failed_at_(now()),
       backoff_(kBackoffMin),
-      tick_jitter_(rng_.below(50)) {}
+      snapshots_(policy, random_seed()),
+      tick_jitter_(Rng(random_seed()).below(50)) {}
 
 void RedisEngine::start() {
-  reader_ = std::thread([this] { run_reader(); });
-  writer_ = std::thread([this] { run_writer(); });
-  snapshotter_ = std::thread([this] { run_snapshots(); });
+  reader_.thread = std::thread([this] { run_reader(); });
+  writer_.thread = std::thread([this] { run_writer(); });
+  snapshotter_.thread = std::thread([this] { run_snapshots(); });
 }
 
 RedisEngine::~RedisEngine() {
@@ -89,10 +86,13 @@ RedisEngine::~RedisEngine() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  for (std::condition_variable* wake : {&reader_wakes_, &writer_wakes_, &snapshots_wake_}) wake->notify_all();
-  for (redis::Interrupt* interrupt : {&reading_, &writing_, &snapshotting_}) interrupt->cancel();
-  for (std::thread* thread : {&reader_, &writer_, &snapshotter_}) {
-    if (thread->joinable()) thread->join();
+  const std::array workers = {&reader_, &writer_, &snapshotter_};
+  for (Worker* worker : workers) {
+    worker->wakes.notify_all();
+    worker->interrupt.cancel();
+  }
+  for (Worker* worker : workers) {
+    if (worker->thread.joinable()) worker->thread.join();
   }
 }
 
@@ -109,7 +109,7 @@ Status RedisEngine::ready() {
     if (time - appended_at_ < kReadyFor) return {};
     tick_asked_ = true;
     tick_asked_at_ = time;
-    writer_wakes_.notify_one();
+    writer_.wakes.notify_one();
   }
   const bool told = settled_.wait_for(lock, tick_asked_at_ + kReadyWait - time,
                                       [this] { return !tick_asked_ || !failure_.ok(); });
@@ -138,7 +138,7 @@ Outcome RedisEngine::submit(const Command& command) {
   }
   Outcome refused;
   Lock lock(mutex_);
-  const std::uint64_t number = ++last_number_;
+  const std::uint64_t number = commands_.next_number();
   lock.unlock();
   EncodedEntry entry = encode(number, command);
   // An unreadable entry would stop all engines, so check the encoding first.
@@ -148,29 +148,19 @@ Outcome RedisEngine::submit(const Command& command) {
   }
   lock.lock();
   refused.status = refusal();
-  if (refused.status.ok() && (queue_.size() >= kQueueCount || queue_bytes_ >= kQueueBytes))
-    refused.status = Status(Code::kResourceExhausted, "too many changes wait for Redis");
+  if (refused.status.ok()) refused.status = commands_.check_room();
   if (!refused.status.ok()) return refused;
-  Waiter waiter;
-  waiters_.emplace(number, &waiter);
-  queue_bytes_ += entry.size();
-  queue_.push_back({number, std::move(entry)});
-  writer_wakes_.notify_one();
+  CommandQueue::Waiter waiter;
+  commands_.add(number, std::move(entry), waiter);
+  writer_.wakes.notify_one();
   return wait_for(lock, number, waiter);
 }
 
-Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, Waiter& waiter) {
+Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, CommandQueue::Waiter& waiter) {
   if (waiter.done.wait_until(lock, deadline_after(now(), kSubmitTime),
                              [&] { return waiter.outcome.has_value(); }))
     return std::move(*waiter.outcome);
-  waiters_.erase(number);
-  const auto queued = std::find_if(queue_.begin(), queue_.end(),
-                                   [number](const Queued& entry) { return entry.number == number; });
-  const bool unsent = queued != queue_.end();
-  if (unsent) {
-    queue_bytes_ -= queued->entry.size();
-    queue_.erase(queued);
-  }
+  const bool unsent = commands_.remove(number);
   Outcome out;
   out.status = Status(Code::kUnavailable, str("the store ", describe(), " has not answered in time"))
                    .with_maybe_executed(!unsent);
@@ -190,7 +180,7 @@ std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& com
   if (!out.status.ok()) return std::nullopt;
   if (renewals_.empty()) {
     renewals_since_ = now();
-    writer_wakes_.notify_one();
+    writer_.wakes.notify_one();
   }
   renewals_[{command.scope, command.name}] = command.incarnation;
   if (!failure_.ok() && now() - failed_at_ > registry_.options().ttl / limits::kHeartbeatsPerTtl)
@@ -198,39 +188,19 @@ std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& com
   return out;
 }
 
-void RedisEngine::finish(std::uint64_t number, Outcome outcome) {
-  const auto it = waiters_.find(number);
-  if (it == waiters_.end()) return;
-  it->second->outcome = std::move(outcome);
-  it->second->done.notify_one();
-  waiters_.erase(it);
-}
-
-void RedisEngine::fail_waiters(const Status& status) {
-  const auto outcome = [&status](bool maybe_executed) {
-    Outcome out;
-    out.status = Status(status).with_maybe_executed(maybe_executed);
-    return out;
-  };
-  for (const Queued& queued : queue_) finish(queued.number, outcome(false));
-  queue_.clear();
-  queue_bytes_ = 0;
-  while (!waiters_.empty()) finish(waiters_.begin()->first, outcome(true));
-}
-
 void RedisEngine::disconnect(const Status& status) {
   const bool news = failure_.ok() || failure_.text() != status.text();
   if (failure_.ok()) failed_at_ = now();
   failure_ = status;
   session_ = 0;
-  fail_waiters(refusal());
+  commands_.fail_all(refusal());
   // open() reports the error of an engine that has not started yet.
   if (news && sessions_ != 0)
     SLIME_LOG(LogLevel::kError, "nanoctrl", refusal().text(), "; changes are refused until it works again");
-  reading_.kick();
-  writing_.kick();
+  reader_.interrupt.kick();
+  writer_.interrupt.kick();
   settled_.notify_all();
-  writer_wakes_.notify_one();
+  writer_.wakes.notify_one();
 }
 
 // The writer
@@ -272,23 +242,23 @@ void RedisEngine::run_writer() {
 
 void RedisEngine::wait_for_work(Lock& lock) {
   if (session_ == 0) {
-    writer_wakes_.wait(lock, [this] { return stopping_ || session_ != 0; });
+    writer_.wakes.wait(lock, [this] { return stopping_ || session_ != 0; });
     return;
   }
   while (!stopping_ && session_ != 0) {
     const TimePoint due = work_due();
     if (due <= now()) return;
     if (due == kNever) {
-      writer_wakes_.wait(lock);
+      writer_.wakes.wait(lock);
     } else {
-      writer_wakes_.wait_until(lock, due);
+      writer_.wakes.wait_until(lock, due);
     }
   }
 }
 
 TimePoint RedisEngine::work_due() const {
   // The first entry after a failure shows that appending works again.
-  if (!queue_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
+  if (!commands_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
   const Nanos ttl = registry_.options().ttl;
   TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);
   if (registry_.peer_count() == 0) return due;
@@ -311,17 +281,11 @@ std::vector<EncodedEntry> RedisEngine::take_work() {
       command.peers.push_back({it->first.first, it->first.second, it->second});
       it = renewals_.erase(it);
       if (command.peers.size() == kRenewalsPerEntry || it == renewals_.end())
-        out.push_back(encode(++last_number_, std::exchange(command, {})));
+        out.push_back(encode(commands_.next_number(), std::exchange(command, {})));
     }
   }
-  std::size_t bytes = 0;
-  while (!queue_.empty() && out.size() < kAppendCount && bytes < kAppendBytes) {
-    bytes += queue_.front().entry.size();
-    queue_bytes_ -= queue_.front().entry.size();
-    out.push_back(std::move(queue_.front().entry));
-    queue_.pop_front();
-  }
-  if (out.empty() && work_due() <= time) out.push_back(encode(++last_number_, TickCommand{}));
+  commands_.take(out);
+  if (out.empty() && work_due() <= time) out.push_back(encode(commands_.next_number(), TickCommand{}));
   return out;
 }
 
@@ -337,7 +301,7 @@ Result<redis::Connection> RedisEngine::connect_again(redis::Interrupt& interrupt
 Status RedisEngine::append(std::optional<redis::Connection>& connection, const std::string& lineage,
                            const std::vector<EncodedEntry>& entries) {
   if (!connection) {
-    Result<redis::Connection> opened = connect_again(writing_);
+    Result<redis::Connection> opened = connect_again(writer_.interrupt);
     if (!opened) return opened.error();
     connection.emplace(std::move(*opened));
   }
@@ -363,19 +327,20 @@ void RedisEngine::run_reader() {
     if (!kicked || failure_.ok()) disconnect(status);
     const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
     backoff_ = std::min(backoff_ * 2, backoff_max(registry_.options().ttl));
-    reader_wakes_.wait_for(lock, wait, [this] { return stopping_; });
+    reader_.wakes.wait_for(lock, wait, [this] { return stopping_; });
   }
 }
 
 Status RedisEngine::follow() {
   Result<redis::Connection> connection =
-      sessions_ == 0 ? redis::Connection::open(address_, kRedisTime, reading_) : connect_again(reading_);
+      sessions_ == 0 ? redis::Connection::open(address_, kRedisTime, reader_.interrupt)
+                     : connect_again(reader_.interrupt);
   if (!connection) return connection.error();
   RedisLog log(*connection, keys_);
   SLIME_TRY(resume(log));
   Lock lock(mutex_);
   const std::uint64_t session = session_ = ++sessions_;
-  writer_wakes_.notify_one();
+  writer_.wakes.notify_one();
   std::size_t count = kReadCount;
   while (session == session_ && !stopping_) {
     const EntryId at = replay_.at();
@@ -388,8 +353,8 @@ Status RedisEngine::follow() {
     SLIME_TRY(check(*batch));
     SLIME_TRY(apply_batch(*batch));
     lock.lock();
-    bytes_ += bytes;
-    note_snapshot(batch->head);
+    snapshots_.note_batch(batch->head, bytes, replay_);
+    if (snapshots_.due()) snapshotter_.wakes.notify_one();
   }
   return {Code::kUnavailable, "the connection is made anew"};
 }
@@ -421,14 +386,14 @@ Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Outcome out = replay_.apply(registry_, batch.entries[i].id, entries[i].command);
     tell(out);
-    if (!out.touched.empty()) changed_ = replay_.entries();
-    if (entries[i].engine == name_) finish(entries[i].number, std::move(out));
+    if (!out.touched.empty()) snapshots_.note_change(replay_.entries());
+    if (entries[i].engine == name_) commands_.finish(entries[i].number, std::move(out));
   }
   if (!entries.empty()) {
     last_head_ = batch.entries[entries.size() - 1].entry.head;
     applied_at_ = now();
     // The writer's due times depend on the log's position.
-    writer_wakes_.notify_one();
+    writer_.wakes.notify_one();
   }
   return bad;
 }
@@ -454,63 +419,46 @@ Status RedisEngine::load(RedisLog& log, bool replaced) {
       load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_, replaced});
   if (!loaded) return loaded.error();
   const std::lock_guard lock(mutex_);
-  fail_waiters(refusal());
+  commands_.fail_all(refusal());
   if (loaded->head.lineage != lineage_) renewals_.clear();
   lineage_ = loaded->head.lineage;
   replay_ = loaded->replay;
   last_head_.clear();
   applied_at_ = now();
-  changed_ = replay_.entries();
-  snapshot_ = loaded->head;
-  bytes_ = 0;
+  snapshots_.restart(loaded->head, replay_.entries());
   reset(std::move(loaded->registry));
   return {};
 }
 
 // Snapshots
 
-void RedisEngine::note_snapshot(const SnapshotHead& head) {
-  if (snapshot_.entries != head.entries) {
-    snapshot_jitter_ = rng_.below(50);
-    snapshot_ = head;
-    bytes_ = 0;
-  }
-  const std::uint64_t percent = 100 + snapshot_jitter_;
-  const std::uint64_t since = replay_.entries() - std::min(replay_.entries(), head.entries);
-  const Nanos age = replay_.at().time() - head.at.time();
-  const bool old = changed_ > head.entries && age >= policy_.interval / 100 * static_cast<int>(percent);
-  const bool many = since >= policy_.entries * percent / 100 || bytes_ >= policy_.bytes * percent / 100;
-  snapshot_due_ = since > 0 && (many || old);
-  if (snapshot_due_) snapshots_wake_.notify_one();
-}
-
 void RedisEngine::run_snapshots() {
   redis::block_sigpipe();
   Lock lock(mutex_);
   while (!stopping_) {
-    snapshots_wake_.wait(lock, [this] { return stopping_ || (snapshot_due_ && failure_.ok()); });
+    snapshotter_.wakes.wait(lock, [this] { return stopping_ || (snapshots_.due() && failure_.ok()); });
     if (stopping_) return;
-    snapshot_due_ = false;
+    snapshots_.clear();
     const SnapshotHead head{lineage_, replay_.at(), replay_.entries(), {}};
     Snapshot snapshot{head, describe_rules(registry_.options()), {}};
     const RegistryState state = registry_.state();
-    const std::uint64_t replaced = snapshot_.entries;
+    const std::uint64_t replaced = snapshots_.entries();
     lock.unlock();
     const Status status = write_snapshot(std::move(snapshot), replaced, state);
     lock.lock();
     if (stopping_) return;
     if (status.ok()) {
-      snapshot_due_ = false;
+      snapshots_.clear();
       continue;
     }
     SLIME_LOG(LogLevel::kWarning, "nanoctrl", describe(), ": no snapshot could be written: ", status.text());
-    snapshots_wake_.wait_for(lock, kFencedRetry, [this] { return stopping_; });
+    snapshotter_.wakes.wait_for(lock, kFencedRetry, [this] { return stopping_; });
   }
 }
 
 Status RedisEngine::write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state) {
   snapshot.chunks = encode_chunks(encode_records(state));
-  Result<redis::Connection> connection = connect_again(snapshotting_);
+  Result<redis::Connection> connection = connect_again(snapshotter_.interrupt);
   if (!connection) return connection.error();
   return RedisLog(*connection, keys_).advance(snapshot, replaced, name_);
 }

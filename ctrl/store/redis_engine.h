@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,21 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
+#include "ctrl/store/command_queue.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/store/redis_log.h"
 #include "ctrl/store/replay.h"
+#include "ctrl/store/snapshot_schedule.h"
 
 namespace slime::ctrl {
-
-// When to write a snapshot: after so many entries, or bytes of entries, or this long after the last
-// snapshot if something changed. Each engine adds a random delay of up to half of that, so that
-// mostly one engine writes it.
-struct SnapshotPolicy {
-  std::uint64_t entries = 20'000;
-  std::uint64_t bytes = std::uint64_t{32} << 20;
-  Nanos interval = std::chrono::seconds(60);
-};
 
 // Shares one registry with all engines on the same log in Redis (redis_log.h). Commands are
 // appended to the log; each engine applies all entries in order to its own registry (replay.h), and
@@ -57,14 +48,12 @@ class RedisEngine final : public Engine {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // A waiting submit() call.
-  struct Waiter {
-    std::condition_variable done;
-    std::optional<Outcome> outcome;
-  };
-  struct Queued {
-    std::uint64_t number = 0;
-    EncodedEntry entry;
+  // One thread of the engine. `wakes` is notified when the state that the thread waits for may have
+  // changed; `interrupt` breaks its connection.
+  struct Worker {
+    std::condition_variable wakes;
+    redis::Interrupt interrupt;
+    std::thread thread;
   };
   using Leases = std::map<std::pair<std::string, std::string>, std::uint64_t>;
 
@@ -74,7 +63,7 @@ class RedisEngine final : public Engine {
 
   // submit()
   std::optional<Outcome> answer_heartbeat(const HeartbeatCommand& command);
-  Outcome wait_for(Lock& lock, std::uint64_t number, Waiter& waiter);
+  Outcome wait_for(Lock& lock, std::uint64_t number, CommandQueue::Waiter& waiter);
   [[nodiscard]] Status refusal() const;
   EncodedEntry encode(std::uint64_t number, Command command) const;
 
@@ -85,7 +74,6 @@ class RedisEngine final : public Engine {
   Status load(RedisLog& log, bool replaced = false);  // EarlierLog::replaced
   Status apply_batch(const RedisLog::Batch& batch);
   Status check(const RedisLog::Batch& batch) const;
-  void note_snapshot(const SnapshotHead& head);
 
   // The writer thread: appends queued commands, renewals and ticks.
   void run_writer();
@@ -101,14 +89,10 @@ class RedisEngine final : public Engine {
 
   // Restarts both threads: the reader finds its position in the log, then the writer appends again.
   void disconnect(const Status& status);
-  void fail_waiters(const Status& status);
-  void finish(std::uint64_t number, Outcome outcome);
 
   const redis::Address address_;
   const LogKeys keys_;
   const std::string name_;  // this engine's name in the log
-  const SnapshotPolicy policy_;
-  Rng rng_;
 
   Status failure_;              // OK: everything works
   TimePoint failed_at_;         // start of the current failure
@@ -119,18 +103,11 @@ class RedisEngine final : public Engine {
 
   std::string lineage_;
   Replay replay_;
-  std::string last_head_;      // head of the entry at replay_.at(); empty: unknown
-  TimePoint applied_at_;       // when that entry was applied, by our clock
-  std::uint64_t changed_ = 0;  // replay_.entries() at the last change
-  SnapshotHead snapshot_;      // in Redis, as far as known
-  std::uint64_t bytes_ = 0;    // of the entries since that snapshot
-  bool snapshot_due_ = false;
-  std::uint64_t snapshot_jitter_ = 0;  // percent of the policy
+  std::string last_head_;  // head of the entry at replay_.at(); empty: unknown
+  TimePoint applied_at_;   // when that entry was applied, by our clock
+  SnapshotSchedule snapshots_;
 
-  std::uint64_t last_number_ = 0;
-  std::map<std::uint64_t, Waiter*> waiters_;
-  std::deque<Queued> queue_;
-  std::size_t queue_bytes_ = 0;
+  CommandQueue commands_;
   Leases renewals_;  // from heartbeats answered locally
   TimePoint renewals_since_;
   TimePoint appended_at_;
@@ -139,12 +116,8 @@ class RedisEngine final : public Engine {
   std::uint64_t tick_jitter_ = 0;  // percent, so that mostly one engine ticks and the others see
                                    // its tick
 
-  std::condition_variable reader_wakes_;
-  std::condition_variable writer_wakes_;
-  std::condition_variable snapshots_wake_;
-  std::condition_variable settled_;  // failure_ is the result of the last attempt
-  redis::Interrupt reading_, writing_, snapshotting_;
-  std::thread reader_, writer_, snapshotter_;  // last: they use all of the above
+  std::condition_variable settled_;       // failure_ is the result of the last attempt
+  Worker reader_, writer_, snapshotter_;  // last: their threads use all of the above
 };
 
 }  // namespace slime::ctrl
