@@ -3,13 +3,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <unordered_map>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/function.h"
@@ -17,49 +14,18 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/limits.h"
+#include "transport/loop/bed.h"
+#include "transport/loop/deferrals.h"
+#include "transport/loop/drive_queue.h"
+#include "transport/loop/fd_pace.h"
+#include "transport/loop/pollers.h"
+#include "transport/loop/posted_tasks.h"
+#include "transport/loop/spin_policy.h"
+#include "transport/loop/timers.h"
+#include "transport/loop/wake_up.h"
+#include "transport/loop/watched_fds.h"
 
 namespace slime::transport {
-
-// Gets the events of one watched descriptor, on the loop.
-class FdHandler {
- public:
-  // `events` are EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP bits. May unwatch any descriptor, also its
-  // own.
-  virtual void on_fd_events(std::uint32_t events) noexcept = 0;
-
- protected:
-  ~FdHandler() = default;
-};
-
-// Something that is polled in each turn of the loop, for sources that are cheaper to look at than to wait
-// for.
-class Poller {
- public:
-  // True if it did something, in which case the loop does not block after this turn.
-  virtual bool poll_once() noexcept = 0;
-  // The loop is about to block: makes sure that a descriptor which it watches becomes readable when something
-  // comes, then looks once more. False: something came meanwhile, or there is no such descriptor, so the loop
-  // must not block.
-  virtual bool arm() noexcept { return false; }
-
- protected:
-  ~Poller() = default;
-};
-
-// Something that a loop runs once in its next turn, without the lock and the allocation of a posted task.
-class Deferred {
- public:
-  virtual void run_deferred() noexcept = 0;
-
- protected:
-  ~Deferred() = default;
-};
-
-struct TimerId {
-  TimePoint when = kNever;
-  std::uint64_t sequence = 0;  // 0: no timer
-  explicit operator bool() const { return sequence != 0; }
-};
 
 struct LoopOptions {
   const Clock* clock = &steady_clock();  // a manual clock: the loop never blocks, the owner moves time
@@ -141,7 +107,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // A fired or cancelled timer is ignored.
   void cancel_timer(TimerId& id);
   // kNever when there is none.
-  [[nodiscard]] TimePoint next_timer() const;
+  [[nodiscard]] TimePoint next_timer() const { return timers_.next(); }
   // Level triggered. One handler for each descriptor.
   Status watch(int fd, std::uint32_t events, FdHandler& handler);
   Status change_watch(int fd, std::uint32_t events);
@@ -151,7 +117,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // The same for what may wait until something else has the loop run, for a second at most.
   void defer_lazily(Deferred& deferred);
   // What was deferred lazily may not wait any more.
-  void hurry() { urgent_ = true; }
+  void hurry() { deferrals_.hurry(); }
   // Inside a Borrowed: what is deferred by now calls back users, so it is for the thread. Else nothing.
   void leave_to_thread() { left_ = borrowed_; }
   // It may be on the list, or not.
@@ -160,12 +126,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void remove_poller(Poller& poller);
 
  private:
-  struct Watch {
-    FdHandler* handler;
-    std::uint32_t generation;
-  };
-
-  Loop(LoopOptions options, UniqueFd epoll, UniqueFd wake, UniqueFd bed);
+  Loop(LoopOptions options, WakeUp wake, WatchedFds fds, UniqueFd bed);
   [[nodiscard]] bool nobody_else_drives() const;
   bool try_drive();
   void release_drive();
@@ -180,33 +141,22 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void lend(TimePoint until);
   void sleep_lent(int timeout_ms);
   void nap() const;
-  void tell_thread(bool of_fds);
   void wait_for_drive(TimePoint until, bool threaded);
   bool look();
   bool turn(TimePoint block_until);
-  bool run_posted();
-  bool run_deferred();
-  bool run_timers();
-  bool run_pollers();
-  bool arm_pollers();
   bool wait_fds(TimePoint block_until);
-  [[nodiscard]] Nanos fds_every(TimePoint now) const;
-  void note_progress(TimePoint now);
-  void wake();
   void thread_main();
   [[nodiscard]] TimePoint steady_now() const;
 
   const LoopOptions options_;
-  const UniqueFd epoll_;
-  const UniqueFd wake_;
-  const UniqueFd bed_;  // where our thread sleeps while it has lent the drive: hears of epoll_, and of wake_
+  const WakeUp wake_;
+  WatchedFds fds_;
+  Bed bed_;  // where our thread sleeps while it has lent the drive
   const bool manual_clock_;
   const bool steady_;  // its clock is the steady one
 
-  mutable std::mutex mutex_;  // guards posted_
-  std::vector<Task> posted_;
-  std::atomic<int> waiters_{0};
-  std::condition_variable drive_free_;
+  PostedTasks posted_;
+  DriveQueue drive_queue_;
 
   static inline thread_local const Loop* driven_ = nullptr;
   const Loop* outer_ = nullptr;  // what our driver drove before us, and drives again after us
@@ -216,34 +166,22 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::atomic<bool> wanted_{false};              // one of them asks for the drive
   std::atomic<TimePoint> crowded_{TimePoint{}};  // when there were several
   std::atomic<Nanos> help_spin_;
-  std::atomic<bool> hears_fds_{false};  // our thread, while it sleeps
-  std::atomic<bool> has_posted_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
 
-  std::map<std::pair<TimePoint, std::uint64_t>, Task> timers_;
-  std::uint64_t timer_sequence_ = 0;
-  std::unordered_map<int, Watch> watches_;
-  std::uint32_t watch_generation_ = 0;
-  std::vector<Deferred*> deferred_;
-  bool urgent_ = false;             // some of these must run soon
-  std::vector<Deferred*> running_;  // what run_deferred() walks over; null: dropped
-  std::vector<Poller*> pollers_;
-  bool pollers_removed_ = false;
+  Timers timers_;
+  Deferrals deferrals_;
+  Pollers pollers_;
+  FdPace fd_pace_;
+  SpinPolicy spin_;
   bool by_thread_ = false;           // our own thread drives
   bool borrowed_ = false;            // somebody has a Borrowed
   bool left_ = false;                // who has it leaves the rest to the thread
   bool helping_ = false;             // a helper does, who never blocks
   bool fds_told_ = false;            // descriptors had something since a helper began
   TimePoint thread_until_ = kNever;  // when our thread wakes by itself, while it has lent the drive
-  int turns_without_fds_ = 0;
   unsigned looks_ = 0;
-  TimePoint fds_seen_{};                  // when we looked
-  TimePoint fds_had_{};                   // when there was something
   mutable std::optional<TimePoint> now_;  // what was read in this round
-  bool progressed_ = false;               // since last_progress_, which is brought up to date before a wait
-  TimePoint last_progress_{};
-  Nanos spin_;
 
   std::thread thread_;  // last: it touches everything above
 };

@@ -1,8 +1,4 @@
-#include <poll.h>
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -47,15 +43,16 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (crowded()) return crowded_.store(now, std::memory_order_relaxed);
   if (now - crowded_.load(std::memory_order_relaxed) < limits::kLoopCrowded || !take_over(done)) return;
   helping_ = true;
-  if (std::exchange(fds_told_, false)) tell_thread(false);  // as in the last drive, each would wake it
-  progressed_ = false;
-  last_progress_ = steady_now();
+  // A thread that was woken by the work of a helper goes back to sleep, and each further event would
+  // wake it again, as in the last drive.
+  if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
+  spin_.restart(steady_now());
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
-  while (!done() && steady_now() < deadline && steady_now() - last_progress_ < spin) {
+  while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin) {
     if (stopping_.load(std::memory_order_acquire)) break;
     if (crowded()) {
       crowded_.store(steady_now(), std::memory_order_relaxed);
-      urgent_ = true;
+      deferrals_.hurry();
       break;
     }
     if (!look()) turn(kNever);
@@ -80,9 +77,9 @@ bool Loop::take_over(UniqueFunction<bool()>& done) {
 }
 
 bool Loop::borrow() {
-  if (has_posted_.load(std::memory_order_acquire) || !try_drive()) return false;
+  if (posted_.pending() || !try_drive()) return false;
   if (!has_thread()) return true;
-  if (!has_posted_.load(std::memory_order_acquire) && !urgent_) {
+  if (!posted_.pending() && !deferrals_.urgent()) {
     borrowed_ = true;
     return true;
   }
@@ -99,46 +96,31 @@ void Loop::give_back() {
 
 // What this drive has left to do is done sooner than the thread is awake.
 void Loop::run_last() {
-  for (int i = 0; urgent_ && !left_ && i < limits::kLoopLastTurns; ++i) run_deferred();
+  for (int i = 0; deferrals_.urgent() && !left_ && i < limits::kLoopLastTurns; ++i) deferrals_.run();
 }
 
 // The end of a drive by a caller, who may have left what the thread, if it sleeps, does not know of.
 void Loop::end_drive() {
-  if (!hears_fds_.load(std::memory_order_seq_cst)) tell_thread(true);
-  const bool unknown = urgent_ || next_timer() < thread_until_ || !arm_pollers();
+  if (!bed_.hears_fds()) bed_.hear_fds(true);
+  const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
   release_drive();
-  if (!unknown && !has_posted_.load(std::memory_order_seq_cst)) return;
-  if (blocked_.load(std::memory_order_seq_cst)) wake();
+  if (!unknown && !posted_.pending(std::memory_order_seq_cst)) return;
+  if (blocked_.load(std::memory_order_seq_cst)) wake_.signal();
 }
 
 // The thread is about to block, with everything armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
   by_thread_ = false;
-  tell_thread(true);
+  bed_.hear_fds(true);
   release_drive();
-}
-
-// Of the first thing that descriptors have: a thread which was woken by what a helper is at goes back to
-// sleep.
-void Loop::tell_thread(bool of_fds) {
-  hears_fds_.store(of_fds, std::memory_order_seq_cst);
-  epoll_event event{};
-  event.events = of_fds ? EPOLLIN | EPOLLONESHOT : 0;
-  event.data.fd = epoll_.get();
-  SLIME_CHECK(epoll_ctl(bed_.get(), EPOLL_CTL_MOD, epoll_.get(), &event) == 0);
 }
 
 // Sleeps until an event or the timeout, then takes the drive. Recomputes the time left after each
 // wake-up: a helper does not wake the thread for the timer that it sleeps for.
 void Loop::sleep_lent(int timeout_ms) {
-  std::array<epoll_event, 2> events;
   for (;;) {
-    const int n = epoll_wait(bed_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-    for (int i = 0; i < n; ++i) {
-      if (events[static_cast<std::size_t>(i)].data.fd == epoll_.get())
-        hears_fds_.store(false, std::memory_order_seq_cst);
-    }
+    bed_.sleep(timeout_ms);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
     // Whoever drives sees to it that we are told again, unless that was too late for it.
@@ -148,17 +130,14 @@ void Loop::sleep_lent(int timeout_ms) {
         return;
       }
       nap();
-    } while (!hears_fds_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_acquire));
+    } while (!bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
 }
 
 // Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive then, and
 // the wake-up stays readable, so the thread waits for a moment before it tries again.
 void Loop::nap() const {
-  pollfd woken{wake_.get(), POLLIN, 0};
-  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(options_.nap);
-  const timespec time{whole.count(), (options_.nap - whole).count()};
-  if (::ppoll(&woken, 1, &time, nullptr) > 0) std::this_thread::sleep_for(limits::kLoopNap);
+  if (wake_.wait(options_.nap)) std::this_thread::sleep_for(limits::kLoopNap);
 }
 
 }  // namespace slime::transport

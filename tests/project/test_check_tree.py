@@ -14,8 +14,8 @@ class CheckTree(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.root = pathlib.Path(self.folder.name)
-        for header in ("base/a.h", "transport/a.h", "transport/soft/a.h", "transport/tcp/a.h", "rpc/a.h",
-                       "ctrl/a.h", "agent/a.h", "cache/a.h", "cli/a.h"):
+        for header in ("base/a.h", "transport/a.h", "transport/soft/a.h", "transport/tcp/a.h",
+                       "transport/loop/a.h", "rpc/a.h", "ctrl/a.h", "agent/a.h", "cache/a.h", "cli/a.h"):
             self.write(header, "#pragma once\n")
 
     def write(self, name, text):
@@ -34,7 +34,7 @@ class CheckTree(unittest.TestCase):
     def test_allowed_arrows(self):
         for name, target in (("transport/b.h", "base/a.h"), ("agent/b.cc", "ctrl/a.h"), ("cache/b.cc", "rpc/a.h"),
                              ("cli/b.cc", "cache/a.h"), ("transport/tcp/b.cc", "transport/soft/a.h"),
-                             ("transport/b.cc", "transport/tcp/a.h"), ("tests/cli/b.cc", "cli/a.h")):
+                             ("transport/b.cc", "transport/tcp/a.h"), ("transport/loop.h", "transport/loop/a.h"), ("tests/cli/b.cc", "cli/a.h")):
             self.assertEqual(self.arrows(name, f'#include "{target}"'), [], name)
 
     def test_forbidden_arrows(self):
@@ -42,6 +42,7 @@ class CheckTree(unittest.TestCase):
                              ("ctrl/c.cc", "rpc/a.h"), ("rpc/b.h", "agent/a.h"), ("transport/b.cc", "rpc/a.h"),
                              ("agent/b.cc", "cache/a.h"), ("cache/b.cc", "cli/a.h"),
                              ("transport/soft/b.cc", "transport/tcp/a.h"),
+                             ("transport/soft/b.cc", "transport/loop/a.h"),
                              ("transport/b.h", "transport/soft/a.h")):
             found = self.arrows(name, f'#include "{target}"')
             self.assertEqual(len(found), 1, name)

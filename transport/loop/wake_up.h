@@ -1,0 +1,27 @@
+#pragma once
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace slime::transport {
+
+// A descriptor that becomes readable when a thread signals, and stays readable until it is drained.
+// Thread: any.
+class WakeUp {
+ public:
+  static Result<WakeUp> create();
+  void signal() const;
+  void drain() const;
+  // Waits until it is readable, or for `time`. Returns whether it is readable.
+  [[nodiscard]] bool wait(Nanos time) const;
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+ private:
+  explicit WakeUp(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace slime::transport
