@@ -68,8 +68,8 @@ void ShmWire::end() {
   ended_ = true;
   process_.withdraw();
   loop_.cancel_timer(retry_);
-  if (std::exchange(socket_watched_, false)) loop_.unwatch(socket_.get());
-  if (std::exchange(local_watched_, false)) loop_.unwatch(local().get());
+  socket_watch_.stop();
+  local_watch_.stop();
 }
 
 PeerMemory* ShmWire::peer_memory(Lender& lender) {
@@ -80,9 +80,8 @@ PeerMemory* ShmWire::peer_memory(Lender& lender) {
 void ShmWire::start(WireHandler& handler) {
   SLIME_CHECK(handler_ == nullptr);
   handler_ = &handler;
-  if (Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, on_socket_); !watched.ok())
+  if (Status watched = socket_watch_.start(socket_.get(), EPOLLIN | EPOLLRDHUP); !watched.ok())
     return break_later(std::move(watched));
-  socket_watched_ = true;
   timer_ = loop_.add_timer(deadline_after(loop_.now(), limits::kHandshakeTimeout), [this] {
     timer_ = TimerId{};
     if (!attached_) break_later(Status(Code::kUnavailable, "the peer did not attach to the shared memory"));
@@ -149,9 +148,8 @@ Status ShmWire::try_bring() {
 }
 
 void ShmWire::wait_for_peer() {
-  if (Status watched = loop_.watch(local_.get(), EPOLLIN, on_local_); !watched.ok())
+  if (Status watched = local_watch_.start(local_.get(), EPOLLIN); !watched.ok())
     return break_later(std::move(watched));
-  local_watched_ = true;
 }
 
 // The acceptor's answer; then, on both sides, packets about windows.
@@ -232,14 +230,13 @@ void ShmWire::use_windows() {
   attachment_->peer = knows_threads && hub_->options().gates ? process_.id() : 0;
   exports_ = std::make_unique<Exports>(attachment_, exports_of(attachment_->memory, initiator_ ? 0 : 1));
   const auto ask = [this](const WindowRequest& request) {
-    if (!std::exchange(has_windows_, true)) hub_->age_later();
+    if (spare_.note_window()) hub_->age_later();
     return send_packet(local().get(), std::as_bytes(std::span(&request, 1)), {});
   };
   const bool awaited = windows_.attach(attachment_, exports_of(attachment_->memory, initiator_ ? 1 : 0), ask);
-  if (!local_watched_) {
-    if (Status watched = loop_.watch(local().get(), EPOLLIN, on_local_); !watched.ok())
+  if (!local_watch_.active()) {
+    if (Status watched = local_watch_.start(local().get(), EPOLLIN); !watched.ok())
       return break_later(std::move(watched));
-    local_watched_ = true;
   }
   if (awaited) handler_->on_peer_memory();
 }
@@ -247,8 +244,7 @@ void ShmWire::use_windows() {
 // A peer that closes its local socket alone is there all the same: what is not mapped goes through the rings.
 void ShmWire::on_attached_packet(Result<Packet> packet) {
   if (!packet) {
-    loop_.unwatch(local().get());
-    local_watched_ = false;
+    local_watch_.stop();
     windows_.lose();
     return handler_->on_peer_memory();
   }
@@ -296,8 +292,7 @@ void ShmWire::on_socket(std::uint32_t) {
   std::byte nothing{};
   const ssize_t n = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  loop_.unwatch(socket_.get());
-  socket_watched_ = false;
+  socket_watch_.stop();
   if (!attached_) return break_later(Status(Code::kUnavailable, "the peer closed the connection"));
   gone_ = true;
   hub_->watch(*this);
@@ -311,28 +306,20 @@ Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
   if (!taken) {
     end();
   } else if (*taken > 0) {
-    wrote_ = true;
-    if (!std::exchange(has_pages_, true)) hub_->age_later();
+    if (spare_.note_write()) hub_->age_later();
     tell_reader();
   }
   return taken;
 }
 
-// A parked reader hears of the first of what is written at once, of the rest at the end of the port's next
-// look at its rings: to ask after each write would take most of the time of many short ones.
 void ShmWire::tell_reader() {
-  if (unheard_) return;
-  if (hub_->looking() || asked_in_ == hub_->looks()) {
-    unheard_ = true;
-    hub_->tell_later(*this);
-  } else {
-    asked_in_ = hub_->looks();
-    ring_if_parked();
-  }
+  const ParkCheck::Next next = park_check_.after_write(hub_->looking(), hub_->looks());
+  if (next == ParkCheck::Next::kNow) ring_if_parked();
+  if (next == ParkCheck::Next::kLater) hub_->tell_later(*this);
 }
 
 void ShmWire::tell_now() {
-  unheard_ = false;
+  park_check_.begin();
   ring_if_parked();
 }
 
@@ -355,12 +342,11 @@ Result<std::size_t> ShmWire::read(std::span<const iovec> parts) {
 
 bool ShmWire::age() {
   if (ended_ || !attached_) return false;
-  if (has_pages_ && !std::exchange(wrote_, false) && writer_->trim()) has_pages_ = false;
-  if (has_windows_) {
+  const auto sweep = [this] {
     windows_.sweep();
-    has_windows_ = !windows_.empty();
-  }
-  return has_pages_ || has_windows_;
+    return !windows_.empty();
+  };
+  return spare_.age([this] { return writer_->trim(); }, sweep);
 }
 
 void ShmWire::want_write(bool wanted) {

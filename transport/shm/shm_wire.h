@@ -5,9 +5,12 @@
 #include <string>
 
 #include "transport/shm/exports.h"
+#include "transport/shm/fd_watch.h"
 #include "transport/shm/hub.h"
+#include "transport/shm/park_check.h"
 #include "transport/shm/peer_process.h"
 #include "transport/shm/ring.h"
+#include "transport/shm/spare_memory.h"
 #include "transport/shm/windows.h"
 #include "transport/wire.h"
 
@@ -71,13 +74,6 @@ class ShmWire final : public Wire {
   void break_later(Status reason);
   void end();
 
-  // A descriptor of the wire's own.
-  struct Watch final : FdHandler {
-    explicit Watch(UniqueFunction<void(std::uint32_t)> fn) : fn(std::move(fn)) {}
-    void on_fd_events(std::uint32_t events) noexcept override { fn(events); }
-    UniqueFunction<void(std::uint32_t)> fn;
-  };
-
   const std::shared_ptr<Hub> hub_;
   Loop& loop_;
   const InstanceId cookie_;  // ours
@@ -89,11 +85,9 @@ class ShmWire final : public Wire {
   WireHandler* handler_ = nullptr;
 
   UniqueFd socket_;
-  Watch on_socket_{[this](std::uint32_t events) { on_socket(events); }};
-  bool socket_watched_ = false;
+  FdWatch socket_watch_{loop_, [this](std::uint32_t events) { on_socket(events); }};
   UniqueFd local_;  // until both have attached; then it is the attachment's
-  Watch on_local_{[this](std::uint32_t) { on_local(); }};
-  bool local_watched_ = false;
+  FdWatch local_watch_{loop_, [this](std::uint32_t) { on_local(); }};
   UniqueFd rings_fd_;  // until it is sent
 
   bool initiator_ = false;
@@ -110,11 +104,8 @@ class ShmWire final : public Wire {
   bool gone_ = false;   // the peer: what it wrote is still read
   bool ended_ = false;  // the engine knows
   std::uint32_t quiet_looks_ = 0;
-  bool has_pages_ = false;
-  bool has_windows_ = false;
-  bool wrote_ = false;          // since age() was called
-  bool unheard_ = false;        // the hub calls tell_now()
-  std::uint64_t asked_in_ = 0;  // the hub's looks() when the reader was last asked from outside of one
+  SpareMemory spare_;
+  ParkCheck park_check_;
   TimerId timer_;
   TimerId retry_;
   TimerId failing_;
