@@ -10,17 +10,18 @@
 
 namespace slime::transport {
 
-// memcpy() for blocks whose bytes are in no cache, and will be in none when they are used next: it stores
-// past the caches, and asks for what it reads far ahead. The ranges do not overlap. Plain memcpy() for short
-// blocks, and on processors other than x86-64 with AVX2.
+// memcpy() for blocks whose bytes are in no cache, and will be in none when they are used next:
+// stores past the caches, and prefetches far ahead. The ranges do not overlap. Plain memcpy() for
+// short blocks, and on processors other than x86-64 with AVX2.
 //
-// `next`: where the next block will be read, so that its first bytes come meanwhile; nullptr if nobody knows.
-// Nothing has to be there. What was stored is ordered before later stores of this thread by bulk_copy_end(),
-// which costs next to nothing where nothing went past the caches.
+// `next`: where the next block will be read, so that its first bytes come meanwhile; nullptr if
+// that is unknown. The memory at `next` need not exist. bulk_copy_end() orders the stores before
+// later stores of this thread; it costs next to nothing if no store went past the caches.
 void bulk_copy_cold(void* to, const void* from, std::size_t bytes, const void* next);
 void bulk_copy_end();
 
-// The first lines of a short block that is copied next: the processor finds the rest by itself.
+// Prefetches the first lines of a short block that is copied next; the processor finds the rest by
+// itself.
 inline void ask_for_block(const std::byte* block) {
   for (std::size_t at = 0; at < limits::kAskedBytes; at += 64) __builtin_prefetch(block + at);
 }

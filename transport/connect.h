@@ -34,7 +34,7 @@ struct KeySetVersion {
 
 // What a handshake may use in place of the token.
 struct HandshakeKeys {
-  std::vector<Secret> keys;  // the first is what this side proves, any of them is taken of who connects
+  std::vector<Secret> keys;  // this side proves the first, and accepts any of them from a peer
   KeySetVersion version;
 };
 
@@ -81,7 +81,7 @@ class Acceptor {
   virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
   // May destroy the listener.
   virtual void on_connected(Connected connected) noexcept = 0;
-  // Somebody was refused who does not have our token, or any of our keys: it may have a newer one.
+  // A peer was refused that does not have the token, or any of the keys: it may have a newer one.
   virtual void on_unproved() noexcept {}
 
  protected:
@@ -126,10 +126,11 @@ class Connecting {
 using ConnectHandler = UniqueFunction<void(Result<Connected>)>;
 
 // Connects to `address` ("host:port", numeric host or name; a name is looked up on a thread of its
-// own). `expected` is who should answer: another name or, when it is not zero, another instance is
-// kAborted. `handler` is called once on the loop, never from inside connect(): kUnavailable
-// (nobody there), kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not Slime, or another
-// version), or the code of a refusal, such as kUnimplemented (no provider that both have).
+// own). `expected` names the peer that should answer: another name or, when it is not zero,
+// another instance is kAborted. `handler` is called once on the loop, never from inside connect():
+// kUnavailable (nothing listens there), kUnauthenticated (token), kDeadlineExceeded, kCorrupt (not
+// Slime, or another version), or the code of a refusal, such as kUnimplemented (no provider that
+// both have).
 std::unique_ptr<Connecting> connect(Loop& loop, std::vector<Outlet> outlets, const std::string& address,
                                     PeerIdentity expected, HandshakeOptions options, ConnectHandler handler);
 std::unique_ptr<Connecting> connect(Loop& loop, Port& port, const std::string& address, PeerIdentity expected,

@@ -142,7 +142,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     return ours && theirs && ours->to_address() == theirs->to_address();
   }
 
-  // Who connects to an address of the own machine does it from that same address.
+  // A connection to an address of this machine comes from that same address.
   bool is_own_machine() const {
     const auto ours = SocketAddress::of_socket(socket_.get());
     const auto theirs = SocketAddress::of_peer(socket_.get());

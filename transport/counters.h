@@ -99,7 +99,7 @@ inline PortCounters& operator+=(PortCounters& sum, const PortCounters& more) {
   return sum;
 }
 
-// What an adapter counts for everybody who uses its port, by its driver's name.
+// A counter of an adapter for all users of its port, under the name that its driver gives.
 struct DeviceCounter {
   std::string name;
   std::uint64_t value = 0;

@@ -155,7 +155,7 @@ void Handshake::on_frame(const HandshakeHeader& header) {
   if (header.version != kHandshakeVersion) {
     std::string text = str("it speaks version ", int{header.version}, " of the handshake, we speak ",
                            int{kHandshakeVersion}, ": upgrade the older one");
-    // The version is no secret, and without it nobody could find out what is wrong.
+    // The version is no secret, and without it the peer could not find out what is wrong.
     if (role() == Role::kAcceptor)
       send_refusal(Status(Code::kCorrupt, str("it speaks version ", int{kHandshakeVersion},
                                               " of the handshake, we speak ", int{header.version})),

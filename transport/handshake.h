@@ -71,7 +71,7 @@ class Handshake {
     kReading,   // wants more bytes
     kDeciding,  // wants an answer. The initiator: set_up(), await_choice() or refuse(); AUTH is in the
                 // output and the peer has proved nothing yet, or outcome().choice says what was chosen. The
-                // acceptor: accept() or refuse(); the peer is who it says
+                // acceptor: accept() or refuse(); the peer has proved its identity
     kDone,      // outcome() is there
     kProbed,    // it was a probe, and the answer is in the output
     kFailed,    // error() says why; the output may hold a refusal
@@ -107,10 +107,11 @@ class Handshake {
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
   void sent(std::size_t bytes);
 
-  // In kDeciding only, where the acceptor's outcome() already says who it is and what it offers. What is in
-  // the output then should be on its way before the time that making the parameters takes.
+  // In kDeciding only, when outcome() already says which peer the acceptor is and what it offers.
+  // Send output() before the time that making the parameters takes.
   //
-  // The initiator: what it tells for this offer; once something was chosen, for that one.
+  // The initiator: the parameters that it tells for this offer; once an offer was chosen, for that
+  // offer.
   void set_up(std::size_t offer, Bytes parameters);
   // The initiator, before something was chosen: it tells when it knows.
   void await_choice();

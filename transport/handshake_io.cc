@@ -73,8 +73,8 @@ UniqueFd HandshakeIo::take_socket() {
   return std::move(socket_);
 }
 
-// Nothing is read while the answer is awaited, and what the kernel says of the end all the same says it until
-// somebody stops listening.
+// Reads nothing while the answer is awaited. The kernel reports the end of the connection
+// nevertheless, again and again until the descriptor is unwatched.
 void HandshakeIo::on_fd_events(std::uint32_t events) noexcept {
   if (asked_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
     hung_up_ = true;

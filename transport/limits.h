@@ -14,95 +14,102 @@ using slime::limits::kOperationDeadline;
 using slime::limits::kTokenBytes;
 
 // ---- Loop
-// Longer than a loopback round trip (about 10 us), far shorter than a scheduler slice: two-core machines are
-// common.
+// How long a loop spins. Longer than a loopback round trip (about 10 us), far shorter than a
+// scheduler slice, because machines with two cores are common.
 inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
-// The same for loops that their callers drive, while answers come at such a pace: waiting is all they do.
-// Longer than a round trip between two that sleep and are woken, also on a slow machine: they would never
-// stop sleeping else.
+// How long a loop spins that its callers drive, while answers come at such a pace: these callers
+// only wait. Longer than a round trip between two processes that sleep and are woken, also on a
+// slow machine; otherwise they would never stop sleeping.
 inline constexpr Nanos kCallerSpin = std::chrono::milliseconds(1);
-// How often pollers are asked before the descriptors are; while they have work, for how many turns, and how
-// long.
+// How often a loop polls before it looks at the descriptors.
 inline constexpr int kLoopPolls = 64;
+// A loop whose pollers have work looks at the descriptors after so many turns, or so much time.
 inline constexpr int kLoopTurnsWithoutFds = 64;
-// A caller that waits looks at the pollers alone, so often in a row but for one.
-inline constexpr unsigned kLoopLooks = 8;
 inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
-// and this often if they had something a moment ago: an agent has peers over shm and over tcp.
+// The same time while descriptors had events a moment ago, and how long ago: an agent has peers over
+// shm and over tcp.
 inline constexpr Nanos kLoopFdsOften = std::chrono::microseconds(2);
 inline constexpr Nanos kLoopFdsRecent = std::chrono::milliseconds(2);
-// Whoever has spun this long in vain offers its processor to others before each further look. Longer than a
-// peer that runs takes for an answer; what is waited for may otherwise be a process that has no processor,
-// and comes only when our slice is used up.
+// A caller that waits takes a whole turn after so many turns, and otherwise looks at the pollers alone.
+inline constexpr unsigned kLoopLooks = 8;
+// A thread that has spun this long without work yields its processor before each further turn.
+// Longer than a running peer takes to answer. Otherwise the awaited process may have no processor,
+// and would run only when the slice of this thread is used up.
 inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
-// A caller that waits drives this long before it looks whether it may stop, and lets others look.
+// How long a caller that waits drives before it checks whether it may stop, and lets other callers
+// check.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);
 inline constexpr std::size_t kLoopEventsPerTurn = 64;
-// A loop's thread that sleeps looks at its timers and at lazily deferred work this often.
+// How often the sleeping thread of a loop looks at its timers and at lazily deferred work.
 inline constexpr Nanos kLoopLongestSleep = std::chrono::seconds(1);
-// How long a caller that helps spins at most, where that saves it from sleeping.
+// How long a caller that drives instead of the thread spins at most, where that saves it from
+// sleeping.
 inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
-// A wait with less time left yields instead of sleeping. The kernel ends each sleep up to so much too late,
-// even one whose time has passed.
+// A wait with less time left yields instead of sleeping. The kernel ends each sleep up to so much
+// too late, even one whose time has passed.
 inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
-// How often a caller that wants to help yields to the thread, which lets go when it has nothing to do.
+// How often a caller that asks the thread for the drive yields to it. The thread gives up the
+// drive when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
-// After several have waited at the same time nobody helps for this long: passing the drive around costs more.
+// For how long no caller drives instead of the thread after several have waited at the same time:
+// passing the drive around costs more.
 inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
-// Rounds of deferred work that a helper runs before it leaves the rest to the thread.
+// Rounds of deferred work that a caller runs before it leaves the rest to the thread.
 inline constexpr int kLoopLastTurns = 4;
-// The thread's pause after it found a caller driving. The second is for loops whose callers poll: they are
-// back before it ends.
+// How long the thread pauses after it found a caller driving. The second is for loops whose
+// callers poll: they are back before it ends.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
 // ---- messages and credits
-// One receive slot: the largest message. Larger payloads go by rendezvous.
+// The size of a receive slot, and of the largest message. Larger payloads go by rendezvous.
 inline constexpr std::uint32_t kSlotBytes = 8 * 1024;
-// Receive slots that all endpoints of one port share: 4,096 x 8 KiB = 32 MiB at most, made as they are first
-// used.
+// Receive slots that all endpoints of one port share: at most 4,096 x 8 KiB = 32 MiB, allocated at
+// first use.
 inline constexpr std::uint32_t kPoolSlots = 4096;
-// What every endpoint keeps even when idle. 4,096 / 8 = 512 connected peers before a port refuses.
+// Credits that every endpoint keeps, even when idle. 4,096 / 8 = 512 peers can connect before a
+// port refuses.
 inline constexpr std::uint32_t kBaseCredits = 8;
 // Credits that notifications leave to messages, if the peer's initial credits are at least twice as
 // many. Calls go on while the peer does not take notifications.
 inline constexpr std::uint32_t kMessageCredits = 4;
-// What one endpoint may hold while it is busy.
+// Credits that one busy endpoint may hold.
 inline constexpr std::uint32_t kMaxCredits = 256;
-// A sender that sent nothing for this long gives back what exceeds the base.
+// A sender that sent nothing for this long gives back the credits beyond the base.
 inline constexpr Nanos kCreditIdle = std::chrono::milliseconds(500);
-// The longest message that leaves at once, and not with others of its turn; and into how many parts it may be
-// cut.
+// The longest message that is sent at once instead of with others of its turn, and the most parts
+// that it may have.
 inline constexpr std::uint32_t kPromptBytes = 256;
 inline constexpr std::size_t kPromptParts = 7;
 
 // ---- one-sided operations
-// One frame of bulk data; messages go between frames, so this bounds how long a message waits behind bulk.
+// The largest frame of bulk data. Messages go between frames, so it bounds how long a message
+// waits behind bulk data.
 inline constexpr std::uint32_t kChunkBytes = 256 * 1024;
-// Posted and not completed operations of one endpoint; the next is refused.
+// The most operations of one endpoint that are posted and not completed; the next is refused.
 inline constexpr std::size_t kMaxOperations = 4096;
-// Acks of writes wait for others until so many bytes were written since the last ones, and for that long
-// where the next write does not come.
+// Acks of writes wait for others until so many bytes were written since the last acks, or, if no
+// other write comes, for so long.
 inline constexpr std::uint64_t kAckBytes = 512 * 1024;
 inline constexpr Nanos kAckPatience = std::chrono::milliseconds(1);
-// Reads that one side may have asked of the other and not received, as requests; the initiator queues the
-// rest.
+// The most reads that one side may have requested and not received. The initiator queues the rest.
 inline constexpr std::uint32_t kReadWindow = 64;
-// Regions of one device.
+// The most regions of one device.
 inline constexpr std::size_t kMaxRegions = 1 << 20;
 
 // ---- soft engine
-// One read of the wire brings many small frames; bulk beyond it goes straight to where it belongs.
+// The size of the receive buffer: one read of the wire brings many small frames. Bulk data beyond
+// it is read straight into its destination.
 inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
-// While payloads of at least the first size come, one read takes the second into the buffer: enough for
-// headers. Payload bytes that get into the buffer are copied twice.
+// After payloads of at least the first size, one read takes at most the second size into the
+// buffer: enough for headers. Payload bytes that get into the buffer are copied twice.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
-// Frames of one burst, which is one write to the wire.
+// The most frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 64;
-// What of a burst small frames may take, so that they cannot starve bulk data.
+// The most small frames of a burst, so that they cannot starve bulk data.
 inline constexpr std::size_t kBurstSmallFrames = 48;
-// What one endpoint moves in each direction before the others of its loop get their turn.
+// How much one endpoint moves in each direction before the others of its loop get their turn.
 inline constexpr std::size_t kTurnBytes = 1024 * 1024;
 // Buffers of sent messages that an endpoint keeps for the next ones.
 inline constexpr std::size_t kSpareMessageBuffers = 32;
@@ -113,58 +120,65 @@ inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
 inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 
 // ---- copies past the wire
-// What one endpoint copies in one turn of its loop, as much as of everything else; as long as that, 20 to 60
-// us, an owner waits who takes its memory back.
+// How much one endpoint copies in one turn of its loop, as much as of everything else. An owner
+// that takes its memory back waits for as long as that takes, 20 to 60 us.
 inline constexpr std::uint64_t kCopyStepBytes = 1024 * 1024;
-// What one block counts for at least: many small ones make a step as well.
+// The least bytes that a block counts for, so that many small blocks make a step as well.
 inline constexpr std::uint64_t kCopyStepLeast = 256;
-// What an operation counts for that fails: whoever posts it again at once must not keep the turn for ever.
+// What a failed operation counts for: a caller that posts it again at once must not keep the turn
+// for ever.
 inline constexpr std::uint64_t kCopyStepFailed = 16 * 1024;
-// Batches of so many bytes and blocks are copied within the call that posts them, if nothing is in front of
-// them.
+// Batches of at most so many bytes and blocks are copied within the call that posts them, if no
+// operation is in front of them.
 inline constexpr std::uint64_t kPromptCopyBytes = 64 * 1024;
-// Those that the kernel makes are better made together.
+// The same for copies that the kernel makes, which are better made together.
 inline constexpr std::uint64_t kPromptFetchBytes = 16 * 1024;
 inline constexpr std::size_t kPromptCopyBlocks = 16;
-// What one call has the kernel read out of a peer's memory: blocks, of one chunk of bulk data together.
+// The most blocks that one call has the kernel read from the memory of a peer, of one chunk of
+// bulk data together.
 inline constexpr std::size_t kFetchBlocks = 256;
-// What a peer may be asked to read before it has said that it did: messages wait behind that.
+// The most bytes that a peer may be asked to read and has not reported as read: messages wait
+// behind them.
 inline constexpr std::uint64_t kFetchAhead = 1024 * 1024;
-// It is told after so many of these, before the rest is read: it asks for others meanwhile.
+// The asking side is told after so many of these bytes, so that it asks for others before the rest
+// is read.
 inline constexpr std::uint64_t kFetchTold = kFetchAhead / 2;
-// Writes of fewer bytes bring them along, and those of shorter blocks: for each piece of memory the kernel
-// looks up a page, which takes longer than copying 1 KiB twice (measured: 4 KiB takes as long either way).
+// Writes of fewer bytes, or of shorter blocks, carry their bytes: for each piece of memory the
+// kernel looks up a page, which takes longer than copying 1 KiB twice (measured: 4 KiB takes as
+// long either way).
 inline constexpr std::uint64_t kFetchLeastBytes = 32 * 1024;
 inline constexpr std::uint64_t kFetchLeastBlock = 4 * 1024;
-// How long an owner on the loop waits for a copy of a peer to end before it moves its memory: many steps, and
-// nothing that others on the loop would notice.
+// How long an owner on the loop waits for a copy of a peer to end before it moves its memory: many
+// steps, but too short for others on the loop to notice.
 inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);
-// How often it looks.
+// How often the owner looks meanwhile.
 inline constexpr Nanos kLoanLook = std::chrono::microseconds(50);
-// And at last, when the end of a connection waits for a peer that does not run.
+// How often it looks at last, when the end of a connection waits for a peer that does not run.
 inline constexpr Nanos kLoanLookMost = std::chrono::milliseconds(20);
-// The shortest block that may be copied past the caches: below it the first lines, which have to be waited
-// for, are too much of it.
+// The shortest block that is copied past the caches. In a shorter block, the first lines, which
+// the copy has to wait for, are too large a part.
 inline constexpr std::size_t kColdCopyBytes = 16 * 1024;
-// Of a shorter one that is copied next.
+// The bytes that are prefetched of a shorter block that is copied next.
 inline constexpr std::size_t kAskedBytes = 4 * 64;
-// The last level cache where the kernel does not say.
+// The size of the last level cache, if the kernel does not say.
 inline constexpr std::size_t kUsualCacheBytes = 32 * 1024 * 1024;
 
 // ---- handshake
-// A whole handshake frame. The largest real ones are names (2 x 257), ids and MAC with either eight offers,
-// or a reason and provider parameters.
+// The largest handshake frame. The largest real ones are names (2 x 257), ids and a MAC with
+// either eight offers, or a reason and provider parameters.
 inline constexpr std::uint32_t kHandshakeFrameBytes = 4096;
-// A provider's name, and what it tells the peer through the handshake.
+// The longest name of a provider, and the most bytes that it tells the peer through the handshake.
 inline constexpr std::size_t kProviderNameBytes = 32;
 inline constexpr std::size_t kProviderParameterBytes = 1024;
-// Providers that an initiator offers, and what it tells of each so that the acceptor can choose.
+// The most providers that an initiator offers.
 inline constexpr std::size_t kOffers = 8;
-// Keys that an acceptor takes at a time: the previous, the current and the next one. Each costs a MAC for
-// whoever connects.
-inline constexpr std::size_t kHandshakeKeys = 3;
+// The most bytes that it tells of each, so that the acceptor can choose.
 inline constexpr std::size_t kHintBytes = 64;
-// Why a provider was chosen; and how much of why one is not there, which may be a long text with advice.
+// Keys that an acceptor accepts at a time: the previous, the current and the next one. Each costs
+// a MAC for every peer that connects.
+inline constexpr std::size_t kHandshakeKeys = 3;
+// The longest reason of a choice of provider, and of why a provider is not available, which may be
+// a long text with advice.
 inline constexpr std::size_t kChoiceReasonBytes = 512;
 inline constexpr std::size_t kChoiceCauseBytes = 160;
 inline constexpr Nanos kHandshakeTimeout = std::chrono::seconds(5);
@@ -178,11 +192,12 @@ inline constexpr std::size_t kPendingHandshakes = 256;
 // waits 200 ms, pass a backlog of 1,000 strangers. The second allows for a long round trip.
 inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
-// How often a handshake that the peer ended without a word is begun again, and the pause before the first
-// time, which doubles.
+// How often a handshake is begun again that the peer ended without an answer, and the pause before
+// the first time, which doubles.
 inline constexpr int kHandshakeRetries = 3;
 inline constexpr Nanos kHandshakePause = std::chrono::milliseconds(20);
-// Connections that one turn of the loop takes in, so that a burst of them does not hold up what is connected.
+// Connections that one turn of the loop accepts, so that a burst of them does not hold up existing
+// connections.
 inline constexpr int kAcceptsPerTurn = 16;
 // Without descriptors or memory for one more connection, the listener looks again after this long.
 inline constexpr Nanos kAcceptBackoff = std::chrono::milliseconds(100);
@@ -193,53 +208,60 @@ inline constexpr std::size_t kResolvedAddresses = 8;
 
 // ---- outages
 // The default of outage_tolerated: how long a peer may be unreachable before its connections end.
-// A link that was down for five seconds is no death, and what waits for a dead host ends within ten.
+// A link that was down for five seconds is no death, and operations on a dead host end within ten.
 inline constexpr Nanos kOutageTolerated = std::chrono::seconds(5);
-// The kernel's keepalive counts in seconds. Nothing waits for an hour: operations have deadlines.
+// The range of outage_tolerated. The keepalive of the kernel counts in seconds. No operation waits
+// for an hour: operations have deadlines.
 inline constexpr Nanos kOutageMin = std::chrono::seconds(1);
 inline constexpr Nanos kOutageMax = std::chrono::hours(1);
-// Keepalive asks each second in an outage of up to so long, and less often in a longer one: the kernel takes
-// at most 127 questions.
+// Keepalive asks each second in an outage of up to so long, and less often in a longer one,
+// because the kernel takes at most 127 questions.
 inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 
 // ---- tcp
-// On loopback only, where the kernel's own tuning lets megabytes pile up: a message then waits behind all of
-// them, and they leave the caches before they are read (measured: transport/tcp/README.md). What is not yet
-// in flight, and what is in flight, of one direction:
+// On loopback only, where the tuning of the kernel lets megabytes pile up: a message then waits
+// behind all of them, and they leave the caches before they are read (measured:
+// transport/tcp/README.md). The most bytes that are not yet in flight, and in flight, of one
+// direction.
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
-// What was sent so shortly before keepalive is switched on may still be unacknowledged.
+// Data that was sent so shortly before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
-// Keepalive is switched off this long after the last work, not at once: two system calls for each call would
-// cost more than the call.
+// Keepalive is switched off this long after the last work, not at once: two system calls per call
+// would cost more than the call.
 inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 
 // ---- shm
-// The ring of one direction. Bulk data goes past the rings where it can; what must go through them overlaps
-// its two copies in pieces of a record, which still fit the first-level cache twice.
+// The size of the ring of one direction, and of a record. Bulk data goes past the rings where
+// possible; otherwise its two copies overlap in pieces of a record, of which two fit the
+// first-level cache.
 inline constexpr std::uint32_t kRingBytes = 128 * 1024;
 inline constexpr std::uint32_t kRingRecordBytes = 16 * 1024;
-// A ring over which nothing went for so long, or up to twice that, gives its pages back; and a window onto a
-// region that its owner has closed is unmapped after this long at most: until then it keeps the memory.
+// A ring that nothing went over for so long, or up to twice that, gives its pages back. A window
+// onto a region that its owner has closed, which keeps the memory, is unmapped after at most so
+// long.
 inline constexpr Nanos kRingIdle = std::chrono::seconds(2);
 // The largest ring that a peer may bring.
 inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
-// Connections of one port, a multiple of 64.
+// The most connections of one port; a multiple of 64.
 inline constexpr std::uint32_t kShmPeers = 1024;
-// Rings that one turn looks at; peers of others ring.
+// The most rings that one turn looks at; the peers of other rings use the bell.
 inline constexpr std::size_t kShmWatched = 8;
-// Regions of one side that its peer maps, and what the peer asks for before it has answers. Others go through
-// the rings.
+// The most regions of one side that its peer maps, and that the peer asks for before it has
+// answers. Other regions go through the rings.
 inline constexpr std::size_t kExports = 256;
 inline constexpr std::size_t kWindows = kExports;
 inline constexpr std::size_t kWindowsAsked = 64;
-// Regions that peers may write by their address: of one connection, and of this process. Each takes an entry
-// of the kernel's list of the process's mappings, which has room for 65,530.
+// The most regions that peers may write by their address: of one connection, and of this process.
+// Each takes an entry in the list of mappings that the kernel keeps of the process, which has room
+// for 65,530.
 inline constexpr std::size_t kGatedExports = 192;
 inline constexpr std::size_t kGates = 8192;
-// What one peer may have us map: address space of 47 bits is for more than one.
+// The most bytes that one peer may have this process map: its address space of 47 bits serves
+// several peers.
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 42;
-// What one turn of the loop unmaps of them, or less than twice that: about a millisecond.
+// The bytes of windows that one turn of the loop unmaps, or less than twice that: about a
+// millisecond.
 inline constexpr std::size_t kUnmapBytes = 16 * 1024 * 1024;
 // A local socket with a full backlog is tried again after this long.
 inline constexpr Nanos kLocalSocketRetry = std::chrono::milliseconds(1);

@@ -62,13 +62,13 @@ TimePoint Loop::now() const {
   return *now_;
 }
 
-// The time that passes by itself, whatever the loop's clock says. For the driver.
+// Returns the time of the steady clock, also if the loop has another clock. For the driver.
 TimePoint Loop::steady_now() const { return steady_ ? now() : steady_clock().now(); }
 
 void Loop::post(Task task) {
   posted_.add(std::move(task));
   if (!blocked_.load(std::memory_order_seq_cst)) return;
-  // Whoever drives instead of the thread looks here before it leaves.
+  // A caller that drives instead of the thread looks for posted work before it leaves.
   if (has_thread() && driver_.load(std::memory_order_seq_cst) != std::thread::id{}) return;
   wake_.signal();
 }
@@ -116,7 +116,7 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
     }
     const TimePoint now = drives ? steady_now() : steady_clock().now();
     if (now < deadline) {
-      // Short turns: others that wait get their chance to see that they are done.
+      // Short turns, so that other waiting threads get to see that they are done.
       const TimePoint until = std::min(deadline, now + limits::kLoopWaitTurn);
       if (drives)
         turn(until);
@@ -128,8 +128,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   }
 }
 
-// What is there already needs no clock, no timer and no descriptor; for a few times in a row, so that these
-// have their turns.
+// Polls without the clock, the timers and the descriptors, for work that is there already. Only a few
+// times in a row, so that these have their turns.
 bool Loop::look() {
   if (manual_clock_ || pollers_.empty() || !deferrals_.empty() || ++looks_ % limits::kLoopLooks == 0)
     return false;
@@ -140,8 +140,8 @@ bool Loop::look() {
   return true;
 }
 
-// Until the driver leaves. Bounded, because somebody else may drive by then. With a thread it is the time
-// alone: nobody says when what one waits for has happened.
+// Waits until the driver leaves, or until `until`: another thread may drive by then. If the loop has a
+// thread, waits for the whole time, because no event tells that the awaited work is done.
 void Loop::wait_for_drive(TimePoint until, bool threaded) {
   drive_queue_.wait(until,
                     [&] { return threaded || driver_.load(std::memory_order_seq_cst) != std::thread::id{}; });
@@ -175,7 +175,8 @@ void Loop::stop() {
 
 // ---------------------------------------------------------------------------------------------------- a turn
 
-// Runs what is due. With nothing to do it waits until `block_until` (a steady time; zero: not at all).
+// Runs what is due. With nothing to do, waits until `block_until` (of the steady clock; zero: not at
+// all).
 bool Loop::turn(TimePoint block_until) {
   bool ran = posted_.run();
   ran = deferrals_.run() || ran;
@@ -198,7 +199,7 @@ bool Loop::turn(TimePoint block_until) {
         return true;
       }
     } else if (may_wait) {
-      // Nor does it pay to look at them at each of these while nothing comes.
+      // While nothing comes, a look at the descriptors in each turn does not pay either.
       now_.reset();
       const TimePoint now = steady_now();
       spin_.update(now);

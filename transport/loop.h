@@ -28,52 +28,56 @@
 namespace slime::transport {
 
 struct LoopOptions {
-  const Clock* clock = &steady_clock();  // a manual clock: the loop never blocks, the owner moves time
-  // Polls at least `spin` after the last progress before it blocks, and up to `max_spin` as long as work
+  // With a manual clock the loop never blocks; the owner moves the time.
+  const Clock* clock = &steady_clock();
+  // Polls at least `spin` after the last work before it blocks, and up to `max_spin` as long as work
   // comes at such a pace.
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
-  // How long the thread pauses after it found a caller driving. What comes once that caller has left may wait
-  // so long.
+  // How long the thread pauses after it found a caller driving. Work that comes once that caller has
+  // left may wait so long.
   Nanos nap = limits::kLoopNap;
 };
 
-// One thread's progress: polls descriptors and pollers, fires timers, runs posted functions. Objects made on
-// a loop belong to it and are touched only by whoever drives it: its own thread after start_thread(), or,
-// while that sleeps, a caller inside wait() or with a Borrowed; without a thread the one caller that is
-// inside poll(), wait_until() or run(). Lifetime: outlives everything that was made on it.
+// The progress of one thread: polls descriptors and pollers, fires timers, runs posted functions.
+// Objects made on a loop belong to it, and only the thread that drives the loop touches them: after
+// start_thread() the loop's own thread, or, while that sleeps, a caller inside wait() or with a
+// Borrowed; without a thread the one caller inside poll(), wait_until() or run(). Lifetime: outlives
+// everything that was made on it.
 class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
   static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
-  ~Loop() override;  // stops the thread; what is still posted is run first
+  ~Loop() override;  // stops the thread, after running what is still posted
 
   // ---- any thread ----
   // Runs `task` in a later turn.
   void post(Task task);
-  // Runs `task` now if the calling thread drives the loop, or may drive it (no thread, nobody inside); else
-  // posts it.
+  // Runs `task` now if the calling thread drives the loop, or may drive it (the loop has no thread,
+  // and no caller drives it); else posts it.
   void dispatch(Task task);
-  // Runs fn() on the loop and returns its value. Not from the loop's own callbacks unless in_loop().
+  // Runs fn() on the loop and returns its value. Call from the loop's own callbacks only if in_loop().
   template <class F>
   auto run(F fn) -> decltype(fn());
-  // True on the thread that drives the loop, or when nobody drives it and it has no thread.
+  // Returns true on the thread that drives the loop, and on every thread while the loop has no thread
+  // and no driver.
   [[nodiscard]] bool in_loop() const { return driven_ == this || nobody_else_drives(); }
-  // True only inside the loop's own callbacks, where nothing may wait for the loop.
+  // Returns true only inside the loop's own callbacks, where nothing may wait for the loop.
   [[nodiscard]] bool drives() const {
     return driven_ == this || driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
   }
-  // The loop inside whose callbacks the calling thread is, the innermost of several; null outside. Cheap.
+  // Returns the loop inside whose callbacks the calling thread is, the innermost of several; null
+  // outside. Cheap.
   [[nodiscard]] static const Loop* driven() { return driven_; }
-  // The loop's time moves only when its owner moves it, so waiting for it does not help.
+  // Returns whether only the owner moves the loop's time: then waiting for a time does not help.
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
-  // Drives the loop until `done()` or the deadline, or waits for whoever does.
+  // Drives the loop until `done()` or the deadline; waits while another thread drives it.
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
-  // The same without a thread. With one it drives while that sleeps, for as long as it pays to spin, and then
-  // calls `sleep`. Callbacks run in the caller meanwhile.
+  // Like wait_until() if the loop has no thread. Else drives the loop while its thread sleeps, for as
+  // long as spinning pays, and then calls `sleep`. Callbacks run in the caller meanwhile.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
-  // The drive of a loop whose thread sleeps, or that has none, for one short task in the caller: nothing is
-  // polled, so no callback runs but those of what the task has begun. False where the thread, or somebody
-  // else, is at work.
+  // The drive of a loop whose thread sleeps, or that has none, for one short task in the caller. Polls
+  // nothing, so only callbacks of work that the task has begun run. False while another thread drives
+  // the loop.
   class Borrowed {
    public:
     explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}
@@ -90,37 +94,40 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Runs the loop in a thread of its own until stop(). Idempotent.
   void start_thread();
   [[nodiscard]] bool has_thread() const { return has_thread_.load(std::memory_order_acquire); }
-  // Ends the thread after what was posted so far has run. Not from the loop. Idempotent.
+  // Ends the thread after running what was posted so far. Not from the loop. Idempotent.
   void stop();
   [[nodiscard]] const Clock& clock() const { return *options_.clock; }
-  // On the loop it is read once for each round of callbacks, which are short; elsewhere it is the clock's.
+  // Returns the clock's time. On the loop, reads the clock once for each round of callbacks, which are
+  // short.
   [[nodiscard]] TimePoint now() const;
 
-  // One turn in the caller, for loops without a thread: runs what is due; when there is nothing, waits up to
-  // `budget` for something. True if anything ran. False at once if another thread drives the loop.
+  // Drives a loop without a thread for one turn: runs what is due; if there is nothing, waits up to
+  // `budget` for something. Returns whether anything ran; false at once if another thread drives the
+  // loop.
   bool poll(Nanos budget);
 
   // ---- on the loop ----
-  // Inside a Borrowed: whoever has it may not expect to be called back.
+  // Returns true inside a Borrowed, where the caller may not expect to be called back.
   [[nodiscard]] bool borrowed() const { return borrowed_; }
   TimerId add_timer(TimePoint when, Task task);
-  // A fired or cancelled timer is ignored.
+  // Ignores a fired or cancelled timer. Clears `id`.
   void cancel_timer(TimerId& id);
-  // kNever when there is none.
+  // Returns kNever when there is no timer.
   [[nodiscard]] TimePoint next_timer() const { return timers_.next(); }
-  // Level triggered. One handler for each descriptor.
+  // Level triggered. Each descriptor has one handler, which outlives the watch.
   Status watch(int fd, std::uint32_t events, FdHandler& handler);
   Status change_watch(int fd, std::uint32_t events);
   void unwatch(int fd);
-  // Once for each call; not again before it ran.
+  // Runs `deferred` once for each call, in the next turn.
   void defer(Deferred& deferred);
-  // The same for what may wait until something else has the loop run, for a second at most.
+  // Like defer(), for work that may wait until other work has the loop run, for a second at most.
   void defer_lazily(Deferred& deferred);
-  // What was deferred lazily may not wait any more.
+  // Makes work that was deferred lazily run in the next turn.
   void hurry() { deferrals_.hurry(); }
-  // Inside a Borrowed: what is deferred by now calls back users, so it is for the thread. Else nothing.
+  // Inside a Borrowed: leaves the deferred work to the thread, because it calls back users. Outside:
+  // does nothing.
   void leave_to_thread() { left_ = borrowed_; }
-  // It may be on the list, or not.
+  // Forgets `deferred`, whether it is deferred or not.
   void drop_deferred(Deferred& deferred);
   void add_poller(Poller& poller);
   void remove_poller(Poller& poller);
@@ -151,20 +158,20 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   const LoopOptions options_;
   const WakeUp wake_;
   WatchedFds fds_;
-  Bed bed_;  // where our thread sleeps while it has lent the drive
+  Bed bed_;  // where the loop's thread sleeps while it has lent the drive
   const bool manual_clock_;
-  const bool steady_;  // its clock is the steady one
+  const bool steady_;  // the clock is the steady one
 
   PostedTasks posted_;
   DriveQueue drive_queue_;
 
   static inline thread_local const Loop* driven_ = nullptr;
-  const Loop* outer_ = nullptr;  // what our driver drove before us, and drives again after us
+  const Loop* outer_ = nullptr;  // the loop that the driver drove before, and drives again after
   std::atomic<std::thread::id> driver_{};
-  std::atomic<bool> blocked_{false};             // whoever drives, or the thread after it has lent the drive
-  std::atomic<int> waiting_{0};                  // callers in wait(), with a thread
-  std::atomic<bool> wanted_{false};              // one of them asks for the drive
-  std::atomic<TimePoint> crowded_{TimePoint{}};  // when there were several
+  std::atomic<bool> blocked_{false};             // the driver blocks, or the thread after lending the drive
+  std::atomic<int> waiting_{0};                  // callers in wait() of a loop with a thread
+  std::atomic<bool> wanted_{false};              // one of these callers asks for the drive
+  std::atomic<TimePoint> crowded_{TimePoint{}};  // when there were several of these callers
   std::atomic<Nanos> help_spin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
@@ -174,14 +181,14 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   Pollers pollers_;
   FdPace fd_pace_;
   SpinPolicy spin_;
-  bool by_thread_ = false;           // our own thread drives
-  bool borrowed_ = false;            // somebody has a Borrowed
-  bool left_ = false;                // who has it leaves the rest to the thread
-  bool helping_ = false;             // a helper does, who never blocks
-  bool fds_told_ = false;            // descriptors had something since a helper began
-  TimePoint thread_until_ = kNever;  // when our thread wakes by itself, while it has lent the drive
+  bool by_thread_ = false;           // the loop's thread drives
+  bool borrowed_ = false;            // a Borrowed is alive
+  bool left_ = false;                // the Borrowed leaves the rest to the thread
+  bool helping_ = false;             // a caller inside help() drives; it never blocks
+  bool fds_told_ = false;            // descriptors had events since a caller inside help() began
+  TimePoint thread_until_ = kNever;  // when the thread wakes by itself, while it has lent the drive
   unsigned looks_ = 0;
-  mutable std::optional<TimePoint> now_;  // what was read in this round
+  mutable std::optional<TimePoint> now_;  // the time that was read in this round of callbacks
 
   std::thread thread_;  // last: it touches everything above
 };

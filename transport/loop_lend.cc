@@ -6,10 +6,10 @@
 #include "base/check.h"
 #include "transport/loop.h"
 
-// How callers drive a loop that has a thread of its own, while that thread sleeps. The thread holds the drive
-// as long as it has work, and for as long as it spins after that. Then it arms the pollers, lends the drive
-// and blocks; from there on whoever takes the drive must leave the loop as the thread believes it to be:
-// armed, and with nothing to do before it wakes by itself. Else it wakes the thread.
+// How callers drive a loop that has a thread, while that thread sleeps. The thread holds the drive as
+// long as it has work, and for as long as it spins after that. Then it arms the pollers, lends the
+// drive and blocks. A caller that takes the drive must leave the loop as the thread believes it to be:
+// armed, and with nothing to do before the thread wakes by itself. Else the caller wakes the thread.
 namespace slime::transport {
 
 void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
@@ -28,13 +28,13 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
     return;
   }
   sleep();
-  // If it was done soon after the caller fell asleep, the next wait looks for longer.
+  // If the work was done soon after the caller fell asleep, the next wait spins for longer.
   const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
-// Drives for as long as it pays to spin: a reply that comes soon then wakes nobody. One at a time, and nobody
-// while several wait: the thread serves them all.
+// Drives for as long as spinning pays: a reply that comes soon then wakes no thread. One caller at a
+// time does this; while several wait, the thread serves them all.
 void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
   const auto crowded = [this] { return waiting_.load(std::memory_order_relaxed) > 1; };
@@ -43,8 +43,8 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (crowded()) return crowded_.store(now, std::memory_order_relaxed);
   if (now - crowded_.load(std::memory_order_relaxed) < limits::kLoopCrowded || !take_over(done)) return;
   helping_ = true;
-  // A thread that was woken by the work of a helper goes back to sleep, and each further event would
-  // wake it again, as in the last drive.
+  // Descriptors had events in the last drive: from now on, each event would wake the thread, which
+  // would find this caller driving.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   spin_.restart(steady_now());
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
@@ -62,12 +62,13 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   end_drive();
 }
 
-// The thread lets go when it finds nothing to do. A busy one is better left alone.
+// Asks the thread for the drive, which it gives up when it has nothing to do. Does not wait for a
+// thread that stays busy.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive()) return true;
   wanted_.store(true, std::memory_order_relaxed);
   bool drives = false;
-  // It may be on our own core.
+  // The thread may need this core.
   for (int i = 0; i < limits::kLoopHandOverYields && !drives && !done(); ++i) {
     std::this_thread::yield();
     drives = try_drive();
@@ -83,7 +84,7 @@ bool Loop::borrow() {
     borrowed_ = true;
     return true;
   }
-  end_drive();  // what was there before runs before
+  end_drive();  // earlier work runs first
   return false;
 }
 
@@ -94,12 +95,13 @@ void Loop::give_back() {
   end_drive();
 }
 
-// What this drive has left to do is done sooner than the thread is awake.
+// Runs deferred work here: that takes less time than waking the thread.
 void Loop::run_last() {
   for (int i = 0; deferrals_.urgent() && !left_ && i < limits::kLoopLastTurns; ++i) deferrals_.run();
 }
 
-// The end of a drive by a caller, who may have left what the thread, if it sleeps, does not know of.
+// Ends a caller's drive. Wakes the thread if the caller leaves work that the sleeping thread does not
+// know of.
 void Loop::end_drive() {
   if (!bed_.hears_fds()) bed_.hear_fds(true);
   const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
@@ -108,7 +110,7 @@ void Loop::end_drive() {
   if (blocked_.load(std::memory_order_seq_cst)) wake_.signal();
 }
 
-// The thread is about to block, with everything armed.
+// Lends the drive: the thread is about to block, and everything is armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
   by_thread_ = false;
@@ -123,7 +125,7 @@ void Loop::sleep_lent(int timeout_ms) {
     bed_.sleep(timeout_ms);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
-    // Whoever drives sees to it that we are told again, unless that was too late for it.
+    // The driver has the bed hear of descriptors again, unless its drive ended before it noticed.
     do {
       if (try_drive()) {
         by_thread_ = true;
@@ -134,8 +136,8 @@ void Loop::sleep_lent(int timeout_ms) {
   }
 }
 
-// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive then, and
-// the wake-up stays readable, so the thread waits for a moment before it tries again.
+// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive then,
+// and the wake-up stays readable, so the thread waits for a moment before it tries again.
 void Loop::nap() const {
   if (wake_.wait(options_.nap)) std::this_thread::sleep_for(limits::kLoopNap);
 }

@@ -14,20 +14,22 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Thread: the loop. An OK status: a message was handed to the wire and its buffer is the caller's again; a
-  // write is in the peer's memory; a read is in ours. Another status: outcome unknown, but the wire no longer
-  // uses any buffer.
+  // Called on the loop. OK: a message was handed to the wire, and its buffer is the caller's
+  // again; a write is in the memory of the peer; a read is in local memory. Otherwise the outcome
+  // is unknown, but the wire no longer uses any buffer.
   virtual void complete(Status status) noexcept = 0;
 
-  // When it must be over; set before posting. kNever is replaced by limits::kOperationDeadline from now, but
-  // means none for a one-sided operation with a stall bound.
+  // The time by which the operation ends; set before posting. kNever means
+  // limits::kOperationDeadline from now, but no deadline for a one-sided operation with a stall
+  // bound.
   TimePoint deadline = kNever;
 
-  // The stall bound; set before posting. Zero: none. Messages ignore it. A one-sided operation ends as at its
-  // deadline once its connection has moved no byte of this side's one-sided operations for so long, counted
-  // from the post or from the last such byte, without the time for which this process did not run. A byte of
-  // a write moves when the wire takes it, and over TCP also when the peer's host acknowledges it. Operations
-  // on a connection share one stream, so the progress of each counts for all.
+  // The stall bound; set before posting. Zero: none. Messages ignore it. A one-sided operation
+  // ends as at its deadline once its connection has moved no byte of the one-sided operations of
+  // this side for so long, counted from the post or from the last such byte, without the time for
+  // which this process did not run. A byte of a write moves when the wire takes it, and over TCP
+  // also when the host of the peer acknowledges it. Operations on a connection share one stream,
+  // so the progress of each counts for all.
   Nanos stall = Nanos::zero();
 
   [[nodiscard]] bool posted() const { return posted_; }

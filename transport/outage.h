@@ -8,19 +8,21 @@
 
 namespace slime::transport {
 
-// The outage tolerated says how long a peer may be unreachable before its connections end. The settings that
-// find an unreachable peer are derived from it here:
-// - Keepalive of TCP connections, those beside verbs included: while work waits, the kernel ends a connection
-//   after the outage and two intervals without a sign of life. That is 2 s more for an outage of up to a
-//   minute, else a thirtieth.
-// - Retries of a verbs adapter (RetryPolicy): an unreachable peer is gone after 1 + retry_count tries.
-// - Probes: a verbs endpoint on which work waits tests its adapter's path after an interval of keepalive. An
-//   agent pings a peer whose lease has expired, and waits as long as the kernel.
-// Shared memory needs none of them: the kernel tells at once that a process of the same host has ended.
+// The outage tolerated says how long a peer may be unreachable before its connections end. The
+// settings that find an unreachable peer are derived from it here:
+// - Keepalive of TCP connections, those beside verbs included: while work waits, the kernel ends a
+//   connection after the outage and two intervals without a sign of life. That is 2 s more for an
+//   outage of up to a minute, else a thirtieth.
+// - Retries of a verbs adapter (RetryPolicy): an unreachable peer is gone after 1 + retry_count
+//   tries.
+// - Probes: a verbs endpoint on which work waits tests the path of its adapter after an interval
+//   of keepalive. An agent pings a peer whose lease has expired, and waits as long as the kernel.
+// Shared memory needs none of them: the kernel tells at once that a process of the same host has
+// ended.
 
-// How a TCP connection asks a silent peer for a sign of life while work waits. An outage that begins just
-// before a question costs all questions that fall into it, so there is one more of them than intervals in the
-// outage: the last question comes after it.
+// How a TCP connection asks a silent peer for a sign of life while work waits. An outage that
+// begins just before a question costs all questions that fall into it, so there is one more of
+// them than intervals in the outage: the last question comes after it.
 struct Keepalive {
   int idle_seconds = 0;      // of silence before the first question (TCP_KEEPIDLE)
   int interval_seconds = 0;  // between questions (TCP_KEEPINTVL), and the longest pause of retransmissions
@@ -33,24 +35,26 @@ struct Keepalive {
 // `outage` is in the range of check_outage().
 Keepalive keepalive_for(Nanos outage);
 
-// How the adapter repeats what a peer does not acknowledge. One try takes 4.096 us x 2^timeout at least, and
-// up to four times that by the InfiniBand specification. The last repetition leaves after retry_count tries,
-// so retry_count tries last at least as long as the outage.
+// How the adapter repeats packets that a peer does not acknowledge. One try takes 4.096 us x
+// 2^timeout at least, and up to four times that by the InfiniBand specification. The last
+// repetition leaves after retry_count tries, so retry_count tries last at least as long as the
+// outage.
 struct RetryPolicy {
   int timeout = 0;      // 1 to 31
   int retry_count = 0;  // 0 to 7
 
   [[nodiscard]] Nanos one_try() const { return Nanos(4096) * (std::int64_t{1} << timeout); }
 };
-// The shortest timeout with which up to 7 retries outlast the outage, because a short one repairs a lost
-// packet sooner; then the fewest retries that outlast it. A number of 0 or more is taken as it is: with
-// `timeout` alone there are 7 retries, with `retry_count` alone the timeout is as long as that takes.
+// Returns the shortest timeout with which up to 7 retries outlast the outage, because a short
+// timeout repairs a lost packet sooner; then the fewest retries that outlast it. A parameter of 0
+// or more is taken as it is: with `timeout` alone there are 7 retries, with `retry_count` alone
+// the timeout is as long as that takes.
 RetryPolicy retries_for(Nanos outage, int timeout = -1, int retry_count = -1);
 
 // kInvalidArgument with `label` and the range, limits::kOutageMin to limits::kOutageMax.
 Status check_outage(std::string_view label, Nanos outage);
-// The seconds of the environment variable SLIME_OUTAGE_TOLERATED ("5", "2.5"), or limits::kOutageTolerated
-// where it is not set. kInvalidArgument for anything that is not in range.
+// Returns the seconds of the environment variable SLIME_OUTAGE_TOLERATED ("5", "2.5"), or
+// limits::kOutageTolerated if it is not set. kInvalidArgument for a value out of range.
 Result<Nanos> outage_from_environment();
 
 }  // namespace slime::transport

@@ -82,8 +82,8 @@ Status OwnedMemory::part() {
   return {};
 }
 
-// A private mapping still shows the memfd's pages. Each becomes our own when it is first written, also by
-// those who use the memory at this moment: nothing that they store is lost.
+// A private mapping still shows the pages of the memfd. The first write to a page makes the page
+// private, also a write by a thread that uses the memory at this moment: no write is lost.
 Status OwnedMemory::show_privately() {
   const auto failed = [this](const char* what) {
     return from_errno(str(what, " of ", mapped_, " bytes"), errno);

@@ -85,9 +85,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   virtual ~Device() = default;
-  // Registers memory of the caller, who keeps it alive until the region is closed.
-  // kInvalidArgument for a null or empty range, kUnimplemented for a kind that this build cannot
-  // move.
+  // Registers memory of the caller, which stays alive until the region is closed. kInvalidArgument
+  // for a null or empty range, kUnimplemented for a kind that this build cannot move.
   virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                                MemoryKind kind = MemoryKind::kHost,
                                                Use use = Use::kLasting) = 0;

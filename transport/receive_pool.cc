@@ -65,7 +65,7 @@ void ReceivePool::release(ReceiveSlot& slot) {
     if (!loop_->drives()) {
       self = shared_from_this();
       released_.push_back(&slot);
-      if (released_.size() > 1) return;  // somebody posted already
+      if (released_.size() > 1) return;  // another thread has posted
       loop = loop_;
     }
   }

@@ -7,7 +7,7 @@
 
 namespace slime::transport {
 
-// Whoever dropped the last use may still hold the mutex.
+// The thread that dropped the last use may still hold the mutex.
 RegionUses::~RegionUses() { const std::lock_guard lock(mutex_); }
 
 bool RegionUses::add_use() {

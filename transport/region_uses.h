@@ -13,8 +13,9 @@ namespace slime::transport {
 
 class Loop;
 
-// Counts the operations of ours that use a region, from their post to their end, so that whoever closes the
-// region can wait for them. Thread: any. Lifetime: may be destroyed as soon as it is unused.
+// Counts the operations of this process that use a region, from their post to their end, so that a
+// thread that closes the region can wait for them. Thread: any. Lifetime: may be destroyed as soon
+// as it is unused.
 class RegionUses {
  public:
   RegionUses() = default;
@@ -39,9 +40,10 @@ class RegionUses {
   std::condition_variable changed_;
 };
 
-// Waits until nothing uses the revoked region any more. The uses end on `loops` (null: gone); those without a
-// thread are driven by whoever waits, so by us. False when uses are left at `deadline` of the steady clock,
-// or can never end because time stands still. Not on any of the loops.
+// Waits until no operation uses the revoked region. The operations end on `loops` (null: gone);
+// this call drives the loops that have no thread. Returns false if operations are left at
+// `deadline` of the steady clock, or can never end because time stands still. Not on any of the
+// loops.
 bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline);
 
 }  // namespace slime::transport

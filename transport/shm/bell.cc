@@ -40,7 +40,8 @@ Result<PeerBell> PeerBell::map(UniqueFd page, UniqueFd event, std::uint32_t numb
   return out;
 }
 
-// First the bit, then whether somebody sleeps; who goes to sleep does it the other way round.
+// Sets the bit first, then checks whether the other side sleeps. The side that goes to sleep does
+// both in the reverse order.
 void PeerBell::ring() {
   BellPage& page = *reinterpret_cast<BellPage*>(memory_.data());
   page.rung[number_ / 64].fetch_or(std::uint64_t{1} << (number_ % 64), std::memory_order_seq_cst);

@@ -33,10 +33,11 @@ class Bell {
   // Calls fn(number) for each connection that rang.
   template <class F>
   void take(F fn);
-  // The loop is about to block until event_fd() is readable. False: somebody rang meanwhile.
+  // Call before the loop blocks until event_fd() is readable. Returns false if a peer rang
+  // meanwhile.
   bool sleep();
   void wake() { page().sleeping.store(0, std::memory_order_relaxed); }
-  // Takes the event back.
+  // Clears the event.
   void drain();
 
  private:

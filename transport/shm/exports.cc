@@ -22,8 +22,8 @@ bool is_gone(int socket) {
 
 class Exports::Export final : public Loan {
  public:
-  // `mapped` false: the peer reads it by its address, and nobody waits for that; or it writes there, if it
-  // is given a gate.
+  // `mapped`: false if the peer does not map the region, but reads it by its address, for which no
+  // thread waits; or writes it by its address, if it is given a gate.
   Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket,
          bool mapped)
       : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket), mapped_(mapped) {
@@ -95,10 +95,10 @@ class Exports::Export final : public Loan {
 Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
     : attachment_(std::move(attachment)), page_(page) {}
 
-// One that is still busy keeps the attachment until the copy has ended.
+// A busy export keeps the attachment until its copy has ended.
 Exports::~Exports() { (void)take_back(); }
 
-// First all, then the looks: whoever leaves one copy meanwhile gets into no other.
+// Revokes all before looking at any: a peer that leaves one copy meanwhile cannot begin another.
 std::shared_ptr<const Loan> Exports::take_back() {
   for (const std::shared_ptr<Export>& lent : exports_) lent->revoke();
   std::shared_ptr<const Loan> inside;

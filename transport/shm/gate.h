@@ -5,16 +5,16 @@
 
 namespace slime::transport::shm {
 
-// What a peer's writes into memory of ours pass: two pages of this process, at an address that no other
-// process has anything at. Each call of the kernel's writes a word to the first page, then the bytes, then
-// the word to the second page. The kernel takes them in this order, and ends the call where a page is not
-// there. So a call that finds the gate closed has written nothing, whichever process it reaches; and the
-// second page says which calls are over, even if the peer's thread has not run since. Movable. Thread: one at
-// a time.
+// A gate that the writes of a peer into memory of this process pass: two pages of this process, at
+// an address where no other process has anything. Each call of the kernel writes a word to the
+// first page, then the bytes, then the word to the second page. The kernel takes them in this
+// order, and ends the call at a page that is not there. So a call that finds the gate closed has
+// written nothing, whatever process it reaches. The second page says which calls are over, even if
+// the thread of the peer has not run since. Movable. Thread: one at a time.
 class Gate {
  public:
   Gate() = default;  // none
-  // None where there is no room for it, or this process has many.
+  // Returns none if there is no room for a gate, or this process has too many.
   static Gate open();
   Gate(Gate&& other) noexcept
       : address_(std::exchange(other.address_, 0)), closed_(std::exchange(other.closed_, false)) {}
@@ -26,13 +26,13 @@ class Gate {
   ~Gate();
   explicit operator bool() const { return address_ != 0; }
 
-  // Of the first page; 0: none.
+  // Returns the address of the first page; 0: none.
   [[nodiscard]] std::uint64_t address() const { return address_; }
-  // No call passes it any more. One that has passed may still write.
+  // Closes the gate: no later call passes it. A call that has passed may still write.
   void close();
-  // The word of the last call that is over.
+  // Returns the word of the last call that is over.
   [[nodiscard]] std::uint64_t over() const;
-  // Where a peer writes the word last.
+  // Returns the address where a peer writes the word last.
   static std::uint64_t last_word(std::uint64_t gate);
 
  private:
@@ -42,8 +42,8 @@ class Gate {
   bool closed_ = false;
 };
 
-// Whether a thread of another process is stopped, by a signal or a debugger: then it is inside of no call of
-// the kernel's that copies. False also where nobody can tell.
+// Returns whether a thread of another process is stopped, by a signal or a debugger: then it is
+// inside of no call of the kernel that copies. False also if that cannot be told.
 bool is_stopped(int process, int thread);
 
 }  // namespace slime::transport::shm

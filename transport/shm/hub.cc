@@ -88,7 +88,7 @@ void Hub::on_visitors() {
       return;
     }
     if (!check_neighbour(socket.get()).ok()) continue;
-    // Whoever connects and says nothing makes room for the next.
+    // The oldest connection without a packet makes room for the next.
     if (visitors_.size() >= limits::kPendingHandshakes) drop(*visitors_.front());
     auto visitor = std::make_unique<Visitor>(*this, std::move(socket));
     if (!loop_.watch(visitor->socket.get(), EPOLLIN, *visitor).ok()) continue;
@@ -212,7 +212,7 @@ void Hub::cool_down() {
         watched_.begin(), watched_.end(),
         [](const ShmWire* a, const ShmWire* b) { return a->quiet_looks() < b->quiet_looks(); });
     if ((*quietest)->quiet_looks() == 0 || !(*quietest)->park()) return;
-    // A busy port never arms, so here, too, whoever is not looked at any more asks to hear of room.
+    // A busy port never arms, so a wire that is not looked at any more asks for room here, too.
     if (!(*quietest)->await_room()) return;
     watched_.erase(quietest);
   }

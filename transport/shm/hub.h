@@ -16,9 +16,10 @@ namespace slime::transport::shm {
 class ShmWire;
 
 struct Options {
-  // False: no process reads the other one's memory by its address, as where the kernel refuses that.
+  // False: the two processes do not read the memory of each other by address, as if the kernel
+  // refused.
   bool fetches = true;
-  // False: nobody writes the memory of this one by its address, as from another pid namespace.
+  // False: no process writes the memory of this one by address, as from another pid namespace.
   bool gates = true;
 };
 
@@ -52,11 +53,11 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   void tell_later(ShmWire& wire) { untold_.push_back(&wire); }
   [[nodiscard]] bool looking() const { return looking_; }
   [[nodiscard]] std::uint64_t looks() const { return looks_; }  // that have begun; never 0
-  // Looks at the wire in each turn from now on, until it has been quiet while others were not.
+  // Looks at the wire in each turn from now on, until it has been quiet while others were busy.
   void watch(ShmWire& wire);
 
  private:
-  // What came for a cookie, or who waits for it.
+  // The socket and the packet that came for a cookie, or the wire that waits for them.
   struct Expected {
     ShmWire* wire = nullptr;
     UniqueFd socket;

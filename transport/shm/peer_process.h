@@ -10,28 +10,30 @@
 
 namespace slime::transport::shm {
 
-// The other process of a connection, whose memory the kernel may let us read and write by its address, and
-// ours, which it may let the other one read and write.
+// The other process of a connection. The kernel may let each of the two processes read and write
+// the memory of the other one by its address.
 //
-// Each side keeps its cookie, which the other one knows from the handshake, at an address that it tells.
-// Whoever reads memory reads that word last, in the same call: it is right as long as the process is the one
-// that we are connected to (its id may be another's by now) and its side of the connection stands. Whoever
-// writes memory passes a gate of the owner's first (gate.h). Thread: the loop.
+// Each side keeps its cookie, which the other side knows from the handshake, at an address that it
+// tells. A call that reads memory of a process reads that word last. If the word is right, the
+// process is the one of the connection (another process may have its id by now), and its side of
+// the connection stands. A call that writes memory passes a gate of the owner first (gate.h).
+// Thread: the loop.
 class PeerProcess {
  public:
   using Outcome = PeerMemory::Outcome;
   using Known = PeerMemory::Known;
 
-  // `allowed` false: as where the kernel refuses, in both directions.
+  // `allowed`: false behaves as if the kernel refused, in both directions.
   PeerProcess(const InstanceId& ours, const InstanceId& theirs, bool allowed);
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
-  // The address of our word; 0: nobody shall read us.
+  // Returns the address of the word of this process; 0: no process may read its memory.
   [[nodiscard]] std::uint64_t word() const;
-  // Tries to read the process at the other end of the local socket, whose word is there.
+  // Tries to read the process at the other end of the local socket; `their_word` is the address of
+  // its word.
   void meet(int socket, std::uint64_t their_word);
-  // What the other side says of that.
+  // Notes whether the other side could read this process.
   void told(bool fetches) { peer_fetches_ = fetches ? Known::kYes : Known::kNo; }
   [[nodiscard]] pid_t id() const { return pid_; }          // as we see it; 0: unknown
   [[nodiscard]] bool met() const { return met_; }          // meet() succeeded

@@ -15,10 +15,10 @@ enum class Access { kRead, kWrite };
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // New and zeroed; `fd` is what the other process maps.
+  // Makes new, zeroed memory; the other process maps `fd`.
   static Result<SharedMemory> create(std::size_t bytes, UniqueFd& fd);
-  // Somebody else's. kCorrupt when it has another size, or could shrink. Of huge pages it has the next
-  // multiple of one.
+  // Maps memory of another process. kCorrupt when it has another size, or could shrink. With huge
+  // pages, the size is the next multiple of a page.
   static Result<SharedMemory> map(int fd, std::size_t bytes, Access access = Access::kWrite);
   SharedMemory(SharedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),

@@ -13,7 +13,8 @@
 namespace slime::transport::shm {
 namespace {
 
-// The control lines of both directions, then what each side exports, then the rings.
+// The layout of the memory: the control lines of both directions, then the exports of each side,
+// then the rings.
 constexpr std::size_t kExportsAt = 4096;
 constexpr std::size_t kRingsAt = kExportsAt + 2 * kExportPageBytes;
 static_assert(2 * sizeof(RingControl) <= kExportsAt);
@@ -63,7 +64,7 @@ ShmWire::~ShmWire() {
   if (number_) hub_->remove(*number_);
 }
 
-// No event follows, and the peer learns of it.
+// Ends the wire: no event follows, and the peer learns of the end.
 void ShmWire::end() {
   ended_ = true;
   process_.withdraw();
@@ -90,7 +91,7 @@ void ShmWire::start(WireHandler& handler) {
   if (local_.valid()) wait_for_peer();
 }
 
-// From the next turn: no event ever comes from inside a call to the wire.
+// Breaks the wire in the next turn: no event comes from inside a call to the wire.
 void ShmWire::break_later(Status reason) {
   if (failing_ || ended_) return;
   end();
@@ -152,7 +153,7 @@ void ShmWire::wait_for_peer() {
     return break_later(std::move(watched));
 }
 
-// The acceptor's answer; then, on both sides, packets about windows.
+// Receives the answer of the acceptor; after that, on both sides, packets about windows.
 void ShmWire::on_local() {
   Result<Packet> packet = receive_packet(local().get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
@@ -212,7 +213,7 @@ Status ShmWire::attach(const AttachPacket& packet, std::vector<UniqueFd> descrip
   return {};
 }
 
-// Both sides begin watched, so nobody has to ring for the first message.
+// Both hubs look at the wire from the beginning, so no side has to ring for the first message.
 void ShmWire::on_attached() {
   loop_.cancel_timer(timer_);
   rings_fd_.reset();
@@ -225,7 +226,7 @@ void ShmWire::on_attached() {
 
 void ShmWire::use_windows() {
   attachment_->socket = std::move(local_);
-  // Else we could not tell of its threads which one writes.
+  // Without the same process id, this side cannot tell which thread of the peer writes.
   const bool knows_threads = process_.id() == static_cast<pid_t>(peer_pid_);
   attachment_->peer = knows_threads && hub_->options().gates ? process_.id() : 0;
   exports_ = std::make_unique<Exports>(attachment_, exports_of(attachment_->memory, initiator_ ? 0 : 1));
@@ -241,7 +242,8 @@ void ShmWire::use_windows() {
   if (awaited) handler_->on_peer_memory();
 }
 
-// A peer that closes its local socket alone is there all the same: what is not mapped goes through the rings.
+// A peer that closes its local socket alone is still connected: data of regions that are not
+// mapped goes through the rings.
 void ShmWire::on_attached_packet(Result<Packet> packet) {
   if (!packet) {
     local_watch_.stop();
@@ -274,7 +276,8 @@ Status ShmWire::on_met(const Packet& packet) {
   return {};
 }
 
-// Without an answer the peer would wait: where the kernel takes no descriptor, it gets a refusal.
+// Without an answer the peer would wait: if the kernel takes no descriptor, the peer gets a
+// refusal.
 Status ShmWire::answer(const WindowRequest& request) {
   if (lender_ == nullptr) return {Code::kInternal, "nobody lends memory here"};
   UniqueFd descriptor;
@@ -287,7 +290,7 @@ Status ShmWire::answer(const WindowRequest& request) {
   return send_packet(local().get(), std::as_bytes(std::span(&reply, 1)), {});
 }
 
-// Nothing comes over the handshake's connection any more but its end.
+// Handles the end of the connection of the handshake, over which nothing else comes any more.
 void ShmWire::on_socket(std::uint32_t) {
   std::byte nothing{};
   const ssize_t n = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT);
@@ -351,7 +354,7 @@ bool ShmWire::age() {
 
 void ShmWire::want_write(bool wanted) {
   want_write_ = wanted;
-  if (wanted && attached_ && !ended_) hub_->watch(*this);  // or the room that there may be is nobody's news
+  if (wanted && attached_ && !ended_) hub_->watch(*this);  // finds room that there may be already
 }
 
 // --------------------------------------------------------------------------------------------------- looking

@@ -16,12 +16,14 @@
 
 namespace slime::transport::shm {
 
-// A wire of two rings in memory that both processes map, and the handshake's connection, whose end is the
-// news of a death. Before the peer has attached it is full and empty. Beside the rings, over the local
-// socket, each side asks the other for memory to map. Thread: the loop.
+// A wire of two rings in memory that both processes map, and of the connection of the handshake,
+// whose end tells of the death of the peer. Until the peer has attached, the wire is full for
+// writes and empty for reads. Beside the rings, over the local socket, each side asks the other
+// for memory to map. Thread: the loop.
 class ShmWire final : public Wire {
  public:
-  // The initiator makes the rings and brings them to the peer's local socket; the acceptor waits for them.
+  // The initiator makes the rings and sends them to the local socket of the peer; the acceptor
+  // waits for them.
   static Result<std::unique_ptr<Wire>> create(std::shared_ptr<Hub> hub, const Parameters& ours,
                                               const Parameters& theirs, UniqueFd socket, bool initiator);
   ~ShmWire() override;
@@ -36,21 +38,23 @@ class ShmWire final : public Wire {
   void skip(std::size_t bytes) override { reader_->skip(bytes); }
   PeerMemory* peer_memory(Lender& lender) override;
   std::shared_ptr<const Loan> take_back() override { return exports_ ? exports_->take_back() : nullptr; }
-  void set_waiting(bool) override {}  // a process of this host that is there has not gone silent
+  void set_waiting(bool) override {}  // a process of the same host does not fall silent
   [[nodiscard]] std::string describe() const override { return text_; }
 
   // ---- for the hub
-  bool look();  // true: there was something to do
+  bool look();  // returns whether there was something to do
   void on_rung();
-  // The reader hears of what was written, if it has parked.
+  // Rings the bell of the reader if it has parked.
   void tell_now();
-  // Nobody looks any more; false: somebody has to.
+  // Parks the reader: the hub stops looking at the ring, and the peer rings. Returns false if
+  // there is something to read.
   bool park();
-  // Asks to hear of room, if the engine waits for that; false: there is some.
+  // Asks the peer to ring when there is room, if the engine waits for room. Returns false if there
+  // is room.
   bool await_room();
   void on_attach(UniqueFd local, Packet packet);
-  // Called now and then: gives the ring's pages back once it was quiet from one call to the next, and windows
-  // onto regions that are closed. False: it has neither any more.
+  // Called now and then: gives back the pages of the ring if nothing was written since the last
+  // call, and windows onto closed regions. Returns false if neither is left.
   bool age();
   [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
 
@@ -76,10 +80,10 @@ class ShmWire final : public Wire {
 
   const std::shared_ptr<Hub> hub_;
   Loop& loop_;
-  const InstanceId cookie_;  // ours
+  const InstanceId cookie_;  // of this side
   const InstanceId peer_cookie_;
   std::string peer_socket_;
-  const std::uint32_t peer_pid_;  // as it tells
+  const std::uint32_t peer_pid_;  // as the peer tells
   const std::string text_;
   std::optional<std::uint32_t> number_;
   WireHandler* handler_ = nullptr;
@@ -101,8 +105,8 @@ class ShmWire final : public Wire {
   PeerBell bell_;
   bool attached_ = false;
   bool want_write_ = false;
-  bool gone_ = false;   // the peer: what it wrote is still read
-  bool ended_ = false;  // the engine knows
+  bool gone_ = false;   // the peer has gone; the bytes that it wrote are still read
+  bool ended_ = false;  // the engine knows of the end
   std::uint32_t quiet_looks_ = 0;
   SpareMemory spare_;
   ParkCheck park_check_;

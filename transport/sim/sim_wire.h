@@ -34,8 +34,8 @@ struct SimFabric::Link {
   bool broken = false;
 };
 
-// One end of a link. Events are level triggered, as epoll's are: a wire with bytes that nobody reads reports
-// again.
+// One end of a link. Events are level triggered, as those of epoll: a wire with unread bytes
+// reports again.
 class SimWire final : public Wire {
  public:
   SimWire(SimFabric& fabric, std::shared_ptr<SimFabric::Link> link, int side);

@@ -15,8 +15,8 @@ class MessageSender {
   MessageSender(Link& link, FrameQueue& frames)
       : link_(link), frames_(frames), always_prompt_(link.wire->cheap_writes()) {}
 
-  // The next message leaves at once: the first after something came, for which somebody may be
-  // waiting. Those after it share a write in the next turn, unless writes are cheap.
+  // Sends the next message at once: the first after something came, for which the peer may be
+  // waiting. Later messages share a write in the next turn, unless writes are cheap.
   void be_prompt() { prompt_ = true; }
   // Sends a message at once, if it is short, has nothing in front of it, and is prompt. False: it has
   // not left, and the link may be broken.

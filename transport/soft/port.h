@@ -29,8 +29,8 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
 
   void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SoftEndpoint& endpoint);
-  // Has endpoint.run() called in a later turn; once for all endpoints of a burst. Lazily: who is in a hurry
-  // tells the loop.
+  // Has endpoint.run() called in a later turn; once for all endpoints of a burst. Lazily: a caller
+  // in a hurry tells the loop.
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }

@@ -88,7 +88,7 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
       if (loans_.empty()) return true;
     }
     if (steady_clock().now() >= deadline) return false;
-    // The peer tells nobody: its step is over in less time than a wake-up takes.
+    // The peer does not tell: its step is over in less time than a wake-up takes.
     std::this_thread::sleep_for(limits::kLoanLook);
   }
 }

@@ -49,7 +49,7 @@ class RegionRecord {
   Result<Lent> lend(std::shared_ptr<Loan> loan);
   // Only once revoked. False when peers are inside of copies at `deadline` of the steady clock.
   bool wait_returned(TimePoint deadline);
-  // Only once revoked: the memory has other pages, nobody waits for those peers any more.
+  // Only once revoked: the memory has other pages, and no thread waits for those peers any more.
   void let_go();
 
   // False once the region is revoked (peers) or cut (own operations): the memory must not be touched.
@@ -72,7 +72,7 @@ class RegionRecord {
   bool pin(std::uint64_t refusing);
 
   std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
-  std::atomic<int> fetchable_{-1};      // -1: nobody has asked
+  std::atomic<int> fetchable_{-1};      // -1: not asked yet
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Loan>> loans_;  // guarded by mutex_

@@ -33,7 +33,7 @@ bool is_end(int error) {
          error == ENETUNREACH;
 }
 
-// The kernel gave up: nobody acknowledged, or answered keepalive.
+// The kernel gave up: the peer acknowledged nothing, and did not answer keepalive.
 bool is_silence(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 std::string explain(std::string_view call, int error) {
