@@ -1,31 +1,23 @@
 #include "transport/verbs/port.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/reaper.h"
 #include "base/str.h"
 #include "transport/verbs/endpoint.h"
 #include "transport/verbs/errors.h"
+#include "transport/verbs/work_id.h"
 
 namespace slime::transport::verbs {
-namespace {
 
-Status make_nonblocking(int fd) {
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return from_errno("O_NONBLOCK on a verbs descriptor", errno);
-  return {};
-}
-
-}  // namespace
-
-// --------------------------------------------------------------------------------------- opening and the end
+// ----------------------------------------------------------------------------- opening and the end
 
 Result<std::shared_ptr<PortState>> PortState::make(std::shared_ptr<DeviceState> device,
                                                    std::shared_ptr<Loop> loop, const PortOptions& options) {
@@ -44,8 +36,11 @@ PortState::PortState(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> 
       places_(limits::kMaxPortEndpoints) {}
 
 Status PortState::open() {
-  SLIME_TRY(open_queues());
-  auto pool = PostedPool::create(loop_, context_, srq_, options_);
+  auto queues = PortQueues::create(context_, options_);
+  if (!queues) return std::move(queues).error();
+  queues_ = std::move(*queues);
+  budget_ = WorkBudget(queues_->work_requests());
+  auto pool = PostedPool::create(loop_, context_, queues_->srq(), options_);
   if (!pool) return std::move(pool).error();
   pool_ = std::move(*pool);
   auto words = CreditWords::create(context_, limits::kMaxPortEndpoints);
@@ -53,8 +48,7 @@ Status PortState::open() {
   words_ = std::move(*words);
   staging_ = std::make_unique<StagingPool>(context_, std::max(options_.slot_bytes, limits::kSlotBytes),
                                            limits::kSendBuffers);
-  SLIME_TRY(make_nonblocking(channel_->fd));
-  return make_nonblocking(context_->handle->async_fd);
+  return {};
 }
 
 Status PortState::attach(Task lost) {
@@ -67,41 +61,12 @@ Status PortState::attach(Task lost) {
 }
 
 Status PortState::watch() {
-  SLIME_TRY(loop_->watch(channel_->fd, EPOLLIN, *this));
+  SLIME_TRY(loop_->watch(queues_->channel()->fd, EPOLLIN, *this));
   watching_ = true;
-  // Every port of the device watches; whoever reads an event tells all.
+  // Every port of the device watches; the port that reads an event tells all.
   watching_device_ = loop_->watch(context_->handle->async_fd, EPOLLIN, *this).ok();
   loop_->add_poller(*this);
   polled_ = true;
-  return {};
-}
-
-Status PortState::open_queues() {
-  const Functions& f = context_->functions;
-  const ibv_device_attr& device = context_->device;
-  if (options_.pool_slots > static_cast<std::uint32_t>(device.max_srq_wr))
-    return {Code::kInvalidArgument, str("pool_slots is ", options_.pool_slots, ", ",
-                                        context_->selection.device, " takes at most ", device.max_srq_wr)};
-  const auto entries = std::min<std::uint64_t>(std::uint64_t{options_.pool_slots} + limits::kPortWorkRequests,
-                                               static_cast<std::uint64_t>(device.max_cqe));
-  if (entries < options_.pool_slots + 4 * limits::kReservedWorkRequests)
-    return {Code::kInvalidArgument, str("pool_slots is ", options_.pool_slots, ", a completion queue of ",
-                                        context_->selection.device, " has at most ", device.max_cqe)};
-  shared_free_ = static_cast<std::uint32_t>(entries - options_.pool_slots);
-  channel_ = f.create_comp_channel(context_->handle);
-  if (channel_ == nullptr) return call_error("ibv_create_comp_channel", errno);
-  cq_ = f.create_cq(context_->handle, static_cast<int>(entries), nullptr, channel_, 0);
-  if (cq_ == nullptr) return call_error(str("ibv_create_cq of ", entries, " entries"), errno, true);
-  ibv_srq_init_attr attributes{};
-  attributes.attr.max_wr = options_.pool_slots;
-  attributes.attr.max_sge = 1;
-  srq_ = f.create_srq(context_->pd, &attributes);
-  if (srq_ == nullptr)
-    return call_error(str("ibv_create_srq of ", options_.pool_slots, " slots"), errno, true);
-  data_depth_ = std::min({static_cast<std::uint32_t>(context_->options.send_queue_depth),
-                          static_cast<std::uint32_t>(device.max_qp_wr), shared_free_ / 2});
-  max_sge_ = static_cast<std::uint32_t>(std::clamp(device.max_sge, 1, int{limits::kGatherParts}));
-  max_sge_read_ = static_cast<std::uint32_t>(std::clamp(device.max_sge_rd, 1, static_cast<int>(max_sge_)));
   return {};
 }
 
@@ -113,12 +78,11 @@ void PortState::shut() {
   if (std::exchange(in_place_, false)) device_->remove_users();
   lost_ = Task();
   if (polled_) loop->remove_poller(*this);
-  if (watching_) loop->unwatch(channel_->fd);
+  if (watching_) loop->unwatch(queues_->channel()->fd);
   if (watching_device_) loop->unwatch(context_->handle->async_fd);
   loop->cancel_timer(receive_retry_);
   for (const std::shared_ptr<PairGroup>& group : std::exchange(leaving_, {})) group->drop();
-  by_number_.clear();
-  last_target_ = nullptr;
+  targets_.clear();
   for (const std::shared_ptr<CreditAccount>& account : retired_accounts_) account->owner = nullptr;
   if (pool_ != nullptr) pool_->shut();
   const std::lock_guard lock(mutex_);
@@ -127,12 +91,9 @@ void PortState::shut() {
 
 // Messages that are still held keep the pool's memory, nothing else.
 PortState::~PortState() {
-  const Functions& f = context_->functions;
   staging_.reset();
   words_.reset();
-  if (srq_ != nullptr) f.destroy_srq(srq_);
-  if (cq_ != nullptr) f.destroy_cq(cq_);
-  if (channel_ != nullptr) f.destroy_comp_channel(channel_);
+  queues_.reset();
 }
 
 std::shared_ptr<Loop> PortState::users_loop() const {
@@ -143,16 +104,16 @@ std::shared_ptr<Loop> PortState::users_loop() const {
 Result<std::shared_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number) {
   const bool for_data = number > 0;
   const std::uint32_t most = number == 0   ? limits::kMessageDepth
-                             : number == 1 ? data_depth_
+                             : number == 1 ? queues_->data_depth()
                                            : limits::kSideDepth;
   QueuePairShape shape;
-  shape.cq = cq_;
-  shape.srq = srq_;
-  shape.depth = std::min(most, data_depth_);
-  shape.max_sge = for_data ? max_sge_ : 1;
+  shape.cq = queues_->cq();
+  shape.srq = queues_->srq();
+  shape.depth = std::min(most, queues_->data_depth());
+  shape.max_sge = for_data ? max_gather() : 1;
   shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
   // As much as lies in an entry where the pieces would.
-  if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_sge_ * sizeof(ibv_sge));
+  if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_gather() * sizeof(ibv_sge));
   return QueuePair::create(context_, shared_from_this(), shape);
 }
 
@@ -170,29 +131,29 @@ void PortState::off_loop(Task work, Task done) {
   if (!try_reap(step)) step();
 }
 
-// ------------------------------------------------------------------------------------------------- places
+// ------------------------------------------------------------------------------------------ places
 
 Result<Handle> PortState::reserve() {
-  if (shared_free_ < limits::kReservedWorkRequests) {
+  if (!budget_.reserve()) {
     ++counters_.refused_endpoints;
     return Status(Code::kResourceExhausted,
-                  str("the completion queue of ", context_->describe(), " has room for ", shared_free_,
+                  str("the completion queue of ", context_->describe(), " has room for ", budget_.free(),
                       " more work requests, another peer needs ", limits::kReservedWorkRequests));
   }
   const std::optional<Handle> place = places_.insert(nullptr);
   if (!place) {
+    budget_.unreserve();
     ++counters_.refused_endpoints;
     return Status(Code::kResourceExhausted,
                   str("this port has ", limits::kMaxPortEndpoints, " connections, its most"));
   }
-  shared_free_ -= limits::kReservedWorkRequests;
   words_->clear(place->index);
   return *place;
 }
 
 void PortState::unreserve(Handle place) {
   places_.take(place);
-  shared_free_ += limits::kReservedWorkRequests;
+  budget_.unreserve();
   wake(room_waiters_);
 }
 
@@ -203,14 +164,14 @@ void PortState::attach(Handle place, VerbsEndpoint& endpoint) {
 
 void PortState::attach(PairGroup& group, VerbsEndpoint& endpoint, std::uint32_t queue_pair,
                        std::uint32_t number) {
-  by_number_[number] = {&endpoint, &group, queue_pair};
-  last_target_ = nullptr;
+  targets_.add(number, {&endpoint, &group, queue_pair});
 }
 
 void PortState::stash_completions() {
   std::array<ibv_wc, limits::kPollBatch> completions;
   int n = 0;
-  while (!dead_ && (n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data())) > 0)
+  while (!dead_ &&
+         (n = context_->functions.poll_cq(queues_->cq(), limits::kPollBatch, completions.data())) > 0)
     stash_.insert(stash_.end(), completions.begin(), completions.begin() + n);
   if (n < 0) die("ibv_poll_cq");
 }
@@ -218,31 +179,26 @@ void PortState::stash_completions() {
 void PortState::detach(const PairGroup& group, std::shared_ptr<CreditAccount> account,
                        std::uint32_t unpolled) {
   SLIME_CHECK(places_.take(group.place()).has_value());
-  // A number may be a new queue pair's by now.
-  std::erase_if(by_number_, [&](const auto& entry) { return entry.second.group == &group; });
-  last_target_ = nullptr;
+  targets_.remove(group);
   std::erase_if(leaving_, [&](const auto& leaving) { return leaving.get() == &group; });
-  // What it took counts as taken until no completion of it can be in the queue.
-  retired_ += unpolled;
-  account->owner = &nobody_;  // its reserve stays until it is closed
+  budget_.retire(unpolled);
+  account->owner = &no_owner_;  // its reserve stays until it is closed
   retired_accounts_.push_back(std::move(account));
-  shared_free_ += limits::kReservedWorkRequests - std::min(unpolled, limits::kReservedWorkRequests);
   wake(room_waiters_);
 }
 
 void PortState::keep(std::shared_ptr<PairGroup> group, CreditAccount& account) {
   *places_.find(group->place()) = nullptr;
-  for (auto& [number, target] : by_number_) {
-    if (target.group == group.get()) target.endpoint = nullptr;
-  }
-  account.owner = &nobody_;
+  targets_.drop_endpoint(*group);
+  account.owner = &no_owner_;
   leaving_.push_back(std::move(group));
 }
 
 void PortState::forget(VerbsEndpoint& endpoint) {
   endpoints_.erase(&endpoint);
   counters_.endpoints += endpoint.counters();
-  for (auto* list : {&scheduled_, &running_, &room_waiters_, &buffer_waiters_})
+  turns_.forget(endpoint);
+  for (auto* list : {&room_waiters_, &buffer_waiters_})
     std::replace(list->begin(), list->end(), &endpoint, static_cast<VerbsEndpoint*>(nullptr));
 }
 
@@ -253,20 +209,7 @@ void PortState::wake(std::vector<VerbsEndpoint*>& waiters) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ progress
-
-void PortState::run_scheduled() {
-  urgent_ = false;
-  patient_polls_ = 0;
-  // What a callback schedules meanwhile runs in a later turn.
-  running_.swap(scheduled_);
-  // By index: a callback may destroy an endpoint, which clears its entry.
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i] != nullptr) running_[i]->run();
-  }
-  running_.clear();
-  post_receives();
-}
+// ---------------------------------------------------------------------------------------- progress
 
 bool PortState::post_freed() {
   Status posted = pool_->post_freed();
@@ -290,7 +233,7 @@ bool PortState::post_freed() {
 }
 
 bool PortState::poll_once() noexcept {
-  if (dead_ && scheduled_.empty()) return false;
+  if (dead_ && turns_.empty()) return false;
   ++polls_;
   polling_ = true;
   const bool worked = poll();
@@ -305,7 +248,7 @@ bool PortState::poll() {
   if (found) take_stash();
   std::array<ibv_wc, limits::kPollBatch> completions;
   for (int turn = 0; turn < limits::kPollsPerTurn && !dead_; ++turn) {
-    const int n = context_->functions.poll_cq(cq_, limits::kPollBatch, completions.data());
+    const int n = context_->functions.poll_cq(queues_->cq(), limits::kPollBatch, completions.data());
     if (n < 0) {
       die("ibv_poll_cq");
       break;
@@ -313,14 +256,15 @@ bool PortState::poll() {
     found = found || n > 0;
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
-      if (stash_.empty() && (retired_ > 0 || !retired_accounts_.empty())) release_retired();
+      if (stash_.empty() && (budget_.retired() > 0 || !retired_accounts_.empty())) release_retired();
       break;
     }
   }
-  if (scheduled_.empty()) return found;
-  // Whoever waited for what came goes first: housekeeping has time while the peer works on the next thing.
-  if (found && !urgent_ && ++patient_polls_ < limits::kPatientPolls) return true;
-  run_scheduled();
+  if (turns_.empty()) return found;
+  // What came goes first: housekeeping has time while the peer works on the next thing.
+  if (!turns_.due(found)) return true;
+  turns_.run();
+  post_receives();
   return true;
 }
 
@@ -334,17 +278,16 @@ void PortState::release_retired() {
     pool_->close(*account);
   // What the queue pairs that are gone have given back; their endpoints may be gone, too.
   post_receives();
-  if (retired_ == 0) return;
-  // The reserve of these endpoints was given back without what they had taken of it.
-  shared_free_ += std::exchange(retired_, 0);
+  if (budget_.retired() == 0) return;
+  budget_.release_retired();
   wake(room_waiters_);
 }
 
 bool PortState::arm() noexcept {
-  if (!scheduled_.empty() || !stash_.empty()) return false;
+  if (!turns_.empty() || !stash_.empty()) return false;
   if (!armed_) {
     if (dead_) return true;
-    if (context_->functions.req_notify_cq(cq_, 0) != 0) {
+    if (context_->functions.req_notify_cq(queues_->cq(), 0) != 0) {
       die("ibv_req_notify_cq");
       return false;
     }
@@ -358,7 +301,7 @@ bool PortState::arm() noexcept {
 void PortState::on_fd_events(std::uint32_t) noexcept {
   ibv_cq* cq = nullptr;
   void* user = nullptr;
-  while (context_->functions.get_cq_event(channel_, &cq, &user) == 0) {
+  while (context_->functions.get_cq_event(queues_->channel(), &cq, &user) == 0) {
     context_->functions.ack_cq_events(cq, 1);
     armed_ = false;
     ++counters_.wakeups;
@@ -380,18 +323,10 @@ void PortState::on_completion(const ibv_wc& completion) {
 void PortState::on_receive(const ibv_wc& completion) {
   ReceiveSlot* slot = pool_->slot(static_cast<std::uint32_t>(completion.wr_id));
   if (slot == nullptr) return broken(Status(Code::kInternal, "a completion names no receive slot"));
-  if (last_target_ == nullptr || last_number_ != completion.qp_num) {
-    const auto found = by_number_.find(completion.qp_num);
-    if (found == by_number_.end()) {
-      ++counters_.stale_completions;
-      pool_->put_back(*slot);
-      return;
-    }
-    last_number_ = completion.qp_num;
-    last_target_ = &found->second;
-  }
-  if (last_target_->endpoint == nullptr) return pool_->put_back(*slot);
-  last_target_->endpoint->on_received(last_target_->queue_pair, completion, *slot);
+  const ReceiveTargets::Target* target = targets_.find(completion.qp_num);
+  if (target == nullptr) ++counters_.stale_completions;
+  if (target == nullptr || target->endpoint == nullptr) return pool_->put_back(*slot);
+  target->endpoint->on_received(target->queue_pair, completion, *slot);
 }
 
 PortCounters PortState::counters() const {
@@ -401,9 +336,9 @@ PortCounters PortState::counters() const {
   return out;
 }
 
-// ------------------------------------------------------------------------------------ what happens to a port
+// -------------------------------------------------------------------------- what happens to a port
 
-// Nobody polls it again; the endpoints end by their bound.
+// The port is not polled again; the endpoints end by their bound.
 void PortState::die(std::string_view call) {
   if (std::exchange(dead_, true)) return;
   const Status reason(Code::kUnavailable,
@@ -422,8 +357,8 @@ void PortState::broken(const Status& reason) {
 void PortState::reset_users(const RegionUses* uses) {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
-  // Whoever closes a region on the loop counts on it when this returns; others can wait for their uses to
-  // end.
+  // A caller on the loop that closes a region relies on the reset when this returns. Other callers wait for
+  // their uses to end.
   const bool now = loop->in_loop();
   loop->dispatch([self = shared_from_this(), uses, now] {
     self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
@@ -450,7 +385,8 @@ void PortState::read_device_events() {
         break;
     }
     device_->tell_event(event.event_type, number);
-    // The queue pair is not destroyed before this, so nobody else has its number when the event is handled.
+    // The queue pair is not destroyed before this call, so its number names no other queue pair when the
+    // event is handled.
     context_->functions.ack_async_event(&event);
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;
@@ -478,15 +414,15 @@ void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_PATH_MIG_ERR: {
-      const auto target = by_number_.find(queue_pair);
-      if (target != by_number_.end() && target->second.endpoint != nullptr)
-        target->second.endpoint->reset(
+      const ReceiveTargets::Target* target = targets_.find(queue_pair);
+      if (target != nullptr && target->endpoint != nullptr)
+        target->endpoint->reset(
             Status(Code::kUnavailable, str(context_->describe(), " reported: ", event_name(type))));
       return;
     }
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      if (const auto target = by_number_.find(queue_pair); target != by_number_.end())
-        target->second.group->on_last_receive(target->second.queue_pair);
+      if (const ReceiveTargets::Target* target = targets_.find(queue_pair))
+        target->group->on_last_receive(target->queue_pair);
       return;
     default:
       return;  // the device's state probes ports and GIDs again

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/provider.h"
+#include "transport/verbs/context.h"
+
+namespace slime::transport::verbs {
+
+// The queues of a port: a completion queue with the channel that its events come by, and a shared
+// receive queue; and what the device's limits make of their sizes. Thread: any, one at a time.
+class PortQueues {
+ public:
+  // kInvalidArgument if the device takes less than `options` ask for.
+  static Result<std::unique_ptr<PortQueues>> create(std::shared_ptr<Context> context,
+                                                    const PortOptions& options);
+  PortQueues(const PortQueues&) = delete;
+  PortQueues& operator=(const PortQueues&) = delete;
+  ~PortQueues();
+
+  [[nodiscard]] ibv_comp_channel* channel() const { return channel_; }
+  [[nodiscard]] ibv_cq* cq() const { return cq_; }
+  [[nodiscard]] ibv_srq* srq() const { return srq_; }
+  // Entries of the completion queue that are not for receives.
+  [[nodiscard]] std::uint32_t work_requests() const { return work_requests_; }
+  // Work requests of the longest send queue.
+  [[nodiscard]] std::uint32_t data_depth() const { return data_depth_; }
+  // Local pieces of one write, and of one read.
+  [[nodiscard]] std::uint32_t max_gather() const { return max_gather_; }
+  [[nodiscard]] std::uint32_t max_scatter() const { return max_scatter_; }
+
+ private:
+  explicit PortQueues(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  Status measure(const PortOptions& options);
+  Status open(const PortOptions& options);
+
+  const std::shared_ptr<Context> context_;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_srq* srq_ = nullptr;
+  std::uint32_t work_requests_ = 0;
+  std::uint32_t data_depth_ = 0;
+  std::uint32_t max_gather_ = 1;
+  std::uint32_t max_scatter_ = 1;
+};
+
+}  // namespace slime::transport::verbs

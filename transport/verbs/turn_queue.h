@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "transport/limits.h"
+
+namespace slime::transport::verbs {
+
+// Members that asked for a turn. An urgent one has it after the poll at hand; the others wait until
+// a poll finds nothing, at most for a few polls: what came goes first. Thread: the loop.
+template <class Member>
+class TurnQueue {
+ public:
+  // The member is not in the queue, unless it has its turn now.
+  void add(Member& member) { waiting_.push_back(&member); }
+  void hurry() { urgent_ = true; }
+  [[nodiscard]] bool empty() const { return waiting_.empty(); }
+
+  // Returns whether the turns come now, after a poll that found completions or none.
+  bool due(bool found) { return !found || urgent_ || ++patient_polls_ >= limits::kPatientPolls; }
+  // Calls run() of each. Members that are added meanwhile have their turn in the next call.
+  void run() {
+    urgent_ = false;
+    patient_polls_ = 0;
+    running_.swap(waiting_);
+    // By index: a turn may end another member, which forget() clears.
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i] != nullptr) running_[i]->run();
+    }
+    running_.clear();
+  }
+  // The member is being destroyed.
+  void forget(Member& member) {
+    for (auto* list : {&waiting_, &running_})
+      std::replace(list->begin(), list->end(), &member, static_cast<Member*>(nullptr));
+  }
+
+ private:
+  std::vector<Member*> waiting_;
+  std::vector<Member*> running_;
+  bool urgent_ = false;    // a waiting member has something to post
+  int patient_polls_ = 0;  // since the last turns
+};
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transport/verbs/parameters.h"
+
+namespace slime::transport::verbs {
+
+// Names a work request: its endpoint, the queue pair, and the place in that one's send queue. A
+// completion of an endpoint that is gone never finds another endpoint.
+struct WorkId {
+  std::uint32_t index = 0;       // of the endpoint; 20 bits
+  std::uint32_t generation = 0;  // 15 bits of the handle's
+  std::uint32_t queue_pair = 0;  // 4 bits
+  std::uint32_t place = 0;       // 24 bits
+
+  [[nodiscard]] std::uint64_t pack() const;
+  static WorkId unpack(std::uint64_t id);
+  static constexpr std::uint32_t kGenerationMask = (1U << 15) - 1;
+};
+
+inline std::uint64_t WorkId::pack() const {
+  return std::uint64_t{generation & kGenerationMask} << 48 | std::uint64_t{index} << 28 |
+         std::uint64_t{queue_pair} << 24 | (place & MessageNote::kMask);
+}
+
+inline WorkId WorkId::unpack(std::uint64_t id) {
+  return {static_cast<std::uint32_t>(id >> 28) & 0xfffff,
+          static_cast<std::uint32_t>(id >> 48) & kGenerationMask, static_cast<std::uint32_t>(id >> 24) & 0xf,
+          static_cast<std::uint32_t>(id) & MessageNote::kMask};
+}
+
+}  // namespace slime::transport::verbs
