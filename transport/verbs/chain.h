@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -9,8 +10,8 @@
 
 namespace slime::transport::verbs {
 
-// Work requests that go to the device with one doorbell. Large: a port has one, which each of its endpoints
-// fills and posts before another one does. Thread: the loop.
+// Work requests that go to the device with one doorbell. Large: a port has one chain, which each of
+// its endpoints fills and posts before another endpoint does. Thread: the loop.
 struct Chain {
   std::array<ibv_send_wr, limits::kChainRequests> requests;
   std::array<std::array<ibv_sge, limits::kGatherParts>, limits::kChainRequests> parts;
@@ -18,7 +19,7 @@ struct Chain {
   std::uint32_t count = 0;
   std::uint32_t owner_count = 0;
 
-  // Of a chain of messages.
+  // Of each request, in a chain of messages.
   struct Sender {
     Operation* operation = nullptr;
     std::uint32_t buffer = 0;
@@ -31,7 +32,7 @@ struct Chain {
     request.opcode = opcode;
     request.send_flags = 0;
     request.imm_data = 0;
-    request.wr = {};  // the rest, but for the id, is for kinds of queue pairs that nobody has here
+    request.wr = {};  // of the other fields, RC queue pairs read the id alone
     request.sg_list = parts[count].data();
     request.num_sge = 0;
     ++count;
@@ -42,6 +43,16 @@ struct Chain {
       ++owners[owner_count - 1].work_requests;
     else
       owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
+  }
+  // Calls fn(operation, count) for each owner that has work requests behind the first `accepted`.
+  template <class F>
+  void for_refused(std::uint32_t accepted, F&& fn) const {
+    std::uint32_t left = accepted;
+    for (std::uint32_t i = 0; i < owner_count; ++i) {
+      const std::uint32_t taken = std::min(owners[i].work_requests, left);
+      left -= taken;
+      if (taken < owners[i].work_requests) fn(owners[i].operation, owners[i].work_requests - taken);
+    }
   }
 };
 

@@ -1,58 +1,47 @@
 #include "transport/verbs/endpoint.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/str.h"
+#include "transport/verbs/regions.h"
 
 namespace slime::transport::verbs {
 
-VerbsEndpoint::VerbsEndpoint(Parts parts)
-    : port_(std::move(parts.port)),
-      loop_(port_->users_loop()),
-      place_(parts.place),
-      ours_(parts.ours),
-      peer_(parts.peer),
-      mtu_(parts.mtu),
+VerbsEndpoint::VerbsEndpoint(EndpointParts parts)
+    : link_(*this, parts),
       who_(std::move(parts.who)),
-      id_(new_endpoint_id()),
-      max_message_bytes_(std::min(peer_.slot_bytes, port_->staging().buffer_bytes())),
-      checks_(port_->device().get(), id_, who_.peer_name),
-      credits_(peer_.initial_credits),
-      given_(port_->pool(), std::move(parts.account), 1),
-      timer_(*loop_) {
-  timer_.on_fire([this](TimePoint now, Nanos pause) { on_timer(now, pause); });
-  given_.account().owner = this;
-  port_->attach(place_, *this);
-  pairs_ = std::make_shared<PairGroup>(port_, place_, given_.shared_account(), parts.queue_pairs, *this);
-  for (std::size_t i = 0; i < parts.queue_pairs.size(); ++i)
-    port_->attach(*pairs_, *this, static_cast<std::uint32_t>(i), parts.queue_pairs[i]->address().number);
-  messages_pair_ = std::move(parts.queue_pairs.front());
-  for (std::size_t i = 1; i < parts.queue_pairs.size(); ++i)
-    lanes_.push_back({std::move(parts.queue_pairs[i]), {}});
-  side_.reset(new SideChannel(std::move(parts.side), *this));  // a private base of ours
-  side_text_ = side_->describe();
-  side_->set_waiting(true);
-  waiting_ = true;
-  open_by_ = deadline_after(loop_->now(), limits::kHandshakeTimeout);
-  timer_.arm(open_by_);
-  pairs_->connect(std::move(parts.routes));
+      max_message_bytes_(std::min(link_.peer.slot_bytes, link_.port->staging().buffer_bytes())),
+      inbox_(link_.credits.given),
+      credits_(link_),
+      side_(link_, credits_),
+      messages_(link_),
+      data_(link_),
+      completions_(link_, side_),
+      arrivals_(link_, inbox_, credits_),
+      silence_(link_) {
+  link_.timer.on_fire([this](TimePoint now, Nanos pause) { on_timer(now, pause); });
+  link_.credits.given.account().owner = this;
+  link_.port->attach(link_.place, *this);
+  for (std::uint32_t i = 0; i < link_.queues.pairs().size(); ++i)
+    link_.port->attach(*link_.pairs, *this, i, link_.queues.pair(i).address().number);
+  link_.side = std::make_unique<SideChannel>(std::move(parts.side), side_);
+  silence_.start();
+  link_.opening.by = deadline_after(link_.loop->now(), limits::kHandshakeTimeout);
+  link_.timer.arm(link_.opening.by);
+  link_.pairs->connect(std::move(parts.routes));
 }
 
 VerbsEndpoint::~VerbsEndpoint() {
-  SLIME_CHECK(loop_->in_loop());
-  loop_->cancel_timer(probe_timer_);
-  inbox_.drop_receiver();  // the receiver may be gone: nobody hears of what follows but the operations
-  if (working()) break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
-  if (life_.broken()) {
-    bool at_device = false;  // memory of users is
-    operations_.for_each([&](Handle, const OneSided& operation) {
-      at_device = at_device || (operation.in_flight > 0 && !operation.left);
-    });
-    if (at_device) pairs_->leave_now();
-    if (life_.broken()) end();
+  SLIME_CHECK(link_.loop->in_loop());
+  inbox_.drop_receiver();  // it may be gone: only operations hear of what follows
+  link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
+  if (link_.life.broken()) {
+    if (link_.operations.at_device()) link_.pairs->leave_now();
+    end();
   }
-  pairs_->disown();
-  port_->forget(*this);
+  link_.pairs->disown();
+  link_.port->forget(*this);
 }
 
 void VerbsEndpoint::set_receiver(Receiver& receiver) {
@@ -61,171 +50,81 @@ void VerbsEndpoint::set_receiver(Receiver& receiver) {
 }
 
 std::string VerbsEndpoint::describe() const {
-  return str(who_.local_name, who_.initiator ? " -> " : " <- ", who_.peer_name, " over verbs ", path());
-}
-
-// ------------------------------------------------------------------------------------------------- posting
-
-// Only when there is a reason.
-Status VerbsEndpoint::explain_refusal() {
-  if (!life_.takes_posts()) return life_.error().ok() ? checks_.closed_here() : life_.error();
-  want_room_ = true;
-  return checks_.too_many();
-}
-
-// Leaves `reserve` credits.
-Status VerbsEndpoint::need_credit(std::uint64_t reserve) {
-  if (credits_.free() <= reserve) look_for_grants();
-  if (credits_.free() > reserve) return {};
-  credits_.want(reserve);
-  ++counters_.credit_stalls;
-  // A message that took the last credit says so itself; a notification cannot.
-  if (messages_.empty()) starve();
-  return checks_.no_credit();
+  return str(who_.local_name, who_.initiator ? " -> " : " <- ", who_.peer_name, " over verbs ",
+             link_.path.text());
 }
 
 std::uint64_t VerbsEndpoint::credits() const {
-  if (!life_.takes_posts()) return 0;
+  if (!link_.life.takes_posts()) return 0;
   // Looking changes only what this side knows, never what it is.
-  const_cast<VerbsEndpoint*>(this)->look_for_grants();
-  return std::min<std::uint64_t>(credits_.free(), limits::kMaxOperations - in_flight());
+  const_cast<VerbsEndpoint*>(this)->credits_.look();
+  return std::min<std::uint64_t>(link_.credits.ours.free(), limits::kMaxOperations - in_flight());
 }
 
-TimePoint VerbsEndpoint::take_deadline(const Operation& operation) {
-  const TimePoint now = loop_->now();
-  credits_.note_send(now);
-  const TimePoint deadline =
-      operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
-  timer_.arm(deadline);
-  return deadline;
-}
+// ----------------------------------------------------------------------------------------- posting
 
-TimeBounds VerbsEndpoint::take_bounds(const Operation& operation) {
-  const TimePoint now = loop_->now();
-  credits_.note_send(now);
-  const TimeBounds bounds = TimeBounds::of(operation, now);
-  timer_.arm(
-      std::min(bounds.next_look(now, stalls_.last_progress()), deadline_after(now, limits::kStuckAfter)));
-  return bounds;
+// Only when there is a reason.
+Status VerbsEndpoint::explain_refusal() {
+  const EndpointLife& life = link_.life;
+  if (!life.takes_posts()) return life.error().ok() ? link_.checks.closed_here() : life.error();
+  link_.want_room = true;
+  return link_.checks.too_many();
 }
 
 Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
-  if (total > max_message_bytes_) return checks_.too_long(total, max_message_bytes_);
+  if (total > max_message_bytes_) return link_.checks.too_long(total, max_message_bytes_);
   SLIME_TRY(refusal());
-  SLIME_TRY(need_credit());
-  if (std::exchange(prompt_, false) && !options.after_writes) {
-    if (send_now(parts, static_cast<std::uint32_t>(total), operation)) return {};
+  SLIME_TRY(credits_.need(0, !messages_.empty()));
+  const auto bytes = static_cast<std::uint32_t>(total);
+  if (std::exchange(link_.prompt, false) && !options.after_writes) {
+    if (messages_.send_now(parts, bytes, operation)) return {};
     SLIME_TRY(refusal());  // it may have broken the connection
   }
-  const Result<StagingPool::Buffer> buffer = port_->staging().take();
-  if (!buffer) {
-    want_room_ = true;
-    port_->wait_for_buffer(*this);
-    return buffer.status();
+  Status queued = messages_.queue(parts, bytes, operation, options);
+  if (!queued.ok()) {
+    link_.want_room = true;
+    link_.port->wait_for_buffer(*this);
+    return queued;
   }
-  copy_parts(parts, buffer->data);
-  operation.mark_posted();
-  credits_.use();
-  ++counters_.messages_sent;
-  OutMessage message;
-  message.operation = &operation;
-  message.deadline = take_deadline(operation);
-  message.barrier = options.after_writes ? next_sequence_ : 0;
-  message.buffer = buffer->index;
-  message.bytes = static_cast<std::uint32_t>(total);
-  messages_.push_back(message);
   schedule();
   return {};
 }
 
-bool VerbsEndpoint::wants_flush_read(std::span<const Copy> copies) const {
-  return port_->context()->options.flush_read && !copies.empty() &&
-         allows(copies.back().remote->rights(), Rights::kRemoteRead);
-}
-
-bool VerbsEndpoint::worth_striping(std::span<const Copy> copies) const {
-  if (lanes_.size() < 2) return false;
-  std::uint64_t total = 0;
-  for (const Copy& copy : copies) total += copy.length_bytes;
-  return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
-}
-
-VerbsRegion& VerbsEndpoint::region_of(const Copy& copy) {
-  return *static_cast<VerbsRegion*>(copy.local->impl());
-}
-
-Status VerbsEndpoint::check_copies(std::span<const Copy> copies, Rights need) const {
-  SLIME_TRY(checks_.copies(copies, need));
-  for (const Copy& copy : copies) {
-    if (!region_of(copy).has_local_key()) SLIME_TRY(region_of(copy).registered());
-  }
-  return {};
-}
-
-// Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to enqueue().
+// Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to
+// enqueue().
 Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
                             OneSided*& record) {
   SLIME_TRY(refusal());
-  const Rights need = kind >= Kind::kFetchAdd ? Rights::kReadWrite
-                      : kind == Kind::kRead   ? Rights::kRemoteRead
-                                              : Rights::kRemoteWrite;
-  SLIME_TRY(check_copies(copies, need));
-  if (notifies) SLIME_TRY(need_credit(credits_.message_reserve()));
+  SLIME_TRY(link_.checks.copies(copies, rights_for(kind)));
+  for (const Copy& copy : copies) {
+    if (!region_of(copy).has_local_key()) SLIME_TRY(region_of(copy).registered());
+  }
+  SendCredits& credits = link_.credits.ours;
+  if (notifies) SLIME_TRY(credits_.need(credits.message_reserve(), !messages_.empty()));
   if (!PostChecks::add_uses(copies)) return PostChecks::region_closed();
   operation.mark_posted();
-  if (notifies) credits_.use();
-  const auto [handle, stored] = operations_.emplace();
-  SLIME_CHECK(stored != nullptr);
-  record = stored;
-  record->self = handle;
-  record->operation = &operation;
-  record->kind = kind;
-  record->batch = copies;
+  if (notifies) credits.use();
+  record = &link_.operations.add(operation, kind, copies);
   record->has_imm = notifies;
-  record->bounds = take_bounds(operation);
-  record->sequence = next_sequence_++;
+  record->bounds = link_.take_bounds(operation);
   return {};
 }
 
-// Of several that are idle always the same, which the device then knows best; the last, which has the
-// shortest ring.
-std::uint32_t VerbsEndpoint::least_busy_lane() const {
-  std::uint32_t best = 0;
-  std::size_t least = SIZE_MAX;
-  for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
-    const std::size_t busy = lanes_[i].pair->in_flight() + lanes_[i].backlog.size();
-    if (busy > least) continue;
-    least = busy;
-    best = i;
-  }
-  return best;
-}
-
 void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
-  record.striped = striped;
-  const bool now = std::exchange(prompt_, false) && got_hello_ && !in_burst_;
-  if (striped) {
-    for (Lane& lane : lanes_) lane.backlog.push_back(record.self);
-  } else {
-    // Notifications come in the order of their posts, as messages do: one queue pair carries them all. The
-    // first has room for many blocks.
-    const bool first = record.has_imm || record.batch.size() > limits::kSideDepth / 2;
-    const std::uint32_t number = first ? 0 : least_busy_lane();
-    if (now && post_single(record, number)) return schedule_housekeeping();
-    lanes_[number].backlog.push_back(record.self);
-  }
-  if (now) post_data();
-  schedule_after_completion();
+  if (data_.add(record, striped))
+    link_.schedule_housekeeping();
+  else
+    schedule_after_completion();
 }
 
 Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kRead, copies, false, operation, record));
-  ++counters_.reads;
-  enqueue(*record, worth_striping(copies));
+  ++link_.counters.reads;
+  enqueue(*record, data_.worth_striping(copies));
   return {};
 }
 
@@ -233,19 +132,20 @@ Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) 
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kWrite, copies, false, operation, record));
-  ++counters_.writes;
-  record->flush_read = wants_flush_read(copies);
-  // A batch with a read that flushes it goes through one queue pair, which keeps that behind the data.
-  enqueue(*record, !record->flush_read && worth_striping(copies));
+  ++link_.counters.writes;
+  record->flush_read = data_.wants_flush_read(copies);
+  // A batch with a read that flushes it goes through one queue pair, which keeps the read behind
+  // the data.
+  enqueue(*record, !record->flush_read && data_.worth_striping(copies));
   return {};
 }
 
 Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kWrite, copies, true, operation, record));
-  ++counters_.writes;
+  ++link_.counters.writes;
   record->imm = imm;
-  record->flush_read = wants_flush_read(copies);
+  record->flush_read = data_.wants_flush_read(copies);
   enqueue(*record, false);  // one queue pair keeps the notification behind the data
   return {};
 }
@@ -259,13 +159,13 @@ Status VerbsEndpoint::post_atomic(Kind kind, const AtomicTarget& target, std::ui
     return Status(Code::kInvalidArgument,
                   str("remote offset ", target.remote_offset, " is not at a multiple of 8 in the memory of ",
                       who_.peer_name));
-  if (peer_.atomics == 0)
+  if (link_.peer.atomics == 0)
     return Status(Code::kUnimplemented, str("the device of ", who_.peer_name, " does no atomics"));
   if (target.local != nullptr && target.local->valid() && target.local->kind() != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "atomics are for host memory");
   OneSided* record = nullptr;
   SLIME_TRY(admit(kind, {&copy, 1}, false, operation, record));
-  ++counters_.atomics;
+  ++link_.counters.atomics;
   record->atomic = {copy, compare_add, swap};
   record->batch = {};
   enqueue(*record, false);
@@ -282,20 +182,104 @@ Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t exp
 }
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
-  if (!working()) return life_.error().ok() ? checks_.closed_here() : life_.error();
-  return checks_.import(descriptor, unpack_keys(descriptor.key, descriptor.length_bytes));
+  const EndpointLife& life = link_.life;
+  if (!life.working()) return life.error().ok() ? link_.checks.closed_here() : life.error();
+  return link_.checks.import(descriptor, unpack_keys(descriptor.key, descriptor.length_bytes));
 }
 
-void VerbsEndpoint::complete(Operation& operation, Status status) {
-  if (!status.ok()) ++counters_.failed_operations;
-  operation.finish(std::move(status));
+void VerbsEndpoint::release_credits(std::uint32_t count) {
+  SLIME_CHECK(link_.loop->in_loop());
+  if (!link_.working()) return;
+  link_.credits.given.release(count);
+  on_slot_free();
 }
 
-void VerbsEndpoint::complete_one_sided(OneSided& done, Status status) {
-  Operation& operation = *done.operation;
-  PostChecks::drop_uses(done.copies());
-  operations_.erase(done.self);
-  complete(operation, std::move(status));
+void VerbsEndpoint::set_awaiting(bool awaiting) {
+  SLIME_CHECK(link_.loop->in_loop());
+  silence_.set_awaiting(awaiting);
+  if (link_.working()) silence_.update(in_flight() > 0);
+}
+
+// ------------------------------------------------------------------------------------------- turns
+
+bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
+  if (!completions_.take(id, completion)) return false;
+  schedule_after_completion();
+  return true;
+}
+
+void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
+  // Scheduled last: a caller may be waiting for what the receiver posted.
+  if (arrivals_.take(queue_pair, completion, slot)) schedule_after_completion();
+}
+
+// Urgent is what a caller may wait for: posts, grants, the end.
+void VerbsEndpoint::schedule_after_completion() {
+  const CreditBook& credits = link_.credits;
+  const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
+                       !link_.want_room && credits.ours.wanted() == 0 && !credits.peer_starved() &&
+                       !credits.given.low() && data_.idle();
+  if (patient)
+    link_.schedule_housekeeping();
+  else
+    schedule();
+}
+
+// Called by the port, never inside a callback.
+void VerbsEndpoint::run() {
+  link_.scheduled = false;
+  if (link_.life.broken()) {
+    link_.side.reset();  // the peer learns of it at once
+    if (!link_.pairs->gone()) return link_.pairs->check();
+    end();
+    return schedule();  // on_closed comes in a turn of its own
+  }
+  inbox_.deliver_kept();
+  if (link_.life.ended()) return tell_closed();
+  if (side_.look_for_end()) flush();
+}
+
+void VerbsEndpoint::flush() {
+  if (!link_.working()) return;
+  const Opening& opening = link_.opening;
+  link_.in_burst = true;
+  link_.prompt = false;
+  if (opening.got_hello) {
+    // A caller may wait for these, and for nothing else that is done here. Messages leave first
+    // while the peer has credits without those that they could bring.
+    if (!link_.credits.peer_starved() && !link_.credits.given.low()) messages_.run();
+    data_.run();
+  }
+  // What was freed is posted before it is promised.
+  if (link_.working() && link_.port->post_receives()) link_.credits.given.top_up();
+  if (link_.working() && opening.hello_due && opening.connected)
+    link_.opening.hello_due = !credits_.send_control();
+  if (link_.working() && opening.got_hello) {
+    messages_.run();
+    credits_.send_grant();
+  }
+  link_.in_burst = false;
+  complete_sent();
+  if (!link_.working()) return;
+  advance_close();
+  settle();
+}
+
+void VerbsEndpoint::complete_sent() {
+  messages_.complete_sent();
+  data_.complete_empty();
+}
+
+void VerbsEndpoint::settle() {
+  if (!link_.working()) return;
+  silence_.update(in_flight() > 0);
+  if (inbox_.receiver() == nullptr || !link_.life.takes_posts() || in_flight() >= limits::kMaxOperations)
+    return;
+  const bool credit = credits_.wanted_are_free(!messages_.empty());
+  if (!link_.want_room && !credit) return;
+  link_.want_room = false;
+  if (credit) link_.credits.ours.forget_wanted();
+  inbox_.receiver()->on_ready();
 }
 
 }  // namespace slime::transport::verbs

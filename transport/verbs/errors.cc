@@ -166,6 +166,31 @@ std::string_view blame_name(Blame blame) {
   return "device";
 }
 
+void count_error(EndpointCounters& counters, ibv_wc_status status) {
+  ++counters.error_completions;
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) ++counters.receiver_not_ready;
+  switch (blame_for(status)) {
+    case Blame::kLocal:
+      ++counters.errors_local;
+      break;
+    case Blame::kRemote:
+      ++counters.errors_remote;
+      break;
+    case Blame::kPath:
+      ++counters.errors_path;
+      break;
+    case Blame::kPeer:
+      ++counters.errors_peer;
+      break;
+    case Blame::kDevice:
+      ++counters.errors_device;
+      break;
+    case Blame::kVictim:
+      ++counters.errors_victim;
+      break;
+  }
+}
+
 Status completion_error(const Functions& functions, const ibv_wc& completion, const FailedWork& work) {
   const Recipe& recipe = recipe_for(completion.status);
   const char* const words =

@@ -3,21 +3,24 @@
 #include <string>
 #include <string_view>
 
+#include "transport/counters.h"
 #include "transport/verbs/functions.h"
 
 namespace slime::transport::verbs {
 
-// Who is to blame for an error completion.
+// What is to blame for an error completion.
 enum class Blame {
   kVictim,  // flushed, because the queue pair had failed already: look for the first error
   kLocal,   // a bug of ours, or memory of ours that is gone
   kRemote,  // the peer refused: key, rights, bounds, or a region that is gone
   kPath,    // no proper answer: dead peer, wrong GID, MTU, partition, cable
-  kPeer,    // the peer answered, but could not take it: no receive posted, or a fault of its adapter
+  kPeer,    // the peer answered, but had no receive posted, or a fault of its adapter
   kDevice,  // our adapter or driver
 };
 Blame blame_for(ibv_wc_status status);
 std::string_view blame_name(Blame blame);
+// Counts an error completion, by blame.
+void count_error(EndpointCounters& counters, ibv_wc_status status);
 
 // What failed, for the text.
 struct FailedWork {
@@ -26,11 +29,12 @@ struct FailedWork {
   std::string path;            // device, port, both GIDs, MTU, SL, traffic class, timeout, retries
 };
 // The status that the operation ends with: code by blame (kRemote: kPermissionDenied; kPath, kPeer:
-// kUnavailable; kVictim: kUnavailable; kLocal, kDevice: kInternal), and a text with the operation, the peer,
-// the verbs status by name and number, vendor_err, the path, the probable cause and what to check.
+// kUnavailable; kVictim: kUnavailable; kLocal, kDevice: kInternal), and a text with the operation,
+// the peer, the verbs status by name and number, vendor_err, the path, the probable cause and what
+// to check.
 Status completion_error(const Functions& functions, const ibv_wc& completion, const FailedWork& work);
-// The error of a call that returned `error` (an errno value): kResourceExhausted for ENOMEM with the advice
-// on `ulimit -l` when `pins_memory`, else by errno. `what` names the call and its size.
+// The error of a call that returned `error` (an errno value): kResourceExhausted for ENOMEM with
+// the advice on `ulimit -l` when `pins_memory`, else by errno. `what` names the call and its size.
 Status call_error(std::string_view what, int error, bool pins_memory = false);
 // "device fatal", "port error", ...
 std::string_view event_name(ibv_event_type type);

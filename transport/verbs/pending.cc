@@ -86,7 +86,7 @@ class VerbsPending final : public PendingEndpoint {
     auto wire = make_socket_wire(*loop, std::move(socket), port_->pool().options().outage_tolerated);
     if (!wire) return std::move(wire).error();
     over_ = true;
-    VerbsEndpoint::Parts parts;
+    EndpointParts parts;
     parts.port = port_;
     parts.place = place_;
     parts.account = std::move(account_);

@@ -17,7 +17,6 @@
 #include "transport/verbs/regions.h"
 #include "transport/verbs/turn_queue.h"
 #include "transport/verbs/work_budget.h"
-#include "transport/verbs/work_id.h"
 
 namespace slime::transport::verbs {
 

@@ -149,4 +149,7 @@ class VerbsRegion final : public MemoryRegion::Impl {
   Status outcome_;
 };
 
+// The local region of a copy that PostChecks let pass.
+inline VerbsRegion& region_of(const Copy& copy) { return *static_cast<VerbsRegion*>(copy.local->impl()); }
+
 }  // namespace slime::transport::verbs

@@ -1,0 +1,155 @@
+#include "transport/verbs/data_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/limits.h"
+
+namespace slime::transport::verbs {
+
+DataSender::DataSender(Link& link)
+    : link_(link),
+      requests_({link.port->max_gather(), link.port->max_scatter(), link.port->words().scratch(),
+                 link.port->context()->options.flush_read},
+                link.counters, link.notifications_sent),
+      backlogs_(link.queues.pairs().size() - 1) {}
+
+bool DataSender::wants_flush_read(std::span<const Copy> copies) const {
+  return link_.port->context()->options.flush_read && !copies.empty() &&
+         allows(copies.back().remote->rights(), Rights::kRemoteRead);
+}
+
+bool DataSender::worth_striping(std::span<const Copy> copies) const {
+  if (backlogs_.size() < 2) return false;
+  std::uint64_t total = 0;
+  for (const Copy& copy : copies) total += copy.length_bytes;
+  return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
+}
+
+// Of several idle ones always the same, which the device then knows best: the last, which has the
+// shortest ring.
+std::uint32_t DataSender::least_busy() const {
+  std::uint32_t best = 0;
+  std::size_t least = SIZE_MAX;
+  for (std::uint32_t i = 0; i < backlogs_.size(); ++i) {
+    const std::size_t busy = pair(i).in_flight() + backlogs_[i].size();
+    if (busy > least) continue;
+    least = busy;
+    best = i;
+  }
+  return best;
+}
+
+bool DataSender::add(OneSided& operation, bool striped) {
+  operation.striped = striped;
+  const bool now = std::exchange(link_.prompt, false) && link_.opening.got_hello && !link_.in_burst;
+  if (striped) {
+    for (Queue<Handle>& backlog : backlogs_) backlog.push_back(operation.self);
+  } else {
+    // Notifications come in the order of their posts, as messages do: one queue pair carries them
+    // all. The first has room for many blocks.
+    const bool first = operation.has_imm || operation.batch.size() > limits::kSideDepth / 2;
+    const std::uint32_t lane = first ? 0 : least_busy();
+    if (now && post_single(operation, lane)) return true;
+    backlogs_[lane].push_back(operation.self);
+  }
+  if (now) run();
+  return false;
+}
+
+void DataSender::run() {
+  bool again = true;
+  while (again && link_.working()) {
+    again = false;
+    for (std::uint32_t i = 0; i < backlogs_.size() && link_.working(); ++i) {
+      if (!backlogs_[i].empty()) again = post_chain(i) || again;
+    }
+  }
+}
+
+bool DataSender::idle() const {
+  return empty_.empty() && std::all_of(backlogs_.begin(), backlogs_.end(),
+                                       [](const Queue<Handle>& backlog) { return backlog.empty(); });
+}
+
+void DataSender::complete_empty() {
+  if (empty_.empty()) return;
+  const std::vector<Handle> handles = std::exchange(empty_, {});
+  for (const Handle handle : handles) link_.complete_one_sided(*link_.operations.find(handle), Status());
+}
+
+// The shortest way of one block to the device. False: it takes more than one work request, or its
+// turn.
+bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
+  if (operation.batch.size() != 1 || operation.flush_read || !backlogs_[lane].empty()) return false;
+  if (link_.queues.room(lane + 1, 1) == 0) return false;
+  ibv_send_wr request{};
+  ibv_sge part{};
+  if (!requests_.single(operation, pair(lane).max_inline(), request, part)) return false;
+  bool accepted = false;
+  const Status posted = link_.queues.post(lane + 1, request, true, operation.self, accepted);
+  operation.in_flight = accepted ? 1 : 0;
+  if (posted.ok()) return true;
+  operation.failure = link_.path.unavailable(posted);
+  link_.break_now(operation.failure);
+  return true;
+}
+
+// Posts one chain. True: there may be more.
+bool DataSender::post_chain(std::uint32_t lane) {
+  const std::uint32_t most = link_.queues.room(lane + 1, limits::kChainRequests);
+  if (most == 0) return false;
+  Chain& chain = link_.port->empty_chain();
+  fill(lane, chain, most);
+  if (chain.count == 0) return !backlogs_[lane].empty();
+  std::uint32_t accepted = 0;
+  const Status posted = link_.queues.post_chain(lane + 1, chain, accepted);
+  if (!posted.ok()) {
+    const Status lost = link_.path.unavailable(posted);
+    chain.for_refused(accepted, [&](Handle handle, std::uint32_t count) {
+      OneSided* const operation = link_.operations.find(handle);
+      if (operation == nullptr) return;
+      operation->in_flight -= count;
+      operation->failure = lost;  // what the device took of it may still succeed: the whole has not
+    });
+    link_.break_fabric(lost);
+  }
+  return accepted == chain.count && !backlogs_[lane].empty();
+}
+
+void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
+  Queue<Handle>& backlog = backlogs_[lane];
+  const std::uint32_t interval = std::min(limits::kSignalInterval, std::max(pair(lane).depth() / 4, 1U));
+  std::uint32_t since_signal = pair(lane).unsignaled();
+  while (chain.count < most && !backlog.empty()) {
+    const Handle handle = backlog.front();
+    OneSided* operation = link_.operations.find(handle);
+    if (operation == nullptr || operation->posted) {
+      backlog.pop_front();
+      continue;
+    }
+    const std::uint32_t before = chain.count;
+    // A striped one takes turns with the other data queue pairs.
+    const std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
+    bool more = true;
+    while (chain.count < until && more) more = requests_.next(*operation, chain);
+    for (std::uint32_t i = before; i < chain.count; ++i) {
+      chain.own(handle);
+      ++operation->in_flight;
+      ++since_signal;
+      const bool last = i + 1 == chain.count && !more;
+      const bool large = (chain.requests[i].send_flags & IBV_SEND_SIGNALED) != 0;
+      if (large || last || operation->striped || since_signal >= interval) {
+        chain.requests[i].send_flags |= IBV_SEND_SIGNALED;
+        since_signal = 0;
+      }
+    }
+    if (chain.count > before) operation->started = true;
+    if (more) return;  // the chain is full, or it is the turn of another data queue pair
+    operation->posted = true;
+    backlog.pop_front();
+    if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without a byte
+  }
+}
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/queue.h"
+#include "transport/verbs/chain.h"
+#include "transport/verbs/link.h"
+
+namespace slime::transport::verbs {
+
+// Messages of this side: those that wait for the device, and those that it has taken and that are
+// to be completed. Thread: the loop.
+class MessageSender {
+ public:
+  explicit MessageSender(Link& link) : link_(link) {}
+
+  // Messages that wait for the device.
+  [[nodiscard]] bool empty() const { return messages_.empty(); }
+  [[nodiscard]] std::size_t size() const { return messages_.size(); }
+
+  // The shortest way of a message to the device, for one that needs no place in the queue, no
+  // buffer, no completion, and no word about credits but the usual one. False: it has not left.
+  bool send_now(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation);
+  // Takes a message, which has a credit. kResourceExhausted: no send buffer is free.
+  Status queue(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation, SendOptions options);
+  // Posts what the device takes.
+  void run();
+  // Completes what the device has taken or refused. Outside of every post: completions call the
+  // code that posted.
+  void complete_sent();
+  // Ends messages that are past their deadline; `next` becomes the time of the next one if that is
+  // earlier.
+  void expire(TimePoint now, TimePoint& next);
+  // Completes what waits with what the link leaves.
+  void end();
+
+ private:
+  struct Waiting {
+    Operation* operation = nullptr;
+    TimePoint deadline = kNever;
+    std::uint64_t barrier = 0;  // goes after the one-sided operations before it
+    std::uint32_t buffer = 0;
+    std::uint32_t bytes = 0;
+  };
+  struct Sent {
+    Operation* operation = nullptr;
+    bool accepted = false;
+  };
+  [[nodiscard]] bool front_may_go() { return link_.operations.barrier_passed(messages_.front().barrier); }
+  void add_to(Chain& chain, const Waiting& message);
+
+  Link& link_;
+  Queue<Waiting> messages_;
+  std::vector<Sent> sent_;
+  std::vector<Sent> completing_;
+};
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "transport/limits.h"
+#include "transport/memory.h"
+#include "transport/operation.h"
+#include "transport/region_uses.h"
+#include "transport/time_bounds.h"
+
+namespace slime::transport::verbs {
+
+enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
+
+// Rights that the peer's region must give.
+[[nodiscard]] inline Rights rights_for(Kind kind) {
+  if (kind >= Kind::kFetchAdd) return Rights::kReadWrite;
+  return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
+}
+
+// A posted one-sided operation, and how far the device has it.
+struct OneSided {
+  Handle self;
+  Operation* operation = nullptr;
+  TimeBounds bounds;
+  std::uint64_t sequence = 0;
+  std::span<const Copy> batch;  // of a read or a write
+  struct Atomic {
+    Copy copy;  // the 8 bytes on both sides
+    std::uint64_t compare_add = 0;
+    std::uint64_t swap = 0;
+  };
+  std::optional<Atomic> atomic;
+  std::size_t next_copy = 0;      // the first copy that is not wholly posted
+  std::uint64_t copy_offset = 0;  // bytes of it that are
+  std::uint32_t in_flight = 0;    // work requests
+  std::uint32_t imm = 0;
+  Kind kind = Kind::kWrite;
+  bool has_imm = false;
+  bool striped = false;
+  bool flush_read = false;  // still to be posted
+  bool has_imm_posted = false;
+  bool moved = false;     // a byte was posted
+  bool started = false;   // the device knows of it
+  bool posted = false;    // wholly
+  bool reported = false;  // as stuck
+  bool left = false;      // the device is done with it, and its regions are free
+  Status failure;
+
+  [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }
+  // Valid until the record moves.
+  [[nodiscard]] std::span<const Copy> copies() const {
+    if (left) return {};
+    return atomic ? std::span(&atomic->copy, 1) : batch;
+  }
+  // Goes on to the next copy that has bytes. True: there is none.
+  bool skip_empty() {
+    const std::span<const Copy> all = copies();
+    while (next_copy < all.size() && all[next_copy].length_bytes == 0) ++next_copy;
+    return next_copy == all.size();
+  }
+};
+
+// The posted one-sided operations. Thread: the loop.
+class OneSidedTable {
+ public:
+  // Adds an operation whose regions' uses are counted. Moves the records of others.
+  OneSided& add(Operation& operation, Kind kind, std::span<const Copy> copies);
+  // Null for an operation that has completed.
+  OneSided* find(Handle handle) { return records_.find(handle); }
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+  SlotMap<OneSided>& records() { return records_; }
+  // Forgets an operation and lets go of its regions. Returns what is to be completed.
+  Operation& take(OneSided& done);
+  // Lets go of the regions of all operations, and of the caller's copies.
+  void let_go();
+  // Returns whether an operation uses the region.
+  [[nodiscard]] bool use(const RegionUses* uses);
+  // Returns whether the device may still touch memory of an operation.
+  [[nodiscard]] bool at_device();
+
+  // The operations posted so far come before this barrier.
+  [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
+  // Returns whether all operations before the barrier have completed.
+  [[nodiscard]] bool barrier_passed(std::uint64_t barrier) { return barrier == 0 || none_before(barrier); }
+
+ private:
+  bool none_before(std::uint64_t barrier);
+
+  SlotMap<OneSided> records_{limits::kMaxOperations};
+  std::uint64_t next_sequence_ = 1;
+};
+
+}  // namespace slime::transport::verbs

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transport/counters.h"
+#include "transport/verbs/chain.h"
+#include "transport/verbs/operations.h"
+
+namespace slime::transport::verbs {
+
+// Turns one-sided operations into work requests. Joins blocks where the device can, and puts behind
+// the data of a batch what has to follow it. Thread: the loop.
+class RequestBuilder {
+ public:
+  struct Device {
+    std::uint32_t max_gather = 1;   // local pieces of one write
+    std::uint32_t max_scatter = 1;  // and of one read
+    ibv_sge scratch{};              // takes the byte of a read that flushes a write
+    bool flush_read = false;        // batches have such a read
+  };
+  // Counts bytes and joined blocks in `counters`, and notifications in `notifications`.
+  RequestBuilder(const Device& device, EndpointCounters& counters, std::uint64_t& notifications)
+      : device_(device), counters_(counters), notifications_(notifications) {}
+
+  // Adds the next work request of the operation. False: that was the last.
+  bool next(OneSided& operation, Chain& chain);
+  // Makes the one work request of a read or write of one block. False, and nothing has changed: it
+  // takes more than one. `request` comes zeroed; `part` is what it then points to.
+  bool single(OneSided& operation, std::uint32_t max_inline, ibv_send_wr& request, ibv_sge& part);
+
+ private:
+  std::uint64_t gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most);
+  void add_atomic(OneSided& operation, Chain& chain) const;
+  bool next_tail(OneSided& operation, Chain& chain);
+  void notify_with(OneSided& operation, ibv_send_wr& request);
+
+  const Device device_;
+  EndpointCounters& counters_;
+  std::uint64_t& notifications_;
+};
+
+}  // namespace slime::transport::verbs

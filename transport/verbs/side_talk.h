@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "transport/verbs/credit_exchange.h"
+#include "transport/verbs/link.h"
+#include "transport/verbs/side_channel.h"
+
+namespace slime::transport::verbs {
+
+// Hears the peer on the side channel: that its queue pairs are ready, its credits, and its end.
+// Thread: the loop.
+class SideTalk final : public SideChannelHandler {
+ public:
+  SideTalk(Link& link, CreditExchange& credits) : link_(link), credits_(credits) {}
+
+  // Breaks the link if the peer has closed or gone. False: nothing else is to be done in this turn.
+  bool look_for_end();
+  // Makes `next` the time by which a peer that closed is gone, if that is earlier.
+  void bound(TimePoint& next) const {
+    if (goodbye_) next = std::min(next, goodbye_by_);
+  }
+  // Says why work came back without an error before it: the device stopped the queue pair by
+  // itself.
+  [[nodiscard]] Status flushed() const;
+
+ private:
+  struct Goodbye {
+    std::uint64_t messages = 0;
+    std::uint64_t notifications = 0;
+  };
+
+  void on_side_frame(const SideFrame& frame) noexcept override;
+  void on_side_broken(Status reason) noexcept override;
+  void on_goodbye(const Goodbye& goodbye);
+
+  Link& link_;
+  CreditExchange& credits_;
+  std::optional<Goodbye> goodbye_;  // the peer closed
+  TimePoint goodbye_by_ = kNever;
+  Status lost_;  // the side channel broke
+  std::uint64_t lost_at_poll_ = 0;
+};
+
+}  // namespace slime::transport::verbs

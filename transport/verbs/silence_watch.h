@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transport/verbs/link.h"
+
+namespace slime::transport::verbs {
+
+// Finds a peer that falls silent while work waits for it. What the device retries for ever, and
+// what it has delivered and only the peer's program can answer, ends when the side channel finds
+// the peer silent. Where the side channel takes another path, a probe finds the device's path
+// broken. Thread: the loop.
+class SilenceWatch {
+ public:
+  explicit SilenceWatch(Link& link) : link_(link) {}
+  SilenceWatch(const SilenceWatch&) = delete;
+  SilenceWatch& operator=(const SilenceWatch&) = delete;
+  ~SilenceWatch() { link_.loop->cancel_timer(timer_); }
+
+  // Begins with a wait for the peer's hello.
+  void start() { link_.side->set_waiting(waiting_ = true); }
+  void set_awaiting(bool awaiting) { awaiting_ = awaiting; }
+  // Looks whether work waits. `in_flight`: operations are under way.
+  void update(bool in_flight);
+
+ private:
+  // What came so far.
+  [[nodiscard]] std::uint64_t heard() const {
+    return link_.counters.completions + link_.counters.messages_received +
+           link_.counters.notifications_received;
+  }
+  void arm();
+  void probe();
+
+  Link& link_;
+  bool waiting_ = false;
+  bool awaiting_ = false;
+  TimerId timer_;
+  std::uint64_t heard_before_ = 0;  // when the timer was armed
+};
+
+}  // namespace slime::transport::verbs

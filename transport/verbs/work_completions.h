@@ -1,0 +1,29 @@
+#pragma once
+
+#include <vector>
+
+#include "transport/verbs/link.h"
+#include "transport/verbs/side_talk.h"
+
+namespace slime::transport::verbs {
+
+// Takes the completions of this side's work requests: gives back room and send buffers, completes
+// one-sided operations, and breaks the link with the first error. Thread: the loop.
+class WorkCompletions {
+ public:
+  WorkCompletions(Link& link, const SideTalk& side) : link_(link), side_(side) {}
+
+  // False for a completion that fits nothing in flight.
+  bool take(const WorkId& id, const ibv_wc& completion);
+
+ private:
+  void finish_one(const QueuePair::Owner& owner);
+  void complete_finished(bool all);
+  void fail(const WorkId& id, const ibv_wc& completion);
+
+  Link& link_;
+  const SideTalk& side_;
+  std::vector<Handle> finished_;  // the operations whose requests the completion at hand ends
+};
+
+}  // namespace slime::transport::verbs
