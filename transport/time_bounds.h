@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/limits.h"
 #include "transport/operation.h"
 
 namespace slime::transport {
@@ -50,6 +51,11 @@ struct TimeBounds {
   Nanos stall{};  // zero: none
   Overdue passed = Overdue::kNo;
 };
+
+// Returns when a message must be with the wire or the device that is posted now.
+inline TimePoint message_deadline(const Operation& operation, TimePoint now) {
+  return operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
+}
 
 // How long this process or its machine was paused, if a timer that was due at `due` fires `now`. Zero: a
 // delay that a busy machine explains.

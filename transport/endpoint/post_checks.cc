@@ -69,6 +69,10 @@ Status PostChecks::closed_here() const {
   return {Code::kCancelled, str("the connection to ", peer_name_, " was closed here")};
 }
 
+Status PostChecks::cut_by_close() const {
+  return {Code::kCancelled, str("the connection to ", peer_name_, " was closed before this had completed")};
+}
+
 Status PostChecks::too_many() const {
   return {Code::kResourceExhausted, str(limits::kMaxOperations, " operations are in flight to ", peer_name_)};
 }

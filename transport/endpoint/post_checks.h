@@ -40,6 +40,8 @@ class PostChecks {
   [[nodiscard]] Status too_many() const;
   [[nodiscard]] Status no_credit() const;
   [[nodiscard]] static Status region_closed();
+  // What operations end with that a close cut short.
+  [[nodiscard]] Status cut_by_close() const;
 
  private:
   [[nodiscard]] Status local(const Copy& copy) const;

@@ -45,31 +45,16 @@ std::string SoftEndpoint::describe() const {
              link_.wire_text);
 }
 
-std::uint64_t SoftEndpoint::credits() const {
-  if (!link_.life.takes_posts()) return 0;
-  return std::min<std::uint64_t>(link_.credits.free(), limits::kMaxOperations - in_flight());
-}
+std::uint64_t SoftEndpoint::credits() const { return link_.gate.messages(in_flight()); }
 
 // --------------------------------------------------------------------------------------------------- posting
-
-Status SoftEndpoint::refusal() {
-  SLIME_CHECK(link_.loop->in_loop());
-  const EndpointLife& life = link_.life;
-  if (!life.takes_posts()) return life.error().ok() ? link_.checks.closed_here() : life.error();
-  if (in_flight() >= limits::kMaxOperations) {
-    want_room_ = true;
-    return link_.checks.too_many();
-  }
-  return {};
-}
 
 // Succeeds if more than `reserve` credits are free.
 Status SoftEndpoint::need_credit(std::uint64_t reserve) {
   if (link_.credits.free() > reserve) return {};
-  link_.credits.want(reserve);
   link_.starved = true;
   ++link_.counters.credit_stalls;
-  return link_.checks.no_credit();
+  return link_.gate.refuse_for_credit(reserve);
 }
 
 Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
@@ -156,8 +141,7 @@ Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Op
 }
 
 Result<RemoteRegion> SoftEndpoint::import_region(const RegionDescriptor& descriptor) {
-  const EndpointLife& life = link_.life;
-  if (!life.working()) return life.error().ok() ? link_.checks.closed_here() : life.error();
+  if (!link_.working()) return link_.gate.closed();
   return link_.checks.import(descriptor, unpack_key(descriptor.key));
 }
 
@@ -283,13 +267,8 @@ void SoftEndpoint::stage_bulk() {
 void SoftEndpoint::settle() {
   if (!link_.working()) return;
   tell_waiting();
-  if (inbox_.receiver() == nullptr || !link_.life.takes_posts() || in_flight() >= limits::kMaxOperations)
-    return;
-  const bool credit = link_.credits.wanted_are_free();
-  if (!want_room_ && !credit) return;
-  want_room_ = false;
-  if (credit) link_.credits.forget_wanted();
-  inbox_.receiver()->on_ready();
+  if (inbox_.receiver() == nullptr || !link_.gate.has_room(in_flight())) return;
+  if (link_.gate.reopen(link_.credits.wanted_are_free())) inbox_.receiver()->on_ready();
 }
 
 void SoftEndpoint::set_awaiting(bool awaiting) {
@@ -309,8 +288,7 @@ void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
   if (!link_.working()) return link_.schedule_turn();  // looks whether the peer has left
   link_.stalls.excuse(link_.operations.records(), pause, now);
   if (link_.life.closing() && now >= link_.life.close_by())
-    return frames_.finish_close(Status(Code::kCancelled, str("the connection to ", link_.who.peer_name,
-                                                             " was closed before this had completed")));
+    return frames_.finish_close(link_.checks.cut_by_close());
   incoming_writes_.hurry_acks();
   TimePoint next = link_.life.close_by();
   credits_to_return_ += link_.credits.return_idle(now, next);

@@ -65,7 +65,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
  private:
   // ---- posting
-  Status refusal();
+  Status refusal() {
+    SLIME_CHECK(link_.loop->in_loop());
+    return link_.gate.refusal(in_flight());
+  }
   Status need_credit(std::uint64_t reserve = 0);
   bool done_now(Kind kind, std::span<const Copy> copies);
   Status post_one_sided(OneSided& record, Operation& operation);
@@ -110,7 +113,6 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
   bool waiting_ = false;
   bool awaiting_ = false;
-  bool want_room_ = false;  // a post was refused because of too many operations
   bool answers_turn_ = false;
   std::uint64_t credits_to_return_ = 0;
   std::uint64_t backlog_bytes_ = 0;  // of the wire, at that time

@@ -20,6 +20,7 @@ Link::Link(SoftEndpoint& endpoint, std::shared_ptr<PortState> on, std::shared_pt
       checks(port->device.get(), id, who.peer_name),
       timer(*loop),
       credits(peer.initial_credits),
+      gate(checks, life, credits),
       given(*port->pool, std::move(account), 0),
       endpoint_(endpoint) {}
 
@@ -43,8 +44,7 @@ void Link::corrupt(std::string_view what) {
 TimePoint Link::take_deadline(const Operation& operation) {
   const TimePoint now = loop->now();
   credits.note_send(now);
-  const TimePoint deadline =
-      operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
+  const TimePoint deadline = message_deadline(operation, now);
   timer.arm(deadline);
   return deadline;
 }

@@ -9,6 +9,7 @@
 #include "transport/endpoint/credit_ledger.h"
 #include "transport/endpoint/life.h"
 #include "transport/endpoint/post_checks.h"
+#include "transport/endpoint/post_gate.h"
 #include "transport/soft/frames.h"
 #include "transport/soft/operations.h"
 #include "transport/soft/port.h"
@@ -41,6 +42,7 @@ class Link {
   EndpointTimer timer;
   StallWatch stalls;
   SendCredits credits;
+  PostGate gate;
   bool starved = false;  // since the last message or notification, which tells the peer
   ReceiveCredits given;
   OneSidedTable operations;

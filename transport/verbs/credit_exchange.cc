@@ -9,10 +9,9 @@ Status CreditExchange::need(std::uint64_t reserve, bool message_waits) {
   SendCredits& ours = link_.credits.ours;
   if (ours.free() <= reserve) look();
   if (ours.free() > reserve) return {};
-  ours.want(reserve);
   ++link_.counters.credit_stalls;
   if (!message_waits) starve();  // a notification cannot say so
-  return link_.checks.no_credit();
+  return link_.gate.refuse_for_credit(reserve);
 }
 
 bool CreditExchange::wanted_are_free(bool message_waits) {

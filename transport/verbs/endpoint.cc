@@ -55,21 +55,12 @@ std::string VerbsEndpoint::describe() const {
 }
 
 std::uint64_t VerbsEndpoint::credits() const {
-  if (!link_.life.takes_posts()) return 0;
   // Looking changes only what this side knows, never what it is.
-  const_cast<VerbsEndpoint*>(this)->credits_.look();
-  return std::min<std::uint64_t>(link_.credits.ours.free(), limits::kMaxOperations - in_flight());
+  if (link_.life.takes_posts()) const_cast<VerbsEndpoint*>(this)->credits_.look();
+  return link_.gate.messages(in_flight());
 }
 
 // ----------------------------------------------------------------------------------------- posting
-
-// Only when there is a reason.
-Status VerbsEndpoint::explain_refusal() {
-  const EndpointLife& life = link_.life;
-  if (!life.takes_posts()) return life.error().ok() ? link_.checks.closed_here() : life.error();
-  link_.want_room = true;
-  return link_.checks.too_many();
-}
 
 Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
@@ -84,7 +75,7 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   }
   Status queued = messages_.queue(parts, bytes, operation, options);
   if (!queued.ok()) {
-    link_.want_room = true;
+    link_.gate.want_room();
     link_.port->wait_for_buffer(*this);
     return queued;
   }
@@ -182,8 +173,7 @@ Status VerbsEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t exp
 }
 
 Result<RemoteRegion> VerbsEndpoint::import_region(const RegionDescriptor& descriptor) {
-  const EndpointLife& life = link_.life;
-  if (!life.working()) return life.error().ok() ? link_.checks.closed_here() : life.error();
+  if (!link_.working()) return link_.gate.closed();
   return link_.checks.import(descriptor, unpack_keys(descriptor.key, descriptor.length_bytes));
 }
 
@@ -217,7 +207,7 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
   const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
-                       !link_.want_room && credits.ours.wanted() == 0 && !credits.peer_starved() &&
+                       !link_.gate.wants_room() && credits.ours.wanted() == 0 && !credits.peer_starved() &&
                        !credits.given.low() && data_.idle();
   if (patient)
     link_.schedule_housekeeping();
@@ -273,13 +263,8 @@ void VerbsEndpoint::complete_sent() {
 void VerbsEndpoint::settle() {
   if (!link_.working()) return;
   silence_.update(in_flight() > 0);
-  if (inbox_.receiver() == nullptr || !link_.life.takes_posts() || in_flight() >= limits::kMaxOperations)
-    return;
-  const bool credit = credits_.wanted_are_free(!messages_.empty());
-  if (!link_.want_room && !credit) return;
-  link_.want_room = false;
-  if (credit) link_.credits.ours.forget_wanted();
-  inbox_.receiver()->on_ready();
+  if (inbox_.receiver() == nullptr || !link_.gate.has_room(in_flight())) return;
+  if (link_.gate.reopen(credits_.wanted_are_free(!messages_.empty()))) inbox_.receiver()->on_ready();
 }
 
 }  // namespace slime::transport::verbs

@@ -88,9 +88,8 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
   // Returns why no post is taken, or OK.
   Status refusal() {
     SLIME_CHECK(link_.loop->in_loop());
-    return link_.life.takes_posts() && in_flight() < limits::kMaxOperations ? Status() : explain_refusal();
+    return link_.gate.refusal(in_flight());
   }
-  Status explain_refusal();
   Status admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
                OneSided*& record);
   void enqueue(OneSided& record, bool striped);

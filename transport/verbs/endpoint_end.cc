@@ -102,9 +102,7 @@ void VerbsEndpoint::on_timer(TimePoint now, Nanos pause) {
   link_.stalls.excuse(link_.operations.records(), pause, now);
   TimePoint next = kNever;
   if (link_.life.closing()) {
-    if (now >= link_.life.close_by())
-      return finish_close(Status(Code::kCancelled, str("the connection to ", who_.peer_name,
-                                                       " was closed before this had completed")));
+    if (now >= link_.life.close_by()) return finish_close(link_.checks.cut_by_close());
     next = link_.life.close_by();
   }
   if (!link_.opening.got_hello) {

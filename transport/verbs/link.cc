@@ -18,6 +18,7 @@ Link::Link(VerbsEndpoint& endpoint, EndpointParts& parts)
       checks(port->device().get(), id, path.peer_name()),
       timer(*loop),
       credits(peer.initial_credits, port->pool(), std::move(parts.account)),
+      gate(checks, life, credits.ours),
       queues(*port, endpoint, place, counters, parts.queue_pairs),
       pairs(std::make_shared<PairGroup>(port, place, credits.given.shared_account(),
                                         std::move(parts.queue_pairs), endpoint)),
@@ -66,8 +67,7 @@ void Link::post_nothing() {
 TimePoint Link::take_deadline(const Operation& operation) {
   const TimePoint now = loop->now();
   credits.ours.note_send(now);
-  const TimePoint deadline =
-      operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
+  const TimePoint deadline = message_deadline(operation, now);
   timer.arm(deadline);
   return deadline;
 }

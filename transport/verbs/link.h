@@ -8,6 +8,7 @@
 #include "transport/endpoint.h"
 #include "transport/endpoint/life.h"
 #include "transport/endpoint/post_checks.h"
+#include "transport/endpoint/post_gate.h"
 #include "transport/verbs/credit_book.h"
 #include "transport/verbs/operations.h"
 #include "transport/verbs/pair_group.h"
@@ -66,6 +67,7 @@ class Link {
   EndpointTimer timer;
   StallWatch stalls;  // progress: work requests of a one-sided operation that succeeded
   CreditBook credits;
+  PostGate gate;
   OneSidedTable operations;
   SendQueues queues;
   std::shared_ptr<PairGroup> pairs;   // queue pairs from their connection to their end
@@ -75,7 +77,6 @@ class Link {
 
   bool in_burst = false;  // the endpoint posts what is queued anyhow
   bool scheduled = false;
-  bool want_room = false;  // a post was refused for want of room
   // What is posted next leaves at once: the first post after something came, for which a caller may
   // be waiting. Posts after it share doorbells in the next turn.
   bool prompt = false;

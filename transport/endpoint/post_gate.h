@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/endpoint/credit_ledger.h"
+#include "transport/endpoint/life.h"
+#include "transport/endpoint/post_checks.h"
+
+namespace slime::transport {
+
+// Takes or refuses the posts of an endpoint, and remembers that it refused some: the receiver then
+// hears once they may be tried again. Thread: the loop.
+class PostGate {
+ public:
+  // Borrows all three.
+  PostGate(const PostChecks& checks, const EndpointLife& life, SendCredits& credits)
+      : checks_(checks), life_(life), credits_(credits) {}
+
+  // Returns why an endpoint with so many operations in flight takes no post, or OK.
+  Status refusal(std::size_t in_flight) { return has_room(in_flight) ? Status() : explain(); }
+  // Returns why an endpoint that does not work any more takes nothing.
+  [[nodiscard]] Status closed() const { return life_.error().ok() ? checks_.closed_here() : life_.error(); }
+  // Refuses a post because no more than `reserve` credits are free.
+  Status refuse_for_credit(std::uint64_t reserve) {
+    credits_.want(reserve);
+    return checks_.no_credit();
+  }
+  // Notes that a post was refused for want of room.
+  void want_room() { wants_room_ = true; }
+  [[nodiscard]] bool wants_room() const { return wants_room_; }
+
+  // Returns whether the endpoint takes posts, with so many operations in flight.
+  [[nodiscard]] bool has_room(std::size_t in_flight) const {
+    return life_.takes_posts() && in_flight < limits::kMaxOperations;
+  }
+  // Returns how many messages would be taken now.
+  [[nodiscard]] std::uint64_t messages(std::size_t in_flight) const {
+    if (!life_.takes_posts()) return 0;
+    return std::min<std::uint64_t>(credits_.free(), limits::kMaxOperations - in_flight);
+  }
+  // Returns true if refused posts may be tried again now, and forgets them. The endpoint has room;
+  // `credit`: the credits that they wanted are free.
+  bool reopen(bool credit) {
+    if (!wants_room_ && !credit) return false;
+    wants_room_ = false;
+    if (credit) credits_.forget_wanted();
+    return true;
+  }
+
+ private:
+  Status explain() {
+    if (!life_.takes_posts()) return closed();
+    wants_room_ = true;
+    return checks_.too_many();
+  }
+
+  const PostChecks& checks_;
+  const EndpointLife& life_;
+  SendCredits& credits_;
+  bool wants_room_ = false;
+};
+
+}  // namespace slime::transport
