@@ -32,7 +32,7 @@ RegisteredPages::~RegisteredPages() {
   munmap(data_, bytes_);
 }
 
-// -------------------------------------------------------------------------------------------- receive slots
+// ----------------------------------------------------------------------------------- receive slots
 
 Result<std::shared_ptr<PostedPool>> PostedPool::create(std::shared_ptr<Loop> loop,
                                                        std::shared_ptr<Context> context, ibv_srq* srq,
@@ -74,7 +74,7 @@ Status PostedPool::post_freed() {
     ibv_recv_wr* bad = nullptr;
     const int rc = context_->functions.post_srq_recv(srq_, requests.data(), &bad);
     if (rc != 0) {
-      // What comes before the bad one is posted; the rest is tried again with the next call.
+      // The requests before the bad one are posted; the others are tried again with the next call.
       const std::size_t posted = bad == nullptr ? 0 : static_cast<std::size_t>(bad - requests.data());
       freed_.erase(freed_.begin() + static_cast<std::ptrdiff_t>(begin),
                    freed_.begin() + static_cast<std::ptrdiff_t>(begin + posted));
@@ -87,7 +87,7 @@ Status PostedPool::post_freed() {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------- send buffers
+// ------------------------------------------------------------------------------------ send buffers
 
 Result<StagingPool::Buffer> StagingPool::take() {
   if (free_.empty()) {
@@ -109,7 +109,7 @@ StagingPool::Buffer StagingPool::buffer(std::uint32_t index) const {
   return {index, slab.data() + std::size_t{index % kSlabBuffers} * buffer_bytes_, slab.lkey()};
 }
 
-// ------------------------------------------------------------------------------------------- credit words
+// ------------------------------------------------------------------------------------ credit words
 
 Result<std::unique_ptr<CreditWords>> CreditWords::create(std::shared_ptr<Context> context,
                                                          std::uint32_t count) {

@@ -12,13 +12,14 @@
 
 namespace slime::transport::verbs {
 
-// Set in the id of every receive; the rest is its slot's number. Without it, an id is a WorkId's.
+// Set in the id of every receive, whose other bits are the slot's number. An id without this bit is
+// that of a WorkId.
 inline constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;
 
-// Page-aligned, zeroed memory of our own, registered. Thread: one.
+// Owns page-aligned, zeroed, registered memory. Thread: one.
 class RegisteredPages {
  public:
-  // `remote_write`: a peer may write into it, without relaxed ordering, so in order.
+  // `remote_write`: a peer may write into the pages, in order (without relaxed ordering).
   static Result<std::unique_ptr<RegisteredPages>> create(std::shared_ptr<Context> context, std::size_t bytes,
                                                          bool remote_write);
   RegisteredPages(const RegisteredPages&) = delete;
@@ -37,23 +38,23 @@ class RegisteredPages {
   ibv_mr* mr_ = nullptr;
 };
 
-// The receive slots of a port, all of them posted to its shared receive queue whenever they are not filled.
+// The receive slots of a port. Posts each slot that is not filled to the shared receive queue.
 // Outlives the port while messages are held, and then only keeps their memory.
 class PostedPool final : public ReceivePool {
  public:
-  // Each account keeps base_credits slots and one more for a control message.
+  // Each account keeps base_credits slots, and one more for a control message.
   static Result<std::shared_ptr<PostedPool>> create(std::shared_ptr<Loop> loop,
                                                     std::shared_ptr<Context> context, ibv_srq* srq,
                                                     const PortOptions& options);
   PostedPool(std::shared_ptr<Loop> loop, std::shared_ptr<Context> context, ibv_srq* srq,
              const PortOptions& options, std::unique_ptr<RegisteredPages> pages);
 
-  // Posts what was freed since the last call; what it freed may be promised only afterwards.
+  // Posts the slots that were freed since the last call. They may be promised only afterwards.
   Status post_freed();
   [[nodiscard]] bool all_posted() const { return freed_.empty(); }
-  // A slot that the device gave back; null for a number that names none.
+  // Returns a slot that the device gave back; null for a number that names no slot.
   ReceiveSlot* slot(std::uint32_t index) { return index < slots_.size() ? &slots_[index] : nullptr; }
-  // A filled or flushed slot that belongs to nobody any more.
+  // Frees a filled or flushed slot that has no owner.
   void put_back(ReceiveSlot& slot) { put_free(slot); }
   [[nodiscard]] std::uint64_t posts() const { return posts_; }
 
@@ -68,8 +69,8 @@ class PostedPool final : public ReceivePool {
   std::uint64_t posts_ = 0;
 };
 
-// Where messages that are too long to go inline wait until the device has sent them. Grows as needed, to a
-// bound; shared by the endpoints of a port. Thread: the loop.
+// Send buffers for messages that are too long to go inline: the device sends from them. Grows as
+// needed, to a bound. The endpoints of a port share it. Thread: the loop.
 class StagingPool {
  public:
   struct Buffer {
@@ -79,7 +80,7 @@ class StagingPool {
   };
   StagingPool(std::shared_ptr<Context> context, std::uint32_t buffer_bytes, std::uint32_t limit)
       : context_(std::move(context)), buffer_bytes_(buffer_bytes), limit_(limit) {}
-  // kResourceExhausted when all are out (waiting()), or memory cannot be registered.
+  // Returns a free buffer. kResourceExhausted: all are in use, or memory cannot be registered.
   Result<Buffer> take();
   void give(std::uint32_t index) { free_.push_back(index); }
   [[nodiscard]] Buffer buffer(std::uint32_t index) const;
@@ -95,8 +96,8 @@ class StagingPool {
   std::vector<std::uint32_t> free_;
 };
 
-// For each endpoint of a port: a word that its peer writes grants into, and the source of those that we
-// write. Thread: the loop; the device writes the first kind at any time.
+// Two words for each endpoint of a port: one that the peer writes grants into, and one that this
+// side's grants are written from. Thread: the loop; the device writes the first word at any time.
 class CreditWords {
  public:
   static Result<std::unique_ptr<CreditWords>> create(std::shared_ptr<Context> context, std::uint32_t count);
@@ -104,9 +105,9 @@ class CreditWords {
   [[nodiscard]] std::uint64_t address(std::uint32_t index) const;
   [[nodiscard]] std::uint32_t rkey() const { return pages_->rkey(); }
   [[nodiscard]] std::uint64_t read(std::uint32_t index) const;
-  // Where bytes land that nobody looks at.
+  // Returns the place of a byte that is not read again.
   [[nodiscard]] ibv_sge scratch() const;
-  // Sets what the next grant is written from.
+  // Sets the word that the next grant is written from, and returns its place.
   ibv_sge source(std::uint32_t index, std::uint64_t value);
 
  private:
@@ -120,7 +121,7 @@ class CreditWords {
     return reinterpret_cast<Pair*>(pages_->data())[index];
   }
   const std::unique_ptr<RegisteredPages> pages_;
-  const std::uint32_t count_;  // one more pair is the scratch
+  const std::uint32_t count_;  // the pair behind them is the scratch
 };
 
 }  // namespace slime::transport::verbs

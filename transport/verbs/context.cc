@@ -31,7 +31,7 @@ Result<ibv_context*> open_named(const Functions& functions, const std::string& n
   return context;
 }
 
-// What the options ask of the port that was chosen.
+// Checks what the options ask of the port that was chosen.
 Status check_options(const Options& options, const PortInfo& port) {
   const int mtu = mtu_bytes(port.attributes.active_mtu);
   if (options.mtu > mtu) {
@@ -79,8 +79,8 @@ Context::Context(Parts parts)
       pd(parts.pd),
       selection(std::move(parts.selection)),
       device(parts.device),
-      // Optional flags are dropped by libibverbs where the kernel does not know them; a library without
-      // ibv_reg_mr_iova2 does not know them itself.
+      // Optional flags are dropped by libibverbs where the kernel does not know them; a library
+      // without ibv_reg_mr_iova2 does not know them itself.
       optional_access(options.relaxed_ordering && functions.reg_mr_iova2 != nullptr
                           ? static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING)
                           : 0U),
@@ -90,7 +90,7 @@ Context::Context(Parts parts)
 }
 
 Context::~Context() {
-  // An error means that something of ours still uses the domain; the kernel cleans up at the end of the
+  // An error means that an object still uses the domain; the kernel cleans up at the end of the
   // process.
   if (const int error = ended(functions.dealloc_pd(pd))) {
     log(LogLevel::kError, "verbs", call_error("ibv_dealloc_pd", error).text());
@@ -134,7 +134,7 @@ Result<std::shared_ptr<Context>> Context::open(const Functions& functions, Optio
 void Context::set_lost() { changing_->lost.store(true); }
 bool Context::lost() const { return changing_->lost.load(); }
 
-// The kernel takes everything from a device that is gone, and answers EIO to whoever gives it back
+// The kernel takes all objects from a device that is gone, and answers EIO to calls that end them
 // afterwards. Some drivers say EIO for other reasons, too: a device that still answers is not gone.
 bool Context::gone() const {
   ibv_port_attr ignored{};

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kUselessBytes = 4096;
 
-// Whether port or GID may be another one now.
+// Returns whether the event may change port or GID.
 bool changes_port(ibv_event_type type) {
   constexpr std::array kEvents{IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,          IBV_EVENT_LID_CHANGE,
                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE};
@@ -24,7 +24,7 @@ bool changes_port(ibv_event_type type) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------- state
+// ------------------------------------------------------------------------------------------- state
 
 DeviceState::DeviceState(std::shared_ptr<Context> opened, const DmabufExporter& dmabuf_exporter)
     : exporter(dmabuf_exporter),
@@ -138,8 +138,7 @@ void DeviceState::no_relaxed_ordering() {
               " refuses relaxed ordering; regions are registered without it");
 }
 
-// ------------------------------------------------------------------------------------------------ lost,
-// found
+// ------------------------------------------------------------------------------------- lost, found
 
 void DeviceState::lose(const Context& failed, const Status& reason) {
   const std::lock_guard lock(mutex_);
@@ -204,7 +203,7 @@ void DeviceState::found() {
   SLIME_LOG(LogLevel::kWarning, "verbs", context_->selection.device, " was opened again");
 }
 
-// ------------------------------------------------------------------------------------------------ device
+// ------------------------------------------------------------------------------------------ device
 
 Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes, Rights rights,
                                                   MemoryKind kind, Use /*use*/) {

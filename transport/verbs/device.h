@@ -19,20 +19,22 @@ namespace slime::transport::verbs {
 class Registration;
 struct RegionRecord;
 
-// What the ports of a device do for its regions, and hear from it. Thread: any.
+// A user of a device: resets endpoints for its regions, and hears its events. Thread: any.
 class RegionUsers {
  public:
   virtual ~RegionUsers() = default;
-  // Resets the endpoints that have posted operations on the region (null: every endpoint). Their uses are
-  // dropped only once their queue pairs are destroyed, so that no byte moves for them any more. Called on the
-  // users' loop, all that has happened when it returns; else it happens there later.
+  // Resets the endpoints that have posted operations on the region (null: every endpoint). Drops
+  // their uses once their queue pairs are destroyed, so that no byte moves for them any more. On
+  // the users' loop, all that has happened when the call returns; on other threads, it happens on
+  // the loop later.
   virtual void reset_users(const RegionUses* uses) = 0;
   [[nodiscard]] virtual std::shared_ptr<Loop> users_loop() const = 0;  // null: gone
-  // Something happened to the device; `queue_pair` is the number of the queue pair that it concerns, or 0.
+  // Hears an event of the device; `queue_pair` is the number of the queue pair that it concerns, or
+  // 0.
   virtual void on_device_event(ibv_event_type type, std::uint32_t queue_pair) = 0;
 };
 
-// What a device, its regions and its ports share. Thread: any.
+// State that a device shares with its regions and ports. Thread: any.
 class DeviceState {
  public:
   // `exporter` outlives it.
@@ -43,46 +45,47 @@ class DeviceState {
   ~DeviceState();
 
   const DmabufExporter& exporter;
-  // What new objects are made of. Another one once the device was opened again.
+  // Returns the context for new objects. Another one once the device was opened again.
   [[nodiscard]] std::shared_ptr<Context> context() const;
 
   // ---- for ports
-  // From here until remove_users() the context that they were made of is in use.
+  // Adds a port. Its context is in use until remove_users().
   void add_users(const std::shared_ptr<RegionUsers>& users);
   void remove_users();
-  // The device failed for good: no more connections, until found().
+  // Notes that the device failed for good: it makes no connections until found().
   void lose(const Context& failed, const Status& reason);
-  // Opens the device again after it was lost, and registers its regions anew; nothing when another port has
-  // done it. kUnavailable while ports use what was lost. Blocks: not for the loop.
+  // Opens the device again after it was lost, and registers its regions anew; does nothing if
+  // another port did. kUnavailable while ports use the lost context. Blocks: do not call it on a
+  // loop.
   Status reopen();
-  // A port works on what reopen() made.
+  // Notes that a port works on the context that reopen() made.
   void found();
-  // An event of the device, as some port read it: probes the port and its GIDs again if they may have
+  // Takes an event of the device that a port has read: probes port and GIDs again if they may have
   // changed, then tells every port.
   void tell_event(ibv_event_type type, std::uint32_t queue_pair);
-  // OK, or why this device makes no connections: it is lost, or memory that peers may still reach was given
-  // back.
+  // Returns OK, or why this device makes no connections: it is lost, or memory that peers may still
+  // reach was given back.
   [[nodiscard]] Status usable() const;
 
   // ---- for regions
   [[nodiscard]] std::vector<std::shared_ptr<RegionUsers>> users();
   void set_unusable(const Status& reason);
-  // False when `context` is not the newest any more: register with that first. From here on reopen()
-  // registers the region, until its record is closed.
+  // Adds a region: reopen() registers it anew, until its record is closed. False: `context` is not
+  // the newest one; register with the newest first.
   [[nodiscard]] bool add_region(const std::shared_ptr<RegionRecord>& record, const Context& context);
-  // kResourceExhausted when the device has too many.
+  // kResourceExhausted: the device has too many regions.
   Result<Handle> new_region_id();
   void drop_region_id(Handle id);
 
   // Memory that allocate() made, by address, so that parts of it need no registration of their own.
   void add_allocation(const std::byte* data, std::uint64_t bytes, std::shared_ptr<Registration> registration);
   void remove_allocation(const std::byte* data);
-  // The registration of the allocation that holds the whole range; null when there is none.
+  // Returns the registration of the allocation that holds the whole range; null if there is none.
   std::shared_ptr<Registration> find_allocation(const std::byte* data, std::uint64_t bytes) const;
-  // A key of this device that gives access to nothing, for regions that peers may not use.
+  // Returns a key of this device that gives access to nothing, for regions that peers may not use.
   Result<std::uint32_t> useless_key();
 
-  // Whether registrations still ask for relaxed ordering. A driver that refuses it is asked once.
+  // Returns whether registrations ask for relaxed ordering. A driver that refuses it is asked once.
   [[nodiscard]] bool relaxed_ordering() const { return relaxed_ordering_.load(std::memory_order_relaxed); }
   void no_relaxed_ordering();
 
@@ -98,7 +101,7 @@ class DeviceState {
   std::shared_ptr<Context> context_;
   int users_in_place_ = 0;
   std::vector<std::weak_ptr<RegionRecord>> records_;
-  std::size_t records_checked_ = 0;  // so many were there when those that are gone were dropped
+  std::size_t records_checked_ = 0;  // number of records when closed ones were last dropped
   std::vector<std::weak_ptr<RegionUsers>> users_;
   SlotMap<None> region_ids_{limits::kMaxRegions};
   std::map<const std::byte*, Allocation> allocations_;
@@ -108,7 +111,7 @@ class DeviceState {
   Status lost_;
 };
 
-// A port of the device on a loop (verbs/lasting_port.cc).
+// Opens a port of the device on a loop (verbs/lasting_port.cc).
 Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
                                               PortOptions options);
 

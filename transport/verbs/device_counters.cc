@@ -10,7 +10,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// How long a value is remembered, not a count.
+// The lifespan of a value, which is no counter.
 constexpr std::string_view kLifespan = "lifespan";
 
 bool always_shown(std::string_view name) {
@@ -23,7 +23,7 @@ void read_folder(const std::filesystem::path& folder, std::vector<DeviceCounter>
     DeviceCounter counter{.name = at->path().filename().string()};
     if (counter.name == kLifespan) continue;
     std::ifstream file(at->path());
-    if (!(file >> counter.value)) continue;  // some can be read by root only, or not on this kind of link
+    if (!(file >> counter.value)) continue;  // not readable for this user or link
     if (counter.value != 0 || always_shown(counter.name)) out.push_back(std::move(counter));
   }
 }

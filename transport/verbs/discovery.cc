@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An address header names a GID with one byte.
+// Address headers name a GID by one byte.
 constexpr int kMaxGids = 256;
 
 int first_number(const fs::path& path, int otherwise) {
@@ -60,13 +60,14 @@ GidInfo describe_gid(int index, const ibv_gid_entry& entry) {
   return out;
 }
 
-// Where sysfs keeps what it knows about the device; libibverbs tells.
+// Returns the folder of the device in sysfs, as libibverbs tells it.
 fs::path sysfs_folder(const ibv_device& device, const std::string& name) {
   const std::string told(device.ibdev_path, strnlen(device.ibdev_path, sizeof device.ibdev_path));
   return told.empty() ? fs::path("/sys/class/infiniband") / name : fs::path(told);
 }
 
-// libibverbs tries several ways to open a device and leaves the error of the last one; ask the file itself.
+// Opens the device's file: libibverbs tries several ways to open a device, and leaves the error of
+// the last.
 bool lacks_rights(const ibv_device& device, int error) {
   if (error == EACCES || error == EPERM) return true;
   const std::string file(device.dev_name, strnlen(device.dev_name, sizeof device.dev_name));

@@ -21,7 +21,8 @@ Status cuda_error(const CudaFunctions& cuda, std::string_view call, int error, C
   return Status(code, str(call, ": ", name, " (", error, ")"));
 }
 
-// The device's context for as long as it lives: the calling thread may have none, or another device's.
+// Holds the context of the device while this object lives: the calling thread may have none, or
+// that of another device.
 class CurrentDevice {
  public:
   static Result<CurrentDevice> enter(const CudaFunctions& cuda, int device) {
@@ -57,7 +58,7 @@ void load(void* library, const char* name, F& out, std::string& missing) {
 }
 
 Result<CudaFunctions> load_cuda() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // kept: CUDA cannot be unloaded
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // CUDA cannot be unloaded
   if (library == nullptr)
     return Status(Code::kUnimplemented,
                   str("no CUDA on this machine, so no memory of it can be registered: ", dlerror()));

@@ -8,7 +8,7 @@
 
 namespace slime::transport::verbs {
 
-// Device memory as a dma-buf, which an adapter can register without a look at its address.
+// Device memory as a dma-buf, which an adapter can register by its descriptor.
 struct Dmabuf {
   UniqueFd fd;
   std::uint64_t offset = 0;  // of the first byte of the range within it
@@ -18,16 +18,17 @@ struct Dmabuf {
 class DmabufExporter {
  public:
   virtual ~DmabufExporter() = default;
-  // kUnimplemented with the reason where this cannot be done at all, kInvalidArgument for a range that is not
-  // inside one allocation of device memory.
+  // Errors: kUnimplemented with the reason (this machine cannot export), kInvalidArgument (the
+  // range is not inside one allocation of device memory).
   virtual Result<Dmabuf> export_range(const std::byte* data, std::size_t bytes) const = 0;
 };
 
-// CUDA's, through libcuda.so.1, which is loaded when it is first asked. kUnimplemented also where the GPU's
-// driver exports nothing.
+// Returns the exporter of CUDA, which loads libcuda.so.1 at its first use. kUnimplemented also if
+// the GPU's driver cannot export.
 const DmabufExporter& cuda_dmabuf_exporter();
 
-// The functions of libcuda that this takes, under their names there. They return a CUresult: 0 for success.
+// Functions of libcuda that the exporter calls, by their names there. They return a CUresult: 0 for
+// success.
 struct CudaFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*get_error_name)(int error, const char** out) = nullptr;

@@ -11,7 +11,8 @@
 namespace slime::transport::verbs {
 namespace {
 
-// What is known about one way to fail. Numbers and names are those of enum ibv_wc_status.
+// One way to fail, with its cause and what to check. Numbers and names are those of enum
+// ibv_wc_status.
 struct Recipe {
   ibv_wc_status status;
   std::string_view name;

@@ -22,19 +22,20 @@ std::string_view blame_name(Blame blame);
 // Counts an error completion, by blame.
 void count_error(EndpointCounters& counters, ibv_wc_status status);
 
-// What failed, for the text.
+// The work that failed, for the text.
 struct FailedWork {
   std::string_view operation;  // "read", "write", "message", "fetch-add", ...
   std::string_view peer;       // its name
   std::string path;            // device, port, both GIDs, MTU, SL, traffic class, timeout, retries
 };
-// The status that the operation ends with: code by blame (kRemote: kPermissionDenied; kPath, kPeer:
-// kUnavailable; kVictim: kUnavailable; kLocal, kDevice: kInternal), and a text with the operation,
-// the peer, the verbs status by name and number, vendor_err, the path, the probable cause and what
-// to check.
+// Returns the status that the operation ends with: code by blame (kRemote: kPermissionDenied;
+// kPath, kPeer: kUnavailable; kVictim: kUnavailable; kLocal, kDevice: kInternal), and a text with
+// the operation, the peer, the verbs status by name and number, vendor_err, the path, the probable
+// cause and what to check.
 Status completion_error(const Functions& functions, const ibv_wc& completion, const FailedWork& work);
-// The error of a call that returned `error` (an errno value): kResourceExhausted for ENOMEM with
-// the advice on `ulimit -l` when `pins_memory`, else by errno. `what` names the call and its size.
+// Returns the error of a call that returned `error` (an errno value): kResourceExhausted for ENOMEM
+// with the advice on `ulimit -l` when `pins_memory`, else by errno. `what` names the call and its
+// size.
 Status call_error(std::string_view what, int error, bool pins_memory = false);
 // "device fatal", "port error", ...
 std::string_view event_name(ibv_event_type type);

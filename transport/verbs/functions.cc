@@ -14,36 +14,36 @@
 namespace slime::transport::verbs {
 namespace {
 
-// What verbs.h defines inline, or as a macro around a function of another signature: those bodies name
-// symbols of libibverbs, so this file has its own, and no object of Slime refers to the library.
+// Functions that verbs.h defines inline, or as a macro around a function of another signature:
+// their bodies name symbols of libibverbs, so this file has its own, and no object of Slime refers
+// to the library.
 
 using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_attr*);
 using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
                            std::size_t);
 
-// Held while the library is loaded or has one of its locks: a child of fork() that inherited such a lock
-// would wait for ever. The library locks its list of devices, and the list of pages that it hides from
-// fork().
+// Held while the library is loaded or has one of its locks: a child of fork() that inherited such a
+// lock would wait for ever. The library locks its list of devices, and the list of pages that it
+// hides from fork().
 ForkMutex& library_mutex() {
   static ForkMutex& mutex = *new ForkMutex;
   return mutex;
 }
 
-// Written while the table is made, before anybody has it.
+// Written while the table is made, before load_functions() returns it.
 Functions unguarded;
 CompatQueryPort compat_query_port = nullptr;
 QueryGidEx query_gid_ex = nullptr;
 ibv_fork_status (*is_fork_initialized)() = nullptr;  // null before rdma-core 35
 
-// Drivers newer than the first ABI put a verbs_context around the ibv_context; how much of it there is, `sz`
-// tells.
+// Drivers newer than the first ABI put a verbs_context around the ibv_context; `sz` is its size.
 verbs_context* extended(ibv_context* context) {
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return nullptr;
   return reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) -
                                           offsetof(verbs_context, context));
 }
 
-// `call` calls a function of the library under library_mutex().
+// Calls a function of the library under library_mutex().
 template <auto Member>
 struct Guarded;
 template <class R, class... Arguments, R (*Functions::*Member)(Arguments...)>
@@ -63,7 +63,8 @@ void guard(Functions& out) {
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
   *out = {};
   verbs_context* const more = extended(context);
-  // Fields count from the end of the struct, so that old fields keep their place when new ones come in front.
+  // Fields count from the end of the struct, so that old fields keep their place when new ones come
+  // in front.
   if (more != nullptr && more->sz >= sizeof(verbs_context) - offsetof(verbs_context, query_port) &&
       more->query_port != nullptr) {
     return more->query_port(context, port, out, sizeof *out);
@@ -99,7 +100,7 @@ class Loader {
  public:
   explicit Loader(void* library) : library_(library) {}
 
-  // dlsym gives the default version of a symbol, the newest one.
+  // dlsym() returns the default version of a symbol, which is the newest.
   template <class Function>
   void optional(const char* name, Function& out) {
     out = reinterpret_cast<Function>(dlsym(library_, name));
@@ -156,8 +157,8 @@ void find_functions(Loader& loader, Functions& out) {
   out.post_send = &post_send;
 }
 
-// `error`: what ibv_fork_init() returned. Without it a child of fork() that touches a page of registered
-// memory could leave the parent with another page than the adapter writes to.
+// `error`: the return value of ibv_fork_init(). Without that call a child of fork() that touches a
+// page of registered memory could leave the parent with another page than the adapter writes to.
 void warn_of_forks(int error) {
   if (error == 0) return;
   if (error == EINVAL) {
@@ -172,7 +173,7 @@ void warn_of_forks(int error) {
 
 struct Loaded {
   Result<Functions> functions;
-  int fork_error = 0;  // what ibv_fork_init() returned
+  int fork_error = 0;  // of ibv_fork_init()
 };
 
 Result<Functions> find(const char* library_name) {
@@ -194,8 +195,8 @@ Result<Functions> find(const char* library_name) {
   return functions;
 }
 
-// Since Linux 5.12 fork() copies registered pages. On older kernels, and where the user asks for it, the
-// library hides them from fork(), and keeps a list of them under a lock.
+// Since Linux 5.12 fork() copies registered pages. On older kernels, and where the user asks for
+// it, the library hides them from fork(), and keeps a list of them under a lock.
 bool hides_pages_from_fork() {
   for (const char* const name : {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE"}) {
     if (std::getenv(name) != nullptr) return true;

@@ -6,10 +6,11 @@
 
 namespace slime::transport::verbs {
 
-// Every function of libibverbs that this provider calls, under its name there. Slime never links against
-// libibverbs: load_functions() fills the table with dlopen, so one build runs on machines with and without
-// RDMA, and tests hand in a table of their own. Return values and errno are those of libibverbs: 0 or an
-// errno value for functions that return int, null with errno for those that return a pointer.
+// All functions of libibverbs that this provider calls, by their names there. Slime never links
+// against libibverbs: load_functions() fills the table with dlopen, so one build runs on machines
+// with and without RDMA, and tests pass a table of their own. Return values and errno are those of
+// libibverbs: functions that return int return 0 or an errno value; functions that return a pointer
+// return null and set errno.
 struct Functions {
   // ---- library
   int (*fork_init)() = nullptr;
@@ -31,7 +32,8 @@ struct Functions {
   ibv_pd* (*alloc_pd)(ibv_context* context) = nullptr;
   int (*dealloc_pd)(ibv_pd* pd) = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t bytes, int access) = nullptr;
-  // ibv_reg_mr_iova2: takes optional access flags (relaxed ordering). Null where the library has none.
+  // ibv_reg_mr_iova2: takes optional access flags (relaxed ordering). Null where the library has
+  // none.
   ibv_mr* (*reg_mr_iova2)(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                           unsigned access) = nullptr;
   // Null where the library has none.
@@ -59,9 +61,10 @@ struct Functions {
   int (*post_send)(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) = nullptr;
 };
 
-// The table of this machine's libibverbs.so.1, loaded once and kept. kUnimplemented with what to install when
-// the library is missing or too old. Children of fork() are safe: ibv_fork_init() has been called where the
-// kernel needs it, and no child inherits a lock of the library. Thread: any.
+// Returns the table of this machine's libibverbs.so.1, loaded once and kept. kUnimplemented, with
+// what to install, if the library is missing or too old. Children of fork() are safe:
+// ibv_fork_init() is called where the kernel needs it, and no child inherits a lock of the library.
+// Thread: any.
 Result<const Functions*> load_functions();
 
 }  // namespace slime::transport::verbs

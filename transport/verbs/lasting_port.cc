@@ -1,4 +1,4 @@
-// The port that users have: it outlasts a device that fails for good and can be opened again.
+// The port that users have. It outlasts a device that fails for good and is opened again.
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -11,13 +11,14 @@
 namespace slime::transport::verbs {
 namespace {
 
-// Ends off the loop: an adapter takes a while to give back what a port has.
+// Ends the port's state on another thread, because an adapter takes a while to give back its
+// objects.
 void end_off_loop(std::shared_ptr<PortState> state) {
   Task end = [state = std::move(state)]() mutable { state.reset(); };
   if (!try_reap(end)) end();
 }
 
-// The state of a port, and another one after its device was lost. Thread: the loop.
+// Holds the state of a port, and makes a new one after its device was lost. Thread: the loop.
 class Lasting final : public std::enable_shared_from_this<Lasting> {
  public:
   Lasting(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop, const PortOptions& options)
@@ -34,7 +35,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
   void close() {
     loop_->cancel_timer(timer_);
     std::optional<Made> made;
-    std::shared_ptr<Loop> loop;  // perhaps its last one: gone after the lock
+    std::shared_ptr<Loop> loop;  // perhaps the last reference: dropped after the lock
     {
       const std::lock_guard lock(mutex_);
       made = std::exchange(made_, std::nullopt);
@@ -70,7 +71,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
     });
   }
 
-  // What was lost goes first, once its endpoints are gone; then the device is opened on another thread.
+  // Ends the lost state once its endpoints are gone, then opens the device on another thread.
   void attempt() {
     if (state_ != nullptr) {
       if (!state_->idle()) return arm();
@@ -83,7 +84,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
     if (!try_reap(work)) work();
   }
 
-  // On another thread.
+  // Opens the device and makes the port's state. Thread: another one.
   void reopen(const std::shared_ptr<Loop>& loop) {
     const Status opened = device_->reopen();
     Made made = opened.ok() ? PortState::make(device_, loop, options_) : Made(opened);
@@ -112,11 +113,11 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
 
   const std::shared_ptr<DeviceState> device_;
   const PortOptions options_;
-  std::mutex mutex_;                  // guards made_, and loop_ off the loop, where alone it changes
+  std::mutex mutex_;                  // guards made_, and loop_, which only the loop changes
   std::shared_ptr<Loop> loop_;        // null once closed
-  std::optional<Made> made_;          // by another thread, for the loop
+  std::optional<Made> made_;          // set by reopen() on the other thread
   std::shared_ptr<PortState> state_;  // null while the device is being opened
-  PortCounters gone_;                 // of those before
+  PortCounters gone_;                 // of earlier states
   TimerId timer_;
   Nanos pause_ = limits::kReopenFirst;
   bool trying_ = false;

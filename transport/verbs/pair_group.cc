@@ -17,7 +17,8 @@ PairGroup::PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_
       last_received_(queue_pairs_.size()),
       endpoint_(&endpoint) {}
 
-// Has `work` done on another thread. `done` comes on the loop, unless leave_now() or drop() went before.
+// Runs `work` on another thread, and then `done` on the loop, unless leave_now() or drop() came
+// before.
 void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> done) {
   step_ = step;
   {
@@ -28,7 +29,7 @@ void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> don
   port_->off_loop(
       [self, work = std::move(work)]() mutable {
         work();
-        work = Task();  // and with it what it had of the queue pairs
+        work = Task();  // lets go of the queue pairs that it holds
         const std::lock_guard lock(self->mutex_);
         self->working_ = false;
         self->rested_.notify_all();
@@ -58,7 +59,7 @@ void PairGroup::connect(std::vector<QueuePairRoute> routes) {
       });
 }
 
-// ------------------------------------------------------------------------------------------------- the end
+// ----------------------------------------------------------------------------------------- the end
 
 void PairGroup::leave(Nanos flush) {
   if (std::exchange(leaving_, true)) return;
@@ -123,11 +124,11 @@ void PairGroup::arm() {
   });
 }
 
-// The endpoint lets go of the queue pairs, and of what it has at the device.
+// Has the endpoint let go of the queue pairs, and of what it has at the device.
 void PairGroup::take_leave() {
   if (const std::shared_ptr<Loop> loop = port_->users_loop()) loop->cancel_timer(timer_);
-  // What they completed is taken out before they are destroyed: some drivers drop it then, and the slots with
-  // it. After the word of the last receive this is all there is.
+  // Completions are taken out before the queue pairs are destroyed: some drivers drop them then,
+  // and the slots with them. After the event of the last receive no more follow.
   port_->stash_completions();
   if (endpoint_ != nullptr) unpolled_ = endpoint_->leave_pairs(buffers_);
 }

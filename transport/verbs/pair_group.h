@@ -16,36 +16,36 @@ namespace slime::transport::verbs {
 class PortState;
 class VerbsEndpoint;
 
-// The queue pairs of one endpoint, from their connection to their destruction. Adapters take milliseconds for
-// each of these calls, so they are made on another thread, one after the other, and the loop hears of the end
-// of each.
+// The queue pairs of one endpoint, from their connection to their destruction. Adapters take
+// milliseconds for each of these calls, so the calls run on another thread, one after the other,
+// and the loop hears of the end of each.
 //
 //   connect() --> connected --- leave() ---> failing --> flushing --> destroying --> gone
 //
-// Flushing ends when the endpoint has all its work back, and the device has said of each queue pair that it
-// gave back the last receive: what a queue pair still has of the shared receive queue when it is destroyed is
-// lost to the port. Both waits are bounded. The endpoint may be gone before: then the port keeps the group.
-// Thread: the loop.
+// Flushing ends when the endpoint has all its work back, and the device has said of each queue pair
+// that it gave back the last receive: receives that a queue pair still has when it is destroyed are
+// lost to the port. Both waits are bounded. If the endpoint is gone before, the port keeps the
+// group. Thread: the loop.
 class PairGroup final : public std::enable_shared_from_this<PairGroup> {
  public:
   // `queue_pairs` are in INIT, the message queue pair first. `account` is closed at the end.
   PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_ptr<CreditAccount> account,
             std::vector<std::shared_ptr<QueuePair>> queue_pairs, VerbsEndpoint& endpoint);
 
-  // One route for each queue pair; VerbsEndpoint::on_connected() says what came of it.
+  // Connects each queue pair by its route; calls VerbsEndpoint::on_connected() with the outcome.
   void connect(std::vector<QueuePairRoute> routes);
   // Begins the end. Idempotent. `flush`: how long the endpoint's work may take to come back.
   void leave(Nanos flush);
-  // Whoever waits for the end of the work does not wait for the device to give it back.
+  // Ends the flush now, because a caller waits for the end of the work.
   void hurry();
-  // All of it at once, in the caller, which waits for the device. Idempotent.
+  // Runs all steps of the end within this call, which waits for the device. Idempotent.
   void leave_now();
-  // Something that the flush waits for may have come.
+  // Looks whether what the flush waits for has come.
   void check();
   void on_last_receive(std::uint32_t queue_pair);
-  // The endpoint is being destroyed. It has no operations of users at the device any more.
+  // Forgets the endpoint, which is being destroyed and has no operations of users at the device.
   void disown();
-  // The port is being shut: nothing is waited for any more.
+  // Ends without a wait, because the port is being shut.
   void drop();
 
   [[nodiscard]] Handle place() const { return place_; }
@@ -75,7 +75,7 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   TimePoint flush_by_ = kNever;
   TimePoint last_receive_by_ = kNever;
   TimerId timer_;
-  // What the endpoint had at the device.
+  // What the endpoint had at the device: send buffers, and the number of work requests.
   std::vector<std::uint32_t> buffers_;
   std::uint32_t unpolled_ = 0;
 

@@ -26,8 +26,8 @@ std::optional<Hint> decode_hint(Bytes bytes) {
   return out;
 }
 
-// What of an address both ends must have in common. Of RoCE v2 that is the family: the packets are IP, and
-// the rest is up to the routers. Of InfiniBand it is the subnet, and RoCE v1 stays in one, too.
+// The part of an address that both ends must have in common. RoCE v2: the address family, because
+// the packets are IP, and routers do the rest. InfiniBand and RoCE v1: the subnet.
 std::string_view family_of(const Hint& hint) {
   constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   if (std::memcmp(hint.gid.raw, kMapped.data(), kMapped.size()) == 0) return "an IPv4 address";

@@ -19,15 +19,15 @@ struct QueuePairAddress {
   std::uint32_t psn = 0;     // 24 bits: of the first packet that its sender sends
 };
 
-// What the two sides tell each other through the handshake: where the queue pairs are, and what they take.
+// What the two sides tell each other through the handshake: addresses of queue pairs, and limits.
 struct Parameters {
   std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
-  std::uint32_t initial_credits = 0;  // what the peer may send before the first grant
+  std::uint32_t initial_credits = 0;  // messages that the peer may send before the first grant
   ibv_gid gid{};
   std::uint16_t lid = 0;
   std::uint8_t link_layer = 0;      // IBV_LINK_LAYER_*: both have the same
   std::uint8_t mtu = 0;             // ibv_mtu; the pair uses the smaller
-  std::uint8_t read_responses = 0;  // reads and atomics that the teller answers at once, for each queue pair
+  std::uint8_t read_responses = 0;  // reads and atomics that one queue pair answers at once
   std::uint8_t read_requests = 0;   // and those that it would like to have under way
   std::uint8_t atomics = 0;         // 1: the teller's device does them
   std::uint8_t queue_pair_count = 0;
@@ -37,11 +37,11 @@ struct Parameters {
 
   static constexpr std::uint32_t kVersion = 1;
   [[nodiscard]] ByteVector encode() const;
-  // kCorrupt for anything out of range; a peer's bytes.
+  // Decodes a peer's bytes. kCorrupt: a value is out of range.
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// What an initiator tells with its offer of verbs: whether its port is active, and its address. 20 bytes.
+// What an initiator tells with its offer of verbs: the state and address of its port. 20 bytes.
 struct Hint {
   std::uint8_t active = 0;
   std::uint8_t link_layer = 0;  // IBV_LINK_LAYER_*
@@ -52,22 +52,23 @@ struct Hint {
   [[nodiscard]] ByteVector encode() const;
 };
 
-// Why two ports that tell these cannot reach each other, as far as addresses show, or OK. `theirs` may be any
-// bytes.
+// Returns why two ports with these hints cannot reach each other, as far as addresses show, or OK.
+// `theirs` may be any bytes.
 Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
-// What a message carries in its immediate: the grant, so that an answer brings the credits with it.
+// The immediate of a message: the grant, so that an answer brings the credits with it, and
+// wake-ups.
 struct MessageNote {
-  std::uint32_t granted =
-      0;                 // the low 24 bits of the messages that the peer may have sent since the beginning
+  // The low 24 bits of the number of messages that the peer may have sent since the beginning.
+  std::uint32_t granted = 0;
   bool control = false;  // no message: a hello, or a wake-up
-  bool starved = false;  // the sender used its last credit: wake it when there are more
+  bool starved = false;  // the sender used its last credit, and is to be woken
   bool woken = false;    // this message answers `starved`, too
 
   [[nodiscard]] std::uint32_t encode() const;
-  // Nothing for bits that are not in use.
+  // Nothing: a bit is set that has no meaning.
   static std::optional<MessageNote> decode(std::uint32_t immediate);
-  // How far `granted` is ahead of the whole counter `known`; negative for an older grant.
+  // Returns how far `granted` is ahead of the whole counter `known`; negative for an older grant.
   [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;
   static constexpr std::uint32_t kMask = (1U << 24) - 1;
 

@@ -1,4 +1,5 @@
-// A connection in the making: what it reserves, what it tells the peer, what it makes of the answer.
+// A connection in the making: reserves what it needs, tells the peer, and makes an endpoint of the
+// answer.
 #include <algorithm>
 
 #include "base/str.h"
@@ -25,7 +26,7 @@ class VerbsPending final : public PendingEndpoint {
   ~VerbsPending() override {
     if (over_) return;
     if (making_ != nullptr) making_->pending = nullptr;
-    // They were never connected: they have taken nothing, and nothing comes of them.
+    // These queue pairs were never connected, so no completion follows.
     if (!queue_pairs_.empty())
       port_->off_loop([pairs = std::move(queue_pairs_)]() mutable { pairs.clear(); }, {});
     if (account_ != nullptr) port_->pool().close(*account_);
@@ -152,14 +153,14 @@ class VerbsPending final : public PendingEndpoint {
     return out;
   }
 
-  // Queue pairs in the making, on another thread.
+  // Queue pairs that another thread makes.
   struct Making {
-    VerbsPending* pending = nullptr;  // on the loop only; null: gone
+    VerbsPending* pending = nullptr;  // used on the loop only; null: gone
     Status outcome;
     std::vector<std::shared_ptr<QueuePair>> queue_pairs;
   };
 
-  // The last thing that happens here: whoever is called may destroy us.
+  // Calls `ready` last, because it may destroy this object.
   void made() {
     const std::shared_ptr<Making> making = std::exchange(making_, nullptr);
     queue_pairs_ = std::move(making->queue_pairs);

@@ -357,8 +357,8 @@ void PortState::broken(const Status& reason) {
 void PortState::reset_users(const RegionUses* uses) {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
-  // A caller on the loop that closes a region relies on the reset when this returns. Other callers wait for
-  // their uses to end.
+  // A caller on the loop that closes a region relies on the reset when this returns. Other callers
+  // wait for their uses to end.
   const bool now = loop->in_loop();
   loop->dispatch([self = shared_from_this(), uses, now] {
     self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
@@ -385,8 +385,8 @@ void PortState::read_device_events() {
         break;
     }
     device_->tell_event(event.event_type, number);
-    // The queue pair is not destroyed before this call, so its number names no other queue pair when the
-    // event is handled.
+    // The queue pair is not destroyed before this call, so its number names no other queue pair
+    // when the event is handled.
     context_->functions.ack_async_event(&event);
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;

@@ -34,70 +34,72 @@ struct QueuePairRoute {
   RetryPolicy retries;
 };
 
-// As work requests have it.
+// Returns the address as work requests have it.
 inline std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-// One reliable connected queue pair, with an account of its send queue. A work request takes room from its
-// post until a completion at or behind its place is polled: what the device counts, too. Thread: the loop,
-// but for create(), connect(), fail() and the end, which drivers may take milliseconds for: one at a time, on
-// any thread.
+// One reliable connected queue pair, with an account of its send queue. A work request takes room
+// from its post until a completion at or behind its place is polled, as the device counts. Thread:
+// the loop. create(), connect(), fail() and the destructor, which may take milliseconds: any
+// thread, one at a time.
 class QueuePair {
  public:
-  // In INIT, with a random PSN. The status of create_qp says what ran out. Keeps `queues`, which has those of
-  // the shape.
+  // Makes a queue pair in INIT, with a random PSN. Keeps `queues`, which owns the queues of the
+  // shape. Errors: kResourceExhausted and the text say what the device ran out of.
   static Result<std::shared_ptr<QueuePair>> create(std::shared_ptr<Context> context,
                                                    std::shared_ptr<const void> queues,
                                                    const QueuePairShape& shape);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
-  ~QueuePair();  // destroys it: nothing that it was given is touched any more
+  ~QueuePair();  // the device touches no memory of its work requests any more
 
   [[nodiscard]] QueuePairAddress address() const { return {qp_->qp_num, psn_}; }
   [[nodiscard]] std::uint32_t max_inline() const { return max_inline_; }
-  // INIT -> RTR -> RTS.
+  // Goes from INIT through RTR to RTS.
   Status connect(const QueuePairRoute& route);
-  // -> ERR: everything that is posted is flushed, each with a completion.
+  // Goes to ERR: each posted work request is flushed, with a completion.
   void fail();
-  // It may have taken receives out of the shared receive queue.
+  // Returns whether the queue pair may have taken receives out of the shared receive queue.
   [[nodiscard]] bool receives() const { return receives_; }
 
   [[nodiscard]] std::uint32_t room() const { return depth_ - in_flight(); }
   [[nodiscard]] std::uint32_t in_flight() const { return posted_ - reaped_; }
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
-  // Places are counted from the beginning, modulo 2^24.
+  // Returns the place of the next work request, counted from the beginning, modulo 2^24.
   [[nodiscard]] std::uint32_t next_place() const { return posted_; }
-  // Work requests that follow the newest signaled one.
+  // Returns the number of work requests behind the newest signaled one.
   [[nodiscard]] std::uint32_t unsignaled() const { return posted_ - signaled_; }
 
-  // Posts a chain that fits into room(). `operation` owns each of its work requests.
+  // What work requests that follow each other belong to.
   struct Owner {
     Handle operation;  // of one-sided work; zero: none
     std::uint32_t work_requests = 0;
     std::uint32_t buffer = kNone;  // a staging buffer that is free again afterwards
     static constexpr std::uint32_t kNone = UINT32_MAX;
   };
-  // `signaled_end`: the place in the chain behind its last signaled request, 0 for none. `accepted`: how many
-  // the device took, all of them unless the status says why not.
+  // Posts a chain that fits into room(). `signaled_end`: the place in the chain behind its last
+  // signaled request, 0 for none. `accepted`: how many the device took, all of them unless the
+  // status says why not.
   Status post(ibv_send_wr* first, std::uint32_t count, std::uint32_t signaled_end, std::uint32_t& accepted);
   void own(const Owner& owner) { owners_.push_back(owner); }
 
-  // A completion says that everything up to and with `place` is over: calls fn(const Owner&, in_part) for
-  // each owner of it; `in_part` when work of it is still under way behind the place.
+  // Takes the work requests up to and with `place`, whose end a completion tells. Calls fn(const
+  // Owner&, in_part) for each owner; `in_part`: other work of the owner is still under way. Returns
+  // their number.
   template <class F>
   std::uint32_t reap(std::uint32_t place, F&& fn);
-  // The same for the case that the owner in front has one work request, at `place`: takes it. Null: not so.
+  // Takes the owner in front if it has one work request, at `place`. False: use reap().
   [[nodiscard]] bool reap_one(std::uint32_t place, Owner& owner) {
     if (place != (reaped_ & MessageNote::kMask) || owners_.front().work_requests != 1) return false;
     owner = owners_.pop_front();
     ++reaped_;
     return true;
   }
-  // Before it is destroyed with work in flight: whose that is.
+  // Calls fn(Owner) for all work in flight, and forgets it, before the queue pair is destroyed.
   template <class F>
   void abandon(F&& fn) {
     while (!owners_.empty()) fn(owners_.pop_front());
   }
-  // Whether `place` is one of those in flight.
+  // Returns whether the work request at `place` is in flight.
   [[nodiscard]] bool in_window(std::uint32_t place) const {
     return ((place - reaped_) & MessageNote::kMask) < in_flight();
   }

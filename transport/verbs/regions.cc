@@ -9,11 +9,11 @@
 
 namespace slime::transport::verbs {
 
-// Who may use the region that is being closed.
+// The users of a region that is being closed.
 struct VerbsRegion::Closing {
   std::vector<std::shared_ptr<RegionUsers>> users;
   std::vector<std::shared_ptr<Loop>> loops;
-  bool on_a_loop = false;  // where nothing can be waited for
+  bool on_a_loop = false;  // the caller cannot wait
 
   explicit Closing(DeviceState& device) : users(device.users()) {
     for (const std::shared_ptr<RegionUsers>& user : users) {
@@ -36,7 +36,7 @@ struct VerbsRegion::Closing {
   }
 };
 
-// ------------------------------------------------------------------------------------------------ records
+// ----------------------------------------------------------------------------------------- records
 
 Status RegionRecord::register_with(DeviceState& device, const std::shared_ptr<Context>& context) {
   if (shares) {
@@ -66,7 +66,7 @@ void RegionRecord::register_again(DeviceState& device, const std::shared_ptr<Con
             context->selection.device, ", which was opened again: ", missing.text());
 }
 
-// ------------------------------------------------------------------------------------------------- regions
+// ----------------------------------------------------------------------------------------- regions
 
 Result<std::unique_ptr<VerbsRegion>> VerbsRegion::create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                          std::uint64_t bytes, Rights rights, MemoryKind kind,
@@ -126,7 +126,7 @@ Status VerbsRegion::registered() const {
   return record_->missing;
 }
 
-// Of a region that is not registered the key is nobody's.
+// The key of a region that is not registered gives access to nothing.
 RegionDescriptor VerbsRegion::describe() const {
   const std::lock_guard lock(record_->mutex);
   const Registration* const registration = record_->registration.get();
@@ -181,8 +181,8 @@ Status VerbsRegion::close(Nanos bound) {
   return outcome_;
 }
 
-// 0, or why the driver refused to the end. Some drivers refuse while a peer's write is in progress, as
-// SoftRoCE does: without its queue pair the write ends.
+// Returns 0, or the errno value if the driver refused until the end. Some drivers (SoftRoCE) refuse
+// while a peer's write is in progress; the write ends with its queue pair.
 int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   int error = ending_->deregister();
   if (error == 0) return 0;

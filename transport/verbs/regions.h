@@ -16,22 +16,26 @@
 
 namespace slime::transport::verbs {
 
-// A region is registered in equal parts when it is larger than the device takes at once; part i has key i.
-// Both sides compute the size of a part from the length and the number of parts: a multiple of 2 MiB but for
-// the last. Any arguments will do: a peer chose them.
+// Returns the size of one part of a region. A region that is larger than the device takes at once
+// is registered in equal parts; part i has key i. Both sides compute the size from the length and
+// the number of parts: a multiple of 2 MiB, but for the last part. Takes any arguments, because a
+// peer chose them.
 std::uint64_t part_bytes(std::uint64_t length_bytes, std::size_t parts);
 inline constexpr std::size_t kMaxParts = 8;
 
-// The key of a region on verbs: the rkey of each part (4 bytes each), then the address of byte 0 (8 bytes).
+// Packs the key of a region on verbs: the rkey of each part (4 bytes each), then the address of
+// byte 0 (8 bytes).
 PackedKey pack_keys(std::span<const std::uint32_t> rkeys, std::uint64_t base);
-// Returns nothing for a key of another provider, or for a region that would end beyond all addresses.
+// Returns nothing for a key of another provider, or for a region that would end beyond all
+// addresses.
 std::optional<RemoteAccess> unpack_keys(const PackedKey& packed, std::uint64_t length_bytes);
 
-// Memory as the adapter knows it: one registration for each part. Several regions may share one. Thread: any.
+// Memory that is registered with the adapter, each part by itself. Several regions may share a
+// registration. Thread: any.
 class Registration {
  public:
-  // kInvalidArgument for more than 8 parts, kUnimplemented for memory that this machine cannot register, else
-  // by errno; ENOMEM comes with the advice on `ulimit -l`.
+  // Errors: kInvalidArgument (more than 8 parts), kUnimplemented (memory that this machine cannot
+  // register), else by errno; ENOMEM comes with the advice on `ulimit -l`.
   static Result<std::shared_ptr<Registration>> create(DeviceState& device,
                                                       const std::shared_ptr<Context>& context,
                                                       std::byte* data, std::uint64_t bytes, Rights rights,
@@ -40,16 +44,17 @@ class Registration {
   Registration& operator=(const Registration&) = delete;
   ~Registration();
 
-  // Nothing moves through it once this returned 0. Else an errno value, and some of it is left: try again.
+  // Ends the registration. Returns 0: no byte moves through it any more. Else an errno value: a
+  // part is left, try again.
   int deregister();
-  // Gives up what is left: the destructor does not try again.
+  // Gives up the parts that are left: the destructor does not try again.
   void abandon();
 
   struct LocalKey {
     std::uint32_t lkey = 0;
     std::uint64_t bytes = 0;
   };
-  // Also of a registration that has ended: the adapter refuses its keys.
+  // Returns a key also if the registration has ended: the adapter refuses it then.
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
     return parts_ == 1 ? LocalKey{local_keys_[0], bytes_ - offset} : key_of_part(offset);
   }
@@ -75,15 +80,15 @@ class Registration {
   std::array<std::uint32_t, kMaxParts> local_keys_{};
   std::array<std::uint32_t, kMaxParts> remote_keys_{};
   std::mutex mutex_;
-  std::vector<ibv_mr*> mrs_;  // those that are not deregistered
+  std::vector<ibv_mr*> mrs_;  // not deregistered
 };
 
-// A region as its device knows it, which registers it anew after it was opened again. Endpoints read the
-// registration without the lock: while it is changed the device has none.
+// A region as its device knows it. The device registers the region anew after it was opened again.
+// Endpoints read the registration without the lock: while it changes, the device has no endpoints.
 struct RegionRecord {
   RegionRecord(std::byte* memory, std::uint64_t length, Rights given, MemoryKind of, bool in_allocation)
       : data(memory), bytes(length), rights(given), kind(of), shares(in_allocation) {}
-  // Registers the region with `context`, or finds its allocation there. Not locked.
+  // Registers the region with `context`, or finds its allocation there. Does not lock.
   Status register_with(DeviceState& device, const std::shared_ptr<Context>& context);
   void register_again(DeviceState& device, const std::shared_ptr<Context>& context);
 
@@ -91,26 +96,26 @@ struct RegionRecord {
   const std::uint64_t bytes;
   const Rights rights;
   const MemoryKind kind;
-  const bool shares;  // the registration is that of an allocation
+  const bool shares;  // uses the registration of an allocation
 
-  std::mutex mutex;                            // guards what follows
+  std::mutex mutex;                            // guards the members below
   std::shared_ptr<Registration> registration;  // null: `missing` says why there is none now
-  std::uint64_t first = 0;                     // of the region's bytes within the registration
-  std::uint32_t useless_key = 0;               // where it is shared
-  bool allocates = false;                      // parts of it may share the registration
+  std::uint64_t first = 0;                     // offset of the region within the registration
+  std::uint32_t useless_key = 0;               // if the registration is shared
+  bool allocates = false;                      // parts of the region may share the registration
   bool closed = false;
   Status missing;
 };
 
-// The provider's side of a MemoryRegion.
+// A MemoryRegion of the verbs provider.
 class VerbsRegion final : public MemoryRegion::Impl {
  public:
-  // A region with a registration of its own. `owned` is the memory that allocate() made; empty for memory of
-  // the caller.
+  // Makes a region with a registration of its own. `owned`: the memory that allocate() made; empty
+  // for memory of the caller.
   static Result<std::unique_ptr<VerbsRegion>> create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                      std::uint64_t bytes, Rights rights, MemoryKind kind,
                                                      OwnedMemory owned);
-  // A region of our own side only, inside of an allocation.
+  // Makes a region inside of an allocation, which peers may not use.
   static Result<std::unique_ptr<VerbsRegion>> share(std::shared_ptr<DeviceState> device, std::byte* data,
                                                     std::uint64_t bytes);
   ~VerbsRegion() override;
@@ -120,8 +125,8 @@ class VerbsRegion final : public MemoryRegion::Impl {
   Status registered() const override;
   int memory_fd() const override { return owned_.fd(); }
 
-  // The local key for the byte at `offset`, and how many bytes from there it covers. Thread: the loop that
-  // posts, while it holds a use.
+  // The local key for the byte at `offset`, and how many bytes from there the key covers. Thread:
+  // the loop that posts, while an operation uses the region.
   using LocalKey = Registration::LocalKey;
   [[nodiscard]] bool has_local_key() const { return record_->registration != nullptr; }
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
@@ -143,7 +148,7 @@ class VerbsRegion final : public MemoryRegion::Impl {
   const Handle id_;
   OwnedMemory owned_;
   const std::shared_ptr<RegionRecord> record_;
-  std::shared_ptr<Registration> ending_;  // what it was registered as when it was closed
+  std::shared_ptr<Registration> ending_;  // the registration when the region was closed
   RegionUses uses_;
   bool closed_ = false;
   Status outcome_;

@@ -62,7 +62,7 @@ ibv_mr* register_part(DeviceState& device, const Context& context, const Part& p
   return mr;
 }
 
-// The fewest parts that the device takes; 0 when 8 are not enough.
+// Returns the fewest parts that the device takes; 0 if 8 are not enough.
 std::uint8_t parts_for(std::uint64_t bytes, std::uint64_t most) {
   for (std::uint8_t parts = 1; parts <= kMaxParts; ++parts) {
     if (part_bytes(bytes, parts) <= most) return parts;
@@ -150,7 +150,7 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
   return out;
 }
 
-// Nobody knows the keys of what is left here, or it was tried before.
+// Peers do not know the keys of the parts that are left, or deregister() was tried before.
 Registration::~Registration() { deregister(); }
 
 int Registration::deregister() {

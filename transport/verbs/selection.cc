@@ -1,4 +1,4 @@
-// Which port and which GID: the choice among what discovery.cc found.
+// Chooses port and GID among those that discovery.cc found.
 
 #include <algorithm>
 #include <fstream>
@@ -13,7 +13,7 @@ namespace {
 
 std::string port_name(const PortInfo& port) { return str(port.device, " port ", port.port); }
 
-// Smaller is better; nothing when the GID is not to be chosen unless it is named.
+// Ranks a GID, smaller is better. Nothing: do not choose the GID unless the options name it.
 std::optional<int> rank(const GidInfo& gid) {
   if (gid.type != IBV_GID_TYPE_ROCE_V2) return std::nullopt;
   const bool known_interface = !gid.interface_name.empty();
@@ -63,7 +63,7 @@ Status no_gid(const PortInfo& port) {
                     "or name one with SLIME_VERBS_GID_INDEX"));
 }
 
-// The distance of two NUMA nodes as the firmware tells it, 10 for a node to itself.
+// Returns the distance of two NUMA nodes as the firmware tells it; 10 for a node to itself.
 int numa_distance(int from, int to) {
   constexpr int kLocal = 10;
   constexpr int kRemote = 20;

@@ -46,7 +46,8 @@ void SideChannel::say_once(int socket, SideFrameType type) {
   [[maybe_unused]] const ssize_t sent = ::send(socket, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// A wire that cannot be written is also read to its end, so its break is reported there.
+// Reports no error: a wire that cannot be written is also read to its end, where the break is
+// reported.
 void SideChannel::flush() {
   while (!out_.empty()) {
     const iovec part{out_.data(), out_.size()};

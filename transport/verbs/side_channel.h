@@ -10,15 +10,15 @@
 
 namespace slime::transport::verbs {
 
-// What travels on the handshake's TCP connection while the endpoint lives: 24 bytes each, little endian.
+// Types of the frames on the handshake's TCP connection while the endpoint lives.
 enum class SideFrameType : std::uint32_t {
-  kReady = 1,    // the sender's queue pairs take what comes: the peer may post
-  kGoodbye = 2,  // the sender closed; a: messages, b: notifications that it sent in all and that were taken
-  kStarved =
-      3,  // the sender may send `a` messages since the beginning, and has: wake it when it may send more
+  kReady = 1,      // the sender's queue pairs take what comes: the peer may post
+  kGoodbye = 2,    // the sender closed; a: messages, b: notifications that it sent in all
+  kStarved = 3,    // the sender may send `a` messages since the beginning, and has: wake it
   kReturn = 4,     // a: credits that the sender will not use
-  kUnreached = 5,  // the sender gives the connection up: the fabric brought it nothing from the peer
+  kUnreached = 5,  // the sender gives up: the fabric brought nothing from the peer
 };
+// One frame: 24 bytes, little endian.
 struct SideFrame {
   std::uint32_t magic = kMagic;
   SideFrameType type{};
@@ -26,33 +26,36 @@ struct SideFrame {
   std::uint64_t b = 0;
   static constexpr std::uint32_t kMagic = 0x53564c53;  // "SLVS"
 
-  // Nothing for bytes that are not one: a peer's.
+  // Decodes a peer's bytes. Nothing for bytes that are no frame.
   static std::optional<SideFrame> decode(Bytes bytes);
 };
 static_assert(sizeof(SideFrame) == 24);
 
+// Takes the events of a side channel.
 class SideChannelHandler {
  public:
   virtual void on_side_frame(const SideFrame& frame) noexcept = 0;
-  // The connection is over, or the peer sent garbage (kCorrupt). Once; the last call.
+  // The connection is over, or the peer sent no frame (kCorrupt). The last call, at most once.
   virtual void on_side_broken(Status reason) noexcept = 0;
 
  protected:
   ~SideChannelHandler() = default;
 };
 
-// The small frames of one endpoint over a wire. Thread: the loop. Destroyed never from inside its own events.
+// Sends and receives the small frames of one endpoint over a wire. Thread: the loop. Do not destroy
+// it from inside its own events.
 class SideChannel final : private WireHandler {
  public:
   SideChannel(std::unique_ptr<Wire> wire, SideChannelHandler& handler);
-  // Queues and sends as much as the kernel takes; bounded by what the endpoint has to say.
+  // Queues a frame and sends as much as the kernel takes. Few frames wait: an endpoint says STARVED
+  // once until it is woken, and RETURN at most every 500 ms.
   void send(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0);
-  // The one thing that whoever makes no endpoint of its connection has to say on it; lost if that is full.
+  // Sends one frame on a connection of which no endpoint is made; lost if the socket is full.
   static void say_once(int socket, SideFrameType type);
-  // Work waits for the peer: a silent one is declared dead.
+  // While work waits for the peer, the wire's keepalive ends the connection of a silent peer.
   void set_waiting(bool waiting) { wire_->set_waiting(waiting); }
   [[nodiscard]] std::string describe() const { return wire_->describe(); }
-  // Everything was handed to the kernel.
+  // Returns whether everything was handed to the kernel.
   [[nodiscard]] bool flushed() const { return out_.empty(); }
 
  private:
